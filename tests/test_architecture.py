@@ -87,12 +87,19 @@ def test_data_and_model_do_not_know_each_other() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=module_name)
 def test_files_and_functions_are_small(path: Path) -> None:
+    """A long file is one idea; a function fits on a screen, its docstring apart."""
     text = path.read_text()
-    assert text.count("\n") <= 400
+    assert text.count("\n") <= 800
+    assert max(map(len, text.splitlines()), default=0) <= 120
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef):
             assert node.end_lineno is not None
-            assert node.end_lineno - node.lineno <= 60, f"{path.name}:{node.lineno} {node.name}"
+            begin = node.body[0].end_lineno if ast.get_docstring(node) else node.lineno
+            assert begin is not None and node.end_lineno - begin <= 60, f"{path.name}:{node.lineno} {node.name}"
+
+
+def test_few_lines_are_kept_from_the_formatter() -> None:
+    assert sum(path.read_text().count("# fmt: skip") for path in FILES) <= 40
 
 
 def loaded_with(module: str) -> dict[str, Path]:

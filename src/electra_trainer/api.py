@@ -57,11 +57,13 @@ def train_tokenizer(
 
     Args:
         files: as for `electra tokenizer`: files, folders, patterns, URLs, names of data sets, or "docstrings".
-        documents: texts, lists of lines, mappings with the field "text", or a data set of the package `datasets`. Read twice; what can be
-            iterated only once is put into a list.
+        documents: texts, lists of lines, mappings with the field "text", or a data set of the package `datasets`. Read
+            twice; what can be iterated only once is put into a list.
         out: a new or empty folder for tokenizer.json and vocab.txt; None writes nothing.
-        vocab_size: largest number of tokens. A text that is too small for it gives fewer, which is reported on standard error.
-        cased, keep_accents: keep capitals; keep accents (None: if `cased`, and where they are part of the script, as in Hindi).
+        vocab_size: largest number of tokens. A text that is too small for it gives fewer, which is reported on standard
+            error.
+        cased, keep_accents: keep capitals; keep accents (None: if `cased`, and where they are part of the script, as in
+            Hindi).
         alphabet: largest number of characters; None: what the text needs.
         nfc: compose letters and their marks first, so that both spellings of a word are the same.
         max_length: model_max_length for transformers.
@@ -74,9 +76,14 @@ def train_tokenizer(
         require_new(Path(out))
     given = list(documents) if iter(documents) is documents else documents
     tokenizer, report = preparation.train_tokenizer_from(
-        _inputs(files, given), vocab_size=vocab_size, cased=cased, keep_accents=keep_accents, alphabet=alphabet, nfc=nfc,
+        _inputs(files, given),
+        vocab_size=vocab_size,
+        cased=cased,
+        keep_accents=keep_accents,
+        alphabet=alphabet,
+        nfc=nfc,
         reading=Reading(**reading),
-    )  # fmt: skip
+    )
     measured = statistics(tokenizer, report.sample.lines)
     if line := size_line(tokenizer, vocab_size, measured, alphabet=alphabet):
         tell(line)
@@ -99,12 +106,14 @@ def prepare(
 
     Args:
         files: as for `electra prepare`: files, folders, patterns, URLs, names of data sets, or "docstrings".
-        documents: texts, lists of lines, mappings with the field "text", or a data set of the package `datasets`; read once, in order.
+        documents: texts, lists of lines, mappings with the field "text", or a data set of the package `datasets`; read
+            once, in order.
         tokenizer: a folder or file, or what `train_tokenizer` returned.
         out: a new or empty folder.
         seq_len: tokens a row.
         overwrite: replace rows that are there already.
-        settings: fields of `electra_trainer.data.corpus.PrepareSettings`, such as valid_fraction=0.01, text_field="body".
+        settings: fields of `electra_trainer.data.corpus.PrepareSettings`, such as valid_fraction=0.01,
+            text_field="body".
 
     Returns:
         What was made: rows, tokens, documents, their share that is held out.
@@ -114,9 +123,13 @@ def prepare(
     """
     known = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(Path(tokenizer))
     return preparation.prepare(
-        _inputs(files, documents), tokenizer=known, sequence_length=seq_len, out=out,
-        settings=PrepareSettings(**settings), overwrite=overwrite,
-    )  # fmt: skip
+        _inputs(files, documents),
+        tokenizer=known,
+        sequence_length=seq_len,
+        out=out,
+        settings=PrepareSettings(**settings),
+        overwrite=overwrite,
+    )
 
 
 def _inputs(files: str | Path | Sequence[str | Path], documents: Iterable[object]) -> list[Input]:
@@ -152,7 +165,8 @@ def pretrain(
         preset: a preset's name, or a whole Config.
         steps, budget, flops, flops_real: how long, at most one of them; `budget` is a time such as "20m".
         seed: of weights, order, masks, samples and dropout; None keeps the preset's.
-        init: trained weights to begin with, of a run, an exported folder, a BERT or a Hub name, or DISCRIMINATOR,GENERATOR; None: fresh ones.
+        init: trained weights to begin with, of a run, an exported folder, a BERT or a Hub name, or
+            DISCRIMINATOR,GENERATOR; None: fresh ones.
         device: auto, cpu, cuda, cuda:N or mps.
         shard: under torchrun, divide weights, gradients and moments among the processes.
         quiet: show errors and warnings only.
@@ -197,8 +211,8 @@ def compare(
         parallel: runs at once, each with its share of the cores, or with a GPU.
         device: auto, cpu, cuda, cuda:N or mps.
         quiet: show errors and warnings only.
-        asked: the other fields of `electra_trainer.paper.comparison.Comparison`: one of flops, steps and budget; match, probes, metrics,
-            probe_sentences, probe_pairs.
+        asked: the other fields of `electra_trainer.paper.comparison.Comparison`: one of flops, steps and budget; match,
+            probes, metrics, probe_sentences, probe_pairs.
 
     Returns:
         Means, differences and the state of every cell; also in `out` as summary.json and summary.md.
@@ -228,7 +242,8 @@ def finetune(
     quiet: bool = False,
     **changes: object,
 ) -> Finetuned:
-    """Fine-tune an encoder on a task with several seeds, or resume where that stopped; the best run is exported to OUT/model.
+    """Fine-tune an encoder on a task with several seeds, or resume where that stopped; the best run is exported to
+    OUT/model.
 
     Args:
         model: a run folder, an exported folder, or a Hub name.
@@ -254,9 +269,14 @@ def finetune(
     from electra_trainer.finetuning.search import searched
 
     plan = Plan(
-        model=str(model), tasks=(task,), recipe=recipe, changes=changes, seeds=_numbered(seeds),
-        floors=baselines or floors, keep="best",
-    )  # fmt: skip
+        model=str(model),
+        tasks=(task,),
+        recipe=recipe,
+        changes=changes,
+        seeds=_numbered(seeds),
+        floors=baselines or floors,
+        keep="best",
+    )
     if search:
         plan = searched(plan, out=Path(out), device=device, parallel=parallel, quiet=quiet)
     data = task.load()

@@ -87,10 +87,13 @@ class Interrupted(ElectraError):
 
 
 STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
-"""Signals that ask to stop: Ctrl-C, a scheduler, a closed terminal, a warning before the end, a limit of computing time."""
+"""Signals that ask to stop: Ctrl-C, a scheduler, a closed terminal, a warning before the end, a limit of computing
+time.
+"""
 
 _MEMORY = (
-    "not enough memory for this run. Divide the batch with --batch.lanes 2 (4, 8, ...), or take a smaller preset or shorter rows; "
+    "not enough memory for this run. Divide the batch with --batch.lanes 2 (4, 8, ...), or take a smaller preset or "
+    "shorter rows; "
     "--dry-run shows an estimate."
 )
 _STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -105,7 +108,9 @@ def install(extra: str = "") -> str:
 
 
 def need(what: str, packages: Iterable[str], *, extra: str) -> None:
-    """Raise ConfigError, which says how they are installed, unless all packages of an extra are here. `what` begins the sentence."""
+    """Raise ConfigError, which says how they are installed, unless all packages of an extra are here. `what` begins the
+    sentence.
+    """
     if missing := [name for name in packages if find_spec(name) is None]:
         raise ConfigError(f"{what} needs {', '.join(missing)}, of the extra [{extra}]. Type, {install(extra)}")
 
@@ -129,12 +134,14 @@ def storage_error(error: OSError, path: Path | str, *, writing: bool = False) ->
         return DataError(f"{path}: is a folder, a file was expected.")
     remedies = {
         errno.ENOSPC: "the disk is full. Free some space or choose another --out, then run the same command again",
-        errno.EDQUOT: "the disk quota is used up. Free some space or choose another --out, then run the same command again",
+        errno.EDQUOT: "the disk quota is used up. Free some space or choose another --out, then run the same command "
+        "again",
         errno.EROFS: "the file system is read-only. Choose another --out",
         errno.EACCES: "permission denied. Choose another path or change its permissions",
         errno.EPERM: "permission denied. Choose another path or change its permissions",
         errno.ENOTDIR: "a file is where a folder was expected. Check the path, or choose another --out",
-        errno.ELOOP: "its symbolic links lead in a circle, or a link is where a file is written. Name the file itself, or remove the link",
+        errno.ELOOP: "its symbolic links lead in a circle, or a link is where a file is written. Name the file "
+        "itself, or remove the link",
         errno.ENAMETOOLONG: "the name is too long. Check the path",
         errno.EEXIST: "a file is where a folder was expected. Choose another --out",
     }
@@ -155,7 +162,9 @@ def named(kind: str) -> type[ElectraError]:
 
 
 def plain(text: str, *, keep: str = "") -> str:
-    """`text` with what steers a terminal escaped, except the characters in `keep`: control and bidirectional characters, halves of pairs."""
+    """`text` with what steers a terminal escaped, except the characters in `keep`: control and bidirectional
+    characters, halves of pairs.
+    """
     return _STEERING.sub(lambda found: found[0] if found[0] in keep else _escaped(found[0]), text)
 
 
@@ -179,7 +188,9 @@ def as_known(error: Exception) -> ElectraError | None:
 
 
 def out_of_memory(error: Exception) -> bool:
-    """Whether Python or PyTorch found no memory; its errors are recognised by their words, since torch may not be loaded."""
+    """Whether Python or PyTorch found no memory; its errors are recognised by their words, since torch may not be
+    loaded.
+    """
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"

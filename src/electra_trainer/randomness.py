@@ -1,7 +1,7 @@
 """Randomness as a pure function of what it is for.
 
-Every random number of a run comes from a generator seeded with hash(seed, purpose, step, lane). Nothing is carried from step
-to step, so nothing needs saving, and any step can be computed again on its own.
+Every random number of a run comes from a generator seeded with hash(seed, purpose, step, lane). Nothing is carried from
+step to step, so nothing needs saving, and any step can be computed again on its own.
 """
 
 import hashlib
@@ -45,6 +45,8 @@ class Rng:
         return torch.rand((count,), generator=self.generator(purpose)).to(device)
 
     def seed_dropout(self) -> None:
-        """Seed PyTorch's own generators, which dropout draws from, on all devices in use: what `torch.manual_seed` does, in a tenth of its time."""
+        """Seed PyTorch's own generators, which dropout draws from, on all devices in use: what `torch.manual_seed`
+        does, in a tenth of its time.
+        """
         for generator in (torch.default_generator, *torch.cuda.default_generators):
             generator.manual_seed(key(self.seed, "dropout", self.step, self.lane))

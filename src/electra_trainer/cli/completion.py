@@ -1,4 +1,6 @@
-"""`electra completion bash`: a script by which a shell completes verbs, flags and values of flags. It holds them all, and so answers at once."""
+"""`electra completion bash`: a script by which a shell completes verbs, flags and values of flags. It holds them all,
+and so answers at once.
+"""
 
 import contextlib
 import io

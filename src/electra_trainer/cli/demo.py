@@ -15,10 +15,14 @@ if TYPE_CHECKING:
     from electra_trainer.train.plan import Length
 
 _EXCHANGED = 1_000
-"""Held-out sentences in which a word is exchanged, at most: a hundred would leave the share a standard error of 5 points."""
+"""Held-out sentences in which a word is exchanged, at most: a hundred would leave the share a standard error of 5
+points.
+"""
 _SHOWN = 3
 _BEYOND = 35.0
-"""Seconds beyond the planned ones after which training ends: the machine may become slower than when it was measured."""
+"""Seconds beyond the planned ones after which training ends: the machine may become slower than when it was
+measured.
+"""
 _AFTERWARDS = 10.0
 """Seconds for the report and the sentences."""
 _LEAST = 20.0
@@ -27,7 +31,8 @@ _LEAST = 20.0
 
 @dataclass(frozen=True, kw_only=True)
 class DemoArguments:
-    """Vocabulary, rows, a tiny ELECTRA, its report and held-out sentences with a word exchanged, in a few minutes on two CPU cores.
+    """Vocabulary, rows, a tiny ELECTRA, its report and held-out sentences with a word exchanged, in a few minutes on
+    two CPU cores.
 
     The text is the documentation of the Python packages installed with this program: nothing is downloaded.
     """
@@ -112,7 +117,9 @@ def _length(out: Path, config: "Config", data: Path, *, end: float) -> "Length":
 
 @contextmanager
 def _time_limit(seconds: float, run: Path) -> Iterator[Callable[[], bool]]:
-    """Stop training with a SIGTERM when `seconds` have passed and some steps are logged; yields whether that happened."""
+    """Stop training with a SIGTERM when `seconds` have passed and some steps are logged; yields whether that
+    happened.
+    """
     over, ended = threading.Event(), threading.Event()
     metrics = run / "metrics.jsonl"
     before = _size(metrics)
@@ -139,7 +146,9 @@ def _size(path: Path) -> int:
 
 
 def _score(run: Path, data: Path) -> None:
-    """Say how often the exchanged word of a held-out sentence is found, and show the first sentences and some nearest words."""
+    """Say how often the exchanged word of a held-out sentence is found, and show the first sentences and some nearest
+    words.
+    """
     from electra_trainer.cli.use import print_scored
     from electra_trainer.data.store import Store
     from electra_trainer.inspection.exchanged import FREQUENT, exchange_words, nearest_words, suspect
@@ -154,7 +163,8 @@ def _score(run: Path, data: Path) -> None:
         _say(f"  ^ {one.sentence.original!r} became {one.scored.tokens[one.sentence.place - 1]!r}: {outcome}")
     right, chance = sum(one.found for one in found), sum(1 / len(one.scored.tokens) for one in found)
     _say(
-        f"     in {right} of {len(found)} held-out sentences the exchanged word, now a random one of the {FREQUENT} most frequent, is suspected "
+        f"     in {right} of {len(found)} held-out sentences the exchanged word, now a random one of the {FREQUENT} "
+        "most frequent, is suspected "
         f"most ({100 * right / max(1, len(found)):.0f} %; {100 * chance / max(1, len(found)):.0f} % by chance)"
     )
     for word, nearest in nearest_words(discriminator, store, count=_SHOWN):

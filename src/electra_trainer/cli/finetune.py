@@ -1,4 +1,5 @@
-"""Verbs that fine-tune an encoder with several seeds; they share the flags of the encoder, the experiment and the recipe.
+"""Verbs that fine-tune an encoder with several seeds; they share the flags of the encoder, the experiment and the
+recipe.
 
 electra finetune MODEL --train reviews.csv --out DIR
 electra glue MODEL --data DIR --seeds 10 --out EXP
@@ -48,26 +49,33 @@ class ExperimentFlags:
     """An experiment: an encoder that is fine-tuned with several seeds."""
 
     model: tyro.conf.Positional[str]
-    """Run folder (RUN@STEP: a checkpoint before the newest), exported folder, or a Hub name such as google/electra-small-discriminator."""
+    """Run folder (RUN@STEP: a checkpoint before the newest), exported folder, or a Hub name such as
+    google/electra-small-discriminator.
+    """
     out: Path
-    """Folder of the experiment: a new one, or one to resume or extend. `finetune` and `squad` put the model into its folder model/."""
+    """Folder of the experiment: a new one, or one to resume or extend. `finetune` and `squad` put the model into its
+    folder model/.
+    """
     seeds: str = "3"
     """How many, or which: 3 is 1,2,3. Of `finetune` and `squad` the best one's model is exported."""
     recipe: tyro.conf.OmitArgPrefixes[RecipeFlags] = field(default_factory=RecipeFlags)
     """How the encoder is fine-tuned."""
     baselines: Annotated[bool, tyro.conf.arg(aliases=["--floors"])] = False
-    """Also score what the encoder has to beat: itself with fresh weights, and baselines without an encoder: the majority class, a bag of
-    words, and of two texts the overlap of their words; of questions the sentence with most of their words, and never answering (2.0)."""
+    """Also score what the encoder has to beat: itself with fresh weights, and baselines without an encoder: the
+    majority class, a bag of words, and of two texts the overlap of their words; of questions the sentence with most of
+    their words, and never answering (2.0)."""
     search: bool = False
-    """First choose learning rate, layer decay and epochs of each task on a tenth of its training rows, some seven runs with one seed, for
-    the encoder and for fresh weights alike; what is given by a flag stays."""
+    """First choose learning rate, layer decay and epochs of each task on a tenth of its training rows, some seven runs
+    with one seed, for the encoder and for fresh weights alike; what is given by a flag stays."""
     grid: tuple[str, ...] = ()
-    """With --search: what it tries instead of its own values. learning-rate=1e-4,3e-4 layer-decay=0.8,0.9 epochs=3,10, or the paper's
-    (Appendix B): paper-small, paper-base, paper-large."""
+    """With --search: what it tries instead of its own values. learning-rate=1e-4,3e-4 layer-decay=0.8,0.9 epochs=3,10,
+    or the paper's (Appendix B): paper-small, paper-base, paper-large."""
     parallel: int | None = None
     """Train N seeds (and tasks) at the same time. Default: as many as the machine has cores or GPUs for."""
     shard: str = "1/1"
-    """i/N: do every N-th run, from the i-th on, so that N machines share the work; afterwards the same command without it."""
+    """i/N: do every N-th run, from the i-th on, so that N machines share the work; afterwards the same command without
+    it.
+    """
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac."""
     json: bool = False
@@ -77,7 +85,8 @@ class ExperimentFlags:
     tracking: Annotated[TrackFlags, tyro.conf.arg(name="")] = field(default_factory=TrackFlags)
 
     brief: ClassVar[str] = (
-        "model out seeds baselines search parallel device track train dev predict task text text_pair label data tasks version split "
+        "model out seeds baselines search parallel device track train dev predict task text text_pair label data "
+        "tasks version split "
         "recipe learning_rate epochs batch_size max_length pooling config"
     )
     """What the short help shows."""
@@ -98,9 +107,14 @@ class ExperimentFlags:
         from electra_trainer.finetuning.experiment import Plan
 
         return Plan(
-            model=self.model, tasks=tasks, recipe=self.recipe.recipe, changes=self.recipe.changes(), seeds=folder.parse_seeds(self.seeds),
-            floors=self.baselines, keep=keep,
-        )  # fmt: skip
+            model=self.model,
+            tasks=tasks,
+            recipe=self.recipe.recipe,
+            changes=self.recipe.changes(),
+            seeds=folder.parse_seeds(self.seeds),
+            floors=self.baselines,
+            keep=keep,
+        )
 
     def run(self, plan: "Plan", data: "TaskData | None" = None) -> "Summary | None":
         """Run a plan; None where only a shard of it was asked for, and what follows needs all.
@@ -122,7 +136,7 @@ class ExperimentFlags:
                 plan = searched(plan, out=self.out, device=self.device, parallel=self.parallel, quiet=quiet)
             summary = run_plan(
                 plan, out=self.out, device=self.device, parallel=self.parallel, shard=shard, quiet=quiet, data=data
-            )  # fmt: skip
+            )
         if shard[1] == 1:
             return summary
         lacking = sum(len(task.missing) + len(task.unmeasured) for task in summary.tasks)
@@ -131,17 +145,19 @@ class ExperimentFlags:
         else:
             runs = "1 run is" if lacking == 1 else f"{lacking} runs are"
             print(
-                f"{self.out}: shard {self.shard} is done; {runs} missing. When none is, repeat the command without --shard."
+                f"{self.out}: shard {self.shard} is done; {runs} missing. When none is, repeat the command without "
+                "--shard."
             )
         return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneArguments(ExperimentFlags):
-    """Fine-tune an encoder on files of your own, score it, and leave a folder that `transformers` loads and `electra predict` uses.
+    """Fine-tune an encoder on files of your own, score it, and leave a folder that `transformers` loads and `electra
+    predict` uses.
 
-    Texts and pairs come from .csv, .tsv or .jsonl; two columns need no flags. Tagging reads CoNLL columns, .conllu, .jsonl and .csv. The
-    same command resumes where it stopped; more seeds extend the experiment.
+    Texts and pairs come from .csv, .tsv or .jsonl; two columns need no flags. Tagging reads CoNLL columns, .conllu,
+    .jsonl and .csv. The same command resumes where it stopped; more seeds extend the experiment.
     """
 
     train: Path
@@ -149,7 +165,9 @@ class FinetuneArguments(ExperimentFlags):
     dev: Path | None = None
     """Rows with labels to score on. Default: a tenth of --train, held out; of a treebank's folder its dev file."""
     predict: Path | None = None
-    """Rows without labels: OUT/predictions.csv gets their columns and what the best run says; in tagging OUT/predictions.conll."""
+    """Rows without labels: OUT/predictions.csv gets their columns and what the best run says; in tagging
+    OUT/predictions.conll.
+    """
     task: Literal["classification", "regression", "tagging"] = "classification"
     """One of several labels, a number, or a label for each word."""
     text: str | None = None
@@ -157,15 +175,25 @@ class FinetuneArguments(ExperimentFlags):
     text_pair: str | None = None
     """Column of a second text, for tasks about pairs. Default: none, or a usual pair such as sentence1, sentence2."""
     label: str | None = None
-    """Column of the label. Default: label, class, target, score or the like; of two columns else the second; in tagging the last."""
+    """Column of the label. Default: label, class, target, score or the like; of two columns else the second; in tagging
+    the last.
+    """
     words: str | None = None
-    """In tagging: column of the words, counted from 1, or its name. Default: 1, or one called tokens, words, text or the like."""
+    """In tagging: column of the words, counted from 1, or its name. Default: 1, or one called tokens, words, text or
+    the like.
+    """
     sentence_id: str | None = None
-    """In tagging, of a table with a row for each word: column that numbers the sentences. Default: one called sentence_id or the like."""
+    """In tagging, of a table with a row for each word: column that numbers the sentences. Default: one called
+    sentence_id or the like.
+    """
     tag_names: str | None = None
-    """In tagging: names of labels that are numbers, from 0 on: O,B-PER,I-PER, or a file. Default: dataset_info.json next to --train."""
+    """In tagging: names of labels that are numbers, from 0 on: O,B-PER,I-PER, or a file. Default: dataset_info.json
+    next to --train.
+    """
     scheme: Literal["detect", "io", "bio", "bioes", "plain"] | None = None
-    """In tagging: how labels mark spans; bioes: also BILOU and BMES; io: labels are types; plain: they mark none. Default: detect."""
+    """In tagging: how labels mark spans; bioes: also BILOU and BMES; io: labels are types; plain: they mark none.
+    Default: detect.
+    """
 
 
 def run_finetune(arguments: FinetuneArguments) -> Any:
@@ -245,7 +273,8 @@ def _print_result(done: "BestExport", data: "TaskData", arguments: FinetuneArgum
         print(f"{done.predictions}: what it says of {arguments.predict}.")
     else:
         print(
-            f"Next: electra predict {done.model} FILE --out predictions.{'conll' if arguments.task == 'tagging' else 'csv'}"
+            f"Next: electra predict {done.model} FILE --out "
+            f"predictions.{'conll' if arguments.task == 'tagging' else 'csv'}"
         )
 
 
@@ -272,11 +301,15 @@ class GlueArguments(ExperimentFlags):
     data: str
     """GLUE's folder (CoLA, SST-2 ... with train.tsv and dev.tsv), or hub."""
     tasks: str = "paper"
-    """Names between commas: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, ax (by mnli's model). paper: the first eight; all: wnli too."""
+    """Names between commas: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, ax (by mnli's model). paper: the first
+    eight; all: wnli too.
+    """
     limit: int | None = None
     """Train on at most N rows of each task."""
     predict: bool = False
-    """Write the archive for gluebenchmark.com: of each task in --out the seed that is best on dev; of WNLI, untrained, the majority."""
+    """Write the archive for gluebenchmark.com: of each task in --out the seed that is best on dev; of WNLI, untrained,
+    the majority.
+    """
     zip: Path | None = None
     """The archive. Default: submission.zip in --out."""
     fill_missing: bool = False
@@ -354,7 +387,9 @@ class SquadArguments(ExperimentFlags):
     head: Literal["joint", "independent"] = "joint"
     """joint: XLNet's, as in the paper. independent: BERT's, which transformers' ElectraForQuestionAnswering loads."""
     null_threshold: float | None = None
-    """2.0: `f1` gives no answer where the "no answer" score is above this. Default: -2.75, independent 0; in the model's folder best_f1's own."""
+    """2.0: `f1` gives no answer where the "no answer" score is above this. Default: -2.75, independent 0; in the
+    model's folder best_f1's own.
+    """
     limit: int | None = None
     """Train on N questions only, from all over the file."""
     dev_limit: int | None = None

@@ -1,6 +1,8 @@
-"""How flags are shown and read: values have names, not types; a default that says nothing is left out; 1e5 and 100k are numbers.
+"""How flags are shown and read: values have names, not types; a default that says nothing is left out; 1e5 and 100k are
+numbers.
 
-tyro asks a registry how to read a type and which fields a class has; ours answers for numbers and dataclasses, and leaves the rest to it.
+tyro asks a registry how to read a type and which fields a class has; ours answers for numbers and dataclasses, and
+leaves the rest to it.
 """
 
 import dataclasses
@@ -74,7 +76,8 @@ def registry(*, for_help: bool = False, brief: Collection[str] = ()) -> Construc
 
     Args:
         for_help: leave out flags that help does not show; to parse, all are needed.
-        brief: the only flags that help shows, if there are any: `out`, and `Optimizer.learning_rate` of a group of settings.
+        brief: the only flags that help shows, if there are any: `out`, and `Optimizer.learning_rate` of a group of
+            settings.
     """
     found = ConstructorRegistry()
     found.primitive_rule(_reading)
@@ -99,14 +102,22 @@ def _reading(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
             raise ValueError(f"expected {expected}") from None
 
     return PrimitiveConstructorSpec(
-        nargs=1, metavar="{yes,no}" if kind is bool else _NAMES.get(kind, "TEXT"), instance_from_str=from_words,
-        is_instance=lambda value: (optional and value is None) or (isinstance(value, kind) and isinstance(value, bool) == (kind is bool)),
-        str_from_instance=lambda value: [{True: "yes", False: "no"}[value] if kind is bool and value is not None else str(value)],
-    )  # fmt: skip
+        nargs=1,
+        metavar="{yes,no}" if kind is bool else _NAMES.get(kind, "TEXT"),
+        instance_from_str=from_words,
+        is_instance=lambda value: (
+            (optional and value is None) or (isinstance(value, kind) and isinstance(value, bool) == (kind is bool))
+        ),
+        str_from_instance=lambda value: [
+            {True: "yes", False: "no"}[value] if kind is bool and value is not None else str(value)
+        ],
+    )
 
 
 class _Fields:
-    """A dataclass as tyro sees it, with the names of its values and without silent defaults; a verb's own also with --config."""
+    """A dataclass as tyro sees it, with the names of its values and without silent defaults; a verb's own also with
+    --config.
+    """
 
     def __init__(self, for_help: bool, brief: Collection[str]) -> None:
         self._for_help, self._brief = for_help, brief
@@ -141,9 +152,10 @@ class _Fields:
             return " ".join((said or "").split())
 
         told = tyro.conf.arg(
-            metavar=_metavar(field.name, hint), aliases=_ALIASES.get((owner, field.name)),
+            metavar=_metavar(field.name, hint),
+            aliases=_ALIASES.get((owner, field.name)),
             help_behavior_hint=lambda label: "" if "Default:" in words() else _default(owner, field.name, label),
-        )  # fmt: skip
+        )
         named: Any = Annotated[hint, told]
         if self._hides(owner, field.name, hint):
             named = Annotated[named, _HIDDEN]

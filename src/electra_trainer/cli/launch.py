@@ -23,7 +23,8 @@ _USELESS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchArguments:
-    """Write a job file for a scheduler: pre-training on several machines that is signalled before its time is up, saves, and is queued again.
+    """Write a job file for a scheduler: pre-training on several machines that is signalled before its time is up,
+    saves, and is queued again.
 
     After `--` comes a pretrain command as it would be typed on one machine.
     """
@@ -41,7 +42,9 @@ class LaunchArguments:
     time: str = "24:00:00"
     """Longest time of one job, as Slurm writes it (D-HH:MM:SS or HH:MM:SS); a job that is not done is queued again."""
     warning: int = 120
-    """Seconds before the end at which the run is signalled to save: more than a save takes, which is tried twice if the disk fails."""
+    """Seconds before the end at which the run is signalled to save: more than a save takes, which is tried twice if the
+    disk fails.
+    """
     name: str = "electra"
     """The job's name."""
     partition: str | None = None
@@ -84,7 +87,8 @@ def _check(arguments: LaunchArguments) -> None:
     seconds = _seconds(arguments.time)
     if arguments.warning > _MOST_WARNING or 0 < seconds <= arguments.warning:  # 0: without a limit
         raise ConfigError(
-            f"--warning {arguments.warning}: expected fewer seconds than --time {arguments.time} has ({seconds}), and at most "
+            f"--warning {arguments.warning}: expected fewer seconds than --time {arguments.time} has ({seconds}), and "
+            "at most "
             f"{_MOST_WARNING}."
         )
     for name, text in (("name", arguments.name), ("partition", arguments.partition or "x")):
@@ -109,8 +113,10 @@ def _seconds(time: str) -> int:
 def sbatch(arguments: LaunchArguments) -> str:
     """The text of the job file."""
     return wording.render(
-        "job.sbatch", job=arguments, processes=max(1, arguments.gpus),
+        "job.sbatch",
+        job=arguments,
+        processes=max(1, arguments.gpus),
         out=str(Path(cli.value_of(arguments.command, "--out") or "")),
         variables={**FORWARDS, **{name: max(int(value), arguments.warning) for name, value in WAITS.items()}},
         useless_starts=_USELESS,
-    )  # fmt: skip
+    )

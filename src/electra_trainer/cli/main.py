@@ -20,7 +20,9 @@ from electra_trainer.version import __version__
 
 
 class Verb(NamedTuple):
-    """A verb NAME is the class `NameArguments` and the function `run_name` of a file in this folder; what it returns is printed as JSON."""
+    """A verb NAME is the class `NameArguments` and the function `run_name` of a file in this folder; what it returns is
+    printed as JSON.
+    """
 
     file: str
     what: str
@@ -159,9 +161,11 @@ def read(verb: str, words: Sequence[str]) -> Any:
     try:
         with styles(), _quickly(shows_help=bool(asks)):
             return tyro.cli(
-                kind, args=["--help" if flag == "--help-all" else flag for flag in flags], prog=f"electra {verb}",
+                kind,
+                args=["--help" if flag == "--help-all" else flag for flag in flags],
+                prog=f"electra {verb}",
                 **reading(kind, words, flags, for_help=bool(asks), brief=brief),
-            )  # fmt: skip
+            )
     finally:
         if brief:
             print(f"These are the flags that most runs need. All of them: electra {verb} --help-all")
@@ -196,7 +200,9 @@ def reading(
 
 @contextmanager
 def _quickly(*, shows_help: bool) -> Iterator[None]:
-    """Without work of tyro's that is lost here. For help also without typeguard, which takes long to load and checks only values."""
+    """Without work of tyro's that is lost here. For help also without typeguard, which takes long to load and checks
+    only values.
+    """
     import ast
     import gc
 

@@ -30,7 +30,9 @@ class TableArguments:
     number: tyro.conf.Positional[int]
     """1, 2, 3, 4 or 7."""
     experiments: tyro.conf.Positional[tuple[Path, ...]]
-    """Experiment folders of electra compare, glue, squad or finetune, records of them, or run folders of electra pretrain."""
+    """Experiment folders of electra compare, glue, squad or finetune, records of them, or run folders of electra
+    pretrain.
+    """
     format: Literal["md", "tex", "csv"] | None = None
     """Markdown, LaTeX (booktabs) or CSV; default: as the ending of --out says, else md."""
     metrics: tuple[str, ...] = ()
@@ -149,7 +151,9 @@ class ClozeArguments:
     """
 
     run: tyro.conf.Positional[Path]
-    """Run folder (RUN@STEP: a checkpoint before the newest), or exported folder with --p-mask. An MLM run gives its own accuracy."""
+    """Run folder (RUN@STEP: a checkpoint before the newest), or exported folder with --p-mask. An MLM run gives its own
+    accuracy.
+    """
     data: tyro.conf.Positional[Path]
     """Prepared folder, with the tokenizer of the run; its held-out rows are read."""
     json: bool = False
@@ -176,9 +180,15 @@ def run_cloze(arguments: ClozeArguments) -> Any:
 
     against = _loaded(arguments.against, arguments.device) if arguments.against is not None else None
     found = cloze(
-        _loaded(arguments.run, arguments.device), arguments.data, against=against, rows=arguments.rows,
-        per_row=arguments.per_row, top=arguments.top, seed=arguments.seed, p_mask=arguments.p_mask,
-    )  # fmt: skip
+        _loaded(arguments.run, arguments.device),
+        arguments.data,
+        against=against,
+        rows=arguments.rows,
+        per_row=arguments.per_row,
+        top=arguments.top,
+        seed=arguments.seed,
+        p_mask=arguments.p_mask,
+    )
     if arguments.json:
         return as_json(found)
     _show(found)
@@ -261,9 +271,13 @@ def run_minimal_pairs(arguments: MinimalPairsArguments) -> Any:
     from electra_trainer.paper.minimal_pairs import minimal_pairs
 
     found = minimal_pairs(
-        _loaded(arguments.run, arguments.device), arguments.folder, paradigms=_names(arguments.paradigms),
-        limit=arguments.limit, scores=_names(arguments.scores), p_mask=arguments.p_mask,
-    )  # fmt: skip
+        _loaded(arguments.run, arguments.device),
+        arguments.folder,
+        paradigms=_names(arguments.paradigms),
+        limit=arguments.limit,
+        scores=_names(arguments.scores),
+        p_mask=arguments.p_mask,
+    )
     if arguments.json:
         return pairs_as_json(found)
     _show_pairs(found)

@@ -13,8 +13,8 @@ from electra_trainer.errors import ConfigError, need
 
 @dataclass(frozen=True, kw_only=True)
 class PlaygroundArguments:
-    """Show a trained network on a page in the browser: type a sentence, see which words look replaced, exchange them; two models side
-    by side. It is served on this machine alone and asks no other.
+    """Show a trained network on a page in the browser: type a sentence, see which words look replaced, exchange them;
+    two models side by side. It is served on this machine alone and asks no other.
     """
 
     models: tyro.conf.Positional[tuple[Path, ...]]

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 class PredictArguments:
     """What a fine-tuned model says of each row of a file.
 
-    Of a .csv, .tsv or .jsonl: its columns and a column `prediction`, for classes with probabilities. In tagging words with their tags, of
-    any file that `finetune` reads, or of running text, which is split into words like the training data.
-    Of SQuAD's JSON: {id: text} as the official scripts read it, and for 2.0 a second file, OUT-no-answer.json, {id: score}.
+    Of a .csv, .tsv or .jsonl: its columns and a column `prediction`, for classes with probabilities. In tagging words
+    with their tags, of any file that `finetune` reads, or of running text, which is split into words like the training
+    data. Of SQuAD's JSON: {id: text} as the official scripts read it, and for 2.0 a second file, OUT-no-answer.json,
+    {id: score}.
     """
 
     folder: tyro.conf.Positional[Path]
@@ -37,13 +38,17 @@ class PredictArguments:
     out: Path | None = None
     """File to write, .jsonl for JSON lines. Default: print."""
     text: Annotated[str | None, tyro.conf.arg(aliases=["--words"])] = None
-    """Column of the text, in tagging of the words (a name or a number). Default: the one that the model learned from."""
+    """Column of the text, in tagging of the words (a name or a number). Default: the one that the model learned
+    from.
+    """
     text_pair: str | None = None
     """Column of the second text, where it learned from pairs. Default: the same."""
     json: bool = False
     """JSON lines instead of CSV; of SQuAD's JSON with the best answers, their places and scores."""
     null_threshold: float | None = None
-    """SQuAD 2.0: give no answer where the "no answer" score is above this. Default: the model's, which scored best on the dev file."""
+    """SQuAD 2.0: give no answer where the "no answer" score is above this. Default: the model's, which scored best on
+    the dev file.
+    """
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac."""
 
@@ -104,11 +109,15 @@ class AnswerArguments:
     question: str
     """The question."""
     null_threshold: float | None = None
-    """2.0: give no answer where the "no answer" score is above this. Default: the model's, which scored best on the dev file."""
+    """2.0: give no answer where the "no answer" score is above this. Default: the model's, which scored best on the dev
+    file.
+    """
     top: int = 1
     """Number of answers to show."""
     json: bool = False
-    """Print one JSON object: text, probability, no_answer_score, null_threshold (2.0), nbest (text, start, end, score, probability)."""
+    """Print one JSON object: text, probability, no_answer_score, null_threshold (2.0), nbest (text, start, end, score,
+    probability).
+    """
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac."""
 

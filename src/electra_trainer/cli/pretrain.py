@@ -29,7 +29,8 @@ OURS = ("--restarts", "--patience", "--grace", "--processes", "--track", "--proj
 class PretrainArguments:
     """Pre-train an encoder. The same command again resumes where it stopped; Ctrl-C and SIGTERM save first.
 
-    Settings come from the preset, then from --config, then from the flags. How long: at most one of --steps, --budget, --flops, --flops-real.
+    Settings come from the preset, then from --config, then from the flags. How long: at most one of --steps, --budget,
+    --flops, --flops-real.
     """
 
     data: tyro.conf.Positional[Path]
@@ -37,17 +38,18 @@ class PretrainArguments:
     out: Path
     """Run folder: a new one, or one to resume."""
     init: str | None = None
-    """Begin with trained weights: of a run (to continue on other rows, another text or another objective), of an exported folder, of any
-    ELECTRA or BERT folder or Hub name; or of both networks, DISCRIMINATOR,GENERATOR. Prepare the text with its tokenizer, and keep the
-    shapes; there may be more positions."""
+    """Begin with trained weights: of a run (to continue on other rows, another text or another objective), of an
+    exported folder, of any ELECTRA or BERT folder or Hub name; or of both networks, DISCRIMINATOR,GENERATOR. Prepare
+    the text with its tokenizer, and keep the shapes; there may be more positions."""
     continue_from: str | None = None
-    """RUN or RUN@STEP: train that run longer, or with another end, from its newest or that checkpoint, with its moments. --steps is the
-    total, counted from its first step; settings are its own unless --config or flags change them."""
+    """RUN or RUN@STEP: train that run longer, or with another end, from its newest or that checkpoint, with its
+    moments. --steps is the total, counted from its first step; settings are its own unless --config or flags change
+    them."""
     config: Path | None = None
     """JSON or TOML file with settings, for example the config.json of another run; it need not hold all."""
     objective: str | None = None
-    """rtd: ELECTRA; mlm: BERT; replace-mlm, all-tokens-mlm (§3.5); rtd-mlm: rtd and replace-mlm in one network; adversarial (Appendix F);
-    sentence-contrast (Appendix H); or one of your own. Default: the preset's."""
+    """rtd: ELECTRA; mlm: BERT; replace-mlm, all-tokens-mlm (§3.5); rtd-mlm: rtd and replace-mlm in one network;
+    adversarial (Appendix F); sentence-contrast (Appendix H); or one of your own. Default: the preset's."""
     generator: str | None = None
     """learned: a small masked language model; unigram: samples by word frequency; uniform. Default: the preset's."""
     phases: str | None = None
@@ -63,17 +65,22 @@ class PretrainArguments:
     dry_run: bool = False
     """Print parameters, FLOPs, memory, tokens, and hours on this device; train nothing."""
     processes: int = 1
-    """Run N processes on this machine, started by torchrun, each with a GPU or a share of the cores. Needs --batch.lanes N or more.
+    """Run N processes on this machine, started by torchrun, each with a GPU or a share of the cores. Needs
+    --batch.lanes N or more.
     Several machines: docs/cluster.md."""
     shard: bool = False
-    """FSDP: divide weights, gradients and optimizer state among the processes, for models that do not fit one GPU. Each computes equally
-    many lanes. May differ between starts of a run."""
+    """FSDP: divide weights, gradients and optimizer state among the processes, for models that do not fit one GPU. Each
+    computes equally many lanes. May differ between starts of a run."""
     restarts: int = 0
-    """Restart at most this many times when the process is killed, crashes or hangs; errors that would recur are not retried."""
+    """Restart at most this many times when the process is killed, crashes or hangs; errors that would recur are not
+    retried.
+    """
     patience: float = 600.0
     """With --restarts: seconds without a step after which a process counts as hung."""
     grace: float = 600.0
-    """Longest time to save after Ctrl-C or SIGTERM, in seconds, before the run is killed. Only with --restarts or --processes."""
+    """Longest time to save after Ctrl-C or SIGTERM, in seconds, before the run is killed. Only with --restarts or
+    --processes.
+    """
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac."""
     quiet: bool = False
@@ -83,7 +90,8 @@ class PretrainArguments:
     tracking: Annotated[TrackFlags, tyro.conf.arg(name="")] = field(default_factory=TrackFlags)
     settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
     brief: ClassVar[str] = (
-        "data out preset objective init continue_from config steps budget flops dry_run processes restarts device track seed "
+        "data out preset objective init continue_from config steps budget flops dry_run processes restarts device "
+        "track seed "
         "Optimizer.learning_rate BatchShape.size BatchShape.lanes"
     )
     """What the short help shows."""
@@ -114,14 +122,18 @@ def settings_from(words: Sequence[str]) -> Config:
 
 
 def _settings_of_continued(words: Sequence[str]) -> Path | None:
-    """The config.json of the run that --continue-from names; if that is gone, that of the run which went on from it, to resume."""
+    """The config.json of the run that --continue-from names; if that is gone, that of the run which went on from it, to
+    resume.
+    """
     name, out = cli.value_of(words, "--continue-from"), cli.value_of(words, "--out")
     folders = [records.run_and_step(name)[0], *([Path(out)] if out else [])] if name else []
     return next((folder / "config.json" for folder in folders if (folder / "config.json").exists()), None)
 
 
 def _choose(config: Config, name: str, kind: str | None, known: Mapping[str, type]) -> Config:
-    """`config` with the member of a tagged union that a flag names, with its defaults; the same member keeps its settings."""
+    """`config` with the member of a tagged union that a flag names, with its defaults; the same member keeps its
+    settings.
+    """
     if kind is None:
         return config
     if kind not in known:
@@ -164,10 +176,16 @@ def run_pretrain(arguments: PretrainArguments) -> None:
             return
         with Status(arguments.out) as status:
             pretrain(
-                arguments.settings, arguments.data, out=arguments.out, length=length,
-                init=init or former, device=arguments.device, shard=arguments.shard, quiet=arguments.quiet,
+                arguments.settings,
+                arguments.data,
+                out=arguments.out,
+                length=length,
+                init=init or former,
+                device=arguments.device,
+                shard=arguments.shard,
+                quiet=arguments.quiet,
                 status=status,
-            )  # fmt: skip
+            )
         if not process_leads():
             return
         page = write_report([arguments.out])
@@ -210,7 +228,9 @@ def _check_what_all_would_say(arguments: PretrainArguments) -> None:
 
 
 def command_of(words: Sequence[str], *, processes: int) -> list[str]:
-    """The command that the supervisor starts: `pretrain` without the supervisor's flags, in one process or by torchrun."""
+    """The command that the supervisor starts: `pretrain` without the supervisor's flags, in one process or by
+    torchrun.
+    """
     launcher = ["-m", "electra_trainer.supervise.launcher", "--standalone", f"--nproc-per-node={processes}"]
     started = [*(launcher if processes > 1 else []), "-m", "electra_trainer", "pretrain"]
     return [sys.executable, *started, *cli.part(words, OURS)[1]]
@@ -258,9 +278,10 @@ class CompareArguments:
     data: tyro.conf.Positional[Path]
     """Folder that `electra prepare` made."""
     arms: str
-    """Arms between commas, the first the reference: electra, electra-15, electra-15-other, mlm, mlm-80-10-10, mlm-rare, mlm-hard,
-    replace-mlm, all-tokens-mlm, unigram, uniform, same-size, sharing-none, sharing-all, disentangled, two-stage, two-stage-fresh,
-    adversarial, warm-sampling, disallow-correct, sentence-contrast; untrained: fresh weights, the baseline of every probe."""
+    """Arms between commas, the first the reference: electra, electra-15, electra-15-other, mlm, mlm-80-10-10, mlm-rare,
+    mlm-hard, replace-mlm, all-tokens-mlm, unigram, uniform, same-size, sharing-none, sharing-all, disentangled,
+    two-stage, two-stage-fresh, adversarial, warm-sampling, disallow-correct, sentence-contrast; untrained: fresh
+    weights, the baseline of every probe."""
     out: Path
     """Folder of the experiment: a new one, or one to resume or extend."""
     seeds: str = "3"
@@ -274,8 +295,8 @@ class CompareArguments:
     match: Literal["paper-flops", "real-flops", "steps", "time"] | None = None
     """What is equal between arms. Default: paper-flops with --flops, steps with --steps, time with --budget."""
     probe: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """held-out, pos=TREEBANK_DIR, sentences=GLUE_DIR, minimal-pairs=DIR, glue=DIR or squad=DIR; may be repeated. With nested- before its
-    name, a probe is scored on a part of its training rows. Default: held-out."""
+    """held-out, pos=TREEBANK_DIR, sentences=GLUE_DIR, minimal-pairs=DIR, glue=DIR or squad=DIR; may be repeated. With
+    nested- before its name, a probe is scored on a part of its training rows. Default: held-out."""
     probe_sentences: int = 4000
     """Sentences that the part-of-speech probe is trained on."""
     probe_pairs: int = 100
@@ -283,10 +304,12 @@ class CompareArguments:
     probe_seeds: int = 1
     """Fine-tuning seeds of the probes glue and squad; their scores are medians, as the paper's."""
     sweep: tuple[str, ...] = ()
-    """Values of settings, crossed, each combination an arm: optimizer.learning-rate=1e-4,3e-4 objective.weight=10,50."""
+    """Values of settings, crossed, each combination an arm: optimizer.learning-rate=1e-4,3e-4
+    objective.weight=10,50.
+    """
     choose: str | None = None
-    """With --sweep: choose each arm's best values by this metric, on rows that no table reports: held-out/discriminator_standard_auc, or
-    one of a nested probe, for example nested-pos/accuracy."""
+    """With --sweep: choose each arm's best values by this metric, on rows that no table reports:
+    held-out/discriminator_standard_auc, or one of a nested probe, for example nested-pos/accuracy."""
     metrics: str | None = None
     """Metrics between commas whose contrasts are declared, for example pos/accuracy: p-values are corrected over them.
     Default: what pos, minimal-pairs and glue say, else the held-out losses of words and the AUC on standard fakes."""
@@ -332,9 +355,15 @@ def run_compare(arguments: CompareArguments) -> None:
     asked = comparison.Comparison(**cli.shared(arguments, comparison.Comparison) | read)
     with arguments.tracking.mirrored(arguments.out):
         summary = comparison.compare(
-            asked, arguments.settings, arguments.data, out=arguments.out, shard=parse_shard(arguments.shard),
-            parallel=arguments.parallel, device=arguments.device, quiet=arguments.quiet,
-        )  # fmt: skip
+            asked,
+            arguments.settings,
+            arguments.data,
+            out=arguments.out,
+            shard=parse_shard(arguments.shard),
+            parallel=arguments.parallel,
+            device=arguments.device,
+            quiet=arguments.quiet,
+        )
     arm_summary.print_summary(summary)
     print(arguments.out / "summary.md")
 

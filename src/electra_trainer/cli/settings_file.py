@@ -1,4 +1,5 @@
-"""`--config FILE` of every verb: a file of flags that the command line overrides, and `electra show VERB --toml`, which prints one.
+"""`--config FILE` of every verb: a file of flags that the command line overrides, and `electra show VERB --toml`, which
+prints one.
 
 `pretrain` and `compare` read the configuration of a run instead (settings/records.py).
 """
@@ -23,7 +24,8 @@ def reads_run_settings(kind: Any) -> bool:
 
 
 def defaults(kind: Any, words: Sequence[str], config: str | None) -> Any:
-    """The arguments of a verb without its command line: what the file `config` says, else the defaults; tyro.MISSING where there are none.
+    """The arguments of a verb without its command line: what the file `config` says, else the defaults; tyro.MISSING
+    where there are none.
 
     Args:
         kind: class of the arguments.

@@ -26,14 +26,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ShowArguments:
-    """Show a preset (its whole configuration, its parameters and its FLOPs), or the flags of a verb with their defaults.
+    """Show a preset (its whole configuration, its parameters and its FLOPs), or the flags of a verb with their
+    defaults.
 
     A file with what --toml or --json prints is read by --config.
     """
 
     name: tyro.conf.Positional[str]
-    """tiny, mini, small, small_plus_plus, base, large, bert_small, bert_base, bert_large; or `all`, which lists these and a preset for
-    every other published row, one line each. Or a verb, for example finetune."""
+    """tiny, mini, small, small_plus_plus, base, large, bert_small, bert_base, bert_large; or `all`, which lists these
+    and a preset for every other published row, one line each. Or a verb, for example finetune."""
     toml: bool = False
     """Print TOML, a preset without its parameters and FLOPs."""
     json: bool = False
@@ -87,18 +88,22 @@ def _show_verb(verb: str, *, as_json: bool) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class FlopsArguments:
-    """Operations of training and inference (Appendix E): as the paper counts them, and the matrix products that are needed.
+    """Operations of training and inference (Appendix E): as the paper counts them, and the matrix products that are
+    needed.
 
     The paper counts backward = forward, look-ups as products with one-hot vectors, and pointwise operations.
     """
 
     name: tyro.conf.Positional[str]
-    """A preset, a row of the paper's script (elmo, xlnet, gpt, bert_small, bert_base, bert_large, electra_small, electra_base,
-    electra_400k, electra_1.75M, roberta, albert, t5_11b), or `all` of both. `bert_large` is the original; the paper's own: bert_large_ours."""
+    """A preset, a row of the paper's script (elmo, xlnet, gpt, bert_small, bert_base, bert_large, electra_small,
+    electra_base, electra_400k, electra_1.75M, roberta, albert, t5_11b), or `all` of both. `bert_large` is the original;
+    the paper's own: bert_large_ours."""
     json: bool = False
     """Print one JSON object: name, then train_paper, train_real and infer_paper."""
     mend_norm: bool = False
-    """Count the LayerNorm after attention at every channel; the paper's script counts it once a token (up to 0.05 % less)."""
+    """Count the LayerNorm after attention at every channel; the paper's script counts it once a token (up to 0.05 %
+    less).
+    """
 
 
 def run_flops(arguments: FlopsArguments) -> Any:
@@ -136,8 +141,8 @@ class DoctorArguments:
     """Show what this machine has: device, arithmetic, threads, disk, packages; and what is missing."""
 
     bench: bool = False
-    """Also measure each model: speed, time of the paper's run, and what limits it. Under two minutes; on a GPU, which compiles the layers of
-    each model first, under ten."""
+    """Also measure each model: speed, time of the paper's run, and what limits it. Under two minutes; on a GPU, which
+    compiles the layers of each model first, under ten."""
     presets: tuple[str, ...] = ()
     """Presets to measure with --bench; by default the models that the paper compares, mini and tiny."""
     json: bool = False

@@ -24,7 +24,8 @@ _TREEBANK = re.compile(rb"(?:\s*#.*\n)*1(?:-\d+)?(?:\t[^\t\n]+){9}\r?\n")
 def from_standard_input(model: "Finetuned", named: Iterable[str | None]) -> Iterator[Path]:
     """Standard input as a file that the model's task reads; errors name it `standard input`.
 
-    A table has the columns of training or the named ones on its first line. Other lines are a text each; for pairs, two with a tab between.
+    A table has the columns of training or the named ones on its first line. Other lines are a text each; for pairs, two
+    with a tab between.
 
     Args:
         named: columns that flags name.

@@ -1,4 +1,6 @@
-"""`electra tokenizer FILES… --vocab-size 8192 --out TOK`; `electra prepare FILES… --tokenizer TOK --seq-len 128 --out DATA`."""
+"""`electra tokenizer FILES… --vocab-size 8192 --out TOK`; `electra prepare FILES… --tokenizer TOK --seq-len 128 --out
+DATA`.
+"""
 
 import sys
 import time
@@ -45,11 +47,11 @@ class PrepareArguments:
     """Turn text into rows of token ids: tokenized on every core, packed without dropping text, documents held out."""
 
     files: tyro.conf.Positional[tuple[str, ...]]
-    """.txt .jsonl .json .csv .tsv .parquet .arrow or WET, also .gz .bz2 .xz .zst; folders; patterns; s3:// gs:// hf:// https://; OWNER/NAME of a
-    data set of the Hub; or the word docstrings for the embedded corpus."""
+    """.txt .jsonl .json .csv .tsv .parquet .arrow or WET, also .gz .bz2 .xz .zst; folders; patterns; s3:// gs:// hf://
+    https://; OWNER/NAME of a data set of the Hub; or the word docstrings for the embedded corpus."""
     tokenizer: Path
-    """Folder that `electra tokenizer` made; any tokenizer.json of the library tokenizers (WordPiece, BPE, Unigram, WordLevel) with
-    [PAD] [UNK] [CLS] [SEP] [MASK]; or a vocab.txt as BERT's."""
+    """Folder that `electra tokenizer` made; any tokenizer.json of the library tokenizers (WordPiece, BPE, Unigram,
+    WordLevel) with [PAD] [UNK] [CLS] [SEP] [MASK]; or a vocab.txt as BERT's."""
     out: Path
     """A new or empty folder."""
     seq_len: int = 128
@@ -61,7 +63,9 @@ class PrepareArguments:
     overwrite: bool = False
     """Replace rows that are there already."""
     shard: str | None = None
-    """I/N: prepare every N-th file, from the I-th on, into a folder in OUT; `electra merge OUT --out DATA` puts all N together."""
+    """I/N: prepare every N-th file, from the I-th on, into a folder in OUT; `electra merge OUT --out DATA` puts all N
+    together.
+    """
     settings: Annotated[PrepareFlags, tyro.conf.arg(name="")] = field(default_factory=PrepareFlags)
 
 
@@ -74,7 +78,8 @@ def run_prepare(arguments: PrepareArguments) -> None:
         raise ConfigError("prepare: give at least one file, folder or pattern.")
     if not arguments.tokenizer.exists():
         raise MissingInputError(
-            f"--tokenizer {arguments.tokenizer}: no such file or folder. Train one with `electra tokenizer FILES --out {arguments.tokenizer.name}`, "
+            f"--tokenizer {arguments.tokenizer}: no such file or folder. Train one with `electra tokenizer FILES "
+            f"--out {arguments.tokenizer.name}`, "
             "or give a folder with the tokenizer of a model; names of the Hub are not taken here."
         )
     tokenizer = load_tokenizer(
@@ -90,10 +95,15 @@ def run_prepare(arguments: PrepareArguments) -> None:
         warned = _warn_at_once(arguments, tokenizer)
     watch = _Watch()
     manifest = prepare(
-        arguments.files, tokenizer=tokenizer, sequence_length=arguments.seq_len, out=arguments.out,
-        settings=arguments.settings, overwrite=arguments.overwrite, progress=watch,
+        arguments.files,
+        tokenizer=tokenizer,
+        sequence_length=arguments.seq_len,
+        out=arguments.out,
+        settings=arguments.settings,
+        overwrite=arguments.overwrite,
+        progress=watch,
         shard=shard,
-    )  # fmt: skip
+    )
     if watch.last is not None:
         from electra_trainer.data.tokenizer import statistics
 
@@ -173,11 +183,13 @@ class _Watch:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerArguments:
-    """Train a WordPiece vocabulary, or add words to one. Prints how many tokens a word takes and how much of the text it does not know."""
+    """Train a WordPiece vocabulary, or add words to one. Prints how many tokens a word takes and how much of the text
+    it does not know.
+    """
 
     files: tyro.conf.Positional[tuple[str, ...]]
-    """.txt .jsonl .json .csv .tsv .parquet .arrow or WET, also .gz .bz2 .xz .zst; folders; patterns; s3:// gs:// hf:// https://; OWNER/NAME of a
-    data set of the Hub; or the word docstrings for the embedded corpus."""
+    """.txt .jsonl .json .csv .tsv .parquet .arrow or WET, also .gz .bz2 .xz .zst; folders; patterns; s3:// gs:// hf://
+    https://; OWNER/NAME of a data set of the Hub; or the word docstrings for the embedded corpus."""
     out: Path
     """A new or empty folder for tokenizer.json, tokenizer_config.json and vocab.txt."""
     vocab_size: int = 30522
@@ -186,16 +198,19 @@ class TokenizerArguments:
     """Most characters in it. Default: what 99.99 % of the letters need."""
     cased: bool = False
     """Keep capitals and accents. WITHOUT IT both are removed (Çağrı becomes cagri): for most languages give --cased or
-    --keep-accents. Marks that are part of a script (Hindi, Thai, Arabic, Japanese, Russian ...) are kept in any case."""
+    --keep-accents. Marks that are part of a script (Hindi, Thai, Arabic, Japanese, Russian ...) are kept in any
+    case."""
     keep_accents: bool = False
     """Keep accents, and remove capitals only."""
     add_words: Path | None = None
-    """Words to add, one a line, in place of the vocabulary's [unusedN] entries, then at its end; FILES may be one folder with a tokenizer, whose
-    words keep their ids, so that `pretrain --init` takes the model's weights."""
+    """Words to add, one a line, in place of the vocabulary's [unusedN] entries, then at its end; FILES may be one
+    folder with a tokenizer, whose words keep their ids, so that `pretrain --init` takes the model's weights."""
     strip_accents: bool = False
     """Remove accents, also where they are part of a script."""
     nfc: bool = False
-    """Compose letters and their marks first (Unicode's NFC), for texts that spell the same word in two ways; see `electra check`."""
+    """Compose letters and their marks first (Unicode's NFC), for texts that spell the same word in two ways; see
+    `electra check`.
+    """
     max_length: int = 512
     """Longest row that the tokenizer announces to transformers (model_max_length)."""
     reading: Annotated[ReadingFlags, tyro.conf.arg(name="")] = field(default_factory=ReadingFlags)
@@ -219,9 +234,14 @@ def run_tokenizer(arguments: TokenizerArguments) -> None:
         return
     keep = True if arguments.keep_accents else False if arguments.strip_accents else None
     tokenizer, report = train_tokenizer_from(
-        arguments.files, vocab_size=arguments.vocab_size, cased=arguments.cased, keep_accents=keep, nfc=arguments.nfc,
-        alphabet=arguments.alphabet, reading=arguments.reading,
-    )  # fmt: skip
+        arguments.files,
+        vocab_size=arguments.vocab_size,
+        cased=arguments.cased,
+        keep_accents=keep,
+        nfc=arguments.nfc,
+        alphabet=arguments.alphabet,
+        reading=arguments.reading,
+    )
     if arguments.add_words is not None:
         tokenizer = _with_words(tokenizer, arguments.add_words)
     save_new_tokenizer(tokenizer, arguments.out, max_length=arguments.max_length)
@@ -240,7 +260,9 @@ def run_tokenizer(arguments: TokenizerArguments) -> None:
 
 
 def _tokenizer_in(files: tuple[str, ...]) -> Path | None:
-    """The tokenizer of the one folder that is given (of a tokenizer, model, run or export), or its file; None if it holds none."""
+    """The tokenizer of the one folder that is given (of a tokenizer, model, run or export), or its file; None if it
+    holds none.
+    """
     names, path = ("tokenizer.json", "vocab.txt"), Path(files[0])
     places = [path, *(path / part for part in ("tokenizer", "discriminator", "encoder"))]
     if len(files) > 1 or path.name in names:
@@ -260,7 +282,8 @@ def _add_to(given: Path, arguments: TokenizerArguments) -> None:
     save_new_tokenizer(tokenizer, arguments.out, max_length=arguments.max_length)
     print(f"{arguments.out}: {tokenizer.get_vocab_size():,} tokens")
     print(
-        f"`electra prepare FILES --tokenizer {arguments.out} --out DATA`; `electra pretrain DATA --init MODEL --out NEW`"
+        f"`electra prepare FILES --tokenizer {arguments.out} --out DATA`; `electra pretrain DATA --init MODEL --out "
+        "NEW`"
     )
 
 
@@ -274,8 +297,9 @@ def _with_words(tokenizer: "Tokenizer", path: Path) -> "Tokenizer":
 
 @dataclass(frozen=True, kw_only=True)
 class CheckArguments:
-    """Survey text before it is prepared: files that cannot be used, bad lines, copies, lengths, languages, scripts, capitals, accents and
-    characters that a vocabulary would drop, words in two normal forms, traces of bad conversion. Exit code 65 where a file cannot be used.
+    """Survey text before it is prepared: files that cannot be used, bad lines, copies, lengths, languages, scripts,
+    capitals, accents and characters that a vocabulary would drop, words in two normal forms, traces of bad conversion.
+    Exit code 65 where a file cannot be used.
     """
 
     files: tyro.conf.Positional[tuple[str, ...]]
@@ -306,7 +330,9 @@ def run_check(arguments: CheckArguments) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class MergeArguments:
-    """Put the shards of `electra prepare --shard I/N` together: one folder of rows, every byte of the shards verified. The shards stay."""
+    """Put the shards of `electra prepare --shard I/N` together: one folder of rows, every byte of the shards verified.
+    The shards stay.
+    """
 
     shards: tyro.conf.Positional[Path]
     """The OUT of the preparations."""

@@ -15,7 +15,9 @@ from electra_trainer.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class TrackArguments:
-    """Send the metrics of a run, or of each cell of an experiment, to trackers. What was sent before is not sent again."""
+    """Send the metrics of a run, or of each cell of an experiment, to trackers. What was sent before is not sent
+    again.
+    """
 
     run: tyro.conf.Positional[Path]
     """Folder of a run or an experiment."""
@@ -24,7 +26,9 @@ class TrackArguments:
     follow: bool = False
     """Go on until the run has ended (Ctrl-C ends it sooner)."""
     project: str | None = None
-    """Name of the project. Default: the tracker's variable (WANDB_PROJECT, TRACKIO_PROJECT, MLFLOW_EXPERIMENT_NAME), else electra."""
+    """Name of the project. Default: the tracker's variable (WANDB_PROJECT, TRACKIO_PROJECT, MLFLOW_EXPERIMENT_NAME),
+    else electra.
+    """
 
 
 def run_track(arguments: TrackArguments) -> None:

@@ -150,14 +150,19 @@ class ExportArguments:
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
     """Of the stored weights. In 16 bits the folder has half the size."""
     to: Literal["transformers", "onnx", "web"] = "transformers"
-    """onnx: also onnx/model.onnx in each folder, compared in ONNX Runtime with the run, for servers without PyTorch. web: a page
-    like that of `electra playground`, which computes in the browser and needs no server of ours (docs/playground.md)."""
+    """onnx: also onnx/model.onnx in each folder, compared in ONNX Runtime with the run, for servers without PyTorch.
+    web: a page like that of `electra playground`, which computes in the browser and needs no server of ours
+    (docs/playground.md)."""
     int8: bool = False
     """With --to onnx: also onnx/model_int8.onnx, a quarter of the size; with --to web in place of the other."""
     engine: Path | None = None
-    """With --to web: a folder with the npm packages of transformers.js; default: the page's README.md says how they come there."""
+    """With --to web: a folder with the npm packages of transformers.js; default: the page's README.md says how they
+    come there.
+    """
     form: Annotated[Literal["electra", "bert"], tyro.conf.arg(name="as")] = "electra"
-    """bert: under BERT's names, for programs that know no ELECTRA; only where the embeddings are as wide as the layers."""
+    """bert: under BERT's names, for programs that know no ELECTRA; only where the embeddings are as wide as the
+    layers.
+    """
     license: str | None = None
     """For the model card: the Hub's identifier, such as mit or apache-2.0. `electra push` needs one."""
     language: tuple[str, ...] = ()
@@ -216,8 +221,9 @@ def run_export(arguments: ExportArguments) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class PushArguments:
-    """Upload an exported folder to the Hub: the discriminator to OWNER/NAME-discriminator, the generator to OWNER/NAME-generator; the
-    folder of one network, or of a fine-tuned model, to OWNER/NAME. Log in once with `hf auth login`, or set HF_TOKEN.
+    """Upload an exported folder to the Hub: the discriminator to OWNER/NAME-discriminator, the generator to
+    OWNER/NAME-generator; the folder of one network, or of a fine-tuned model, to OWNER/NAME. Log in once with `hf auth
+    login`, or set HF_TOKEN.
     """
 
     folder: tyro.conf.Positional[Path]
@@ -246,8 +252,9 @@ def run_push(arguments: PushArguments) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayArguments:
-    """Compute one step of a run again: its rows with their documents, what was masked and replaced, and its losses, compared to the
-    last bit with metrics.jsonl. It starts from the nearest earlier checkpoint; nothing is written into the run.
+    """Compute one step of a run again: its rows with their documents, what was masked and replaced, and its losses,
+    compared to the last bit with metrics.jsonl. It starts from the nearest earlier checkpoint; nothing is written into
+    the run.
 
     In the text `[meal→food]` was masked and read as food; `[meal]` was masked and stayed as it was.
     """
@@ -278,9 +285,12 @@ def run_replay(arguments: ReplayArguments) -> Any:
     if arguments.rows is not None and arguments.rows < 0:
         raise ConfigError(f"--rows {arguments.rows}: expected 0 or more.")
     found = replay(
-        arguments.run, step=arguments.step, data=arguments.data, device=arguments.device,
+        arguments.run,
+        step=arguments.step,
+        data=arguments.data,
+        device=arguments.device,
         tell=lambda line: print(f"electra: {line}", file=sys.stderr),
-    )  # fmt: skip
+    )
     rows = _chosen(arguments, found)
     if arguments.json:
         return as_json(found, rows[: arguments.rows])

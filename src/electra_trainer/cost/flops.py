@@ -1,15 +1,18 @@
-"""Count the operations of a step, of a run and of inference, for every objective, generator and training algorithm. No torch here.
+"""Count the operations of a step, of a run and of inference, for every objective, generator and training algorithm. No
+torch here.
 
 They are counted in two ways, and every number says which:
 
-    paper  as the authors' script for Table 1 and Figure 2 (Appendix E): a product of [m, k] and [k, n] is 2mkn operations, embeddings
-           are looked up by products with one-hot vectors, pointwise functions count some operations an element, backward = forward.
-           Only for comparison with the paper.
-    real   matrix products alone, as they are needed here, 2mkn each; look-ups are free, backward = 2 x forward. Attention counts as if
+    paper  as the authors' script for Table 1 and Figure 2 (Appendix E): a product of [m, k] and [k, n] is 2mkn
+    operations, embeddings
+           are looked up by products with one-hot vectors, pointwise functions count some operations an element,
+           backward = forward. Only for comparison with the paper.
+    real   matrix products alone, as they are needed here, 2mkn each; look-ups are free, backward = 2 x forward.
+    Attention counts as if
            every token saw its whole row; rows of several pieces need less. For hours and hardware utilisation.
 
-Recomputation in the backward pass to save memory is not counted. Of the optimizer Muon's products are, as real: they are a sixth of a
-small step, and runs that are compared at equal operations shall not have them for nothing.
+Recomputation in the backward pass to save memory is not counted. Of the optimizer Muon's products are, as real: they
+are a sixth of a small step, and runs that are compared at equal operations shall not have them for nothing.
 """
 
 import bisect
@@ -31,7 +34,9 @@ from electra_trainer.settings.methods import Adversarial, TwoStage
 _DROPOUT, _LAYER_NORM, _GELU, _SOFTMAX = 4, 5, 8, 5
 
 OUTPUT_SHARE = 20 / 128
-"""Share of the positions that masked language models send through the vocabulary, whatever is masked: 20 of 128, 80 of 512."""
+"""Share of the positions that masked language models send through the vocabulary, whatever is masked: 20 of 128, 80 of
+512.
+"""
 
 NORM_SLIP = True
 """The authors count the LayerNorm after attention once a token instead of once a channel. True keeps their totals."""
@@ -160,7 +165,9 @@ def _kept_parts(config: Config, norm_slip: bool) -> list[Part]:
 
 
 def muon_products(config: Config, first_stage: bool = True) -> float:
-    """Products of Muon's Newton-Schulz steps over the matrices of the layers that are trained; 0 with another optimizer."""
+    """Products of Muon's Newton-Schulz steps over the matrices of the layers that are trained; 0 with another
+    optimizer.
+    """
     if config.optimizer.name != "muon":
         return 0.0
     generator = learned_generator(config) if config.sharing != "all" else None
@@ -227,7 +234,9 @@ def _paper_feed_forward(model: Model) -> int:
 
 
 def _paper_modern(model: Model, length: int) -> int:
-    """One token's in a modern layer: without biases, and with turned queries and keys, a gate, and two dropouts in attention."""
+    """One token's in a modern layer: without biases, and with turned queries and keys, a gate, and two dropouts in
+    attention.
+    """
     h, i, rotation = model.hidden_size, model.inner_size, 3
     products = 8 * h * h + 4 * h * length + 6 * h * i
     on_scores = (1 + _SOFTMAX + _DROPOUT) * length * model.num_attention_heads
@@ -245,7 +254,9 @@ def real_encoder(model: Model, length: int) -> int:
 
 
 def real_token_head(model: Model) -> int:
-    """One position, through a dense layer and the vocabulary; in the modern block a layer of full width, and back to that of the words."""
+    """One position, through a dense layer and the vocabulary; in the modern block a layer of full width, and back to
+    that of the words.
+    """
     e, h = model.embedding_size, model.hidden_size
     dense = 2 * h * (h + (e if e != h else 0)) if model.block == "modern" else 2 * e * h
     return dense + real_vocabulary(model)

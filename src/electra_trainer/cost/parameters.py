@@ -17,8 +17,8 @@ class Parameters:
     head: int
     """The main network's pre-training head: that of a discriminator, or a token head."""
     extra: int
-    """The objective's separate layer (All-Tokens MLM's copy, the adversarial baseline, the sentence head), a token head beside a
-    discriminator's, and hard-mlm's guesser without the embeddings; 0 otherwise."""
+    """The objective's separate layer (All-Tokens MLM's copy, the adversarial baseline, the sentence head), a token head
+    beside a discriminator's, and hard-mlm's guesser without the embeddings; 0 otherwise."""
     generator: int
     """The generator on its own, with all that it shares; 0 if it is not a network."""
     generator_embeddings: int
@@ -60,10 +60,15 @@ def parameters(config: Config) -> Parameters:
         "tables": own[0] and (model.type_vocab_size + 2) * model.embedding_size * (model.block == "bert"),
     }
     return Parameters(
-        embeddings=tables, encoder=_encoder(model), head=head, extra=(width + 1 if width else 0) + beside,
-        generator=sum(own), generator_embeddings=unshared.get(config.sharing, 0),
-        generator_encoder=own[1] if config.sharing != "all" else 0, generator_head=own[2],
-    )  # fmt: skip
+        embeddings=tables,
+        encoder=_encoder(model),
+        head=head,
+        extra=(width + 1 if width else 0) + beside,
+        generator=sum(own),
+        generator_embeddings=unshared.get(config.sharing, 0),
+        generator_encoder=own[1] if config.sharing != "all" else 0,
+        generator_head=own[2],
+    )
 
 
 def _embeddings(model: Model) -> int:
@@ -75,7 +80,9 @@ def _embeddings(model: Model) -> int:
 
 
 def _encoder(model: Model) -> int:
-    """Projection (where widths differ) and layers; in the modern block also the norms of embeddings and of the last layer."""
+    """Projection (where widths differ) and layers; in the modern block also the norms of embeddings and of the last
+    layer.
+    """
     h, i = model.hidden_size, model.inner_size
     if model.block == "modern":
         project = model.embedding_size * h if model.embedding_size != h else 0
@@ -122,10 +129,11 @@ def predicted(config: Config) -> int:
 
 
 def single_output(config: Config) -> tuple[int, int]:
-    """Width of an objective's separate layer [width -> 1] and how many positions of a row it reads; (0, 0) where there is none.
+    """Width of an objective's separate layer [width -> 1] and how many positions of a row it reads; (0, 0) where there
+    is none.
 
-    All-Tokens MLM copies at every token; the adversarial baseline reads the generator at the chosen ones; the sentence head reads
-    the [CLS] of each input, counted as one a row.
+    All-Tokens MLM copies at every token; the adversarial baseline reads the generator at the chosen ones; the sentence
+    head reads the [CLS] of each input, counted as one a row.
     """
     width = config.model.hidden_size
     match config.objective.single_output:
@@ -156,17 +164,22 @@ _CACHED = 1.05  # blocks that the allocator keeps
 
 
 def memory_bytes(config: Config, *, processes: int = 1, gpu: int = 0) -> int:
-    """An estimate of the bytes that training needs at its peak, in fp32; within a quarter of what CPUs were seen to need.
+    """An estimate of the bytes that training needs at its peak, in fp32; within a quarter of what CPUs were seen to
+    need.
 
     Args:
         config: the run.
-        processes: number that divide weights, gradients and moments (`--shard`); the estimate is for one of them, and was not measured.
-        gpu: bytes of an activation on a GPU, 2 or 4; 0: on a CPU. Where the weights are divided, steps are computed on it as on a CPU.
+        processes: number that divide weights, gradients and moments (`--shard`); the estimate is for one of them, and
+            was not measured.
+        gpu: bytes of an activation on a GPU, 2 or 4; 0: on a CPU. Where the weights are divided, steps are computed on
+            it as on a CPU.
 
-    Counted: weights, gradients and two moments of everything trainable; what the backward pass of one lane keeps of both
-    networks, attention weights included, as where no fused attention kernel serves; the vocabulary-wide tensors at masked
-    positions; two layers' worth of working space. Not counted: Python and its libraries (about 0.3 GB on a CPU) and the
-    allocator's slack. bf16 and fused attention need less, and so does two-stage training, whose stages are not there at once.
+    Counted: weights, gradients and two moments of everything trainable; what the backward pass of one lane keeps of
+    both
+    networks, attention weights included, as where no fused attention kernel serves; the vocabulary-wide tensors at
+    masked positions; two layers' worth of working space. Not counted: Python and its libraries (about 0.3 GB on a CPU)
+    and the allocator's slack. bf16 and fused attention need less, and so does two-stage training, whose stages are not
+    there at once.
     """
     if gpu and processes == 1:
         return _reserved_bytes(config, width=gpu)
@@ -194,11 +207,13 @@ def memory_bytes(config: Config, *, processes: int = 1, gpu: int = 0) -> int:
 
 
 def _reserved_bytes(config: Config, *, width: int) -> int:
-    """Bytes that a GPU reserves for a compiled and recorded step (train/graph.py), of activations with `width` bytes; its context is extra.
+    """Bytes that a GPU reserves for a compiled and recorded step (train/graph.py), of activations with `width` bytes;
+    its context is extra.
 
-    Next to weights, gradients and moments: in bf16 the layers' matrices once more, with gradients; the sum over several lanes; and of each
-    row what a layer keeps, without attention weights, and of the logits their gradient. PyTorch's allocator needed 2.7 GB of a pretended
-    card for Small (128 rows) and 9.9 GB for Base (32 rows).
+    Next to weights, gradients and moments: in bf16 the layers' matrices once more, with gradients; the sum over several
+    lanes; and of each
+    row what a layer keeps, without attention weights, and of the logits their gradient. PyTorch's allocator needed 2.7
+    GB of a pretended card for Small (128 rows) and 9.9 GB for Base (32 rows).
     """
     networks = [m for m in (config.model, learned_generator(config), guesser_of(config)) if m is not None]
     generator, length = learned_generator(config), config.batch.sequence_length
@@ -224,23 +239,27 @@ def state_bytes(config: Config) -> int:
 def step_bytes(config: Config, *, width: int) -> float:
     """Bytes that one step moves to and from memory where pointwise work is fused, with activations of `width` bytes.
 
-    Counted: what each product, fused attention, GELU and dropout + residual + LayerNorm of a layer reads and writes, nothing
-    staying in a cache; weights, read forward and backward once a lane; gradients and the optimizer in fp32. Not counted:
-    embeddings and logits, which can be computed in pieces that stay in a cache.
+    Counted: what each product, fused attention, GELU and dropout + residual + LayerNorm of a layer reads and writes,
+    nothing
+    staying in a cache; weights, read forward and backward once a lane; gradients and the optimizer in fp32. Not
+    counted: embeddings and logits, which can be computed in pieces that stay in a cache.
     """
     shapes = [shape for shape in (config.model, learned_generator(config), guesser_of(config)) if shape is not None]
-    # A layer reads and writes for one token, forward (20h + 4i): joined query, key and value 4h, attention 4h, its output 2h, two residual
-    # LayerNorms 4h each, feed-forward h + i and i + h, GELU 2i; backward (38h + 7i): each product twice, LayerNorms 4h each, residual sums
-    # 3h each, attention 8h, GELU 3i. The modern layer has no biases and a gate: a product 2i wide instead of i, and GELU with the gate
-    # 3i forward and 5i backward.
+    # A layer reads and writes for one token, forward (20h + 4i): joined query, key and value 4h, attention 4h, its
+    # output 2h, two residual LayerNorms 4h each, feed-forward h + i and i + h, GELU 2i; backward (38h + 7i): each
+    # product twice, LayerNorms 4h each, residual sums 3h each, attention 8h, GELU 3i. The modern layer has no biases
+    # and a gate: a product 2i wide instead of i, and GELU with the gate 3i forward and 5i backward.
     layers = sum(m.num_hidden_layers * (58 * m.hidden_size + _INNER_MOVED[m.block] * m.inner_size) for m in shapes)
-    # weights forward and backward in `width` bytes; gradient written, and 4 reads and 3 writes of the optimizer, in fp32
+    # weights forward and backward in `width` bytes; gradient written, and 4 reads and 3 writes of the optimizer, in
+    # fp32
     each_parameter = 2 * width * config.batch.lanes + 8 * _BYTES
     return float(width * config.tokens_per_step * layers + each_parameter * parameters(config).joint)
 
 
 def _together(config: Config) -> int:
-    """Elements that one of several processes has gathered at once: weights and gradients of two layers and of everything outside layers."""
+    """Elements that one of several processes has gathered at once: weights and gradients of two layers and of
+    everything outside layers.
+    """
     generator = learned_generator(config) if config.sharing != "all" else None
     networks = (config.model, generator, guesser_of(config))
     layers = sum(m.num_hidden_layers * _matrices(m) for m in networks if m is not None)
@@ -258,7 +277,9 @@ def inner_matrices(model: Model) -> int:
 
 
 def _joined_weights(model: Model) -> int:
-    """Elements of the query, key and value weights joined for one product, which the backward pass needs; the modern block has one weight."""
+    """Elements of the query, key and value weights joined for one product, which the backward pass needs; the modern
+    block has one weight.
+    """
     if model.block == "modern":
         return 0
     return model.num_hidden_layers * 3 * model.hidden_size * model.hidden_size
@@ -267,10 +288,11 @@ def _joined_weights(model: Model) -> int:
 def _kept_layer(model: Model, length: int) -> float:
     """Elements at one token that the backward pass through a layer needs.
 
-    Queries, keys, values and mixture (4h), two sums before a LayerNorm and two results (4h), two dropout masks of a byte
-    (h/2), the feed-forward network's inside before and after GELU (2i), and for each head the attention weights before and
-    after dropout with the mask (2.25 a pair of tokens). In the modern block inputs and outputs of both norms (4h), queries, keys, values
-    and mixture (5h) and dropout masks, and inside the feed-forward network both halves, the first once more, its GELU and the product (5i).
+    Queries, keys, values and mixture (4h), two sums before a LayerNorm and two results (4h), two dropout masks of a
+    byte (h/2), the feed-forward network's inside before and after GELU (2i), and for each head the attention weights
+    before and after dropout with the mask (2.25 a pair of tokens). In the modern block inputs and outputs of both norms
+    (4h), queries, keys, values and mixture (5h) and dropout masks, and inside the feed-forward network both halves, the
+    first once more, its GELU and the product (5i).
     """
     scores = 2.25 * model.num_attention_heads * length
     if model.block == "modern":

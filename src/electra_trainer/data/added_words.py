@@ -1,4 +1,6 @@
-"""Add words to a WordPiece vocabulary: in place of its [unusedN] entries, then at its end. All other words keep their ids."""
+"""Add words to a WordPiece vocabulary: in place of its [unusedN] entries, then at its end. All other words keep their
+ids.
+"""
 
 import json
 import re
@@ -35,7 +37,8 @@ class AddedWords:
     def summary(self) -> list[str]:
         """Lines for people."""
         told = [
-            f"{self.replaced + self.appended:,} words added: {self.replaced:,} in place of [unusedN], {self.appended:,} at the end"
+            f"{self.replaced + self.appended:,} words added: {self.replaced:,} in place of [unusedN], "
+            f"{self.appended:,} at the end"
         ]
         for words, why in (
             (self.known, "in the vocabulary already"),
@@ -61,10 +64,12 @@ def read_words(path: Path) -> list[str]:
 def add_words(tokenizer: Tokenizer, words: Iterable[str]) -> AddedWords:
     """A copy of a tokenizer with these words in its vocabulary.
 
-    A word is read as a text would be, so that "Corona" is added as "corona" to a lower-cased vocabulary. "##itis" continues a word.
+    A word is read as a text would be, so that "Corona" is added as "corona" to a lower-cased vocabulary. "##itis"
+    continues a word.
 
     Raises:
-        ConfigError: the tokenizer is not a WordPiece with ##, or has added words after its vocabulary. DataError: no word can be added.
+        ConfigError: the tokenizer is not a WordPiece with ##, or has added words after its vocabulary. DataError: no
+            word can be added.
     """
     parts: dict[str, Any] = json.loads(tokenizer.to_str())
     model = parts["model"]
@@ -90,7 +95,8 @@ def add_words(tokenizer: Tokenizer, words: Iterable[str]) -> AddedWords:
     end = vocab_size_of(tokenizer)
     if appended and len(vocab) != end:
         raise ConfigError(
-            f"--add-words: {len(fresh):,} new words, {len(places):,} [unusedN] entries, and added tokens follow the vocabulary. Give at most "
+            f"--add-words: {len(fresh):,} new words, {len(places):,} [unusedN] entries, and added tokens follow the "
+            "vocabulary. Give at most "
             f"{len(places):,} new words."
         )
     for number, (word, place) in enumerate(zip(fresh, [*places, *[None] * appended], strict=False)):

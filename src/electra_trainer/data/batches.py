@@ -1,9 +1,10 @@
-"""Make batches of rows of ids, whose pieces, segments and positions follow from the ids; choose the rows of step s; count words.
+"""Make batches of rows of ids, whose pieces, segments and positions follow from the ids; choose the rows of step s;
+count words.
 
 The rows of step s are a pure function of (seed, s).
 
-Each epoch is a permutation of all rows, drawn from hash(seed, "order", epoch); the epochs follow one another without a seam,
-so a batch may hold the end of one and the beginning of the next. No loader, and no loader state.
+Each epoch is a permutation of all rows, drawn from hash(seed, "order", epoch); the epochs follow one another without a
+seam, so a batch may hold the end of one and the beginning of the next. No loader, and no loader state.
 
 Counts of words in the training rows are for the unigram generator (§3.2) and for strategic masking.
 """
@@ -47,9 +48,11 @@ def to_batch(rows_BT: NDArray[np.integer], *, pad: int, cls: int, sep: int) -> b
         values[padding] = 0
     shape = rows_BT.shape
     return batch.Batch(
-        ids_BT=torch.from_numpy(rows_BT.astype(np.int64)), segment_BT=torch.from_numpy(segment.reshape(shape)),
-        position_BT=torch.from_numpy(position.reshape(shape)), piece_BT=torch.from_numpy(piece_BT),
-    )  # fmt: skip
+        ids_BT=torch.from_numpy(rows_BT.astype(np.int64)),
+        segment_BT=torch.from_numpy(segment.reshape(shape)),
+        position_BT=torch.from_numpy(position.reshape(shape)),
+        piece_BT=torch.from_numpy(piece_BT),
+    )
 
 
 @lru_cache(maxsize=3)
@@ -89,14 +92,18 @@ def uniform_counts(store: Store) -> NDArray[np.int64]:
 
 
 def without_specials(counts: NDArray[np.int64], store: Store) -> NDArray[np.int64]:
-    """`counts` with those of the special tokens set to 0; [UNK] keeps its count, since it represents words of the text."""
+    """`counts` with those of the special tokens set to 0; [UNK] keeps its count, since it represents words of the
+    text.
+    """
     special = store.specials
     counts[[special.pad, special.cls, special.sep, special.mask]] = 0
     return counts
 
 
 def encode_rows(ids: Sequence[Sequence[int]] | Tensor) -> batch.Batch:
-    """Rows of equal length, each one piece of one segment, as a batch; on the device of `ids` where that is a tensor."""
+    """Rows of equal length, each one piece of one segment, as a batch; on the device of `ids` where that is a
+    tensor.
+    """
     ids_BT = torch.as_tensor(ids, dtype=torch.int64)
     positions_BT = torch.arange(ids_BT.shape[1], device=ids_BT.device).expand_as(ids_BT)
     return batch.Batch(

@@ -1,6 +1,7 @@
 """Bound on what a compressed or columnar file may hold: a fixed amount, and a multiple of its size on disk.
 
-Repetitive text is read: gzip reaches 1,000 times, so texts of more than 2,000 times the file's size, beyond the first 512 MiB, come from a
+Repetitive text is read: gzip reaches 1,000 times, so texts of more than 2,000 times the file's size, beyond the first
+512 MiB, come from a
 file that was made to be endless.
 """
 
@@ -31,7 +32,9 @@ class Bound:
         return FREE + RATIO * self.size
 
     def add(self, length: int, *, least: int) -> None:
-        """Count lines or a record of that many bytes, or as `least` where they are shorter; DataError if the file holds too much."""
+        """Count lines or a record of that many bytes, or as `least` where they are shorter; DataError if the file holds
+        too much.
+        """
         self.held += max(length, least)
         if self.held > self._most() and self.size:
             most = (
@@ -46,6 +49,7 @@ class Bound:
 
     def _refused(self, claim: str) -> DataError:
         return DataError(
-            f"{self.file}: has {self.size:,} bytes on disk and {claim}, which is too much for its size. Is it damaged? If it is sound, "
+            f"{self.file}: has {self.size:,} bytes on disk and {claim}, which is too much for its size. Is it "
+            "damaged? If it is sound, "
             "write its text to a file that is not compressed, and name that."
         )

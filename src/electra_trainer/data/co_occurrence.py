@@ -1,6 +1,8 @@
-"""Word vectors from co-occurrence: pairs of word pieces counted over rows, their positive mutual information, and its truncated SVD.
+"""Word vectors from co-occurrence: pairs of word pieces counted over rows, their positive mutual information, and its
+truncated SVD.
 
-As Levy, Goldberg and Dagan (2015): a window whose weight falls with the distance, contexts to the power 0.75, U·sqrt(S).
+As Levy, Goldberg and Dagan (2015): a window whose weight falls with the distance, contexts to the power 0.75,
+U·sqrt(S).
 """
 
 from collections.abc import Callable
@@ -33,10 +35,11 @@ def word_directions(
     width: int,
     tick: Callable[[], None] = lambda: None,
 ) -> NDArray[np.float32]:
-    """A vector of length 1 for each word, [V, E]: words with like contexts have like directions, and their mean is taken off.
+    """A vector of length 1 for each word, [V, E]: words with like contexts have like directions, and their mean is
+    taken off.
 
-    Special tokens, and words without a context that they have more often than chance, have zeros. The same rows give the same bits on the
-    same machine with as many threads.
+    Special tokens, and words without a context that they have more often than chance, have zeros. The same rows give
+    the same bits on the same machine with as many threads.
 
     Args:
         rows_RT: ids of packed rows (data/batches.py).
@@ -96,7 +99,8 @@ def _followers(rows_RT: NDArray[np.integer[Any]], specials: Specials, vocab_size
 
 
 def ppmi(counts: Any) -> Any:
-    """Positive pointwise mutual information of words (rows) with contexts (columns), sparse [V, V]; `counts` is overwritten.
+    """Positive pointwise mutual information of words (rows) with contexts (columns), sparse [V, V]; `counts` is
+    overwritten.
 
     max(0, log(n_wc · Σ_c' n_c'^0.75 / (n_w · n_c^0.75))), with n_w the sum of a row of the symmetric counts.
     """

@@ -1,7 +1,9 @@
-"""Texts of Parquet and Arrow files and of saved data sets, read by a child process that a malformed file cannot take this one down with.
+"""Texts of Parquet and Arrow files and of saved data sets, read by a child process that a malformed file cannot take
+this one down with.
 
-pyarrow trusts lengths and offsets of a file until they are validated, and some mutations end it before that. The child has no more memory
-and time than the file's size allows, validates each batch of rows, and asks its parent for the bytes, wherever they are.
+pyarrow trusts lengths and offsets of a file until they are validated, and some mutations end it before that. The child
+has no more memory and time than the file's size allows, validates each batch of rows, and asks its parent for the
+bytes, wherever they are.
 """
 
 import io
@@ -45,7 +47,8 @@ def arrow_texts(file: str, raw: IO[bytes], column: str, tick: Callable[[int], No
         kind: its format.
 
     Raises:
-        ConfigError: the extra [hub] is missing. DataError: damaged, larger than it may be, or without this column of texts.
+        ConfigError: the extra [hub] is missing. DataError: damaged, larger than it may be, or without this column of
+            texts.
     """
     with remote.extra(f"Reading {file}"):
         if find_spec("pyarrow") is None:
@@ -147,7 +150,10 @@ def child(pipe: Connection) -> None:
     except ElectraError as error:
         _send_error(pipe, type(error).__name__, str(error))
     except MemoryError:
-        allowed = f"{request['size']:,} bytes on disk, but a batch of its rows takes over {_room(request) >> 20:,} MiB of memory"
+        allowed = (
+            f"{request['size']:,} bytes on disk, but a batch of its rows takes over {_room(request) >> 20:,} "
+            "MiB of memory"
+        )
         _send_error(pipe, "DataError", f"{request['file']}: has {allowed}. {_WRITE_AGAIN}")
     except (BrokenPipeError, EOFError):  # the parent is gone
         os._exit(0)
@@ -214,7 +220,8 @@ def _parts(file: str, values: Any) -> Iterator[list[Any]]:
         length = len(value) if isinstance(value, str) else 8
         if length > _LONGEST:
             raise DataError(
-                f"{file}: holds a text of {length >> 20:,} MiB, more than {_LONGEST >> 20}. Divide it into several rows."
+                f"{file}: holds a text of {length >> 20:,} MiB, more than {_LONGEST >> 20}. Divide it into several "
+                "rows."
             )
         part.append(value)
         size += length

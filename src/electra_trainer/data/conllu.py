@@ -1,6 +1,7 @@
 """Read a treebank in CoNLL-U (https://universaldependencies.org/format.html): sentences of words with their tags.
 
-Strict about what would lose words, such as spaces for tabs or a number that is missing, with the line; lenient about what programs write
+Strict about what would lose words, such as spaces for tabs or a number that is missing, with the line; lenient about
+what programs write
 otherwise: no blank line at the end, numbers that continue from the sentence before or are _, words of spaces alone.
 """
 

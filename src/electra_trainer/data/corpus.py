@@ -1,9 +1,10 @@
 """Read documents: streaming, in constant memory, and nothing is ever dropped in silence.
 
-A document is a tuple of lines (text_files.py); a line is one paragraph or sentence, between two of which a row may change segment. `.txt`
-files hold lines, with a boundary of your choice between documents; `.jsonl` files hold one document a line, whose text may hold several
-lines; so may the texts of other files (text_formats.py) and of data sets (remote.py). Lines end with LF and nothing else: U+2028, U+0085
-and the like are ordinary characters. A file that is not text is an error (files/kinds.py), never a document.
+A document is a tuple of lines (text_files.py); a line is one paragraph or sentence, between two of which a row may
+change segment. `.txt` files hold lines, with a boundary of your choice between documents; `.jsonl` files hold one
+document a line, whose text may hold several lines; so may the texts of other files (text_formats.py) and of data sets
+(remote.py). Lines end with LF and nothing else: U+2028, U+0085 and the like are ordinary characters. A file that is not
+text is an error (files/kinds.py), never a document.
 """
 
 import re
@@ -96,18 +97,20 @@ def input_name(path: Input) -> str:
 def documents(
     paths: Sequence[Input], *, report: "CorpusReport", reading: Reading | None = None, shard: tuple[int, int] = (1, 1)
 ) -> Iterator[Document]:
-    """Read documents from files, folders, glob patterns, URLs, data sets, or `docstrings` (the embedded corpus), in a fixed order.
+    """Read documents from files, folders, glob patterns, URLs, data sets, or `docstrings` (the embedded corpus), in a
+    fixed order.
 
     Args:
-        paths: `.txt`, `.jsonl`, `.json`, `.csv`, `.tsv`, WET, Parquet, Arrow, also with `.gz`, `.bz2`, `.xz`, `.zst`; folders, which are
-            searched to the bottom, in sorted order; s3://, gs://, hf:// and https://; OWNER/NAME of a data set of the Hub, and folders of
-            `save_to_disk`; documents that a program gives.
+        paths: `.txt`, `.jsonl`, `.json`, `.csv`, `.tsv`, WET, Parquet, Arrow, also with `.gz`, `.bz2`, `.xz`, `.zst`;
+            folders, which are searched to the bottom, in sorted order; s3://, gs://, hf:// and https://; OWNER/NAME of
+            a data set of the Hub, and folders of `save_to_disk`; documents that a program gives.
         report: filled while the iterator runs.
         reading: how.
         shard: (I, N) reads every N-th file or data set only, from the I-th on.
 
     Raises:
-        MissingInputError: a path that is not there. DataError: not text, bad text under `error`, a damaged file, something
+        MissingInputError: a path that is not there. DataError: not text, bad text under `error`, a damaged file,
+            something
         that is not a regular file. StorageError: a file that cannot be read. ConfigError: the extra [hub] is missing.
     """
     reading = reading or Reading()
@@ -365,7 +368,8 @@ class CorpusReport:
     def counts(self) -> dict[str, Any]:
         """The counts that the manifest keeps."""
         kept = (
-            "files documents lines bytes characters empty_documents tokenless_documents split_documents split_lines skipped_files "
+            "files documents lines bytes characters empty_documents tokenless_documents split_documents split_lines "
+            "skipped_files "
             "repeated_files"
         )
         counts = {name: getattr(self, name) for name in kept.split()}
@@ -381,7 +385,8 @@ class CorpusReport:
             (self.empty_documents, "empty documents left out"),
             (
                 self.tokenless_documents,
-                f"documents without tokens left out: the tokenizer drops all their characters (first: {self.examples.get(_TOKENLESS)})",
+                "documents without tokens left out: the tokenizer drops all their characters (first: "
+                f"{self.examples.get(_TOKENLESS)})",
             ),
             (self.split_documents, "giant documents split"),
             (self.split_lines, "giant lines split"),

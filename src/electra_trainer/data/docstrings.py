@@ -1,8 +1,9 @@
 """The embedded corpus: English documentation of the Python packages installed here.
 
-Real text that is on every machine that can run this program, so a demonstration needs no download. Sources are read with
-`ast` and never imported. A module is a document, in sorted order; a paragraph is a line. The packages are those that this
-program depends on, and the standard library, so the same versions give the same text whatever else is installed.
+Real text that is on every machine that can run this program, so a demonstration needs no download. Sources are read
+with `ast` and never imported. A module is a document, in sorted order; a paragraph is a line. The packages are those
+that this program depends on, and the standard library, so the same versions give the same text whatever else is
+installed.
 
 Only prose is taken from a docstring: code, tables, signatures and formulas teach a language model little.
 """
@@ -39,7 +40,8 @@ _MIN_STRING = 200  # characters of a string outside of a docstring that may be d
 def documents() -> tuple[Document, ...]:
     """The embedded corpus, the same every time; read once a process (seconds), then kept in memory (about 15 MB).
 
-    A paragraph that occurs more than once is kept the first time only, so held-out documents do not repeat trained ones.
+    A paragraph that occurs more than once is kept the first time only, so held-out documents do not repeat trained
+    ones.
     """
     requests: list[bytes] = []
     batch: list[str] = []
@@ -161,7 +163,8 @@ _FIELD = re.compile(r"^:(?:param|type|rtype|returns?|raises|arg|keyword)\b[^:]*:
 _BULLET = re.compile(r"^(?:[-*+•]|\(?[0-9a-z]{1,2}[.)]|\[\d+\]_?|\.\. \[\w+\]|\w+ \([^()]*\):)\s+")
 _WORD = re.compile(r"^[(\"'\[]*[A-Za-z][a-z]*(?:[-'’][a-z]+)*[)\"'\].,;:!?]*$")
 _COMMON = frozenset(
-    "a an and are as at be but by can for from has have if in into is it its may more no not of on only or should so than that the "
+    "a an and are as at be but by can for from has have if in into is it its may more no not of on only or should so "
+    "than that the "
     "then there these they this to use used was we when where which will with you".split()
 )
 _MIN_WORDS = 5

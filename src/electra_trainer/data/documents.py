@@ -3,10 +3,13 @@
 documents.jsonl      the names of the corpus files, one JSON string a line
 train.documents      an entry a document, in the order of the rows; valid.documents the same
 
-A document's pieces follow one another, so an entry holds where it begins, as a position in all rows (row times sequence_length plus
-column), and the next entry where it ends; then the file's line in documents.jsonl from 0, and number, first and last line in that file.
-Entries are in blocks of up to 256: a header (count, the bytes that the numbers of each column take, each column's first number),
-then for each column the differences from one entry to the next. Nothing is held in memory but a block and where each begins.
+A document's pieces follow one another, so an entry holds where it begins, as a position in all rows (row times
+sequence_length plus column), and the next entry where it ends; then the file's line in documents.jsonl from 0, and
+number, first and last line in that file.
+Entries are in blocks of up to 256: a header (count, the bytes that the numbers of each column take, each column's first
+number),
+then for each column the differences from one entry to the next. Nothing is held in memory but a block and where each
+begins.
 """
 
 import json
@@ -173,7 +176,9 @@ class RowDocuments:
         ]
 
     def all(self) -> Iterator[tuple[int, Place]]:
-        """Every document of the split: where it begins, as a position in all rows, and its place; DataError, StorageError as above."""
+        """Every document of the split: where it begins, as a position in all rows, and its place; DataError,
+        StorageError as above.
+        """
         names: dict[int, str] = {}
         try:
             with self._path.open("rb") as file:

@@ -2,10 +2,10 @@
 
 Words are remembered, since most words of a text occurred before; the ids are exactly the library's.
 
-BERT's normaliser looks at single characters and the marks on them, and its splitting ends a word at every space and around
-every punctuation mark. So no token reaches over an ASCII space or the edge of ASCII punctuation: a line can be cut there, and its
-ids are those of the parts, one after another. The library encodes each part once, then it is remembered. ("[MASK]" is cut at its
-brackets, so a text gives no special id but [UNK].)
+BERT's normaliser looks at single characters and the marks on them, and its splitting ends a word at every space and
+around every punctuation mark. So no token reaches over an ASCII space or the edge of ASCII punctuation: a line can be
+cut there, and its ids are those of the parts, one after another. The library encodes each part once, then it is
+remembered. ("[MASK]" is cut at its brackets, so a text gives no special id but [UNK].)
 """
 
 import hashlib
@@ -31,7 +31,8 @@ Encode = Callable[[Iterator[bytes]], Iterator[bytes]]
 
 
 def encoder(tokenizer: Tokenizer) -> Callable[[bytes], bytes]:
-    """A function from lines, in UTF-8 with LF between them, to the number of lines, how many tokens each has, and their ids.
+    """A function from lines, in UTF-8 with LF between them, to the number of lines, how many tokens each has, and their
+    ids.
 
     A line may have none (control characters only).
     A text can never give [PAD], [CLS], [SEP] or [MASK]: should the tokenizer split so that it does, it is [UNK].
@@ -102,7 +103,9 @@ def encode_documents(
     seed: int,
     without_tokens: Callable[[Place], None] = lambda place: None,
 ) -> Generator[EncodedDocument]:
-    """Tokenize documents, in order, in worker processes; documents without any token are left out, and `without_tokens` is called."""
+    """Tokenize documents, in order, in worker processes; documents without any token are left out, and `without_tokens`
+    is called.
+    """
     # of each packet: index, share, number of lines and place of its documents
     waiting: deque[list[tuple[int, float, int, Place]]] = deque()
     salt = seed.to_bytes(8, "little")
@@ -165,7 +168,9 @@ class Words(dict[str, bytes]):
 
     @staticmethod
     def can_cut(tokenizer: Tokenizer) -> bool:
-        """Whether its lines can be cut: BERT's normaliser, perhaps after NFC, and splitting, WordPiece, and no added words but special ones."""
+        """Whether its lines can be cut: BERT's normaliser, perhaps after NFC, and splitting, WordPiece, and no added
+        words but special ones.
+        """
         parts = json.loads(tokenizer.to_str())
         normal = parts["normalizer"] or {}
         normals = [one["type"] for one in normal.get("normalizers", [normal] if normal else [])]

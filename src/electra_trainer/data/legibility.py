@@ -1,6 +1,8 @@
-"""Count what a tokenizer cannot read of a text: letters that become [UNK], characters that vanish, tokens beyond the end of a row.
+"""Count what a tokenizer cannot read of a text: letters that become [UNK], characters that vanish, tokens beyond the
+end of a row.
 
-All verbs that read text use it, so that their shares mean the same: of the letters, not of the tokens, since one [UNK] may stand for a
+All verbs that read text use it, so that their shares mean the same: of the letters, not of the tokens, since one [UNK]
+may stand for a
 whole line of Thai.
 """
 
@@ -30,7 +32,9 @@ def is_letter(character: str) -> bool:
 
 
 def bare(text: str) -> str:
-    """The text without accents and other marks that BERT's normaliser removes, composed again: Hangul stays as it is."""
+    """The text without accents and other marks that BERT's normaliser removes, composed again: Hangul stays as it
+    is.
+    """
     if text.isascii():
         return text
     kept = (one for one in unicodedata.normalize("NFD", text) if unicodedata.category(one) != "Mn")
@@ -144,7 +148,10 @@ class Legibility:
         """
         found = []
         if self.unreadable:
-            remedy = f": the vocabulary of {reader} is not made for them. Use an encoder of this language, or pre-train one: `electra tokenizer`"
+            remedy = (
+                f": the vocabulary of {reader} is not made for them. Use an encoder of this language, or "
+                "pre-train one: `electra tokenizer`"
+            )
             mark = "warning: " if self.is_much else ""
             found.append(f"{mark}{self.unreadable_line()}{remedy if mark else ''}.")
         if line := self.cut_line():

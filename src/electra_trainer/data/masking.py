@@ -1,6 +1,7 @@
 """Dynamic masking: choose the positions to predict, and what the generator sees there (§2, §3.1).
 
-On the CPU, in NumPy and from raw random bits, so that every device, machine and version of the libraries sees the same masks.
+On the CPU, in NumPy and from raw random bits, so that every device, machine and version of the libraries sees the same
+masks.
 """
 
 from dataclasses import dataclass
@@ -22,10 +23,11 @@ _NARROW = 1024  # columns up to which 32-bit keys leave 22 random bits above the
 
 @dataclass(frozen=True, kw_only=True)
 class MaskTokens:
-    """Chooses k = round(fraction * n) positions of each row, n its real tokens, specials counted (as released); or ⌈fraction * n⌉.
+    """Chooses k = round(fraction * n) positions of each row, n its real tokens, specials counted (as released); or
+    ⌈fraction * n⌉.
 
-    At least one position is chosen, at most int((fraction + 0.005) * T) of the rounded; [CLS], [SEP], [MASK] and padding never are.
-    Where words are drawn, fewer than k are chosen in a row whose words do not add up to k.
+    At least one position is chosen, at most int((fraction + 0.005) * T) of the rounded; [CLS], [SEP], [MASK] and
+    padding never are. Where words are drawn, fewer than k are chosen in a row whose words do not add up to k.
     """
 
     masking: Masking
@@ -43,7 +45,9 @@ class MaskTokens:
         assert (self.begins_V is not None) or self.masking.unit == "token", "whole-word masking needs to know words"
 
     def __call__(self, batch: Batch, rng: randomness.Rng) -> Masked:
-        """Mask a batch that is on the CPU; the same (seed, step, lane) gives the same masks. DataError: an id beyond the vocabulary."""
+        """Mask a batch that is on the CPU; the same (seed, step, lane) gives the same masks. DataError: an id beyond
+        the vocabulary.
+        """
         ids_BT: Ints = batch.ids_BT.numpy()
         check_ids(ids_BT, self.vocab_size)
         real_BT: Bools = batch.real_BT.numpy()
@@ -70,7 +74,9 @@ class MaskTokens:
         return max(1, int((self.masking.fraction + 0.005) * tokens))
 
     def _chances(self, ids_BT: Ints) -> NDArray[np.float64]:
-        """What each position's chance of being drawn is proportional to, [B, T] (Appendix H: rarer words more often)."""
+        """What each position's chance of being drawn is proportional to, [B, T] (Appendix H: rarer words more
+        often).
+        """
         assert self.counts_V is not None
         return (self.counts_V.clip(1).astype(np.float64) ** -self.masking.rarity)[ids_BT]
 
@@ -98,7 +104,8 @@ def check_ids(ids_BT: NDArray[np.integer[Any]], vocab_size: int) -> None:
     """DataError: an id beyond the vocabulary."""
     if ids_BT.max(initial=0) >= vocab_size:
         raise errors.DataError(
-            f"the prepared rows hold id {ids_BT.max()}, and the vocabulary ends at {vocab_size - 1}: their files were changed or "
+            f"the prepared rows hold id {ids_BT.max()}, and the vocabulary ends at {vocab_size - 1}: their files were "
+            "changed or "
             "damaged. Prepare again with --overwrite."
         )
 
@@ -118,7 +125,9 @@ class _Bits:
         return self._source.random_raw(count)
 
     def below(self, limit: int | NDArray[np.int64], count: int) -> Ints:
-        """Numbers from 0 to below `limit`, which is at most 2**31; it biases them by a share of limit / 2**32 at most."""
+        """Numbers from 0 to below `limit`, which is at most 2**31; it biases them by a share of limit / 2**32 at
+        most.
+        """
         return (self.narrow(count).astype(np.int64) * limit) >> 32
 
 
@@ -141,7 +150,8 @@ def _distinct(candidates_BT: Bools, wanted_B: Ints, bits: _Bits) -> Ints:
 def _weighted(candidates_BT: Bools, wanted_B: Ints, chances_BT: NDArray[np.float64], bits: _Bits) -> Ints:
     """Different candidates, each draw in proportion to the chances of those that are left.
 
-    The first to arrive, when each candidate waits an exponential time with its chance as rate (Efraimidis and Spirakis, 2006).
+    The first to arrive, when each candidate waits an exponential time with its chance as rate (Efraimidis and Spirakis,
+    2006).
     """
     uniform_BT = (bits.wide(chances_BT.size).reshape(chances_BT.shape) >> 11).astype(np.float64) * 2.0**-53
     wait_BT = np.where(candidates_BT, -np.log1p(-uniform_BT) / chances_BT, np.inf)

@@ -1,12 +1,14 @@
 """Pack documents of ids into rows: no token is dropped, padding stays under 1 %.
 
-A row is one or more pieces, each `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]` from one document, then [PAD] at its end only. So
-everything follows from the ids: a piece begins at each [CLS]; its segment is 0 up to and including its first [SEP], then 1.
+A row is one or more pieces, each `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]` from one document, then [PAD] at its end
+only. So
+everything follows from the ids: a piece begins at each [CLS]; its segment is 0 up to and including its first [SEP],
+then 1.
 
-Rules of the released code (build_pretraining_dataset.py) that are kept: a tenth of the pieces has one segment; otherwise A
-ends at the end of a line, near (length - 3) // 2 tokens; a twentieth of the pieces has a random length. Three things differ: what the
-released code discards (the overflow of an example) begins the next piece; what it pads is filled with the next piece; and
-once B has begun A gets no more lines, so the text stays in order.
+Rules of the released code (build_pretraining_dataset.py) that are kept: a tenth of the pieces has one segment;
+otherwise A ends at the end of a line, near (length - 3) // 2 tokens; a twentieth of the pieces has a random length.
+Three things differ: what the released code discards (the overflow of an example) begins the next piece; what it pads is
+filled with the next piece; and once B has begun A gets no more lines, so the text stays in order.
 """
 
 from bisect import bisect_left, bisect_right
@@ -58,9 +60,15 @@ class Packer:
     """
 
     def __init__(
-        self, *, sequence_length: int, specials: Specials, seed: int, dtype: str = "<u2",
-        single_probability: float = SINGLE_PROBABILITY, short_probability: float = SHORT_PROBABILITY,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        sequence_length: int,
+        specials: Specials,
+        seed: int,
+        dtype: str = "<u2",
+        single_probability: float = SINGLE_PROBABILITY,
+        short_probability: float = SHORT_PROBABILITY,
+    ) -> None:
         self._length = sequence_length
         self._specials = specials
         self._seed = mixed(seed)

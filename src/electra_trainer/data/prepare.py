@@ -1,4 +1,5 @@
-"""Turn text files into a folder of packed rows: read and packed here, tokenized in workers; the same bytes whatever their number.
+"""Turn text files into a folder of packed rows: read and packed here, tokenized in workers; the same bytes whatever
+their number.
 
 Documents whose text hashes low are held out, so that copies of a text are all on one side.
 """
@@ -67,11 +68,13 @@ def prepare(
         settings: how to read and split.
         overwrite: replace a finished store.
         progress: called after each document; be quick.
-        shard: (I, N) reads every N-th file or data set, from the I-th on, into a folder in `out`, which `shards.merge` puts together with the
-            others. A shard that is there already, of the same text and settings, is not made again.
+        shard: (I, N) reads every N-th file or data set, from the I-th on, into a folder in `out`, which `shards.merge`
+            puts together with the others. A shard that is there already, of the same text and settings, is not made
+            again.
 
     Raises:
-        ConfigError, DataError, MissingInputError, StorageError: as `documents`, `claim_folder` and `specials_of` say; DataError
+        ConfigError, DataError, MissingInputError, StorageError: as `documents`, `claim_folder` and `specials_of` say;
+            DataError
         also when fewer than two different documents with text are found.
     """
     settings, out = settings or PrepareSettings(), Path(out)
@@ -174,17 +177,25 @@ class _Rows:
         """Write the remaining rows, force them onto the disk; DataError when a split has no documents."""
         report.dropped = dropped_by(self._tokenizer, report.hidden)
         return store.Manifest(
-            version=store.VERSION, sequence_length=self._length, vocab_size=self._vocab_size, dtype=self._dtype,
-            specials=specials_of(self._tokenizer), tokenizer_sha256=tokenizer_sha256(self._tokenizer),
-            train=self._finish("train"), valid=self._finish("valid"), documents=self._documents.close(), corpus=report.counts(),
+            version=store.VERSION,
+            sequence_length=self._length,
+            vocab_size=self._vocab_size,
+            dtype=self._dtype,
+            specials=specials_of(self._tokenizer),
+            tokenizer_sha256=tokenizer_sha256(self._tokenizer),
+            train=self._finish("train"),
+            valid=self._finish("valid"),
+            documents=self._documents.close(),
+            corpus=report.counts(),
             settings=settings,
-        )  # fmt: skip
+        )
 
     def _finish(self, split: store.Split) -> store.SplitInfo:
         packer, writer = self._packers[split], self._writers[split]
         if not packer.documents and self._shard is None:
             raise DataError(
-                f"{self._folder}: nothing is left to {'train on' if split == 'train' else 'hold out'}, the text holds fewer than "
+                f"{self._folder}: nothing is left to {'train on' if split == 'train' else 'hold out'}, the text holds "
+                "fewer than "
                 "two different documents. Give more text, or let every line be a document (--documents line)."
             )
         self._write(split, packer.finish())
@@ -244,8 +255,8 @@ def split_documents(
 ) -> Iterator[tuple[store.Split, encode.EncodedDocument]]:
     """Assign each document to a split.
 
-    If all shares are above `fraction`, the document with the least share is held out: it waits until the end is known. Of a shard the others
-    are not known, so that none is held out then.
+    If all shares are above `fraction`, the document with the least share is held out: it waits until the end is known.
+    Of a shard the others are not known, so that none is held out then.
     """
     least: _Copies | None = None
     is_settled = is_shard

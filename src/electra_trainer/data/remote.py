@@ -1,4 +1,5 @@
-"""Text that is not in files here: at a URL, by fsspec; in a data set of the Hub or from `save_to_disk`, by `datasets`; in memory.
+"""Text that is not in files here: at a URL, by fsspec; in a data set of the Hub or from `save_to_disk`, by `datasets`;
+in memory.
 
 These packages are the extra [hub]. Nothing of them is imported before an input of the kind is named.
 """
@@ -46,7 +47,8 @@ def extra(what: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise ConfigError(
-            f"{what} needs the package {(error.name or str(error)).partition('.')[0]}, of the extra [hub]. Type, {install('hub')}"
+            f"{what} needs the package {(error.name or str(error)).partition('.')[0]}, of the extra [hub]. Type, "
+            f"{install('hub')}"
         ) from None
 
 
@@ -87,7 +89,8 @@ def unreached(url: str, error: Exception) -> ElectraError:
 
 
 def files(url: str, *, is_text: Callable[[str], bool]) -> list[tuple[str, int]]:
-    """Files at a URL, sorted, with their bytes (0: unknown): itself, those that a pattern matches, or those of a folder that are text.
+    """Files at a URL, sorted, with their bytes (0: unknown): itself, those that a pattern matches, or those of a folder
+    that are text.
 
     Raises:
         ConfigError: a package is missing. MissingInputError: nothing is there. StorageError: it cannot be reached.
@@ -199,15 +202,16 @@ def no_column(name: object, column: str, columns: Sequence[str]) -> DataError:
     """There is not a column of that name."""
     some = ", ".join(str(one)[:40] for one in columns[:12])
     return DataError(
-        f"{name}: has no column {column!r}. The columns are: {some}. Choose one with --text-field.{did_you_mean(column, columns)}"
+        f"{name}: has no column {column!r}. The columns are: {some}. Choose one with "
+        f"--text-field.{did_you_mean(column, columns)}"
     )
 
 
 def data_set(name: str, *, endings: Collection[str]) -> DataSet | None:
     """The data set that an input names; None if it is of another kind.
 
-    A name of the Hub is OWNER/NAME[@REVISION][:CONFIG[:SPLIT]], and nothing on the disk. The commit is settled here, once for the process,
-    so that all passes read the same rows.
+    A name of the Hub is OWNER/NAME[@REVISION][:CONFIG[:SPLIT]], and nothing on the disk. The commit is settled here,
+    once for the process, so that all passes read the same rows.
 
     Raises:
         ConfigError: a package is missing. StorageError: the Hub gave no such data set.
@@ -238,6 +242,7 @@ def _commit(name: str, revision: str | None) -> str:
     except Exception as error:
         said = " ".join(str(error).split())[:200]
         raise StorageError(
-            f"{name}: is not on this disk, and the Hub gave no data set of this name ({type(error).__name__}: {said}). Check the name, "
+            f"{name}: is not on this disk, and the Hub gave no data set of this name ({type(error).__name__}: "
+            f"{said}). Check the name, "
             "your login and the network."
         ) from None

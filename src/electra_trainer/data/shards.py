@@ -1,6 +1,8 @@
-"""Put the shards of a preparation together: N folders that `prepare` wrote, each of every N-th file, on as many machines as you have.
+"""Put the shards of a preparation together: N folders that `prepare` wrote, each of every N-th file, on as many
+machines as you have.
 
-The rows depend on the files, the settings and N, not on who made a shard, when, in what order, or how often: shard I is a pure function of
+The rows depend on the files, the settings and N, not on who made a shard, when, in what order, or how often: shard I is
+a pure function of
 its files. Held-out documents are chosen by a hash of their text, so they are the same for every N.
 """
 
@@ -35,7 +37,8 @@ def merge(
         progress: called with how many shards are done, of how many.
 
     Raises:
-        MissingInputError: there are no shards. DataError: some are missing or damaged, or they are not of the same text and settings; no
+        MissingInputError: there are no shards. DataError: some are missing or damaged, or they are not of the same text
+            and settings; no
         document is held out, or all are. ConfigError, StorageError: as `store.claim_folder` says.
     """
     folders = find_shards(folder)
@@ -46,7 +49,8 @@ def merge(
             what = (
                 "train on"
                 if split == "train"
-                else "hold out. Prepare all shards again with --overwrite and a larger --valid-fraction, or the text without --shard"
+                else "hold out. Prepare all shards again with --overwrite and a larger --valid-fraction, or the text "
+                "without --shard"
             )
             raise DataError(f"{folder}: no shard has a document to {what}.")
     with store.claimed(out, overwrite=overwrite):
@@ -75,16 +79,21 @@ def find_shards(folder: Path) -> list[Path]:
         )
     if len(counts) > 1:
         raise DataError(
-            f"{folder}: holds shards of {' and of '.join(str(int(of)) for of in counts)}. Remove those that are not meant."
+            f"{folder}: holds shards of {' and of '.join(str(int(of)) for of in counts)}. Remove those that are not "
+            "meant."
         )
     total = int(counts[0])
     missing = [number for number in range(1, total + 1) if (f"{number:05}", counts[0]) not in found]
-    unfinished = [number for number in range(1, total + 1) if number not in missing and not
-                  (found[f"{number:05}", counts[0]] / store.MANIFEST).exists()]  # fmt: skip
+    unfinished = [
+        number
+        for number in range(1, total + 1)
+        if number not in missing and not (found[f"{number:05}", counts[0]] / store.MANIFEST).exists()
+    ]
     if missing or unfinished:
         some = ", ".join(map(str, (missing + unfinished)[:10]))
         raise DataError(
-            f"{folder}: {len(missing) + len(unfinished)} of {total} shards are missing or not finished ({some}). Type their commands again: "
+            f"{folder}: {len(missing) + len(unfinished)} of {total} shards are missing or not finished ({some}). Type "
+            "their commands again: "
             f"--shard {(missing + unfinished)[0]}/{total}"
         )
     return [found[f"{number:05}", counts[0]] for number in range(1, total + 1)]
@@ -100,7 +109,8 @@ def _require_same(folders: Sequence[Path], manifests: Sequence[store.Manifest]) 
     for folder, manifest in zip(folders, manifests, strict=True):
         if about(manifest) != about(manifests[0]):
             raise DataError(
-                f"{folder}: is of other files, another tokenizer or other settings than {folders[0].name}. Prepare it again with --overwrite."
+                f"{folder}: is of other files, another tokenizer or other settings than {folders[0].name}. Prepare it "
+                "again with --overwrite."
             )
 
 

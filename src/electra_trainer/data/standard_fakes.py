@@ -1,4 +1,5 @@
-"""Standard fakes: held-out rows in which an n-gram sampler replaced a quarter of the words, the same for every run on the data.
+"""Standard fakes: held-out rows in which an n-gram sampler replaced a quarter of the words, the same for every run on
+the data.
 
 A run's own fakes are those of its generator, so its AUC on them cannot be compared with that of another run.
 """
@@ -24,7 +25,8 @@ Ints = NDArray[np.integer[Any]]
 
 
 def standard_fakes(train_BT: Ints, held_out_BT: Ints, *, vocab_size: int, never: tuple[int, ...]) -> NDArray[np.int64]:
-    """The first held-out rows with samples at a quarter of their words; int64 [min(B, 512), T]. A sample may equal the original.
+    """The first held-out rows with samples at a quarter of their words; int64 [min(B, 512), T]. A sample may equal the
+    original.
 
     The neighbours of a word are the original ones, also where they are replaced too.
 

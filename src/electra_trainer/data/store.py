@@ -1,11 +1,12 @@
-"""Read and write rows on disk: a folder that is complete once its manifest is there; every field of the manifest is checked.
+"""Read and write rows on disk: a folder that is complete once its manifest is there; every field of the manifest is
+checked.
 
 DATA/manifest.json     written last; sizes, hashes, settings
 DATA/train.bin         [rows, sequence_length] ids, little-endian uint16 (uint32 above 65,536 words), no header
 DATA/valid.bin         the same, of held-out documents
 DATA/tokenizer/        tokenizer.json, tokenizer_config.json, vocab.txt
-DATA/train.documents   the documents that the rows are from; valid.documents the same, documents.jsonl their files (documents.py)
-DATA/preparing.json    only while `prepare` is at work, or after it was stopped
+DATA/train.documents   the documents that the rows are from; valid.documents the same, documents.jsonl their files
+(documents.py) DATA/preparing.json    only while `prepare` is at work, or after it was stopped
 """
 
 import contextlib
@@ -87,7 +88,9 @@ class Manifest:
 
     @property
     def shard(self) -> str | None:
-        """I/N of a folder that is one shard of a preparation (shards.py), with no rows of a split perhaps; None of a whole one."""
+        """I/N of a folder that is one shard of a preparation (shards.py), with no rows of a split perhaps; None of a
+        whole one.
+        """
         shard = self.settings.get("shard")
         return shard if isinstance(shard, str) else None
 
@@ -96,13 +99,15 @@ class Manifest:
         """Read and check.
 
         Raises:
-            DataError: not JSON, another version, not as it was written, a field that is missing, unknown, of another type or out of range.
+            DataError: not JSON, another version, not as it was written, a field that is missing, unknown, of another
+                type or out of range.
         """
         value = reading.parse_json(data, where=where, remedy=_CHANGED)
         version = value.get("version") if isinstance(value, dict) else None
         if version not in (VERSION, _WITHOUT_SEAL, _WITHOUT_DOCUMENTS) or isinstance(version, bool):
             raise DataError(
-                f"{where}: version is {reading.short(version)}, this program reads 1 to {VERSION}. Run the same prepare command again with "
+                f"{where}: version is {reading.short(version)}, this program reads 1 to {VERSION}. Run the same "
+                "prepare command again with "
                 "--overwrite."
             )
         seal = value.pop("sha256", None) if version == VERSION else None
@@ -163,7 +168,8 @@ class Store:
         tick: Callable[[], None] = lambda: None,
         is_shard: bool = False,
     ) -> "Store":
-        """Open and check: the manifest, the sizes of the files, the tokenizer's hash; with `verify` every byte and id too.
+        """Open and check: the manifest, the sizes of the files, the tokenizer's hash; with `verify` every byte and id
+        too.
 
         Args:
             folder: that `prepare` made.
@@ -172,7 +178,8 @@ class Store:
             is_shard: it may be one shard of a preparation.
 
         Raises:
-            MissingInputError: no such folder, or not one of ours. DataError: not finished, damaged, or put together from several.
+            MissingInputError: no such folder, or not one of ours. DataError: not finished, damaged, or put together
+                from several.
             StorageError: cannot be read.
         """
         folder = Path(folder)
@@ -300,9 +307,14 @@ class SplitWriter:
         size, digest = self._file.close()
         positions = self._rows * self._length
         return SplitInfo(
-            rows=self._rows, tokens=positions - padding, text_tokens=text_tokens, documents=documents, bytes=size,
-            padding=padding / max(positions, 1), sha256=digest,
-        )  # fmt: skip
+            rows=self._rows,
+            tokens=positions - padding,
+            text_tokens=text_tokens,
+            documents=documents,
+            bytes=size,
+            padding=padding / max(positions, 1),
+            sha256=digest,
+        )
 
     def abandon(self) -> None:
         """Close without an entry."""
@@ -344,7 +356,9 @@ def claim_folder(folder: Path, *, overwrite: bool, is_same: Callable[[Manifest],
 
 @contextlib.contextmanager
 def claimed(folder: Path, *, overwrite: bool, is_same: Callable[[Manifest], bool] = lambda _: False) -> Iterator[None]:
-    """A folder to write rows into, claimed as `claim_folder` does. After an error of the input nothing of it is of use: it is emptied."""
+    """A folder to write rows into, claimed as `claim_folder` does. After an error of the input nothing of it is of use:
+    it is emptied.
+    """
     claim_folder(folder, overwrite=overwrite, is_same=is_same)
     try:
         yield
@@ -371,7 +385,9 @@ def publish(folder: Path, manifest: Manifest) -> None:
 
 
 def tidied(folder: Path, manifest: Manifest) -> Manifest:
-    """Remove what killed processes left in a folder whose manifest is there, and the marker last of all; StorageError."""
+    """Remove what killed processes left in a folder whose manifest is there, and the marker last of all;
+    StorageError.
+    """
     try:
         durable.sweep(folder)
         (folder / MARKER).unlink(missing_ok=True)

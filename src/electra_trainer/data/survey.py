@@ -1,8 +1,8 @@
-"""What `electra check` says of a corpus before anything is trained on it: what cannot be read, copies, lengths, languages, scripts,
-traces of bad conversion.
+"""What `electra check` says of a corpus before anything is trained on it: what cannot be read, copies, lengths,
+languages, scripts, traces of bad conversion.
 
-Everything but the counts is measured on documents, lines and words whose hashes fall into a sample; its share is halved whenever it is full,
-so that the memory stays the same. The same text gives the same page.
+Everything but the counts is measured on documents, lines and words whose hashes fall into a sample; its share is halved
+whenever it is full, so that the memory stays the same. The same text gives the same page.
 """
 
 import re
@@ -122,10 +122,16 @@ class Survey:
             said
             if not self.documents.values
             else [
-                *said, *self._copies(), *self._lengths(), *self._languages(), *self._scripts(), *self._case(), *self._forms(),
+                *said,
+                *self._copies(),
+                *self._lengths(),
+                *self._languages(),
+                *self._scripts(),
+                *self._case(),
+                *self._forms(),
                 *self._found(),
             ]
-        )  # fmt: skip
+        )
 
     def _copies(self) -> Iterable[str]:
         values = [*self.documents.values.values()]
@@ -142,7 +148,10 @@ class Survey:
     def _lengths(self) -> Iterable[str]:
         lengths = sorted(length for times, length, _ in self.documents.values.values() for _ in range(times))
         at = [lengths[int(share * (len(lengths) - 1))] for share in (0.05, 0.5, 0.95, 1.0)]
-        yield f"lengths: {at[0]:,} to {at[2]:,} characters in nine of ten documents, {at[1]:,} in the middle, {at[3]:,} in the longest"
+        yield (
+            f"lengths: {at[0]:,} to {at[2]:,} characters in nine of ten documents, {at[1]:,} in the middle, "
+            f"{at[3]:,} in the longest"
+        )
 
     def _languages(self) -> Iterable[str]:
         from py3langid.langid import classify
@@ -167,7 +176,10 @@ class Survey:
     def _case(self) -> Iterable[str]:
         words = [*self.words.values.values()]
         capitals = sum(times for times, word in words if word != word.lower())
-        yield f"capitals: in {_percent(capitals, sum(times for times, _ in words))} of the words; kept with `electra tokenizer --cased`"
+        yield (
+            f"capitals: in {_percent(capitals, sum(times for times, _ in words))} of the words; kept with `electra "
+            "tokenizer --cased`"
+        )
         yield accents_line(words) or "accents: in fewer than one word of a thousand"
 
     def _forms(self) -> Iterable[str]:
@@ -183,7 +195,8 @@ class Survey:
             twice = [sorted(one) for one in both.values() if len(one) > 1]
             some = ", ".join(" and ".join(map(ascii, one)) for one in twice[:3])
             yield (
-                f"normal forms: {_percent(decomposed, composed + decomposed)} of the words with accents are decomposed (not NFC)"
+                f"normal forms: {_percent(decomposed, composed + decomposed)} of the words with accents are "
+                "decomposed (not NFC)"
                 + (f"; {len(twice):,} words are spelt in both ways, such as {some}" if twice else "")
                 + ("; `electra tokenizer --nfc` composes them" if composed else "")
             )
@@ -194,7 +207,8 @@ class Survey:
 
 
 def accents_line(words: Iterable[tuple[int, str]], *, stripped: bool = False) -> str:
-    """Line on the accents of words (with their counts) that a vocabulary changes by default, without --cased; empty where there are next to none.
+    """Line on the accents of words (with their counts) that a vocabulary changes by default, without --cased; empty
+    where there are next to none.
 
     Args:
         stripped: it removes them whatever the script (--strip-accents).

@@ -1,4 +1,6 @@
-"""Resolve paths to regular files and read their lines as bytes, in bounded memory; a document: lines, and where they were read."""
+"""Resolve paths to regular files and read their lines as bytes, in bounded memory; a document: lines, and where they
+were read.
+"""
 
 import bz2
 import glob
@@ -113,7 +115,8 @@ def find_sources(paths: Sequence[str | Path | remote.Texts]) -> tuple[list[Sourc
     """Resolve files, folders, glob patterns, URLs and names of data sets, in the order given and sorted within each.
 
     Returns:
-        What is to be read; how many other files in folders were left out because of their names; how many were named again.
+        What is to be read; how many other files in folders were left out because of their names; how many were named
+        again.
 
     Raises:
         MissingInputError: nothing there, or a pattern that matches nothing.
@@ -174,7 +177,8 @@ def _expand(name: str) -> tuple[list[Path], int]:
             "-: standard input can be read only once, and text is read twice. Write it to a file first."
         )
     raise MissingInputError(
-        f"{name}: no such file or folder. Check the path; `docstrings` names the embedded corpus, OWNER/NAME a data set of the Hub."
+        f"{name}: no such file or folder. Check the path; `docstrings` names the embedded corpus, OWNER/NAME a data "
+        "set of the Hub."
     )
 
 
@@ -194,7 +198,8 @@ def _in_folder(folder: Path) -> tuple[list[Path], int]:
                 skipped += 1
     if not kept:
         raise DataError(
-            f"{folder}: holds no text, expected {', '.join(_TEXT)} (or those with {', '.join(_OPENERS)}). Name files of other names one by one, "
+            f"{folder}: holds no text, expected {', '.join(_TEXT)} (or those with {', '.join(_OPENERS)}). Name files "
+            "of other names one by one, "
             f"or with a pattern; {', '.join(_NAMED_ONLY)} too, which in a folder may be something else."
         )
     return kept, skipped
@@ -212,7 +217,8 @@ def unpacked(file: TextFile) -> Iterator[tuple[IO[bytes], Callable[[], int]]]:
     """A file's bytes after decompression, and a function that says how many of its bytes on disk were read.
 
     Raises:
-        DataError: a damaged compressed file. StorageError: a file that cannot be read. ConfigError: a package is missing.
+        DataError: a damaged compressed file. StorageError: a file that cannot be read. ConfigError: a package is
+            missing.
     """
     opener = _OPENERS.get(file.compression)
     try:

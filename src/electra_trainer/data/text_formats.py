@@ -1,6 +1,8 @@
-"""Texts of files that hold records: .csv and .tsv, JSON, WET, Parquet, Arrow. Each reader yields values, and the line or row of each.
+"""Texts of files that hold records: .csv and .tsv, JSON, WET, Parquet, Arrow. Each reader yields values, and the line
+or row of each.
 
-A value is a text, None where a row has none, or for JSON the record that has to hold one. Nothing is held but some of them.
+A value is a text, None where a row has none, or for JSON the record that has to hold one. Nothing is held but some of
+them.
 """
 
 import codecs
@@ -65,7 +67,9 @@ def records(file: TextFile, column: str, tick: Tick) -> Values | None:
 
 
 def table_texts(file: TextFile, column: str, tick: Tick) -> Values:
-    """A column of a .csv or .tsv, with each row's first line; DataError as `tables.stream` says, or there is not such a column."""
+    """A column of a .csv or .tsv, with each row's first line; DataError as `tables.stream` says, or there is not such a
+    column.
+    """
     bound = Bound(str(file), file.size)
 
     def add(line: bytes) -> None:
@@ -194,7 +198,8 @@ def wet_texts(file: TextFile, tick: Tick) -> Values:
         kind, length = fields.get(b"warc-type", b""), fields.get(b"content-length", b"")
         if kind in (b"response", b"request", b"resource", b"revisit"):
             raise DataError(
-                f"{where}: the WARC file holds web pages, not their text. Take the WET file of the same crawl (its name has .wet), or "
+                f"{where}: the WARC file holds web pages, not their text. Take the WET file of the same crawl (its "
+                "name has .wet), or "
                 "extract the text into .jsonl files, for example with datatrove (WarcReader, Trafilatura, JsonlWriter)."
             )
         if taken > _LONGEST_HEADER:

@@ -72,19 +72,22 @@ def word_piece(
 
 
 def load_tokenizer(path: str | Path, *, cased: bool | None = None, keep_accents: bool | None = None) -> Tokenizer:
-    """Load a `tokenizer.json`, a `vocab.txt` (BERT's: line number = id), or a folder that holds one (the first is preferred).
+    """Load a `tokenizer.json`, a `vocab.txt` (BERT's: line number = id), or a folder that holds one (the first is
+    preferred).
 
-    The files next to it count as in transformers (see tokenizer_folder.py), and texts get the same ids. The special tokens are named
-    [PAD] [UNK] [CLS] [SEP] [MASK] whatever their names there.
+    The files next to it count as in transformers (see tokenizer_folder.py), and texts get the same ids. The special
+    tokens are named [PAD] [UNK] [CLS] [SEP] [MASK] whatever their names there.
 
     Args:
         path: file or folder.
-        cased: for a `vocab.txt`: keep capitals. None asks the `tokenizer_config.json` next to it, and lower-cases without one.
-        keep_accents: for a `vocab.txt`: keep accents; None asks the same file unless `cased` is given, and keeps them exactly when cased.
+        cased: for a `vocab.txt`: keep capitals. None asks the `tokenizer_config.json` next to it, and lower-cases
+            without one.
+        keep_accents: for a `vocab.txt`: keep accents; None asks the same file unless `cased` is given, and keeps them
+            exactly when cased.
 
     Raises:
-        MissingInputError: nothing there. DataError: not a tokenizer, a line that is wrong, a special token that is missing, a field that
-            cannot be followed.
+        MissingInputError: nothing there. DataError: not a tokenizer, a line that is wrong, a special token that is
+            missing, a field that cannot be followed.
         StorageError: cannot be read. ConfigError: `cased` or `keep_accents` for a `tokenizer.json`.
     """
     path = Path(path)
@@ -154,7 +157,8 @@ def read_vocab(data: bytes, *, where: str, elsewhere: Sequence[str] = ()) -> dic
             raise DataError(f"{where}:{number}: is blank, and ids are line numbers. Give every line a token.")
         if token in vocab:
             raise DataError(
-                f"{where}:{number}: token {token!r} is on line {vocab[token] + 1} already. Rename one: ids are line numbers."
+                f"{where}:{number}: token {token!r} is on line {vocab[token] + 1} already. Rename one: ids are line "
+                "numbers."
             )
         vocab[token] = number - 1
     missing = [token for token in SPECIAL_TOKENS if token not in vocab and token not in elsewhere]
@@ -179,12 +183,16 @@ def vocab_size_of(tokenizer: Tokenizer) -> int:
 
 
 def require_rows(tokenizer: Tokenizer, rows: int, *, where: Path | str) -> None:
-    """Raise CheckpointError if the tokenizer has an id for which a model's table of `rows` words has no row; `where` is their folder."""
+    """Raise CheckpointError if the tokenizer has an id for which a model's table of `rows` words has no row; `where` is
+    their folder.
+    """
     token, largest = max(tokenizer.get_vocab(with_added_tokens=True).items(), key=lambda item: item[1])
     if largest >= rows:
         raise CheckpointError(
-            f"{where}: the tokenizer has the id {largest:,} (token {reading.short(token)}), but the model has {rows:,} words, ids 0 to "
-            f"{rows - 1:,} (vocab_size in config.json). Put the tokenizer of this model into the folder; or, if tokens were added to it, "
+            f"{where}: the tokenizer has the id {largest:,} (token {reading.short(token)}), but the model has "
+            f"{rows:,} words, ids 0 to "
+            f"{rows - 1:,} (vocab_size in config.json). Put the tokenizer of this model into the folder; or, if "
+            "tokens were added to it, "
             f"give the model rows for them, in transformers: model.resize_token_embeddings({largest + 1})"
         )
 
@@ -192,8 +200,10 @@ def require_rows(tokenizer: Tokenizer, rows: int, *, where: Path | str) -> None:
 def word_starts(tokenizer: Tokenizer) -> list[bool]:
     """For each id whether its token begins a word, or else continues the word before it.
 
-    Known from how the tokenizer marks it: a prefix of continuations ("##" of WordPiece), or a mark for the space before a word ("Ġ" of
-    byte-level tokenizers, "▁" of SentencePiece). With the second kind a word is all between two spaces, punctuation included.
+    Known from how the tokenizer marks it: a prefix of continuations ("##" of WordPiece), or a mark for the space before
+    a word ("Ġ" of
+    byte-level tokenizers, "▁" of SentencePiece). With the second kind a word is all between two spaces, punctuation
+    included.
 
     Raises:
         ConfigError: the tokenizer marks neither, or none of its tokens continues a word.
@@ -203,7 +213,8 @@ def word_starts(tokenizer: Tokenizer) -> list[bool]:
     if not prefix and not mark:
         raise ConfigError(
             "masking.unit = word: this tokenizer does not mark where a word begins. Expected WordPiece or BPE with a "
-            "continuing_subword_prefix such as ##, or BPE or Unigram with a ByteLevel or Metaspace pre-tokenizer. Set --masking.unit token."
+            "continuing_subword_prefix such as ##, or BPE or Unigram with a ByteLevel or Metaspace pre-tokenizer. Set "
+            "--masking.unit token."
         )
     added = {one["id"] for one in parts["added_tokens"]}
     starts = [True] * vocab_size_of(tokenizer)
@@ -212,7 +223,8 @@ def word_starts(tokenizer: Tokenizer) -> list[bool]:
             starts[number] = not token.startswith(prefix) if prefix else token.startswith(mark)
     if all(starts):
         raise ConfigError(
-            "masking.unit = word: no token of this tokenizer continues a word, so each is a whole word. Set --masking.unit token."
+            "masking.unit = word: no token of this tokenizer continues a word, so each is a whole word. Set "
+            "--masking.unit token."
         )
     return starts
 
@@ -241,8 +253,9 @@ def as_plain_text(tokenizer: Tokenizer) -> Tokenizer:
 def tokenizer_files(tokenizer: Tokenizer, *, max_length: int) -> dict[str, bytes]:
     """`tokenizer.json`, `tokenizer_config.json` and, for WordPiece, `vocab.txt`.
 
-    `AutoTokenizer` of transformers 4.57 and 5 gives the same ids, and puts [CLS] A [SEP] B [SEP] around them. So do ElectraTokenizer,
-    BertTokenizer and their Fast forms for a tokenizer as BERT's; of another, no vocab.txt is written that they would misread.
+    `AutoTokenizer` of transformers 4.57 and 5 gives the same ids, and puts [CLS] A [SEP] B [SEP] around them. So do
+    ElectraTokenizer, BertTokenizer and their Fast forms for a tokenizer as BERT's; of another, no vocab.txt is written
+    that they would misread.
 
     Args:
         max_length: longest row in tokens that a model made with it takes.
@@ -300,7 +313,9 @@ def saved_tokenizer(folder: Path) -> Tokenizer:
 
 
 def require_new(folder: Path) -> None:
-    """ConfigError unless a tokenizer can be written into a folder without covering anything but an attempt that was killed."""
+    """ConfigError unless a tokenizer can be written into a folder without covering anything but an attempt that was
+    killed.
+    """
     durable.sweep(folder)
     if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / _UNFINISHED).is_file())):
         raise ConfigError(f"--out {folder}: is not an empty folder. Choose another one.")
@@ -314,7 +329,9 @@ def save_new_tokenizer(tokenizer: Tokenizer, folder: Path, *, max_length: int) -
 
 
 def tokenizer_sha256(tokenizer: Tokenizer) -> str:
-    """Hash of everything that decides ids: vocabulary, model, normaliser, splitting, added tokens. Padding and templates do not count."""
+    """Hash of everything that decides ids: vocabulary, model, normaliser, splitting, added tokens. Padding and
+    templates do not count.
+    """
     parts: dict[str, Any] = json.loads(tokenizer.to_str())
     kept = {name: parts.get(name) for name in ("model", "normalizer", "pre_tokenizer", "added_tokens")}
     return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
@@ -370,7 +387,9 @@ class Text:
         return encodings
 
     def row(self, first: Sequence[int], second: Sequence[int] | None = None) -> tuple[int, ...]:
-        """A row with its special tokens. Long texts lose tokens at the end; of a pair always the longer text does (as BERT)."""
+        """A row with its special tokens. Long texts lose tokens at the end; of a pair always the longer text does (as
+        BERT).
+        """
         cls, sep = self.specials.cls, self.specials.sep
         if self.tally is not None:
             self.tally.add_row(len(first) + len(second or ()), self.length - (2 if second is None else 3))
@@ -381,7 +400,9 @@ class Text:
 
 
 def fit_pair(first: int, second: int, room: int) -> tuple[int, int]:
-    """Lengths of a pair after tokens were dropped, one at a time, from the longer (from the second of equals) until both fit."""
+    """Lengths of a pair after tokens were dropped, one at a time, from the longer (from the second of equals) until
+    both fit.
+    """
     if first + second <= room:
         return first, second
     if first <= room // 2:

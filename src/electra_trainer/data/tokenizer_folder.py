@@ -1,9 +1,10 @@
-"""Read the files of a tokenizer's folder as transformers 4 and 5 read them: every field is followed, or refused by name.
+"""Read the files of a tokenizer's folder as transformers 4 and 5 read them: every field is followed, or refused by
+name.
 
-BERT's classes (BertTokenizer, ElectraTokenizer, DistilBertTokenizer, their Fast forms, and an ELECTRA or BERT without a `tokenizer_class`)
-take the vocabulary and set lower case, accents and Chinese characters by tokenizer_config.json, whatever tokenizer.json says.
-PreTrainedTokenizerFast takes tokenizer.json as it is. Both then add words, and name the special tokens. A field is refused where the
-versions give different ids for it.
+BERT's classes (BertTokenizer, ElectraTokenizer, DistilBertTokenizer, their Fast forms, and an ELECTRA or BERT without a
+`tokenizer_class`) take the vocabulary and set lower case, accents and Chinese characters by tokenizer_config.json,
+whatever tokenizer.json says. PreTrainedTokenizerFast takes tokenizer.json as it is. Both then add words, and name the
+special tokens. A field is refused where the versions give different ids for it.
 """
 
 import json
@@ -72,7 +73,9 @@ class TokenizerFolder:
         return DataError(f"{self.folder / name}: {message}")
 
     def rename(self, vocab: Mapping[str, int]) -> dict[str, int]:
-        """A vocabulary with the special tokens under their names here; DataError if one is missing, or a name is taken."""
+        """A vocabulary with the special tokens under their names here; DataError if one is missing, or a name is
+        taken.
+        """
         for theirs, ours in self.renamed.items():
             if theirs not in vocab and theirs not in (token.content for token in self.added.values()):
                 raise self.error(
@@ -123,7 +126,8 @@ class TokenizerFolder:
             if found != needed:
                 raise self.error(
                     "tokenizer.json",
-                    f"{name} is {short(found)}, and transformers' BertTokenizer has {needed!r}: versions 4 and 5 give different ids. "
+                    f"{name} is {short(found)}, and transformers' BertTokenizer has {needed!r}: versions 4 and 5 give "
+                    "different ids. "
                     f"{_TO_KEEP_JSON}",
                 )
         listed = {token.content for token in self.added.values()}
@@ -132,7 +136,8 @@ class TokenizerFolder:
         if self.lists_all and odd:
             raise self.error(
                 CONFIG,
-                f"added_tokens_decoder lacks {short(odd[0])}, an added word of tokenizer.json, which transformers 5 then forgets. Add it.",
+                f"added_tokens_decoder lacks {short(odd[0])}, an added word of tokenizer.json, which transformers 5 "
+                "then forgets. Add it.",
             )
 
     def _check_rows(self, tokenizer: Tokenizer) -> None:
@@ -163,7 +168,8 @@ class TokenizerFolder:
             if (found := tokenizer.token_to_id(token.content)) != number:
                 raise self.error(
                     CONFIG if self.lists_all else ADDED,
-                    f"gives {short(token.content)} the id {number}, and transformers' fast tokenizer {found}. Write {found} if the model has a row "
+                    f"gives {short(token.content)} the id {number}, and transformers' fast tokenizer {found}. Write "
+                    f"{found} if the model has a row "
                     "for it there, or leave the word out.",
                 )
 
@@ -176,7 +182,8 @@ def read_folder(folder: Path, *, has_json: bool) -> TokenizerFolder:
         has_json: a tokenizer.json is read, and not a vocab.txt.
 
     Raises:
-        DataError: a file is not JSON, a field has a wrong type, or one cannot be followed. StorageError: cannot be read.
+        DataError: a file is not JSON, a field has a wrong type, or one cannot be followed. StorageError: cannot be
+            read.
     """
     config = _table(folder / CONFIG)
     lists_all = "added_tokens_decoder" in config
@@ -206,10 +213,11 @@ def read_folder(folder: Path, *, has_json: bool) -> TokenizerFolder:
 
 
 def class_settings(parts: Mapping[str, Any]) -> dict[str, bool | None]:
-    """Fields of tokenizer_config.json with which every class of transformers reads a tokenizer.json (its parts) as it is.
+    """Fields of tokenizer_config.json with which every class of transformers reads a tokenizer.json (its parts) as it
+    is.
 
-    do_lower_case, strip_accents and tokenize_chinese_chars of a tokenizer as BERT's; add_prefix_space of one that has it. Of a tokenizer
-    that composes letters (NFC) first, BERT's classes read the same ids in composed text.
+    do_lower_case, strip_accents and tokenize_chinese_chars of a tokenizer as BERT's; add_prefix_space of one that has
+    it. Of a tokenizer that composes letters (NFC) first, BERT's classes read the same ids in composed text.
     """
     normalizer, splitting = parts["normalizer"] or {}, parts["pre_tokenizer"] or {}
     if normalizer.get("type") == "Sequence" and [one["type"] for one in normalizer["normalizers"]][:-1] == ["NFC"]:
@@ -241,9 +249,11 @@ def _is_bert(folder: Path, config: Mapping[str, Any]) -> bool:
     if name in _BERT or name in _AS_IT_IS:
         return name in _BERT
     raise DataError(
-        f"{folder / where}: tokenizer_class {short(name)} is not followed. Expected {', '.join(_BERT)} or {_AS_IT_IS[0]}. Save it in the "
+        f"{folder / where}: tokenizer_class {short(name)} is not followed. Expected {', '.join(_BERT)} or "
+        f"{_AS_IT_IS[0]}. Save it in the "
         "library's form first: python -c \"from transformers import AutoTokenizer as T, PreTrainedTokenizerFast as F; "
-        f"t = T.from_pretrained('{folder}'); F(tokenizer_object=t.backend_tokenizer, **t.special_tokens_map).save_pretrained('DIR')\""
+        f"t = T.from_pretrained('{folder}'); F(tokenizer_object=t.backend_tokenizer, "
+        "**t.special_tokens_map).save_pretrained('DIR')\""
     )
 
 
@@ -253,13 +263,15 @@ def _require_known(folder: Path, config: Mapping[str, Any]) -> None:
     for name, value in _ONLY.items():
         if (given := config.get(name, value)) is not None and given != value:
             raise DataError(
-                f"{where}: {name} = {short(given)} is not followed. Expected {json.dumps(value)}, as transformers' fast tokenizers "
+                f"{where}: {name} = {short(given)} is not followed. Expected {json.dumps(value)}, as transformers' "
+                "fast tokenizers "
                 "read text: write that, or remove the field."
             )
     never = config.get("never_split") or []
     if not isinstance(never, list) or set(map(str, never)) - set(NAMES.values()):
         raise DataError(
-            f"{where}: never_split = {short(never)}: only the slow tokenizers of transformers 4 follow it. Remove the field, or put the "
+            f"{where}: never_split = {short(never)}: only the slow tokenizers of transformers 4 follow it. Remove the "
+            "field, or put the "
             f"words into {ADDED} with their ids."
         )
     files = config.get("fast_tokenizer_files") or []
@@ -322,7 +334,8 @@ def _decoded(folder: Path, config: Mapping[str, Any]) -> dict[int, AddedToken]:
             sound = False
         if not sound:
             raise DataError(
-                f'{folder / CONFIG}: added_tokens_decoder: {short(number)}: {short(token)}. Expected "ID": {{"content": "WORD", ...}}.'
+                f'{folder / CONFIG}: added_tokens_decoder: {short(number)}: {short(token)}. Expected "ID": '
+                f'{{"content": "WORD", ...}}.'
             )
     return found
 

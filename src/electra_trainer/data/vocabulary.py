@@ -1,10 +1,11 @@
 """Train a WordPiece vocabulary, the same every time.
 
-The trainer of `tokenizers` numbers characters in the order of a hash table and breaks ties by those numbers, so two runs on the
-same text differ. Here the alphabet is counted first and given to the trainer in a fixed order, with the continuing form of each
-character; the rest is deterministic, whatever the threads.
+The trainer of `tokenizers` numbers characters in the order of a hash table and breaks ties by those numbers, so two
+runs on the same text differ. Here the alphabet is counted first and given to the trainer in a fixed order, with the
+continuing form of each character; the rest is deterministic, whatever the threads.
 
-The alphabet follows the text: as many characters as 99.99 % of its letters need, as far as the vocabulary has room for them. English
+The alphabet follows the text: as many characters as 99.99 % of its letters need, as far as the vocabulary has room for
+them. English
 needs a hundred, Chinese five thousand.
 """
 
@@ -30,9 +31,13 @@ _ROOM = 7 / 8
 _RARE = 0.001
 """Share of the letters below which marks or long words are ignored."""
 _LONG_WORD_CHARS = 1000
-"""Limit for scripts without spaces and for proteins. The library takes 10 ms for a word as long as this, the cube of that for longer ones."""
+"""Limit for scripts without spaces and for proteins. The library takes 10 ms for a word as long as this, the cube of
+that for longer ones.
+"""
 _SEQUENCES = 0.1
-"""Share of the letters in long ASCII words from which a text holds sequences, such as proteins, and not English with some base64."""
+"""Share of the letters in long ASCII words from which a text holds sequences, such as proteins, and not English with
+some base64.
+"""
 _LONG_WORDS_LOOKED_AT = 10_000
 
 
@@ -49,7 +54,8 @@ def train_tokenizer(
     """Train BERT's tokenizer on lines of text; [PAD] [UNK] [CLS] [SEP] [MASK] have the ids 0 to 4.
 
     Args:
-        texts: read twice, so an iterator is put into a list first; give an object that can be iterated again for much text.
+        texts: read twice, so an iterator is put into a list first; give an object that can be iterated again for much
+            text.
         vocab_size: largest number of tokens, at least 256; a text that is too small for it gives fewer.
         cased: keep capitals.
         keep_accents: keep accents; None keeps them if `cased`, and where they are part of the script (`needs_marks`).
@@ -62,7 +68,8 @@ def train_tokenizer(
     """
     if vocab_size < MIN_VOCAB_SIZE:
         raise ConfigError(
-            f"vocab_size = {vocab_size}: expected at least {MIN_VOCAB_SIZE}, for special tokens, characters and some words."
+            f"vocab_size = {vocab_size}: expected at least {MIN_VOCAB_SIZE}, for special tokens, characters and some "
+            "words."
         )
     require(alphabet is None or alphabet >= 1, "alphabet", alphabet, "at least 1 character")
     if iter(texts) is texts:
@@ -85,9 +92,14 @@ def train_tokenizer(
     chosen = letters.choose(vocab_size, at_most=alphabet)
     forms = letters.forms(chosen)
     trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size, min_frequency=min_frequency, special_tokens=[*SPECIAL_TOKENS, *forms[len(chosen) :]],
-        initial_alphabet=forms[: len(chosen)], limit_alphabet=len(chosen), continuing_subword_prefix="##", show_progress=False,
-    )  # fmt: skip
+        vocab_size=vocab_size,
+        min_frequency=min_frequency,
+        special_tokens=[*SPECIAL_TOKENS, *forms[len(chosen) :]],
+        initial_alphabet=forms[: len(chosen)],
+        limit_alphabet=len(chosen),
+        continuing_subword_prefix="##",
+        show_progress=False,
+    )
     plain.train_from_iterator(texts, trainer)
     found = plain.get_vocab(with_added_tokens=False)
     merged = sorted(found.keys() - {*SPECIAL_TOKENS, *forms}, key=found.__getitem__)
@@ -123,8 +135,9 @@ def size_line(tokenizer: Tokenizer, asked: int, measured: Legibility, *, alphabe
 def needs_marks(characters: Mapping[str, int]) -> bool:
     """Whether removing accents, as BERT does by default without capitals, would take letters away from a script.
 
-    It does so in Japanese (ga becomes ka), Hindi, Thai (vowels disappear), Arabic, Hebrew, Russian (й becomes и) and many others. In
-    Latin and Greek it removes accents, which uncased vocabularies have always done; Hangul is only spelt in parts.
+    It does so in Japanese (ga becomes ka), Hindi, Thai (vowels disappear), Arabic, Hebrew, Russian (й becomes и) and
+    many others. In Latin and Greek it removes accents, which uncased vocabularies have always done; Hangul is only
+    spelt in parts.
 
     Args:
         characters: how often each occurs.
@@ -163,8 +176,8 @@ class _Counted:
         return counted
 
     def has_long_words(self, tokenizer: Tokenizer) -> bool:
-        """Whether more letters than a few are in words that are too long for BERT: in Thai a sentence may have no space, nor has a protein.
-        In English a few are base64 or the like, for which nothing changes.
+        """Whether more letters than a few are in words that are too long for BERT: in Thai a sentence may have no
+        space, nor has a protein. In English a few are base64 or the like, for which nothing changes.
         """
         ascii_letters = letters = 0
         for word in self.long:
@@ -216,7 +229,9 @@ class _Alphabet:
         return chosen
 
     def forms(self, chosen: Iterable[str]) -> list[str]:
-        """The entries of some characters, sorted by code point: those at the beginning of a word, then the continuing ones."""
+        """The entries of some characters, sorted by code point: those at the beginning of a word, then the continuing
+        ones.
+        """
         first = sorted(chosen)
         return [*first, *(f"##{character}" for character in first if character in self.continuing)]
 

@@ -1,9 +1,11 @@
 """Cells in several processes at once.
 
-Orders and what they need go down a worker's pipe, events come up. Ctrl-C reaches the parent alone, which asks all workers to save and
-stop. When the parent is gone, however it ended, a thread of the worker sees the end of the pipe and ends it at once.
+Orders and what they need go down a worker's pipe, events come up. Ctrl-C reaches the parent alone, which asks all
+workers to save and stop. When the parent is gone, however it ended, a thread of the worker sees the end of the pipe and
+ends it at once.
 
-What is sent is unpickled on the other side, between a process and the child that it started; nothing that comes from a file is.
+What is sent is unpickled on the other side, between a process and the child that it started; nothing that comes from a
+file is.
 """
 
 import os
@@ -31,10 +33,16 @@ _LOOK = 0.2
 
 
 def do_in_workers(
-    orders: Sequence[folder.Order], *, setups: Sequence[folder.Setup], threads: int,
-    heard: Callable[[folder.Cell, folder.Event | None], None], idle: Callable[[], None], stop: Callable[[], str | None],
-) -> None:  # fmt: skip
-    """Do all orders, one worker for each setup; an error in one stops the others, saved, and is raised when they have ended.
+    orders: Sequence[folder.Order],
+    *,
+    setups: Sequence[folder.Setup],
+    threads: int,
+    heard: Callable[[folder.Cell, folder.Event | None], None],
+    idle: Callable[[], None],
+    stop: Callable[[], str | None],
+) -> None:
+    """Do all orders, one worker for each setup; an error in one stops the others, saved, and is raised when they have
+    ended.
 
     Args:
         threads: threads that each worker computes with.
@@ -43,7 +51,8 @@ def do_in_workers(
         stop: names the signal that asks to stop, once there was one.
 
     Raises:
-        Interrupted: all of them saved and stopped. ElectraError: of a worker, with its class and words, after the cell's name.
+        Interrupted: all of them saved and stopped. ElectraError: of a worker, with its class and words, after the
+            cell's name.
     """
     waiting, error, stopping = deque(orders), None, False
     with Pool(f"{__name__}:serve", count=len(setups), threads=threads) as pool:

@@ -1,13 +1,15 @@
 """An experiment: what was declared, its cells on disk, who may write, and what it asks of its work.
 
 EXP/experiment.json                        what was declared: facts, rows, seeds, parts
-EXP/cells/KEY/seed-N/                      a cell: its run, and result.json, written last, whose presence says that it is done
-EXP/cells/KEY/untrained-N/, floors.json    of fine-tuning: the same from fresh weights, and baselines without an encoder
-EXP/summary.json, summary.md               what all cells say
+EXP/cells/KEY/seed-N/                      a cell: its run, and result.json, written last, whose presence says that it
+is done EXP/cells/KEY/untrained-N/, floors.json    of fine-tuning: the same from fresh weights, and baselines without an
+encoder EXP/summary.json, summary.md               what all cells say
 
-The same command resumes; more rows, seeds and parts extend an experiment; anything else that differs is an error that names it.
+The same command resumes; more rows, seeds and parts extend an experiment; anything else that differs is an error that
+names it.
 
-Two works exist: arms that are pre-trained and probed (`electra compare`), and tasks that an encoder is fine-tuned on (`electra finetune`,
+Two works exist: arms that are pre-trained and probed (`electra compare`), and tasks that an encoder is fine-tuned on
+(`electra finetune`,
 `glue`, `squad`). No torch here.
 """
 
@@ -35,7 +37,9 @@ PATIENCE = 10.0
 Of = Literal["compare", "finetune"]
 """What an experiment is of: arms that are pre-trained, or tasks that an encoder is fine-tuned on."""
 Kind = Literal["encoder", "floors", "untrained"]
-"""`encoder`: it is trained; of fine-tuning also `untrained`: from fresh weights; `floors`: baselines without an encoder."""
+"""`encoder`: it is trained; of fine-tuning also `untrained`: from fresh weights; `floors`: baselines without an
+encoder.
+"""
 _FOLDERS = {"encoder": "seed", "untrained": "untrained"}
 _TITLES: dict[Of, str] = {"compare": "experiment", "finetune": "fine-tuning experiment"}
 _GROWS: dict[Of, str] = {"compare": "arms, seeds or probes", "finetune": "seeds or tasks"}
@@ -46,10 +50,17 @@ _FACTS: dict[Of, dict[str, type]] = {
 _ROW: dict[Of, dict[str, Any]] = {
     "compare": {},
     "finetune": {
-        "task": dict, "data_sha256": str, "recipe": dict, "metric": str, "dev": list[str], "train_rows": int, "notes": list[str],
-        "changed": dict, "baselines": dict[str, str],
+        "task": dict,
+        "data_sha256": str,
+        "recipe": dict,
+        "metric": str,
+        "dev": list[str],
+        "train_rows": int,
+        "notes": list[str],
+        "changed": dict,
+        "baselines": dict[str, str],
     },
-}  # fmt: skip
+}
 """Fields of the facts and of each row that every reader needs; the config of an arm is read where it is used."""
 
 
@@ -110,7 +121,9 @@ class Declared:
         return "floors" in self.parts
 
     def cells(self, root: Path, *, kinds: Sequence[Kind] = ("encoder", "floors", "untrained")) -> list[Cell]:
-        """All cells in their fixed order: all arms of a seed before the next seed; all cells of a task before the next task."""
+        """All cells in their fixed order: all arms of a seed before the next seed; all cells of a task before the next
+        task.
+        """
         asked = [kind for kind in kinds if self.floors or kind == "encoder"]
         if self.of == "compare":
             return [Cell(root=root, key=key, seed=seed) for seed in self.seeds for key in self.rows]
@@ -148,7 +161,8 @@ def read(root: Path, *, of: Of | None = None) -> Declared:
     if not path.is_file():
         what = _TITLES[of] if of else "experiment"
         raise MissingInputError(
-            f"{root}: no {what} is here (no {FILE}). Check the path, or make one with electra compare, finetune, glue or squad; "
+            f"{root}: no {what} is here (no {FILE}). Check the path, or make one with electra compare, finetune, glue "
+            "or squad; "
             "a single run has: electra report"
         )
     table = _in_this_version(records.read_object(path, remedy=_OTHER), path)
@@ -192,7 +206,8 @@ def _in_this_version(table: dict[str, Any], path: Path) -> dict[str, Any]:
         about = {"model": table.pop("model", None)}
     else:
         raise DataError(
-            f"{path}: version is {reading.short(version)}, expected version {VERSION}. Use the electra-trainer that wrote it."
+            f"{path}: version is {reading.short(version)}, expected version {VERSION}. Use the electra-trainer that "
+            "wrote it."
         )
     return {"of": of, "rows": rows, "seeds": table.pop("seeds", None), "parts": parts, "about": about, "facts": table}
 
@@ -200,7 +215,8 @@ def _in_this_version(table: dict[str, Any], path: Path) -> dict[str, Any]:
 def extend(
     old: Declared, new: Declared, *, root: Path, identity: Callable[[Mapping[str, Any]], Mapping[str, Any]]
 ) -> Declared:
-    """`old` with the rows, seeds and parts of `new` that it lacks; what it has keeps its place, so the first arm stays the reference.
+    """`old` with the rows, seeds and parts of `new` that it lacks; what it has keeps its place, so the first arm stays
+    the reference.
 
     Args:
         identity: what of a row decides over the results of its cells.
@@ -238,7 +254,8 @@ def extend(
 
 @contextmanager
 def declaring(root: Path, of: Of) -> Iterator[None]:
-    """Hold the experiment's lock while experiment.json is read and written, so that machines which share a folder agree.
+    """Hold the experiment's lock while experiment.json is read and written, so that machines which share a folder
+    agree.
 
     Raises:
         ConfigError: another command holds it for long, or the folder holds something else.
@@ -257,7 +274,9 @@ def declaring(root: Path, of: Of) -> Iterator[None]:
 
 
 def wait_until_free(folder: Path) -> None:
-    """Wait for the worker of a command that was killed, which may still hold the lock of a run; whoever opens the run sees the rest."""
+    """Wait for the worker of a command that was killed, which may still hold the lock of a run; whoever opens the run
+    sees the rest.
+    """
     with contextlib.suppress(OSError), (folder / ".lock").open() as lock:
         _waited(lock.fileno())
 
@@ -341,7 +360,8 @@ class Work(Protocol):
     """Whether a cell that is done in this process shows its progress itself."""
 
     def declare(self, old: Declared | None) -> Declared:
-        """What is asked for: facts, rows, seeds, parts. Every file is read, so that what is wrong is said before anything is trained.
+        """What is asked for: facts, rows, seeds, parts. Every file is read, so that what is wrong is said before
+        anything is trained.
 
         Args:
             old: the experiment that is there; what it settled stays.

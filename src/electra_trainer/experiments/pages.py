@@ -13,7 +13,8 @@ ABSENT = "–"
 CONTRAST = ("difference", "95 % bootstrap", "95 % Student", "p", "p (Holm)", "80 % power at", "seeds")
 LEGEND = (
     "*p*: two-sided paired t; *Holm*: corrected over the declared contrasts. "
-    "*80 % power at*: the smallest true difference that this many seeds with this spread would find in four of five experiments. "
+    "*80 % power at*: the smallest true difference that this many seeds with this spread would find in four of five "
+    "experiments. "
     "*Seeds*: how many would find the observed difference so often."
 )
 

@@ -1,7 +1,8 @@
-"""What a cell came to, as its result.json has it, and all results of an experiment for tables and figures. No torch here.
+"""What a cell came to, as its result.json has it, and all results of an experiment for tables and figures. No torch
+here.
 
-result.json is written last: its absence says "not done yet". An arm's holds what the run took and what the probes found; that of a
-fine-tuning run its scores.
+result.json is written last: its absence says "not done yet". An arm's holds what the run took and what the probes
+found; that of a fine-tuning run its scores.
 """
 
 import json
@@ -27,9 +28,12 @@ if TYPE_CHECKING:
 FACTS = ("steps", "tokens", "flops_paper", "flops_real", "seconds", "parameters")
 """What pre-training took; metrics like others, but never contrasts by default."""
 _ARM: dict[str, Any] = {
-    **dict.fromkeys(FACTS, int | float), "probes": list[str], "metrics": dict[str, int | float | None],
-    "failed": str | None, "environment": dict[str, Any],
-}  # fmt: skip
+    **dict.fromkeys(FACTS, int | float),
+    "probes": list[str],
+    "metrics": dict[str, int | float | None],
+    "failed": str | None,
+    "environment": dict[str, Any],
+}
 """Fields of an arm's result.json."""
 RESULT = "result.json"
 _ENVIRONMENT = (
@@ -128,7 +132,9 @@ def read_task(cell: Cell) -> Result | None:
 
 
 def read_floors(cell: Cell) -> dict[str, Any] | None:
-    """Scores of baselines without an encoder by name, and notes; None where they are not measured yet. DataError: the file is damaged."""
+    """Scores of baselines without an encoder by name, and notes; None where they are not measured yet. DataError: the
+    file is damaged.
+    """
     if not cell.result.is_file():
         return None
     table = {"notes": [], **records.read_object(cell.result)}
@@ -153,7 +159,9 @@ class Measured(Cell):
     failed: str | None = None
     """Why the run diverged, if it did."""
     environment: dict[str, Any] = field(default_factory=dict)
-    """Source, versions and hardware of pre-training, by the names in environment.json; empty where nothing says them."""
+    """Source, versions and hardware of pre-training, by the names in environment.json; empty where nothing says
+    them.
+    """
 
     @property
     def kept(self) -> Path:
@@ -173,14 +181,21 @@ def environment_of(run: Path) -> dict[str, Any]:
 def write_arm(result: Measured) -> None:
     """Write an arm's result.json whole."""
     plain = {
-        "arm": result.key, "seed": result.seed, "run": result.named(result.run), **result.facts, "probes": list(result.parts),
-        "metrics": result.metrics, "failed": result.failed, "environment": result.environment,
-    }  # fmt: skip
+        "arm": result.key,
+        "seed": result.seed,
+        "run": result.named(result.run),
+        **result.facts,
+        "probes": list(result.parts),
+        "metrics": result.metrics,
+        "failed": result.failed,
+        "environment": result.environment,
+    }
     replace_durably(result.result, (json.dumps(plain, indent=1) + "\n").encode())
 
 
 def read_arm(cell: Cell) -> Measured | None:
-    """The result of an arm's cell; None where it is not done. Metrics that are null or not finite are not measurements, and left out.
+    """The result of an arm's cell; None where it is not done. Metrics that are null or not finite are not measurements,
+    and left out.
 
     Raises:
         DataError: it is not a result of this cell; says what is wrong.
@@ -192,16 +207,21 @@ def read_arm(cell: Cell) -> Measured | None:
     said, expected = [table.get(name) for name in ("arm", "seed", "run")], [cell.key, cell.seed, cell.named(cell.run)]
     if said != expected:
         raise DataError(
-            f"{file}: says arm, seed and run {said}, expected {expected}. Was it copied? Delete it and run electra compare again."
+            f"{file}: says arm, seed and run {said}, expected {expected}. Was it copied? Delete it and run electra "
+            "compare again."
         )
     records.require_fields(_ARM, table, file)
     metrics = {name: value for name, value in table["metrics"].items() if value is not None and math.isfinite(value)}
     facts = {name: table[name] for name in FACTS}
     environment = table["environment"] or environment_of(cell.run)
     return Measured(
-        **vars(cell), facts=facts, parts=tuple(table["probes"]), metrics=metrics, failed=table["failed"],
+        **vars(cell),
+        facts=facts,
+        parts=tuple(table["probes"]),
+        metrics=metrics,
+        failed=table["failed"],
         environment=environment,
-    )  # fmt: skip
+    )
 
 
 def _read_any(cell: Cell, declared: Declared) -> Measured | None:
@@ -224,7 +244,9 @@ class Findings:
     configs: dict[str, config.Config | None]
     """Of `electra compare`: by arm, in the order of experiment.json; None where it cannot be read (a note says why)."""
     encoder: config.Config | None = None
-    """Of fine-tuning: the configuration of the encoder's pre-training; None where its folder does not say, or it cannot be read."""
+    """Of fine-tuning: the configuration of the encoder's pre-training; None where its folder does not say, or it cannot
+    be read.
+    """
     cells: dict[str, list[Measured]]
     """Finished cells by arm or task, by seed; one without any has an empty list."""
     failed: tuple[str, ...] = ()
@@ -246,10 +268,11 @@ class Findings:
 
 
 def read_experiment(path: Path) -> Findings:
-    """Read an experiment folder. Unlike a command that resumes it, this takes what it finds: a configuration of another version is a
-    note, and so is a cell that is not done or failed; seeds on disk count though nobody declared them.
+    """Read an experiment folder. Unlike a command that resumes it, this takes what it finds: a configuration of another
+    version is a note, and so is a cell that is not done or failed; seeds on disk count though nobody declared them.
 
-    A run folder of `electra pretrain` is an experiment of one arm and seed, with the held-out metrics of its last evaluation.
+    A run folder of `electra pretrain` is an experiment of one arm and seed, with the held-out metrics of its last
+    evaluation.
 
     Raises:
         MissingInputError: no folder, or neither an experiment.json nor a run in it.
@@ -299,18 +322,27 @@ def _read_run(path: Path) -> Findings:
     steps, arm = int(last["step"]), arm_of(one) or PRESET
     flops, held_out = run_flops(one, steps=steps), found.valid[-1] if found.valid else {}
     facts = {
-        "steps": steps, "tokens": steps * one.tokens_per_step, "flops_paper": flops.paper, "flops_real": flops.real,
-        "seconds": last.get("seconds", 0.0), "parameters": parameters(one).joint,
-    }  # fmt: skip
+        "steps": steps,
+        "tokens": steps * one.tokens_per_step,
+        "flops_paper": flops.paper,
+        "flops_real": flops.real,
+        "seconds": last.get("seconds", 0.0),
+        "parameters": parameters(one).joint,
+    }
     metrics = {
         f"held-out/{name}": value for name, value in held_out.items() if name not in _PLACE and math.isfinite(value)
     }
     cell = Measured(root=path, key=arm, seed=one.seed, facts=facts, metrics=metrics, environment=environment_of(path))
     declared = Declared(
-        of="compare", facts={"preset": one.preset, "amount": float(one.schedule.steps), "match": "steps"},
-        rows={arm: records.to_dict(one)}, seeds=(one.seed,),
-    )  # fmt: skip
-    rows = f"{path.resolve().name}: a run: held-out metrics are those of its last evaluation, on {one.evaluation.rows:,} rows at most."
+        of="compare",
+        facts={"preset": one.preset, "amount": float(one.schedule.steps), "match": "steps"},
+        rows={arm: records.to_dict(one)},
+        seeds=(one.seed,),
+    )
+    rows = (
+        f"{path.resolve().name}: a run: held-out metrics are those of its last evaluation, on "
+        f"{one.evaluation.rows:,} rows at most."
+    )
     return Findings(path=path, declared=declared, configs={arm: one}, cells={arm: [cell]}, notes=(rows,))
 
 
@@ -319,7 +351,9 @@ _PLACE = ("step", "tokens", "flops", "flops_real", "seconds")
 
 
 def _cells(path: Path, key: str, declared: Declared) -> tuple[list[Measured], list[int], list[str]]:
-    """Finished cells by seed, the seeds that are not done, and in words those that failed: what they took is not a cost of the arm."""
+    """Finished cells by seed, the seeds that are not done, and in words those that failed: what they took is not a cost
+    of the arm.
+    """
     names = [folder.name.removeprefix("seed-") for folder in (path / "cells" / key).glob("seed-*")]
     found = {int(name) for name in names if name.isdecimal()}
     done, missing, failed = [], [], []

@@ -1,7 +1,8 @@
 """One engine for all experiments: declare, do the cells that are not done here or in several processes, sum up.
 
-The same work in the same folder resumes, whatever ended it, and comes to the same bytes; several machines may share the folder, each
-with its shard of the cells. Progress is on standard error: one live line on a terminal, plain lines when piped.
+The same work in the same folder resumes, whatever ended it, and comes to the same bytes; several machines may share the
+folder, each with its shard of the cells. Progress is on standard error: one live line on a terminal, plain lines when
+piped.
 """
 
 import os
@@ -31,19 +32,26 @@ from electra_trainer.train.device import set_threads
 
 
 def run_experiment(
-    work: Work, out: Path, *, device: str, parallel: int | None = None, shard: tuple[int, int] = (1, 1), quiet: bool = False
-) -> None:  # fmt: skip
+    work: Work,
+    out: Path,
+    *,
+    device: str,
+    parallel: int | None = None,
+    shard: tuple[int, int] = (1, 1),
+    quiet: bool = False,
+) -> None:
     """Run what is not yet done, and sum up all that is there.
 
     Args:
         out: the experiment's folder: a new one, or one to resume or extend.
         device: where the cells are computed: cpu, cuda (all GPUs) or cuda:N; `facts` may have settled it.
-        parallel: runs at once. Default: as many as the cores have room for, or one a GPU. One is done in this process, more in
-            separate processes.
+        parallel: runs at once. Default: as many as the cores have room for, or one a GPU. One is done in this process,
+            more in separate processes.
         shard: (i, N): of all cells every N-th, from the i-th on.
 
     Raises:
-        ConfigError: another experiment is in `out`, or a setting that cannot be. Interrupted: stopped by a signal, all runs saved;
+        ConfigError: another experiment is in `out`, or a setting that cannot be. Interrupted: stopped by a signal, all
+            runs saved;
         the same call resumes. ElectraError: as the cells, with the name of the cell; what is done stays.
     """
     if parallel is not None and parallel < 1:
@@ -77,7 +85,9 @@ def shard_of(cells: Sequence[Cell], shard: tuple[int, int]) -> list[Cell]:
 SECONDS_BETWEEN_LINES = 60.0
 """Of waiting, when piped; a finished cell has its own line."""
 _TELLING, _LONG = 0.02, 300.0
-"""The share of the work, or the seconds, after which the time left is reported: before, it is mostly the time of starting."""
+"""The share of the work, or the seconds, after which the time left is reported: before, it is mostly the time of
+starting.
+"""
 
 
 class Board:
@@ -103,9 +113,11 @@ class Board:
         if self.console.is_terminal and live and not quiet:
             still, cut = Column(no_wrap=True), Column(no_wrap=True, overflow="ellipsis")
             self._bar = Progress(
-                TextColumn("{task.fields[count]}", table_column=still), BarColumn(bar_width=20, table_column=still),
-                TextColumn("{task.fields[words]}", table_column=cut, markup=False), console=self.console,
-            )  # fmt: skip
+                TextColumn("{task.fields[count]}", table_column=still),
+                BarColumn(bar_width=20, table_column=still),
+                TextColumn("{task.fields[words]}", table_column=cut, markup=False),
+                console=self.console,
+            )
 
     def __enter__(self) -> Self:
         if self._bar is not None:
@@ -185,8 +197,15 @@ class Board:
 
 class _Engine:
     def __init__(
-        self, work: Work, declared: Declared, cells: list[Cell], *, device: str, parallel: int | None, request: signals.StopRequest
-    ) -> None:  # fmt: skip
+        self,
+        work: Work,
+        declared: Declared,
+        cells: list[Cell],
+        *,
+        device: str,
+        parallel: int | None,
+        request: signals.StopRequest,
+    ) -> None:
         self._work, self._declared, self._cells, self._request = work, declared, cells, request
         self._device, self._parallel, self._alone = device, parallel, work.alone()
 
@@ -273,7 +292,9 @@ def threads_given() -> int | None:
 
 
 def run_facts(run: Path, *, step: int | None = None) -> dict[str, float]:
-    """What a pre-training run took up to the checkpoint of a step, or the newest; the names are those in results.FACTS."""
+    """What a pre-training run took up to the checkpoint of a step, or the newest; the names are those in
+    results.FACTS.
+    """
     opened = run_folder.RunFolder(run)
     saved = checkpoint.of_step(opened.checkpoints, step, origin=opened.origin, timed=True)
     config = opened.config()

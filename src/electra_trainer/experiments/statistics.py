@@ -1,7 +1,7 @@
 """What the seeds of a row say together, what paired runs say, and what such a test could have seen. No torch here.
 
-The unit of replication is the pre-training seed. Two arms with one seed share their initial weights where names and shapes
-agree, their order of data and their masks, so what is tested is the difference within a seed.
+The unit of replication is the pre-training seed. Two arms with one seed share their initial weights where names and
+shapes agree, their order of data and their masks, so what is tested is the difference within a seed.
 
 A mean with its standard error where values of one group (positions of one row) are not independent.
 """
@@ -59,9 +59,14 @@ def spread(by_seed: Mapping[int, float], *, lower_is_better: bool = False) -> Sp
     values = list(by_seed.values())
     best, worst = (min, max) if lower_is_better else (max, min)
     return Spread(
-        n=len(values), median=statistics.median(values), mean=statistics.fmean(values),
-        sd=statistics.stdev(values) if len(values) > 1 else None, best=best(values), worst=worst(values), by_seed=dict(by_seed),
-    )  # fmt: skip
+        n=len(values),
+        median=statistics.median(values),
+        mean=statistics.fmean(values),
+        sd=statistics.stdev(values) if len(values) > 1 else None,
+        best=best(values),
+        worst=worst(values),
+        by_seed=dict(by_seed),
+    )
 
 
 def spread_of(values: Sequence[float]) -> Spread | None:
@@ -115,15 +120,23 @@ def compare_paired(values: Mapping[int, float], reference: Mapping[int, float]) 
     interval, method = bootstrap_interval(differences)
     half = float(stats.t.ppf(1 - _ALPHA / 2, n - 1)) * sd / math.sqrt(n)
     return Paired(
-        n=n, mean=mean, sd=sd, interval=interval, interval_method=method, t_interval=(mean - half, mean + half),
+        n=n,
+        mean=mean,
+        sd=sd,
+        interval=interval,
+        interval_method=method,
+        t_interval=(mean - half, mean + half),
         p=float(stats.ttest_1samp(differences, 0.0).pvalue),
-        detectable=smallest_detectable(n, sd), seeds_needed=seeds_needed(mean, sd),
+        detectable=smallest_detectable(n, sd),
+        seeds_needed=seeds_needed(mean, sd),
         note=None if n >= 8 else "bootstrap intervals of fewer than 8 seeds are too narrow: read Student's beside them",
-    )  # fmt: skip
+    )
 
 
 def bootstrap_interval(differences: np.ndarray) -> tuple[tuple[float, float], str]:
-    """95 % bootstrap interval of the mean, and its method: BCa from 5 seeds on, percentile below and where BCa is undefined."""
+    """95 % bootstrap interval of the mean, and its method: BCa from 5 seeds on, percentile below and where BCa is
+    undefined.
+    """
     from scipy import stats
 
     for method, name in (("BCa", "BCa"), ("percentile", "percentile")):
@@ -132,9 +145,15 @@ def bootstrap_interval(differences: np.ndarray) -> tuple[tuple[float, float], st
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a degenerate distribution: the result is nan, and asked for below
             found = stats.bootstrap(
-                (differences,), np.mean, n_resamples=_RESAMPLES, confidence_level=CONFIDENCE, method=method,
-                vectorized=True, axis=-1, rng=np.random.default_rng(0),
-            ).confidence_interval  # fmt: skip
+                (differences,),
+                np.mean,
+                n_resamples=_RESAMPLES,
+                confidence_level=CONFIDENCE,
+                method=method,
+                vectorized=True,
+                axis=-1,
+                rng=np.random.default_rng(0),
+            ).confidence_interval
         if np.isfinite([found.low, found.high]).all():
             return (float(found.low), float(found.high)), name
     raise AssertionError("a percentile interval of finite values is finite")
@@ -197,8 +216,8 @@ class Estimate:
 def clustered_mean(values_K: NDArray[np.floating | np.bool_ | np.integer], cluster_K: NDArray[np.integer]) -> Estimate:
     """Mean of `values_K` with the standard error that holds when only whole clusters are independent.
 
-    SE² = C/(C-1) · Σ over clusters of (sum of the cluster's deviations from the mean)² / K², C the number of clusters: the usual
-    standard error where each cluster has one value. Not a number with fewer than two clusters.
+    SE² = C/(C-1) · Σ over clusters of (sum of the cluster's deviations from the mean)² / K², C the number of clusters:
+    the usual standard error where each cluster has one value. Not a number with fewer than two clusters.
 
     Args:
         values_K: the values, at least one.

@@ -1,10 +1,11 @@
 """Write files that are whole after a power cut: written, forced onto the disk, and renamed into place.
 
-Every change is one call of a function of `os`, so that a test can end the process, fail the disk or cut the power at each.
+Every change is one call of a function of `os`, so that a test can end the process, fail the disk or cut the power at
+each.
 
-Temporary names have one pattern, `.electra-tmp-XXXXXXXX`: a file that its process holds locked, alone or with the folders next to it that
-begin with its name. `sweep` removes those that nobody holds, and everything that writes sweeps first, so a killed process leaves nothing
-for long, and a process at work loses nothing.
+Temporary names have one pattern, `.electra-tmp-XXXXXXXX`: a file that its process holds locked, alone or with the
+folders next to it that begin with its name. `sweep` removes those that nobody holds, and everything that writes sweeps
+first, so a killed process leaves nothing for long, and a process at work loses nothing.
 """
 
 import fcntl
@@ -34,7 +35,9 @@ def pieces(content: Content) -> Iterable[bytes | memoryview]:
 
 
 def sync(descriptor: int) -> None:
-    """Wait until the disk has a file; OSError. On macOS `os.fsync` is content with the disk's own memory, which a power cut empties."""
+    """Wait until the disk has a file; OSError. On macOS `os.fsync` is content with the disk's own memory, which a power
+    cut empties.
+    """
     if hasattr(fcntl, "F_FULLFSYNC"):
         with suppress(OSError):  # some file systems have only the other one
             fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
@@ -89,7 +92,9 @@ class HashedFile:
 
 
 _TEMPORARY = re.compile(r"(\.electra-tmp-[0-9a-f]{8})(?:\.new|\.old\.(.+))?", re.DOTALL)
-"""A file, which is also the lock of `.new`, a folder to be renamed, and `.old.NAME`, the folder NAME that it replaces."""
+"""A file, which is also the lock of `.new`, a folder to be renamed, and `.old.NAME`, the folder NAME that it
+replaces.
+"""
 
 
 def replace_durably(path: Path, content: Content) -> None:
@@ -106,7 +111,8 @@ def replace_durably(path: Path, content: Content) -> None:
 
 @contextmanager
 def new_folder(out: Path) -> Iterator[Path]:
-    """Path of a folder to be made next to `out`, which it becomes at the end of the block; one that is there is removed then. OSError.
+    """Path of a folder to be made next to `out`, which it becomes at the end of the block; one that is there is removed
+    then. OSError.
 
     After an error nothing is left, and an earlier `out` is untouched.
     """
@@ -256,7 +262,8 @@ def open_lock(folder: Path, *, markers: set[str], what: str, before: Collection[
 
     Args:
         markers: the files that together show that a `what` has begun there.
-        before: what it writes before those; a folder with a lock file and no more than that was left by a killed process.
+        before: what it writes before those; a folder with a lock file and no more than that was left by a killed
+            process.
 
     Raises:
         ConfigError: the folder holds something else. StorageError: it cannot be written.

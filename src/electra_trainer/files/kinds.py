@@ -1,7 +1,8 @@
 """Recognise files that are not UTF-8 text by how they begin: what they are, and what turns them into text.
 
-Knowledge about other formats is here and nowhere else. A remedy has a command between backquotes, and names the file or folder that it
-makes; a test types each of them and reads what came out. Tools that Python or a Unix brings are preferred.
+Knowledge about other formats is here and nowhere else. A remedy has a command between backquotes, and names the file or
+folder that it makes; a test types each of them and reads what came out. Tools that Python or a Unix brings are
+preferred.
 """
 
 import json
@@ -32,8 +33,8 @@ class Kind:
     what: str
     """Words that follow "is"."""
     remedy: str
-    """Sentences. {file} is replaced by the file's name, {base} by one without its ending, {ending} by that and {packed} by that of a
-    compressed file; the names are quoted for a shell."""
+    """Sentences. {file} is replaced by the file's name, {base} by one without its ending, {ending} by that and {packed}
+    by that of a compressed file; the names are quoted for a shell."""
     is_text: bool = False
     """It is made of characters, so that a file of another format may begin like it."""
     also_packed: bool = False
@@ -115,9 +116,12 @@ _OLD_OFFICE = Kind(
 )
 _SHEET = Kind(
     "a spreadsheet",
-    _into("soffice --headless --convert-to 'csv:Text - txt - csv (StarCalc):44,34,76' --outdir {base} {file}", "{base}/*.csv",
-          first="Save it as CSV in UTF-8, in its program or so"),
-)  # fmt: skip
+    _into(
+        "soffice --headless --convert-to 'csv:Text - txt - csv (StarCalc):44,34,76' --outdir {base} {file}",
+        "{base}/*.csv",
+        first="Save it as CSV in UTF-8, in its program or so",
+    ),
+)
 _ZIP = Kind("a zip or an Excel file", _folder("python -m zipfile -e {file} {base}", first="Save it as UTF-8 text"))
 _TAR = Kind("a tar archive", _folder("mkdir {base} && tar -xf {file} -C {base}"), also_packed=True)
 _ORC = _python("import pyarrow.orc as o, pyarrow.parquet as p; p.write_table(o.read_table(sys.argv[1]), sys.argv[2])")
@@ -143,27 +147,39 @@ _BYTES: dict[bytes, Kind] = {
     b"Rar!\x1a\x07": Kind("a rar archive", _folder("unrar x {file} {base}/")),
     b"PAR1": PARQUET, b"ARROW1\0\0": ARROW, b"Obj\x01": _RECORDS, b"SEQ\x06": _RECORDS, b"\x89HDF\r\n\x1a\n": _ARRAYS, b"CDF\x01": _ARRAYS,
     b"\x93NUMPY": _ARRAYS, b"SQLite format 3\0": _SQLITE, b"\xd0\xcf\x11\xe0": _OLD_OFFICE, b"%PDF-": _PDF, b"{\\rtf": _DOCUMENT,
-    b"%!PS": Kind("PostScript", _into("ps2ascii {file} {base}.txt")), b"AT&TFORM": Kind("DjVu", _into("djvutxt {file} {base}.txt")),
+    b"%!PS": Kind("PostScript", _into("ps2ascii {file} {base}.txt")), b"AT&TFORM": Kind("DjVu", _into("djvutxt {file} "
+                                                                                                      "{base}.txt")),
     b"\x7fELF": _PROGRAM, b"MZ\x90": _PROGRAM, b"\xca\xfe\xba\xbe": _PROGRAM, b"\xcf\xfa\xed\xfe": _PROGRAM, b"\0asm": _PROGRAM,
     b"\x89PNG": _MEDIA, b"\xff\xd8\xff": _MEDIA, b"II*\0": _MEDIA, b"MM\0*": _MEDIA, b"\x1aE\xdf\xa3": _MEDIA, b"WARC/": WARC,
     b"version https://git-lfs.github.com/spec/": _POINTER,
 }  # fmt: skip
 """How files begin."""
 _AMONG_BYTES: dict[bytes, Kind] = {
-    b"PARE": _RECORDS, b"FEA1": _RECORDS, b"GGUF": _ARRAYS, b"ORC": Kind("an ORC file", _into(_ORC + " {base}.parquet", "{base}.parquet")),
-    b"GIF8": _MEDIA, b"RIFF": _MEDIA, b"OggS": _MEDIA, b"ID3": _MEDIA, b"fLaC": _MEDIA,
-}  # fmt: skip
+    b"PARE": _RECORDS,
+    b"FEA1": _RECORDS,
+    b"GGUF": _ARRAYS,
+    b"ORC": Kind("an ORC file", _into(_ORC + " {base}.parquet", "{base}.parquet")),
+    b"GIF8": _MEDIA,
+    b"RIFF": _MEDIA,
+    b"OggS": _MEDIA,
+    b"ID3": _MEDIA,
+    b"fLaC": _MEDIA,
+}
 """How files begin that hold NUL soon: a text may begin with these letters, too."""
 
 _HTML = Kind("an HTML page", _into("trafilatura < {file} > {base}.txt", first="Extract its text"), is_text=True)
 _WIKI = Kind(
     "a dump of a wiki in XML",
-    "Name wikimedia/wikipedia:20231101.en (or the code of another language) instead, the same extracted. Or extract it: "
+    "Name wikimedia/wikipedia:20231101.en (or the code of another language) instead, the same extracted. Or extract "
+    "it: "
     "`python -m wikiextractor.WikiExtractor --json -o - {file} > {base}.jsonl`, and name {base}.jsonl instead.",
     is_text=True,
     also_packed=True,
 )
-_TEXT_OF_XML = "import xml.etree.ElementTree as t; print(*(s.strip() for s in t.parse(sys.argv[1]).getroot().itertext()), sep='\\n')"
+_TEXT_OF_XML = (
+    "import xml.etree.ElementTree as t; print(*(s.strip() for s in "
+    "t.parse(sys.argv[1]).getroot().itertext()), sep='\\n')"
+)
 _XML = Kind("XML", _into(_python(_TEXT_OF_XML) + " > {base}.txt", first="Take its text"), is_text=True)
 _TAGGED = Kind(
     "an output of WikiExtractor with tags", _into("sed -E 's/^<\\/?doc( .*)?>$//' {file} > {base}.txt"), is_text=True
@@ -181,9 +197,10 @@ def _named(what: str, ending: str, more: str = "") -> Kind:
 
 ARRAY, _JSON, _JSON_LINES = _named("a JSON array", ".json"), _named("JSON", ".json"), _named("JSON lines", ".jsonl")
 _TABS = _named(
-    "a table with tabs between its columns", ".tsv",
+    "a table with tabs between its columns",
+    ".tsv",
     " Its first line has the columns' names. If the tabs are part of a text: `tr '\\t' ' ' < {file} > {base}.txt`.",
-)  # fmt: skip
+)
 _PATTERNS: dict[re.Pattern[bytes], Kind] = {
     re.compile(rb"(?>\s*(?:<!--(?>.*?-->)\s*)*)" + pattern, re.DOTALL): kind
     for pattern, kind in {
@@ -213,7 +230,8 @@ _BINARY = Kind(
 OTHER = Kind(
     "not UTF-8 in many lines",
     _into(recode("CP1252"), "{base}.utf8{ending}", first="Save it as UTF-8 text")
-    + " CP1252 is for the languages of Western Europe; others: CP1250, CP1251, KOI8-R, GB18030, BIG5, SHIFT_JIS, EUC-KR.",
+    + " CP1252 is for the languages of Western Europe; others: CP1250, CP1251, KOI8-R, GB18030, BIG5, SHIFT_JIS, "
+    "EUC-KR.",
 )
 
 
@@ -270,7 +288,9 @@ def _json_kind(text: str, *, is_whole: bool) -> Kind | None:
 
 
 def unlike_text(head: bytes) -> Kind | None:
-    """Why neither leaving out nor repairing bad lines makes text of a file: it is binary, or most lines have another encoding."""
+    """Why neither leaving out nor repairing bad lines makes text of a file: it is binary, or most lines have another
+    encoding.
+    """
     if len(head) >= 32 and len(head.translate(None, _CONTROL)) < 0.9 * len(head):
         return _BINARY
     lines = [line for line in head.split(b"\n")[:-1] if line.strip()]

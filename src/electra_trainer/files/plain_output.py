@@ -1,6 +1,8 @@
-"""Standard output and error that no text can steer: control and bidirectional characters of texts from outside appear as escapes.
+"""Standard output and error that no text can steer: control and bidirectional characters of texts from outside appear
+as escapes.
 
-The command line wraps both streams in `plain_output`, so that every `print` is covered, those of libraries too. rich's consoles write past
+The command line wraps both streams in `plain_output`, so that every `print` is covered, those of libraries too. rich's
+consoles write past
 it: `files/terminal.py`.
 """
 

@@ -1,8 +1,9 @@
 """Child processes of this Python that exchange whole messages with their parent.
 
-A child is this Python started again with a pipe to its parent: nothing is forked (torch may already hold threads), and a script needs
-no `__main__` guard. It has its own session and ignores the signals that its parent answers. When the parent is gone, however it ended,
-the pipe ends, and the child with it.
+A child is this Python started again with a pipe to its parent: nothing is forked (torch may already hold threads), and
+a script needs
+no `__main__` guard. It has its own session and ignores the signals that its parent answers. When the parent is gone,
+however it ended, the pipe ends, and the child with it.
 """
 
 import os
@@ -41,12 +42,18 @@ class Child:
             "PYTHONPATH": os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")])),
         }
         self.pipe, theirs = Pipe()
-        program = f"from {__name__} import connect; pipe = connect({theirs.fileno()}); from {module} import {function}; {function}(pipe)"
+        program = (
+            f"from {__name__} import connect; pipe = connect({theirs.fileno()}); from {module} import "
+            f"{function}; {function}(pipe)"
+        )
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", program, *sys.argv[1:]], env={**os.environ, **environment}, stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),), start_new_session=True,
-            )  # fmt: skip
+                [sys.executable, "-c", program, *sys.argv[1:]],
+                env={**os.environ, **environment},
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
 
     def exit_status(self) -> int | None:
         """What it ended with, negative for a signal, once its pipe has ended; None if it still runs after 5 seconds."""
@@ -115,7 +122,8 @@ def serve(pipe: Connection, prepare: Callable[[bytes], Callable[[bytes], bytes]]
 
 
 class Workers(Pool):
-    """Children that all run `module:function`, where the function hands its pipe to `serve`: bytes in, bytes out, nothing is pickled.
+    """Children that all run `module:function`, where the function hands its pipe to `serve`: bytes in, bytes out,
+    nothing is pickled.
 
     Args:
         entry: `"package.module:function"`.
@@ -173,6 +181,7 @@ class Workers(Pool):
 
 def _died(child: Child) -> ElectraError:
     return ElectraError(
-        f"A worker process died (exit status {child.exit_status()}); when that is -9, memory ran out. Run the same command again "
+        f"A worker process died (exit status {child.exit_status()}); when that is -9, memory ran out. Run the same "
+        "command again "
         "with fewer workers."
     )

@@ -1,4 +1,6 @@
-"""Read files, text lines and JSON that anybody may have written: nothing hangs, nothing fills the memory, every fault is a sentence."""
+"""Read files, text lines and JSON that anybody may have written: nothing hangs, nothing fills the memory, every fault
+is a sentence.
+"""
 
 import errno
 import io
@@ -17,7 +19,9 @@ MOST_SETTINGS = 1 << 24
 MOST_TEXT = 1 << 30
 """Bytes of a text or a data set that is read whole."""
 MOST_VALUES = 1_000_000
-"""Values of one JSON document that holds settings or a text: a short one of brackets takes fifty times its size in memory."""
+"""Values of one JSON document that holds settings or a text: a short one of brackets takes fifty times its size in
+memory.
+"""
 MOST_LINE = 1 << 24
 """Bytes of one line of text."""
 BOM = b"\xef\xbb\xbf"
@@ -100,7 +104,8 @@ def lines(
         hashed: called with the bytes of each line.
 
     Raises:
-        DataError: another kind of file, a line of more than `MOST_LINE` bytes, NUL, or not UTF-8; says the line. OSError: from reading.
+        DataError: another kind of file, a line of more than `MOST_LINE` bytes, NUL, or not UTF-8; says the line.
+            OSError: from reading.
     """
     stream = io.BytesIO(text) if isinstance(text, bytes) else text
     number = 0
@@ -144,7 +149,9 @@ def encodable(text: str, where: str) -> str:
 
 
 def here(path: str, flags: int) -> int:
-    """An opener for `open`: a file that is written in its folder, and not where a link in a folder of somebody's leads; a pipe is an error."""
+    """An opener for `open`: a file that is written in its folder, and not where a link in a folder of somebody's leads;
+    a pipe is an error.
+    """
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
 
 
@@ -186,7 +193,9 @@ def json_value(
 
 
 def parse_json(document: bytes | str, *, where: str, remedy: str, error: Refusal = DataError, **limits: Any) -> Any:
-    """The same, with an error that begins with `where` (a file, or file:line) and ends with `remedy`, a sentence or two."""
+    """The same, with an error that begins with `where` (a file, or file:line) and ends with `remedy`, a sentence or
+    two.
+    """
     try:
         return json_value(document, **limits)
     except NotJson as bad:

@@ -1,14 +1,17 @@
 """Read a table of one's own, .csv, .tsv or .jsonl: its columns and rows, and what is wrong with it, with the line.
 
-.csv    RFC 4180: commas; a field between double quotes may hold commas, line ends and doubled quotes. A quote within a field
+.csv    RFC 4180: commas; a field between double quotes may hold commas, line ends and doubled quotes. A quote within a
+field
         that does not begin with one is an ordinary character.
-.tsv    One line a row, tabs between fields, quotes are ordinary characters, as in GLUE's files. But a field that is quoted
-        whole, every quote within doubled, as pandas and spreadsheets write it, is taken out of its quotes. A tab or a line
+.tsv    One line a row, tabs between fields, quotes are ordinary characters, as in GLUE's files. But a field that is
+quoted
+        whole, every quote within doubled, as pandas and spreadsheets write it, is taken out of its quotes. A tab or a
+        line
         end within a field cannot be told from the end of one: that needs a .csv.
 .jsonl  One object a line; columns are the keys in the order in which they first come.
 
-UTF-8, with or without a byte order mark. Column names lose the spaces around them; blank lines are left out; a first column
-without a name (pandas' index) is never taken for text or label.
+UTF-8, with or without a byte order mark. Column names lose the spaces around them; blank lines are left out; a first
+column without a name (pandas' index) is never taken for text or label.
 
 Columns are read as texts, labels or numbers; an error names the first row that is something else.
 """
@@ -78,8 +81,10 @@ def read_table_file(path: Path) -> Table:
         if suffix not in SUFFIXES:
             kind = kind_of(file.read(HEAD), str(path))
             raise DataError(
-                f"{path}: the name ends in {suffix or 'nothing'!r}, expected {', '.join(SUFFIXES)}. Convert or rename it: .csv has commas "
-                f"between its columns, .tsv tabs, .jsonl one JSON object a line.{f' {kind.advice(path)}' if kind else ''}"
+                f"{path}: the name ends in {suffix or 'nothing'!r}, expected {', '.join(SUFFIXES)}. Convert or rename "
+                "it: .csv has commas "
+                "between its columns, .tsv tabs, .jsonl one JSON object a "
+                f"line.{f' {kind.advice(path)}' if kind else ''}"
             )
         lines = reading.lines(file, path, ends=True, hashed=digest.update)
         try:
@@ -123,10 +128,14 @@ def _csv_fault(said: str, *, last: int, longest: int) -> str:
     doubled = 'a quote within a quoted field is written twice ("").'
     faults = {
         "unexpected end": f"a quote that opens in this row is never closed. Close it; {doubled}",
-        "expected after": f"a quoted field closes on line {last} and text follows it. Expected a comma there; {doubled}",
+        "expected after": f"a quoted field closes on line {last} and text follows it. Expected a comma there; "
+        f"{doubled}",
         "field larger": f"a field of more than {longest:,} characters begins in this row. Is a quote left open?",
     }
-    other = "a carriage return within a line. Save the file with the line ends of Unix or Windows, or quote the field that holds it."
+    other = (
+        "a carriage return within a line. Save the file with the line ends of Unix or Windows, or quote the field "
+        "that holds it."
+    )
     return next((fault for words, fault in faults.items() if words in said), other)
 
 
@@ -153,7 +162,8 @@ def _records(path: Path, records: Iterator[tuple[int, list[str]]]) -> _Rows:
 def stream(
     path: Path | str, lines: Iterator[tuple[int, str]], *, suffix: str, longest: int
 ) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """The column names of a .csv or .tsv, then its rows, each with the line on which it begins; nothing is held but a row.
+    """The column names of a .csv or .tsv, then its rows, each with the line on which it begins; nothing is held but a
+    row.
 
     Args:
         path: name of the file in messages.
@@ -222,7 +232,10 @@ def _header(path: Path | str, where: str, names: list[str]) -> tuple[str, ...]:
 
 def _separated(path: Path | str, found: str) -> str:
     """How to make a .csv of a file whose columns `found` separates."""
-    code = "import csv, sys; csv.writer(open(sys.argv[2], 'w', newline='')).writerows(csv.reader(open(sys.argv[1], newline=''), delimiter="
+    code = (
+        "import csv, sys; csv.writer(open(sys.argv[2], 'w', newline='')).writerows(csv.reader(open(sys.argv[1], "
+        "newline=''), delimiter="
+    )
     old, new = (shlex.quote(str(name)) for name in (path, f"{Path(path).with_suffix('')}-new.csv"))
     return f': `python -c "{code}{found!r}))" {old} {new}`, and name {new} instead' if found in ";|" else ""
 
@@ -285,7 +298,9 @@ def texts(table: Table, column: str) -> list[str]:
 
 
 def labels(table: Table, column: str) -> list[str]:
-    """The labels of a column without the spaces around them; JSON's integers and truth values as they are written there."""
+    """The labels of a column without the spaces around them; JSON's integers and truth values as they are written
+    there.
+    """
     return _each(table, column, _label)
 
 
@@ -335,7 +350,8 @@ def _label(cell: Any) -> str:
     label = cell.strip()
     if len(label) > _MAX_LABEL:
         raise ValueError(
-            f"holds {len(label):,} characters, too many for a label. Is this the text? Name the columns: --text, --label"
+            f"holds {len(label):,} characters, too many for a label. Is this the text? Name the columns: --text, "
+            "--label"
         )
     return _text(label)
 

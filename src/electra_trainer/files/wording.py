@@ -1,8 +1,8 @@
 """Texts for people: durations, numbers, Markdown, and the templates of pages, model cards and job files.
 
-A template is a Jinja2 file in the package's `templates/` folder. A value that a template names and nobody gave is an error. HTML escapes
-every value by itself; a Markdown card says `{{ text | markdown }}` and a job file `{{ word | shell }}` where a value is somebody else's
-text.
+A template is a Jinja2 file in the package's `templates/` folder. A value that a template names and nobody gave is an
+error. HTML escapes every value by itself; a Markdown card says `{{ text | markdown }}` and a job file `{{ word | shell
+}}` where a value is somebody else's text.
 """
 
 import math

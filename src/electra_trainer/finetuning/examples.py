@@ -80,7 +80,9 @@ MANY = 20
 
 
 def predicted_csv(table: Table, predictions: Sequence[Prediction]) -> str:
-    """CSV: the columns of `table`, then `prediction`; for classes also `probability` (the predicted one's) and one column per label."""
+    """CSV: the columns of `table`, then `prediction`; for classes also `probability` (the predicted one's) and one
+    column per label.
+    """
     names, said = list(table.columns), [_flat(prediction) for prediction in predictions]
     rows = []
     for row, cells in zip(table.rows, said, strict=True):
@@ -124,8 +126,14 @@ def jsonl(predictions: Iterable[Prediction]) -> str:
 
 
 _SAID: dict[str, Any] = {
-    "label": str, "probabilities": dict[str, float], "value": float, "words": list[str], "tags": list[str], "id": str, "text": str,
-}  # fmt: skip
+    "label": str,
+    "probabilities": dict[str, float],
+    "value": float,
+    "words": list[str],
+    "tags": list[str],
+    "id": str,
+    "text": str,
+}
 """Fields of predictions; a task of one's own may have others."""
 _NEEDS = {"probabilities": "label", "tags": "words", "words": "tags", "text": "id"}
 """Field -> another that comes with it."""
@@ -160,8 +168,8 @@ def read_predictions(path: Path, examples: Sequence[Any], *, remedy: str) -> lis
 
 
 def by_id(predictions: Iterable[Prediction], name: str) -> str:
-    """{id: prediction[name]}. Of "text" what SQuAD's official scripts score ("" is no answer, 2.0); of "no_answer_score" what
-    evaluate-v2.0.py reads as --na-prob-file: the larger, the less likely there is an answer.
+    """{id: prediction[name]}. Of "text" what SQuAD's official scripts score ("" is no answer, 2.0); of
+    "no_answer_score" what evaluate-v2.0.py reads as --na-prob-file: the larger, the less likely there is an answer.
     """
     return json.dumps({said["id"]: said[name] for said in predictions}, indent=1) + "\n"
 
@@ -181,9 +189,15 @@ def _free(name: str, taken: list[str]) -> str:
 LABELS = "label labels class target score category sentiment rating stars gold_label y value".split()
 TEXTS = "text texts sentence review comment content body message document tweet utterance".split()
 PAIRS = (
-    ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("text1", "text2"),
-    ("text_a", "text_b"), ("sentence_a", "sentence_b"), ("question", "sentence"), ("text", "text_pair"),
-)  # fmt: skip
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("question1", "question2"),
+    ("text1", "text2"),
+    ("text_a", "text_b"),
+    ("sentence_a", "sentence_b"),
+    ("question", "sentence"),
+    ("text", "text_pair"),
+)
 _LOOKED_AT = 1000
 """Rows from which a likely column is guessed."""
 
@@ -299,7 +313,8 @@ def _require_columns(table: Table, **named: str | None) -> None:
             continue
         if name not in table.columns:
             raise ConfigError(
-                f"{flag} {name}: {table.path} has no such column.{did_you_mean(name, table.columns)} Its columns: {_listed(table.columns)}."
+                f"{flag} {name}: {table.path} has no such column.{did_you_mean(name, table.columns)} Its columns: "
+                f"{_listed(table.columns)}."
             )
         if name in flags:
             raise ConfigError(f"{flags[name]} and {flag} are both {name!r}. Name two different columns.")
@@ -338,7 +353,8 @@ def _ask(table: Table, flag: str, what: str) -> ConfigError:
     else:
         likely = max(names, key=lambda name: (sum(map(len, cells[name])), name))
     return ConfigError(
-        f"{table.path}: which column is {what}? Its columns: {_listed(names)}. Type, for example: {flag} {_word(likely)}"
+        f"{table.path}: which column is {what}? Its columns: {_listed(names)}. Type, for example: {flag} "
+        f"{_word(likely)}"
     )
 
 

@@ -1,7 +1,7 @@
 """Fine-tuning experiments: several tasks, each with several seeds, every run a cell that can be stopped and resumed.
 
-`run_plan` hands a `FineTuning` to the engine of experiments/runner.py, which does the cells here or in several processes; then
-`export_best` exports the best run, with the scores of all its seeds, and writes what it predicted.
+`run_plan` hands a `FineTuning` to the engine of experiments/runner.py, which does the cells here or in several
+processes; then `export_best` exports the best run, with the scores of all its seeds, and writes what it predicted.
 """
 
 import json
@@ -100,10 +100,13 @@ def run_plan(
 ) -> task_summary.Summary:
     """Run what is not yet done of a plan, and sum up all that is there.
 
-    Precision is settled when a task begins, is part of its recipe, and is kept where none is named; another one is refused.
-    The number of threads that a run computes with is settled when the experiment begins, is in experiment.json, and is used
-    ever after: the order of sums depends on it, so another number would be other bits. It is OMP_NUM_THREADS where that is set,
-    else the cores divided by the runs that are asked for then: one each where there are many runs, all of them for a single one.
+    Precision is settled when a task begins, is part of its recipe, and is kept where none is named; another one is
+    refused. The number of threads that a run computes with is settled when the experiment begins, is in
+    experiment.json, and is used
+    ever after: the order of sums depends on it, so another number would be other bits. It is OMP_NUM_THREADS where that
+    is set,
+    else the cores divided by the runs that are asked for then: one each where there are many runs, all of them for a
+    single one.
     It does not depend on `parallel`, which changes no bit and may differ from one command to the next.
 
     Args:
@@ -121,7 +124,9 @@ def run_plan(
 
 
 class FineTuning:
-    """The work of a plan: an encoder fine-tuned, an untrained one, or words counted. Encoder and task stay loaded between cells."""
+    """The work of a plan: an encoder fine-tuned, an untrained one, or words counted. Encoder and task stay loaded
+    between cells.
+    """
 
     of: Of = "finetune"
     own_display = False
@@ -146,17 +151,21 @@ class FineTuning:
         return Declared(
             of=self.of,
             facts={
-                "model_sha256": source.sha256, "recipe": plan.recipe, "device": str(where),
+                "model_sha256": source.sha256,
+                "recipe": plan.recipe,
+                "device": str(where),
                 "threads": _threads(runs) if old is None else old.facts["threads"],
             },
             rows=rows,
             seeds=tuple(sorted(plan.seeds)),
             parts={"floors": self._floors(rows, old)} if plan.floors else {},
             about={"model": plan.model, "encoder": _encoder_facts(plan.model)},
-        )  # fmt: skip
+        )
 
     def _row(self, task: TaskSource, source: Source, where: torch.device, old: Declared | None) -> dict[str, Any]:
-        """What is known of a task before anything is trained. Precision is as asked for; else as the task, or the experiment, began."""
+        """What is known of a task before anything is trained. Precision is as asked for; else as the task, or the
+        experiment, began.
+        """
         own: dict[str, Any] = {"epochs": task.epochs, "max_length": getattr(task, "max_length", None)}
         changes: dict[str, Any] = own | dict(self._plan.chosen.get(task.name, {})) | self._plan.given
         if changes.get("precision") in (None, "auto"):
@@ -173,7 +182,8 @@ class FineTuning:
         settled, notes = asked.fitted(source.length), data.notes_for(given)
         if settled != asked:
             notes.append(
-                f"rows have up to {source.length} tokens, the longest that the encoder was trained on, and not {asked.max_length} (--max-length)."
+                f"rows have up to {source.length} tokens, the longest that the encoder was trained on, and not "
+                f"{asked.max_length} (--max-length)."
             )
         findings = findings_of(data, source.text(settled.max_length), reader=self._plan.model, longest=source.length)
         notes += findings
@@ -182,11 +192,18 @@ class FineTuning:
         if task.name in self._plan.notes:
             notes.append(f"{task.name}: {self._plan.notes[task.name]}")
         return {
-            "task": data.task.described(), "data_sha256": data.sha256, "recipe": asdict(settled), "metric": data.task.metric,
-            "dev": list(data.dev), "train_rows": len(data.train), "notes": notes,
+            "task": data.task.described(),
+            "data_sha256": data.sha256,
+            "recipe": asdict(settled),
+            "metric": data.task.metric,
+            "dev": list(data.dev),
+            "train_rows": len(data.train),
+            "notes": notes,
             "changed": recipe.deviations(settled, base.fitted(source.length)),
-            "baselines": {name: one.title for name, one in data.task.baselines(data.train).items()} if data.train else {},
-        }  # fmt: skip
+            "baselines": {name: one.title for name, one in data.task.baselines(data.train).items()}
+            if data.train
+            else {},
+        }
 
     def _floors(self, rows: Mapping[str, Mapping[str, Any]], old: Declared | None) -> dict[str, Any]:
         """What experiment.json says of the baselines: recipes of the untrained encoder that are its own."""
@@ -216,7 +233,11 @@ class FineTuning:
         if missing or keep != "best" or self._sharded:
             return missing
         best = [task_summary.best_cell(cell, declared) for cell in cells]
-        return [Order(cell=cell, keep_weights=True) for cell in dict.fromkeys(best) if cell and not _is_done(cell, weights=True)]  # fmt: skip
+        return [
+            Order(cell=cell, keep_weights=True)
+            for cell in dict.fromkeys(best)
+            if cell and not _is_done(cell, weights=True)
+        ]
 
     def units(self, cell: Cell, declared: Declared) -> float:
         """Rows to be trained on; counting words is as nothing."""
@@ -238,7 +259,8 @@ class FineTuning:
         source = self._encoder()
         if source.sha256 != declared.facts["model_sha256"]:
             raise ConfigError(
-                f"{self._plan.model}: its weights changed after the experiment began. Give a folder that stays as it is, "
+                f"{self._plan.model}: its weights changed after the experiment began. Give a folder that stays as it "
+                "is, "
                 "such as an export, and another --out."
             )
         trained = cell.kind == "encoder" and not self._plan.fresh
@@ -246,9 +268,13 @@ class FineTuning:
         job = run.Job(source=encoder, data=data, recipe=settings, seed=cell.seed)
         try:
             run.finetune_run(
-                job, out=cell.folder, device=device, keep_weights=order.keep_weights,
-                display=lambda steps: _Relay(steps, reports), stop=reports.stop,
-            )  # fmt: skip
+                job,
+                out=cell.folder,
+                device=device,
+                keep_weights=order.keep_weights,
+                display=lambda steps: _Relay(steps, reports),
+                stop=reports.stop,
+            )
         except errors.Diverged as error:
             failed = Result(task=cell.key, seed=cell.seed, steps=0, scores={}, failed=str(error), rows=len(data.train))
             write_result(RunFolder(cell.folder), failed)
@@ -257,7 +283,8 @@ class FineTuning:
             if not errors.out_of_memory(error):
                 raise
             raise ConfigError(
-                "not enough memory. Do fewer runs at once with --parallel 1, or read fewer rows at once with --micro-batch 8 or "
+                "not enough memory. Do fewer runs at once with --parallel 1, or read fewer rows at once with "
+                "--micro-batch 8 or "
                 "--max-length 64."
             ) from None
 
@@ -273,7 +300,10 @@ class FineTuning:
         for name, task in self._tasks.items():
             its: type = getattr(task, "wrapped", type(task))
             if its.__module__ == "__main__" or "<locals>" in its.__qualname__:
-                return f"{name}: its class is in the script itself, where other processes cannot import it: one run at a time"
+                return (
+                    f"{name}: its class is in the script itself, where other processes cannot import it: one run "
+                    "at a time"
+                )
         return None
 
     def sum_up(self, out: Path) -> object:
@@ -281,7 +311,9 @@ class FineTuning:
         return task_summary.write_summary(out)
 
     def _drop_weights(self, cells: Sequence[Cell], declared: Declared) -> None:
-        """Delete all weights but the best run's once those are saved. Rename first, so that a half-deleted folder is never taken for weights."""
+        """Delete all weights but the best run's once those are saved. Rename first, so that a half-deleted folder is
+        never taken for weights.
+        """
         if self._plan.keep != "best":
             return
         for best in dict.fromkeys(task_summary.best_cell(cell, declared) for cell in cells):
@@ -316,7 +348,9 @@ def _threads(runs: int) -> int:
 
 
 def _encoder_facts(model: str) -> dict[str, Any] | None:
-    """How an encoder was pre-trained, up to the checkpoint that is used, for tables and figures; None where its folder does not say."""
+    """How an encoder was pre-trained, up to the checkpoint that is used, for tables and figures; None where its folder
+    does not say.
+    """
     if not is_run(model):
         return None
     at, step = run_and_step(model)
@@ -362,7 +396,8 @@ class BestExport:
 
 
 def export_best(source: TaskSource, data: TaskData, *, model: str, out: Path) -> BestExport:
-    """Write OUT/model from the best run of a task; for an unlabelled file also OUT/predictions.csv (predictions.conll for tagging).
+    """Write OUT/model from the best run of a task; for an unlabelled file also OUT/predictions.csv (predictions.conll
+    for tagging).
 
     Args:
         source, data: the task and its data.

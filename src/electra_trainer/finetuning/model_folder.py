@@ -1,11 +1,13 @@
 """A fine-tuned run as a folder that `transformers` loads as it is, and that `electra predict` uses.
 
-config.json        transformers' class, labels          electra_task.json  task, columns, recipe, seed, source, scores, SHA-256 of the weights
-model.safetensors  encoder and head                     README.md          model card
+config.json        transformers' class, labels          electra_task.json  task, columns, recipe, seed, source, scores,
+SHA-256 of the weights model.safetensors  encoder and head                     README.md          model card
 tokenizer.json, tokenizer_config.json, vocab.txt
 
-Where transformers has no class for the head, nothing there may take the folder for a classifier with a new, random one: config.json then
-refuses in one sentence, the head is head.safetensors, and the encoder with the tokenizer is a folder of transformers in encoder/.
+Where transformers has no class for the head, nothing there may take the folder for a classifier with a new, random one:
+config.json then
+refuses in one sentence, the head is head.safetensors, and the encoder with the tokenizer is a folder of transformers in
+encoder/.
 """
 
 import hashlib
@@ -59,21 +61,31 @@ _WHOLE, _HEAD = "model.safetensors", "head.safetensors"
 _ENCODER = "encoder/"
 """Folder of the bare encoder, where transformers has no class for the head."""
 _REFUSAL = (
-    "transformers has no class for the head of this folder. Predict with electra_trainer.load_finetuned(FOLDER) or `electra predict`; the "
+    "transformers has no class for the head of this folder. Predict with electra_trainer.load_finetuned(FOLDER) or "
+    "`electra predict`; the "
     "encoder alone is AutoModel.from_pretrained(FOLDER, subfolder='encoder')"
 )
 """A key of `id2label` that is not a number: every version of transformers ends with it, whatever class is asked for."""
 _AGAIN = "Export the run again."
 _CONFIG: dict[str, Any] = {
-    "model": str, "model_sha256": str, "task": dict, "data_sha256": str, "recipe": dict, "seed": int,
-}  # fmt: skip
+    "model": str,
+    "model_sha256": str,
+    "task": dict,
+    "data_sha256": str,
+    "recipe": dict,
+    "seed": int,
+}
 """Fields of a run's config.json."""
 _RECIPE = ("learning_rate", "layer_decay", "epochs", "batch_size", "weight_decay", "dropout", "pooling", "precision")
 """Fields of the recipe that a card shows."""
 _ON_HUB = {
-    "accuracy": "accuracy", "f1": "f1", "matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr",
+    "accuracy": "accuracy",
+    "f1": "f1",
+    "matthews": "matthews_correlation",
+    "pearson": "pearsonr",
+    "spearman": "spearmanr",
     "exact_match": "exact_match",
-}  # fmt: skip
+}
 """Metrics -> their names on the Hub."""
 
 
@@ -109,7 +121,8 @@ class Finetuned:
         """One prediction per text, in the precision of its training and scores.
 
         Args:
-            texts: strings; pairs of strings if it learned from pairs; lists of words for tagging; (question, context) for questions.
+            texts: strings; pairs of strings if it learned from pairs; lists of words for tagging; (question, context)
+                for questions.
             device: auto, cpu, cuda, cuda:N or mps.
 
         Raises:
@@ -224,7 +237,8 @@ def _as_transformers(task: Task, model: Model) -> TransformersHead:
     if model.block == "bert":
         return task.as_transformers(hidden_size=model.hidden_size)
     return TransformersHead(
-        note="transformers' heads on a ModernBERT have a dense layer and a norm that this head has not. The folder holds the encoder "
+        note="transformers' heads on a ModernBERT have a dense layer and a norm that this head has not. The folder "
+        "holds the encoder "
         "(ModernBertModel) and, in head.safetensors, the head, which electra-trainer reads."
     )
 
@@ -287,10 +301,14 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
     if (named := table.get("columns")) is not None:
         columns = records.read(task.columns_type, named, where=f"{path}: columns", error=CheckpointError, remedy=_AGAIN)
     return Finetuned(
-        network=FineTuned(encoder, head, dropout=0.0).eval(), task=task, columns=columns, pair=table.get("pair") is True, table=table,
+        network=FineTuned(encoder, head, dropout=0.0).eval(),
+        task=task,
+        columns=columns,
+        pair=table.get("pair") is True,
+        table=table,
         text=tokenizer.Text(tokenizer=tokenizer.as_plain_text(words), specials=specials, length=length),
         precision=recipe.get("precision", "auto"),
-    )  # fmt: skip
+    )
 
 
 def _require_sound(folder: Path, table: Mapping[str, Any]) -> None:
@@ -311,7 +329,8 @@ def _require_sound(folder: Path, table: Mapping[str, Any]) -> None:
         content = read_file(path, limit=sys.maxsize, error=CheckpointError)
         if hashlib.sha256(content).hexdigest() != digest:
             raise CheckpointError(
-                f"{path}: its bytes are not those that were exported. Export the run again, or load it with transformers."
+                f"{path}: its bytes are not those that were exported. Export the run again, or load it with "
+                "transformers."
             )
 
 
@@ -329,7 +348,8 @@ def task_from(description: object, *, where: str = "task", own: Collection[type[
     if not isinstance(kind, str) or kind not in known:
         names = [*KINDS, *(name for name in known if name not in KINDS)]
         raise DataError(
-            f"{where}: unknown kind of task {short(kind)}.{did_you_mean(str(kind), names)} Known: {', '.join(names)}. A class of your own is "
+            f"{where}: unknown kind of task {short(kind)}.{did_you_mean(str(kind), names)} Known: {', '.join(names)}. "
+            "A class of your own is "
             "given with own=[...]."
         )
     try:
@@ -356,19 +376,27 @@ def finetuned_card(task: Task, *, head: TransformersHead, table: Mapping[str, An
             "bf16, in scores too; transformers computes in fp32, so probabilities differ by about 0.005"
         )
     header = card_head(
-        CardFields(), library_name="transformers" if head.architecture else TAG,
+        CardFields(),
+        library_name="transformers" if head.architecture else TAG,
         pipeline_tag=words.pipeline if head.architecture else None,
-        base_model=source if on_hub else None, model_name=_plain(task.name),
+        base_model=source if on_hub else None,
+        model_name=_plain(task.name),
         eval_results=list(_results(facts.scores, task, kind=words.pipeline)) or None,
-    )  # fmt: skip
+    )
     return header + render(
         "finetuned_card.md",
-        task=task, words=words, head=head, encoder=source if on_hub else PurePath(source).name,
-        length=length, scores=list(_score_rows(facts.scores, metric=task.metric)), seed=table["seed"], notes=facts.notes,
+        task=task,
+        words=words,
+        head=head,
+        encoder=source if on_hub else PurePath(source).name,
+        length=length,
+        scores=list(_score_rows(facts.scores, metric=task.metric)),
+        seed=table["seed"],
+        notes=facts.notes,
         seeds=len({seed for metrics in facts.scores.values() for scores in metrics.values() for seed in scores}),
         recipe={name: f"{value:g}" if isinstance(value, int | float) else value for name, value in recipe.items()},
         version=__version__,
-    )  # fmt: skip
+    )
 
 
 def _results(scores: Scores, task: Task, *, kind: str) -> Iterator["EvalResult"]:
@@ -380,10 +408,14 @@ def _results(scores: Scores, task: Task, *, kind: str) -> Iterator["EvalResult"]
             found = spread(values)
             if name in (*_ON_HUB, task.metric):
                 yield EvalResult(
-                    task_type=kind, dataset_type=_plain(task.name), dataset_name=_plain(task.name), dataset_split=_plain(split),
-                    metric_type=_ON_HUB.get(name, _plain(name)), metric_value=round(found.median, 4),
+                    task_type=kind,
+                    dataset_type=_plain(task.name),
+                    dataset_name=_plain(task.name),
+                    dataset_split=_plain(split),
+                    metric_type=_ON_HUB.get(name, _plain(name)),
+                    metric_value=round(found.median, 4),
                     metric_name=f"{_plain(name)}, median of {found.n} seeds" if found.n > 1 else _plain(name),
-                )  # fmt: skip
+                )
 
 
 def _plain(text: str) -> str:

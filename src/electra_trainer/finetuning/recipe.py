@@ -16,20 +16,26 @@ class Recipe:
     """
 
     learning_rate: float = 3e-4
-    """Peak learning rate of the head; lower layers learn more slowly. Table 6: 3e-4 for Small and narrower, 1e-4 for Base, 5e-5 for Large."""
+    """Peak learning rate of the head; lower layers learn more slowly. Table 6: 3e-4 for Small and narrower, 1e-4 for
+    Base, 5e-5 for Large.
+    """
     layer_decay: float = 0.8
     """Each layer's learning rate as a share of that of the layer above it; 1: all alike. Table 6: 0.9 for Large."""
     top_layer_power: int = 1
-    """The top layer learns at learning-rate * layer-decay ** this; 2 is the released code's exponent, which is off by one."""
+    """The top layer learns at learning-rate * layer-decay ** this; 2 is the released code's exponent, which is off by
+    one.
+    """
     epochs: float = 3.0
     """Passes over the training rows; unless given, the task decides: 3 for most, 10 for small files of your own."""
     batch_size: int = 32
     """Rows per step."""
     micro_batch: int | None = None
-    """Rows computed at once, for devices with little memory. The gradient is still the batch's. Default: the whole batch."""
+    """Rows computed at once, for devices with little memory. The gradient is still the batch's. Default: the whole
+    batch.
+    """
     batches: Literal["by-length", "random"] = "by-length"
-    """by-length: rows of like length are read together, so that little is computed on padding; random: as they come, as in the paper and the
-    released code."""
+    """by-length: rows of like length are read together, so that little is computed on padding; random: as they come, as
+    in the paper and the released code."""
     max_length: int = 128
     """Longest row in tokens, at most the encoder's; longer texts are cut, longer contexts read in windows."""
     warmup_fraction: float = 0.1
@@ -39,25 +45,29 @@ class Recipe:
     weight_decay: float = 0.0
     """Decay per unit of learning rate; biases and LayerNorm are excluded."""
     dropout: float = 0.1
-    """Dropout after embeddings, attention, feed-forward, and before the head; as a flag also on attention weights unless these are given."""
+    """Dropout after embeddings, attention, feed-forward, and before the head; as a flag also on attention weights
+    unless these are given.
+    """
     attention_dropout: float = 0.1
     """Dropout on attention weights."""
     head_dropout: Literal["all", "texts"] = "all"
     """Tasks with dropout before the head: all, or only those that judge whole texts."""
     pooling: Literal["cls", "mean", "pair"] | None = None
-    """What represents a whole text: [CLS], as in the paper, or the mean of its row's tokens, for encoders trained for hours, not days. pair:
-    two texts are compared, token by token too; one text is the mean."""
+    """What represents a whole text: [CLS], as in the paper, or the mean of its row's tokens, for encoders trained for
+    hours, not days. pair: two texts are compared, token by token too; one text is the mean."""
     reduction: Literal["mean", "sum"] = "mean"
     """Of the losses of a batch, before the gradient is clipped."""
     clip_norm: float = 1.0
     """Largest global norm of the gradient; 0: not clipped."""
     clip_words: Literal["summed", "by-token"] = "summed"
-    """What that norm takes of the word table: its gradient, or by-token: the gradients of the tokens, those of a repeated word not added up,
-    as the released code does (TensorFlow's IndexedSlices). Needs reduction sum."""
+    """What that norm takes of the word table: its gradient, or by-token: the gradients of the tokens, those of a
+    repeated word not added up, as the released code does (TensorFlow's IndexedSlices). Needs reduction sum."""
     double_unordered: bool = False
     """Train on pairs without an order (MRPC, STS-B) in both orders."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Arithmetic of the forward pass; weights stay fp32. auto: as the experiment began, else bf16 where the device is faster with it."""
+    """Arithmetic of the forward pass; weights stay fp32. auto: as the experiment began, else bf16 where the device is
+    faster with it.
+    """
 
     def __post_init__(self) -> None:
         for name, fits, expected in (
@@ -96,7 +106,9 @@ class Recipe:
         return Schedule(steps=steps, warmup_steps=int(steps * self.warmup_fraction), shape=self.schedule)
 
     def warmup_of(self, steps: int) -> float:
-        """Steps of warm-up: whole ones, as BERT counts; 2.7 of 27 in the released code, which does not round (optimization.py)."""
+        """Steps of warm-up: whole ones, as BERT counts; 2.7 of 27 in the released code, which does not round
+        (optimization.py).
+        """
         return steps * self.warmup_fraction if self.schedule == "released" else self.schedule_of(steps).warmup_steps
 
 
@@ -107,12 +119,21 @@ def paper(*, hidden_size: int, epochs: float = 3.0) -> Recipe:
 
 
 def released(*, hidden_size: int, epochs: float = 3.0) -> Recipe:
-    """What google-research/electra runs where it differs from the paper: reference/implementations.md, rows 17 to 20."""
+    """What google-research/electra runs where it differs from the paper: reference/implementations.md, rows 17 to
+    20.
+    """
     rate, decay = (1e-4, 0.8) if hidden_size < 1024 else (5e-5, 0.9)
     return Recipe(
-        learning_rate=rate, layer_decay=decay, top_layer_power=2, epochs=epochs, schedule="released", weight_decay=0.01,
-        head_dropout="texts", reduction="sum", double_unordered=True,
-    )  # fmt: skip
+        learning_rate=rate,
+        layer_decay=decay,
+        top_layer_power=2,
+        epochs=epochs,
+        schedule="released",
+        weight_decay=0.01,
+        head_dropout="texts",
+        reduction="sum",
+        double_unordered=True,
+    )
 
 
 RECIPES: dict[str, Callable[..., Recipe]] = {"paper": paper, "released": released}
@@ -124,7 +145,9 @@ def completed(table: Mapping[str, object]) -> dict[str, object]:
 
 
 def deviations(asked: Recipe, base: Recipe) -> dict[str, object]:
-    """Fields in which `asked` differs from `base`: what a reader of a score must know. Precision is reported elsewhere."""
+    """Fields in which `asked` differs from `base`: what a reader of a score must know. Precision is reported
+    elsewhere.
+    """
     return {
         field: value
         for field, value in asdict(asked).items()

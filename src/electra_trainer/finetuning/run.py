@@ -6,7 +6,8 @@ result.json       the scores, written last           predictions/    one JSON ob
 checkpoints/      while it trains                    weights/        the fine-tuned weights, where they are kept
 timing.json       how long it trained
 
-Dropout, order and first weights are functions of the seed and the step, so a run that was killed resumes and ends with the same bits.
+Dropout, order and first weights are functions of the seed and the step, so a run that was killed resumes and ends with
+the same bits.
 """
 
 import json
@@ -59,9 +60,13 @@ class Job:
     def identity(self) -> dict[str, Any]:
         """What config.json holds."""
         return {
-            "model": self.source.name, "model_sha256": self.source.sha256, "task": self.data.task.described(),
-            "data_sha256": self.data.sha256, "recipe": asdict(self.recipe), "seed": self.seed,
-        }  # fmt: skip
+            "model": self.source.name,
+            "model_sha256": self.source.sha256,
+            "task": self.data.task.described(),
+            "data_sha256": self.data.sha256,
+            "recipe": asdict(self.recipe),
+            "seed": self.seed,
+        }
 
 
 @dataclass(kw_only=True)
@@ -108,7 +113,8 @@ def finetune_run(
     Args:
         keep_weights: leave the weights in `out`/weights; a finished run that lacks them is trained again.
         display: shows how it goes, made from the number of steps; by default a bar or lines on standard error.
-        stop: names the signal that asks to stop, once there was one; by default those of `signals.STOP` are listened to.
+        stop: names the signal that asks to stop, once there was one; by default those of `signals.STOP` are listened
+            to.
 
     Raises:
         ConfigError: another run is there. Interrupted: stopped by a signal and saved; the same call resumes it.
@@ -139,9 +145,14 @@ def finetune_run(
                 run.save(checkpoint.Saver.finish)
                 raise
         result = Result(
-            task=job.data.task.name, seed=job.seed, steps=run.steps, scores=scores, doubts=doubts, rows=len(run.feed.rows),
+            task=job.data.task.name,
+            seed=job.seed,
+            steps=run.steps,
+            scores=scores,
+            doubts=doubts,
+            rows=len(run.feed.rows),
             seconds=round(run.seconds, 3),
-        )  # fmt: skip
+        )
         folder.sync_rows()
         if keep_weights:
             _keep(run)
@@ -186,9 +197,15 @@ def build_feed(job: Job, *, device: torch.device, precision: str) -> training_st
     lengths, by_length = lengths_of(rows), job.recipe.batches == "by-length"
     order = training_step.Order(lengths, batch_size=job.recipe.batch_size, seed=job.seed, by_length=by_length)
     return training_step.Feed(
-        task=task, rows=rows, order=order, specials=job.source.specials, recipe=job.recipe, seed=job.seed, device=device,
+        task=task,
+        rows=rows,
+        order=order,
+        specials=job.source.specials,
+        recipe=job.recipe,
+        seed=job.seed,
+        device=device,
         precision=precision,
-    )  # fmt: skip
+    )
 
 
 def _built(

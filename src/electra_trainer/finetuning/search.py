@@ -1,8 +1,9 @@
-"""`--search`: learning rate, layer decay and epochs of each task, chosen on a tenth of its training rows. Dev sets are not looked at.
+"""`--search`: learning rate, layer decay and epochs of each task, chosen on a tenth of its training rows. Dev sets are
+not looked at.
 
-First every rate with every decay, at the recipe's epochs; then the best of each task with more epochs and with fewer. `--grid` has values
-of your own, or the paper's (Appendix B). Every choice is an experiment of one seed in OUT/search/encoder; with baselines, fresh weights
-are searched in the same way in OUT/search/untrained.
+First every rate with every decay, at the recipe's epochs; then the best of each task with more epochs and with fewer.
+`--grid` has values of your own, or the paper's (Appendix B). Every choice is an experiment of one seed in
+OUT/search/encoder; with baselines, fresh weights are searched in the same way in OUT/search/untrained.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,9 +37,13 @@ PAPER_GRIDS: dict[str, Grid] = {
     "paper-base": {"learning_rate": (3e-5, 5e-5, 1e-4, 1.5e-4), "layer_decay": (0.9, 0.8, 0.7)},
     "paper-large": {"epochs": (3.0, 10.0)},
 }
-"""What the paper searched (Appendix B); of Small and Base it used one choice for all tasks, here each task has its own."""
+"""What the paper searched (Appendix B); of Small and Base it used one choice for all tasks, here each task has its
+own.
+"""
 MOST_ROWS = 10_000
-"""Larger training sets are searched on so many rows, at the task's own epochs: the best number for fewer rows would be too high."""
+"""Larger training sets are searched on so many rows, at the task's own epochs: the best number for fewer rows would be
+too high.
+"""
 
 
 def parse_grid(words: Sequence[str]) -> Grid:
@@ -59,7 +64,8 @@ def parse_grid(words: Sequence[str]) -> Grid:
             values = ()
         if field not in _FIELDS or not values or len(set(values)) < len(values) or field in grid:
             raise ConfigError(
-                f"--grid {word}: expected one of {', '.join(PAPER_GRIDS)}, or different values of learning-rate, layer-decay and epochs, each "
+                f"--grid {word}: expected one of {', '.join(PAPER_GRIDS)}, or different values of learning-rate, "
+                "layer-decay and epochs, each "
                 "once, for example learning-rate=1e-4,3e-4 epochs=3,10."
             )
         for value in values:

@@ -1,4 +1,6 @@
-"""Several labels for one text, recognised in one column (`business;usa`) or in columns of 0 and 1. One label per text is learned. No torch here."""
+"""Several labels for one text, recognised in one column (`business;usa`) or in columns of 0 and 1. One label per text
+is learned. No torch here.
+"""
 
 import re
 from collections import Counter
@@ -19,7 +21,8 @@ _YES_OR_NO = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, 
 def in_one_column(labels: Collection[str]) -> str:
     """A sentence on labels that are several in one, and what to do; empty where none is recognised.
 
-    A part has to occur in another label too; of separators that single labels have as well, most parts; between spaces all, as labels alone.
+    A part has to occur in another label too; of separators that single labels have as well, most parts; between spaces
+    all, as labels alone.
     """
     for separator in _PLAIN + _COMMON + " ":
         parts = {label: _parts(label, separator) for label in labels}
@@ -35,8 +38,10 @@ def in_one_column(labels: Collection[str]) -> str:
         )
         if shared and (separator in _PLAIN or written_as_lists or 2 * shared > len(counts)):
             return (
-                f"{len(joined)} of the {len(labels)} labels are several in one, such as {joined[0]!r} ({' and '.join(parts[joined[0]])}). One "
-                "label per text is learned, so each combination is a separate class. Keep one label in each row; or write a column of yes and "
+                f"{len(joined)} of the {len(labels)} labels are several in one, such as {joined[0]!r} "
+                f"({' and '.join(parts[joined[0]])}). One "
+                "label per text is learned, so each combination is a separate class. Keep one label in each row; or "
+                "write a column of yes and "
                 "no for each label, and train a model for each with --label COLUMN."
             )
     return ""
@@ -57,7 +62,8 @@ def in_columns(columns: Mapping[str, Sequence[Any]]) -> str:
     many = f"{several:,} rows have several" if several else "no row has two"
     first = next(iter(found))
     return (
-        f"the columns {names} hold 0 and 1, as one label each ({many}), and one label per text is learned. Write the name of each row's label "
+        f"the columns {names} hold 0 and 1, as one label each ({many}), and one label per text is learned. Write the "
+        "name of each row's label "
         f"into one column; or learn a single one as yes or no: --label {first if first.isidentifier() else repr(first)}"
     )
 

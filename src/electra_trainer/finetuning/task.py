@@ -1,11 +1,13 @@
 """What a task is, and the values that flow through one. No torch at import.
 
     examples -task.rows-> Row -collate-> Batch -encoder-> hidden -task.loss-> (sum, count)     in training
-                                                          hidden -task.read-> one value per row -task.predict-> one prediction per example
-                                                                                                -task.score-> {metric: number}
+                                                          hidden -task.read-> one value per row -task.predict-> one
+                                                          prediction per example
+                                                                                                -task.score-> {metric:
+                                                                                                number}
 
-A task is one short frozen dataclass in one file. Its fields (labels, metrics, a scheme) are written to JSON and read back. It knows no
-optimizer, seed or device.
+A task is one short frozen dataclass in one file. Its fields (labels, metrics, a scheme) are written to JSON and read
+back. It knows no optimizer, seed or device.
 """
 
 import hashlib
@@ -43,7 +45,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A row that the encoder reads: `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`. An example gives one row, or several windows."""
+    """A row that the encoder reads: `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`. An example gives one row, or several
+    windows.
+    """
 
     ids: Sequence[int]
     example: int
@@ -55,7 +59,9 @@ class Row:
 
 
 ReadRows = Callable[[Sequence[Row]], "Iterator[tuple[NDArray[np.int64], Tensor, Batch]]"]
-"""Rows -> indices of some of them, what the head reads of these (fp32 [B, T, D]) and their batch, until all have been read."""
+"""Rows -> indices of some of them, what the head reads of these (fp32 [B, T, D]) and their batch, until all have been
+read.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +108,8 @@ class CardWords:
 class Task(Protocol):
     """A task: rows, a head, a loss, predictions and scores. Scores are shares from 0 to 1, or correlations.
 
-    Inherit from it: the nine members up to `doubts` are yours, the others have defaults. `name` and `metric` are fields with a
+    Inherit from it: the nine members up to `doubts` are yours, the others have defaults. `name` and `metric` are fields
+    with a
     default, or properties. A field `pooling` makes `--pooling` work.
     """
 
@@ -116,7 +123,9 @@ class Task(Protocol):
 
     @abstractmethod
     def head(self, model: "Model") -> "nn.Module":
-        """The layers on top of the encoder. The engine draws their weights, and adds dropout before them if the recipe says so."""
+        """The layers on top of the encoder. The engine draws their weights, and adds dropout before them if the recipe
+        says so.
+        """
 
     @abstractmethod
     def rows(self, examples: Sequence[Any], text: "Text", *, training: bool) -> list[Row]:
@@ -126,7 +135,9 @@ class Task(Protocol):
     def loss(
         self, head: "nn.Module", hidden_BTD: "Tensor", batch: "Batch", rows: Sequence[Row]
     ) -> "tuple[Tensor, int]":
-        """Sum of the losses of a batch (scalar, fp32), and the number of summed losses. `hidden_BTD` is fp32, the input of `head`."""
+        """Sum of the losses of a batch (scalar, fp32), and the number of summed losses. `hidden_BTD` is fp32, the input
+        of `head`.
+        """
 
     @abstractmethod
     def read(self, head: "nn.Module", hidden_BTD: "Tensor", batch: "Batch", rows: Sequence[Row]) -> list[Any]:
@@ -142,14 +153,18 @@ class Task(Protocol):
 
     @abstractmethod
     def doubts(self, examples: Sequence[Any], predictions: Sequence[Prediction]) -> list[str]:
-        """Sentences on what looks wrong, for example one class everywhere. After "collapsed: ..." the engine adds what to try."""
+        """Sentences on what looks wrong, for example one class everywhere. After "collapsed: ..." the engine adds what
+        to try.
+        """
 
     def prepare(self, head: "nn.Module", train: Sequence[Any], text: "Text") -> None:
         """Fill the buffers of a fresh head from the training examples; by default it has none."""
         return
 
     def fit_head(self, head: "nn.Module", rows: Sequence[Row], read: "ReadRows") -> None:
-        """Fit the head to the training rows before the first step, without gradients; by default it begins as it was drawn."""
+        """Fit the head to the training rows before the first step, without gradients; by default it begins as it was
+        drawn.
+        """
         return
 
     def hold_out(self, train: Sequence[Any], *, where: str) -> tuple[Sequence[Any], Sequence[Any]]:
@@ -189,7 +204,9 @@ class Task(Protocol):
         raise ConfigError(f"--null-threshold {value:g}: {self.name} always answers. Leave it out.")
 
     def baselines(self, train: Sequence[Any]) -> dict[str, Baseline]:
-        """Predictors without an encoder, learned from `train`; the encoder with fresh weights is a baseline of every task."""
+        """Predictors without an encoder, learned from `train`; the encoder with fresh weights is a baseline of every
+        task.
+        """
         return {}
 
     def examples_from(self, texts: Sequence[Any], *, pair: bool) -> list[Any]:
@@ -322,8 +339,9 @@ def most_frequent(counts: Mapping[str, int]) -> str:
 
 
 def measure_baselines(data: TaskData) -> dict[str, Any]:
-    """What floors.json holds: {"majority": ..., "bag_of_words": ..., "notes": [...]}, for questions and pairs also "word_overlap", for
-    pairs with `--pooling pair` "random_words"; null: no such baseline. Scores are by split and metric; the same for the same data.
+    """What floors.json holds: {"majority": ..., "bag_of_words": ..., "notes": [...]}, for questions and pairs also
+    "word_overlap", for pairs with `--pooling pair` "random_words"; null: no such baseline. Scores are by split and
+    metric; the same for the same data.
     """
     found: dict[str, Any] = {"majority": None, "bag_of_words": None, "notes": []}
     for name, baseline in data.task.baselines(data.train).items():

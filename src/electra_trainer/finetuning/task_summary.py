@@ -1,8 +1,9 @@
-"""The summary of a fine-tuning experiment, from the results on disk: every task over its seeds, next to its baselines. No torch here.
+"""The summary of a fine-tuning experiment, from the results on disk: every task over its seeds, next to its baselines.
+No torch here.
 
-What is compared is the main metric on the main split. A run's seed decides its head, order and dropout, not its encoder: the interval
-is of what fine-tuning again would give, as the paper's medians are (§3.1), not of what pre-training again would. Pages and tables print
-scores x100, thresholds as they are.
+What is compared is the main metric on the main split. A run's seed decides its head, order and dropout, not its
+encoder: the interval is of what fine-tuning again would give, as the paper's medians are (§3.1), not of what
+pre-training again would. Pages and tables print scores x100, thresholds as they are.
 """
 
 import json
@@ -67,7 +68,9 @@ class TaskSummary:
     untrained: Spreads
     """Of the encoder with fresh weights."""
     floors: dict[str, Scores]
-    """Baselines without an encoder, by name: `majority`, `bag_of_words`, of questions and pairs `word_overlap`, of pairs `random_words`."""
+    """Baselines without an encoder, by name: `majority`, `bag_of_words`, of questions and pairs `word_overlap`, of
+    pairs `random_words`.
+    """
     comparisons: tuple[Comparison, ...]
     best_seed: int | None
     """The run with the best main score, the first of equals."""
@@ -109,7 +112,9 @@ class TaskSummary:
         return {name: score for name, score in every.items() if score is not None}
 
     def remarks(self, title: str) -> Iterator[str]:
-        """What a reader of the scores must know: notes, doubts, what failed or is not done yet. `title` names the task."""
+        """What a reader of the scores must know: notes, doubts, what failed or is not done yet. `title` names the
+        task.
+        """
         own = self.task.lower().replace("-", "")  # a note may say itself whom it is about: "SST-2: ..." of sst2
         for note in self.notes:
             yield note if note.lower().replace("-", "").startswith(own) else f"{title}: {note}"
@@ -175,12 +180,16 @@ def _family(declared: folder.Declared) -> Iterator[tuple[str, str]]:
 
 
 def best_runs(summary: Summary, *, out: Path) -> dict[str, Path]:
-    """The run folder with the best main score, the first of equals, of each task that has one; as the paper chose (Appendix D)."""
+    """The run folder with the best main score, the first of equals, of each task that has one; as the paper chose
+    (Appendix D).
+    """
     return {one.task: out / one.runs[one.best_seed] for one in summary.tasks if one.best_seed is not None}
 
 
 def best_run(out: Path, task: str) -> Path:
-    """The same of one task; MissingInputError: no run of it is done, or no experiment is there. ConfigError: it has no such task."""
+    """The same of one task; MissingInputError: no run of it is done, or no experiment is there. ConfigError: it has no
+    such task.
+    """
     summary = summarize(out)
     if summary.task(task).best_seed is None:
         raise MissingInputError(f"{out}: no run of {task} is done. Repeat the command that the experiment began with.")
@@ -274,9 +283,15 @@ def _compare(name: str, floor: str, title: str, main: Spread, of_floor: float, p
         words += f", mean difference {paired.mean:+.3f}, 95 % from {low:+.3f} to {high:+.3f} over {paired.n} seeds"
     doubt = ", not beyond doubt" if verdict == "perhaps" else ", of a single seed" if main.n == 1 else ""
     return Comparison(
-        floor=floor, title=title, median=main.median, floor_median=of_floor, difference=difference, paired=paired, verdict=verdict,
+        floor=floor,
+        title=title,
+        median=main.median,
+        floor_median=of_floor,
+        difference=difference,
+        paired=paired,
+        verdict=verdict,
         sentence=f"{name}: {says} {title}{doubt} ({words}).",
-    )  # fmt: skip
+    )
 
 
 def timing(out: Path) -> dict[str, Any]:
@@ -356,7 +371,10 @@ def _remarks(one: TaskSummary) -> Iterator[str]:
     if {"threshold", "best_f1_threshold"} <= found.keys():  # questions that may have no answer
         names = ("f1", "threshold", "best_f1", "best_f1_threshold")
         f1, given, best, at = (_points(found[name].median, name) for name in names)
-        yield f"{one.task}: best_f1 {best} at a threshold of {at}, the best on {one.split}; f1 {f1} at the given one, {given}."
+        yield (
+            f"{one.task}: best_f1 {best} at a threshold of {at}, the best on {one.split}; f1 {f1} at the given one, "
+            f"{given}."
+        )
     yield from one.remarks(one.task)
 
 

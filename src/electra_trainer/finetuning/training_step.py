@@ -1,7 +1,10 @@
-"""A fine-tuned network and its steps: encoder and head, learning rates by layer, batches, one training step, prediction.
+"""A fine-tuned network and its steps: encoder and head, learning rates by layer, batches, one training step,
+prediction.
 
-Rows of similar length are read together, so that little is computed on padding: each epoch is shuffled, sorted by length within
-windows of some batches, and its batches shuffled again (`batches = "random"`: shuffled alone). A step is a pure function of (weights, feed, step).
+Rows of similar length are read together, so that little is computed on padding: each epoch is shuffled, sorted by
+length within
+windows of some batches, and its batches shuffled again (`batches = "random"`: shuffled alone). A step is a pure
+function of (weights, feed, step).
 """
 
 import re
@@ -46,7 +49,8 @@ class FineTuned(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """Hidden states for the head, fp32 [B, T, D]; the head itself is the task's to call, outside of autocast.
 
-        A head with a method `read_states` reads other states than the last layer's, and has its own dropout: see `PairHead`.
+        A head with a method `read_states` reads other states than the last layer's, and has its own dropout: see
+        `PairHead`.
         """
         if read_states := getattr(self.head, "read_states", None):
             read: Tensor = read_states(self.electra, batch)
@@ -91,8 +95,9 @@ def fit_head(network: FineTuned, feed: "Feed", stop: Callable[[], str | None] = 
 def layer_share(recipe: Recipe, layers: int, *, head: float = 1.0) -> Callable[[str], float]:
     """Parameter name -> its share of the learning rate (Appendix B; released `_get_layer_lrs`).
 
-    The head has `head`, 1 if it was drawn; layer i of n, counted from 0, layer_decay ** (n - 1 - i + top_layer_power); the embeddings and
-    their projection one power more than layer 0. With a power of 2 these are the released code's multipliers.
+    The head has `head`, 1 if it was drawn; layer i of n, counted from 0, layer_decay ** (n - 1 - i + top_layer_power);
+    the embeddings and their projection one power more than layer 0. With a power of 2 these are the released code's
+    multipliers.
     """
 
     def share(name: str) -> float:
@@ -130,7 +135,9 @@ class Feed:
 
 
 def train_step(network: FineTuned, optimizer: torch.optim.Optimizer, feed: Feed, *, step: int) -> StepResult:
-    """Forward, backward and update for step `step`, counted from 0; its loss is that of a row, or a token: what the task counts."""
+    """Forward, backward and update for step `step`, counted from 0; its loss is that of a row, or a token: what the
+    task counts.
+    """
     recipe, rows = feed.recipe, feed.batch(step)
     with clipping(network, recipe) as limit:
         loss = accumulate(network, feed, rows, step=step)
@@ -145,8 +152,9 @@ def train_step(network: FineTuned, optimizer: torch.optim.Optimizer, feed: Feed,
 def clipping(network: FineTuned, recipe: Recipe) -> Iterator[Callable[[], float]]:
     """The largest norm that the gradient of the backward passes within may have; 0: any.
 
-    With `clip_words = "by-token"` the norm that is held to `clip_norm` is another one, and so the limit of the gradient's own is
-    clip_norm * its norm / that one. They differ in the word table alone: the tokens' gradients are in place of their sums by word.
+    With `clip_words = "by-token"` the norm that is held to `clip_norm` is another one, and so the limit of the
+    gradient's own is clip_norm * its norm / that one. They differ in the word table alone: the tokens' gradients are in
+    place of their sums by word.
     """
     if recipe.clip_words == "summed":
         yield lambda: recipe.clip_norm
@@ -261,7 +269,8 @@ def outputs(
     precision: str,
     stop: Callable[[], str | None] = lambda: None,
 ) -> Iterator[tuple[NDArray[np.int64], Tensor, Batch]]:
-    """Indices of some rows, the network's output for them (fp32 [B, T, D], see `FineTuned`) and their batch, until all have been read.
+    """Indices of some rows, the network's output for them (fp32 [B, T, D], see `FineTuned`) and their batch, until all
+    have been read.
 
     Raises:
         Interrupted: `stop` named a signal.

@@ -1,12 +1,13 @@
 """Our head as one of transformers', with the same output, and back.
 
-    Classification, Regression   ElectraForSequenceClassification: dropout, dense [D, D], gelu, dropout, out_proj [C, D] on [CLS]
+    Classification, Regression   ElectraForSequenceClassification: dropout, dense [D, D], gelu, dropout, out_proj [C, D]
+    on [CLS]
     Tagging                      ElectraForTokenClassification: dropout, one linear layer; a copy
     QuestionAnswering, BERT's    ElectraForQuestionAnswering: one linear layer; a copy
 
-Our head for whole texts is one linear layer, w x + b, and gelu(z) - gelu(-z) = z for the exact GELU z Phi(z), as Phi(z) + Phi(-z) = 1. So
-dense gets the rows [w; -w; 0] and out_proj [1, -1, 0], which needs 2 C <= D. For a regression out_proj also holds scale and shift, so
-transformers gives numbers in the file's own units.
+Our head for whole texts is one linear layer, w x + b, and gelu(z) - gelu(-z) = z for the exact GELU z Phi(z), as Phi(z)
++ Phi(-z) = 1. So dense gets the rows [w; -w; 0] and out_proj [1, -1, 0], which needs 2 C <= D. For a regression
+out_proj also holds scale and shift, so transformers gives numbers in the file's own units.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +31,8 @@ class TransformersHead:
     architecture: str | None = None
     """None: transformers has no head like it."""
     note: str = (
-        "transformers has no head like this task's, and refuses the folder. Its encoder is in `encoder/` (ElectraModel); the head, in "
+        "transformers has no head like this task's, and refuses the folder. Its encoder is in `encoder/` "
+        "(ElectraModel); the head, in "
         "head.safetensors, is read by electra-trainer."
     )
     """A sentence for the card."""
@@ -89,7 +91,9 @@ def copied_head(architecture: str, prefix: str, *, labels: Sequence[str] = ()) -
 def text_head(
     labels: Sequence[str], problem: str, *, pooling: str, hidden_size: int, scale: float = 1.0, shift: float = 0.0
 ) -> TransformersHead:
-    """One linear layer on a text's vector, spread over the two layers of ElectraForSequenceClassification where these can hold it."""
+    """One linear layer on a text's vector, spread over the two layers of ElectraForSequenceClassification where these
+    can hold it.
+    """
     if pooling == "pair":
         return TransformersHead()
     if pooling == "mean":
@@ -97,12 +101,17 @@ def text_head(
         return TransformersHead(note=f"{note} {_ONLY_OURS}")
     if 2 * len(labels) > hidden_size:
         return TransformersHead(
-            note=f"transformers cannot carry the head: {len(labels)} labels need {2 * len(labels)} units in its dense layer, which has "
+            note=f"transformers cannot carry the head: {len(labels)} labels need {2 * len(labels)} units in its dense "
+            "layer, which has "
             f"{hidden_size}. {_ONLY_OURS}"
         )
     return TransformersHead(
-        architecture="ElectraForSequenceClassification", settings={**numbered(labels), "problem_type": problem},
-        note="The head is the paper's, one linear layer on [CLS], written as the two layers that transformers has in its place: "
+        architecture="ElectraForSequenceClassification",
+        settings={**numbered(labels), "problem_type": problem},
+        note="The head is the paper's, one linear layer on [CLS], written as the two layers that transformers has in "
+        "its place: "
         "gelu(z) - gelu(-z) = z, so its output is the same.",
-        hidden_size=hidden_size, scale=scale, shift=shift,
-    )  # fmt: skip
+        hidden_size=hidden_size,
+        scale=scale,
+        shift=shift,
+    )

@@ -1,4 +1,6 @@
-"""What `electra demo` shows of an encoder: held-out sentences with one word exchanged, and the nearest words of frequent ones."""
+"""What `electra demo` shows of an encoder: held-out sentences with one word exchanged, and the nearest words of
+frequent ones.
+"""
 
 import unicodedata
 from collections.abc import Iterable, Iterator
@@ -19,7 +21,9 @@ FREQUENT = 100
 _WORDS = range(6, 21)
 """Words that a sentence has."""
 _STOPS = frozenset(".。｡．！？।॥۔؟።།။")
-"""Ends of sentences: English full stops, and the signs of Chinese, Japanese, Hindi, Urdu, Arabic, Amharic, Tibetan and Burmese."""
+"""Ends of sentences: English full stops, and the signs of Chinese, Japanese, Hindi, Urdu, Arabic, Amharic, Tibetan and
+Burmese.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +56,8 @@ def exchange_words(store: Store, *, count: int, seed: int = 1, rows: int | None 
     The words that are exchanged, and those that take their place, are drawn alike from a seed: nothing is chosen.
 
     Args:
-        rows: read no more than the first held-out rows, frequencies included; None: all, and frequencies in the training rows.
+        rows: read no more than the first held-out rows, frequencies included; None: all, and frequencies in the
+            training rows.
     """
     words, read = _vocabulary(store), store.rows("valid")[:rows]
     counts = word_counts(store) if rows is None else np.bincount(read.reshape(-1), minlength=store.vocab_size)
@@ -87,7 +92,9 @@ def suspect(discriminator: Discriminator, store: Store, sentences: list[Exchange
 
 @torch.no_grad()
 def nearest_words(discriminator: Discriminator, store: Store, *, count: int) -> list[tuple[str, list[str]]]:
-    """The `count` most frequent words of six letters and more, each with the four frequent words whose embeddings are nearest by cosine."""
+    """The `count` most frequent words of six letters and more, each with the four frequent words whose embeddings are
+    nearest by cosine.
+    """
     words = _vocabulary(store)
     known = _frequent(word_counts(store), words, 4 * FREQUENT)
     embeddings_ND = discriminator.electra.embeddings.word_embeddings.weight[torch.from_numpy(known)]
@@ -100,7 +107,8 @@ def nearest_words(discriminator: Discriminator, store: Store, *, count: int) -> 
 def _sentences(
     rows: Iterable[NDArray[Any]], store: Store, words: list[str], *, whole: bool = False
 ) -> Iterator[list[int]]:
-    """Ids of the sentences of rows with [CLS] and [SEP] around them: what lies between two full stops, or ends of documents.
+    """Ids of the sentences of rows with [CLS] and [SEP] around them: what lies between two full stops, or ends of
+    documents.
 
     Args:
         whole: whole documents instead, for text without full stops.

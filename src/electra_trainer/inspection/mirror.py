@@ -1,10 +1,12 @@
-"""Mirror the metrics of runs into trackers, from outside: what is new in metrics.jsonl is read, sent, and noted in RUN/tracked.
+"""Mirror the metrics of runs into trackers, from outside: what is new in metrics.jsonl is read, sent, and noted in
+RUN/tracked.
 
-`--track` starts a process of this module for each tracker, in a session of its own. It reads the run's files and changes none, and the run
-never waits for it but `PARTING` seconds at its end: a tracker that fails, hangs or has no network cannot stop the run or change its bits.
+`--track` starts a process of this module for each tracker, in a session of its own. It reads the run's files and
+changes none, and the run never waits for it but `PARTING` seconds at its end: a tracker that fails, hangs or has no
+network cannot stop the run or change its bits.
 
-A row is sent once. Rows after the newest checkpoint are computed again when a run resumes, bit for bit, so they need not be sent again:
-the last step sent, of training and of evaluations, is all that is remembered.
+A row is sent once. Rows after the newest checkpoint are computed again when a run resumes, bit for bit, so they need
+not be sent again: the last step sent, of training and of evaluations, is all that is remembered.
 """
 
 import fcntl
@@ -58,7 +60,8 @@ def mirror(root: Path, name: str, *, project: str | None = None, over: Callable[
         Rows sent.
 
     Raises:
-        ConfigError: another process mirrors the run there. MissingInputError: there is no run. StorageError, DataError: its files cannot
+        ConfigError: another process mirrors the run there. MissingInputError: there is no run. StorageError, DataError:
+            its files cannot
         be read or written. Any error of the tracker's package.
     """
     sent, known = 0, dict[Path, _Mirror]()
@@ -81,7 +84,8 @@ def mirror(root: Path, name: str, *, project: str | None = None, over: Callable[
             took = time.process_time() - began
     if not known:
         raise MissingInputError(
-            f"{root}: no run is here that has logged anything (no {_METRICS}). Give the folder of a run or an experiment."
+            f"{root}: no run is here that has logged anything (no {_METRICS}). Give the folder of a run or an "
+            "experiment."
         )
     return sent
 
@@ -151,14 +155,20 @@ class _Mirror:
             own = [part for part in parts if part not in ("cells", "run")]
             root = self._root.resolve().name
             tracked = Tracked(
-                run=self._run, run_id=read_table(self._run / _ENVIRONMENT)["run_id"], name="-".join(own) or root, group=root if own else None,
-                project=self._project, config=read_table(self._run / "config.json"),
-            )  # fmt: skip
+                run=self._run,
+                run_id=read_table(self._run / _ENVIRONMENT)["run_id"],
+                name="-".join(own) or root,
+                group=root if own else None,
+                project=self._project,
+                config=read_table(self._run / "config.json"),
+            )
             self._tracker = TRACKERS[self._name].make(tracked)
         return self._tracker
 
     def _rows(self) -> Iterator[tuple[str, int, Numbers]]:
-        """Split, step and finite values of the lines that were added since the last call; all lines of a file that was replaced."""
+        """Split, step and finite values of the lines that were added since the last call; all lines of a file that was
+        replaced.
+        """
         descriptor = reading.open_regular(self._run / _METRICS, limit=reading.MOST_TEXT)
         with os.fdopen(descriptor, "rb") as file:
             facts = os.fstat(descriptor)
@@ -188,7 +198,8 @@ def _scores(result: dict[str, Any]) -> Numbers:
 
 @contextmanager
 def mirrored(root: Path, names: Sequence[str], *, project: str | None = None) -> Iterator[None]:
-    """While the block runs, other processes mirror what it trains into `root`, one a tracker; each ends when this process does.
+    """While the block runs, other processes mirror what it trains into `root`, one a tracker; each ends when this
+    process does.
 
     Args:
         root: a run folder or an experiment, which need not be there yet.
@@ -200,9 +211,12 @@ def mirrored(root: Path, names: Sequence[str], *, project: str | None = None) ->
     try:
         for name in names:
             children[name] = subprocess.Popen(
-                [*command, name], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                [*command, name],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
                 start_new_session=True,
-            )  # fmt: skip
+            )
         yield
     finally:
         _part(children, root)

@@ -1,7 +1,7 @@
 """What a run computed, computed again: a step with its rows, documents, text and losses, and its held-out metrics.
 
-A step is a function of (weights, config, seed, step), so the nearest checkpoint before it is enough: the steps in between are trained again
-in memory. Nothing is written into the run.
+A step is a function of (weights, config, seed, step), so the nearest checkpoint before it is enough: the steps in
+between are trained again in memory. Nothing is written into the run.
 """
 
 from collections.abc import Callable
@@ -42,7 +42,10 @@ _FACTS = {
     "cpu_capability": "the processor's instructions",
 }
 """Facts in environment.json that the bits of a step depend on, and their names for people."""
-_SEPARATE = "The text comes from separate forward passes that differ from the step in the last bits, so a sampled word may differ."
+_SEPARATE = (
+    "The text comes from separate forward passes that differ from the step in the last bits, so a sampled "
+    "word may differ."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,7 +230,9 @@ def _machine(config: Config, facts: dict[str, Any], device: str) -> tuple[torch.
 
 
 def _restore_before(step: int, folder: RunFolder, objective: Objective, optimizer: Optimizer, tell: Tell) -> int:
-    """Restore the newest checkpoint before `step` that verifies, or else the initial weights; returns its step, or 0."""
+    """Restore the newest checkpoint before `step` that verifies, or else the initial weights; returns its step, or
+    0.
+    """
     for path in reversed([path for at, path in checkpoint.numbered(folder.checkpoints) if at < step]):
         try:
             saved = verified.read(path, origin=folder.origin, network=lambda: objective)
@@ -242,7 +247,8 @@ def _restore_before(step: int, folder: RunFolder, objective: Objective, optimize
         initial = InitFrom(name=name).read() if at is None else ContinueFrom(name=name, step=at).read()
         if initial.identity != init:
             raise errors.CheckpointError(
-                f"{folder.path}: began with the weights of {init.get('name')}, which have changed since, and no checkpoint before step "
+                f"{folder.path}: began with the weights of {init.get('name')}, which have changed since, and no "
+                "checkpoint before step "
                 f"{step} is left. Put them back, or replay a later step."
             )
         if isinstance(initial, Continued):
@@ -300,13 +306,17 @@ def rows_of_step(
         real_B, finite_B = masked.batch.real_BT.sum(1).tolist(), finite_rows(masked, losses).tolist()
         rows += [
             ReplayedRow(
-                row=number, lane=lane, finite=finite, original=words(masked.batch.ids_BT[at, :real]),
-                masked_input=words(masked.input_BT[at, :real]), masked=masked.chosen_BT[at, :real].tolist(),
+                row=number,
+                lane=lane,
+                finite=finite,
+                original=words(masked.batch.ids_BT[at, :real]),
+                masked_input=words(masked.input_BT[at, :real]),
+                masked=masked.chosen_BT[at, :real].tolist(),
                 corrupted=None if corrupted_BT is None else words(corrupted_BT[at, :real]),
                 documents=None if documents is None else _parts(documents.row(number), feed, row=number, real=real),
             )
             for at, (number, real, finite) in enumerate(zip(numbers, real_B, finite_B, strict=True))
-        ]  # fmt: skip
+        ]
     return rows, measures.measure(measured, counts, measures.divisors(counts, config))
 
 
@@ -347,7 +357,8 @@ class Evaluated:
 
 
 def evaluate(run: str | Path, data: str | Path, *, device: str = "auto") -> Evaluated:
-    """Metrics of a run, or of its checkpoint `RUN@STEP`, over all held-out rows of `data`, with fixed masks and no dropout.
+    """Metrics of a run, or of its checkpoint `RUN@STEP`, over all held-out rows of `data`, with fixed masks and no
+    dropout.
 
     Raises:
         MissingInputError: there is no such run or checkpoint.

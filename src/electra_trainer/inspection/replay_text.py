@@ -12,7 +12,8 @@ from electra_trainer.inspection import replay
 
 _REASONS = "Machine, program and versions match the record: did the run later continue elsewhere (log.txt)?"
 _UNKNOWN = (
-    "documents: unknown, because an earlier version prepared the rows. The same `electra prepare` command with another --out makes the "
+    "documents: unknown, because an earlier version prepared the rows. The same `electra prepare` command with "
+    "another --out makes the "
     "same rows with their documents; give that folder with --data."
 )
 

@@ -5,8 +5,8 @@
     RUN/config.json        table of settings                    optional
     RUN/environment.json   table of the machine and versions    optional
 
-The page is HTML without scripts or outside resources. Half a line, left by a run that was killed while writing, is skipped and noted.
-Matplotlib is imported inside functions, and its global state does not change.
+The page is HTML without scripts or outside resources. Half a line, left by a run that was killed while writing, is
+skipped and noted. Matplotlib is imported inside functions, and its global state does not change.
 """
 
 import base64
@@ -43,7 +43,8 @@ def write_report(runs: Sequence[str | Path], *, out: str | Path | None = None) -
 
     Args:
         runs: run folders, or experiments with all their runs, in the order of legends and tables.
-        out: the page (`.html`) or a folder for it; None: the first run's folder. PNGs go to `figures/` next to the page.
+        out: the page (`.html`) or a folder for it; None: the first run's folder. PNGs go to `figures/` next to the
+            page.
 
     Returns:
         The page.
@@ -81,13 +82,21 @@ def write_report(runs: Sequence[str | Path], *, out: str | Path | None = None) -
 def _page(runs: Sequence[Run], pictures: Mapping[str, bytes]) -> str:
     """The whole document."""
     return render(
-        "report.html", runs=runs, title=" · ".join(run.name for run in runs), threshold=THRESHOLD,
-        compared=_by_name([_values(run) for run in runs]), held_out=all(run.valid for run in runs),
-        health=[health(run) for run in runs], notes=[note for run in runs for note in run.notes],
+        "report.html",
+        runs=runs,
+        title=" · ".join(run.name for run in runs),
+        threshold=THRESHOLD,
+        compared=_by_name([_values(run) for run in runs]),
+        held_out=all(run.valid for run in runs),
+        health=[health(run) for run in runs],
+        notes=[note for run in runs for note in run.notes],
         pictures={name: base64.b64encode(png).decode() for name, png in pictures.items()},
         sentences=[_sentences(run) for run in runs if run.examples],
-        tables=[_settings("Settings", [run.config for run in runs]), _settings("Environment", [run.environment for run in runs])],
-    )  # fmt: skip
+        tables=[
+            _settings("Settings", [run.config for run in runs]),
+            _settings("Environment", [run.environment for run in runs]),
+        ],
+    )
 
 
 def health(run: Run) -> tuple[str, str]:
@@ -119,10 +128,14 @@ def health(run: Run) -> tuple[str, str]:
 
 
 _QUALITY = {
-    "AUC on standard fakes": "discriminator_standard_auc", "discriminator AUC": "discriminator_auc", "discriminator loss": "discriminator_loss",
-    "loss of the constant guess": "discriminator_constant_loss", "fake rate": "fake_rate",
-    "generator loss": "generator_loss", "generator accuracy": "generator_accuracy",
-}  # fmt: skip
+    "AUC on standard fakes": "discriminator_standard_auc",
+    "discriminator AUC": "discriminator_auc",
+    "discriminator loss": "discriminator_loss",
+    "loss of the constant guess": "discriminator_constant_loss",
+    "fake rate": "fake_rate",
+    "generator loss": "generator_loss",
+    "generator accuracy": "generator_accuracy",
+}
 """Headline numbers of quality, by their names in metrics.jsonl."""
 
 
@@ -184,7 +197,9 @@ def _replaced(row: Mapping[str, Any]) -> list[bool]:
 
 
 def tokens_of(row: Mapping[str, Any]) -> list[dict[str, str]]:
-    """What sentence.html.j2 shows of each token: kind, text before and after, the probability of "replaced", a space before it."""
+    """What sentence.html.j2 shows of each token: kind, text before and after, the probability of "replaced", a space
+    before it.
+    """
     chances = row.get("probability") or [math.nan] * len(row["original"])
     columns = zip(row["original"], row["input"], row["masked"], _replaced(row), chances, strict=True)
     tokens: list[dict[str, str]] = []
@@ -243,7 +258,9 @@ class Panel:
 
 
 def _constant_guess(run: Run) -> Points:
-    """Loss in nats of always answering with the fake rate: its entropy (held out where known, else of the smoothed rate)."""
+    """Loss in nats of always answering with the fake rate: its entropy (held out where known, else of the smoothed
+    rate).
+    """
     steps, values = _series(run.valid, "discriminator_constant_loss")
     if len(steps) > 1:
         return steps, values
@@ -265,12 +282,14 @@ def _level(value: Callable[[Run], float]) -> Callable[[Run], Points]:
 _chance, _uniform_guess = _level(lambda _: 0.5), _level(lambda run: run.vocabulary_entropy)
 PANELS = (
     Panel("losses", "generator_loss", "Generator loss", "nats per masked token"),
-    Panel("losses", "discriminator_loss", "Discriminator loss", "nats per token", "constant guess (entropy of the fake rate)", _constant_guess),
+    Panel("losses", "discriminator_loss", "Discriminator loss", "nats per token", "constant guess (entropy of the "
+                                                                                  "fake rate)", _constant_guess),
     Panel("discrimination", "discriminator_auc", "Discriminator AUC", "area under ROC", "chance", _chance),
     Panel("discrimination", "discriminator_standard_auc", "AUC on standard fakes", "area under ROC", "chance", _chance),
     Panel("discrimination", "fake_rate", "Fake rate", "share of tokens replaced"),
     Panel("generator", "generator_accuracy", "Generator accuracy", "share of masked tokens"),
-    Panel("generator", "generator_entropy", "Generator entropy", "nats", "uniform guess (log of the vocabulary size)", _uniform_guess),
+    Panel("generator", "generator_entropy", "Generator entropy", "nats", "uniform guess (log of the vocabulary "
+                                                                         "size)", _uniform_guess),
     Panel("optimizer", "learning_rate", "Learning rate", "step size", exact=True),
     Panel("optimizer", "gradient_norm", "Gradient norm", "L2 norm before clipping", log=True),
 )  # fmt: skip
@@ -357,13 +376,20 @@ def _picture(runs: Sequence[Run], panels: Sequence[Panel]) -> "Figure":
     }
     handles += [Line2D([], [], **mark) for name, mark in marks.items() if name in drawn]
     figure.legend(
-        handles=handles, loc="outside upper left", ncols=min(4, len(handles)), fontsize=9, handlelength=1.8, columnspacing=1.6
-    )  # fmt: skip
+        handles=handles,
+        loc="outside upper left",
+        ncols=min(4, len(handles)),
+        fontsize=9,
+        handlelength=1.8,
+        columnspacing=1.6,
+    )
     return figure
 
 
 def _curve(axes: "Axes", run: Run, panel: Panel, colour: str, reference_colour: str) -> set[str]:
-    """Draw a run's training curve, held-out points and dashed line; returns those of "train", "valid", "reference" that it has."""
+    """Draw a run's training curve, held-out points and dashed line; returns those of "train", "valid", "reference" that
+    it has.
+    """
     drawn: set[str] = set()
     steps, values = _series(run.train, panel.key)
     if len(steps):

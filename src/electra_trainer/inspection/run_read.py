@@ -95,7 +95,9 @@ def read_run(path: Path, *, name: str | None = None) -> Run:
 
 
 def _objects(path: Path, bad: list[int]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) of each line that holds one; the numbers of others that are not blank are added to `bad`."""
+    """(line number, object) of each line that holds one; the numbers of others that are not blank are added to
+    `bad`.
+    """
     text = read_file(path, limit=MOST_TEXT).decode("utf-8", errors="replace")
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
@@ -159,8 +161,12 @@ def _examples(path: Path, notes: list[str]) -> tuple[list[dict[str, Any]], int]:
 
 
 _EXAMPLE: dict[str, type | tuple[type, ...]] = {
-    "original": str, "input": str, "masked": bool, "replaced": bool, "probability": (int, float)
-}  # fmt: skip
+    "original": str,
+    "input": str,
+    "masked": bool,
+    "replaced": bool,
+    "probability": (int, float),
+}
 """The lists of an example, one entry per token; runs without a discriminator lack the last two."""
 
 

@@ -1,4 +1,5 @@
-"""The trackers that metrics are mirrored into, each through its own package: TensorBoard, Weights & Biases, trackio, MLflow.
+"""The trackers that metrics are mirrored into, each through its own package: TensorBoard, Weights & Biases, trackio,
+MLflow.
 
 Names are those that trackers expect: train/loss, eval/loss. Nothing here is imported by a process that trains.
 """
@@ -72,9 +73,10 @@ class TensorBoard:
 
         code = "".join(f"    {line}\n" for line in text.splitlines())  # Markdown shows it as it is
         value = Summary.Value(
-            tag=tag, metadata=create_summary_metadata(display_name=tag, description=""),
+            tag=tag,
+            metadata=create_summary_metadata(display_name=tag, description=""),
             tensor=TensorProto(dtype=DT_STRING, string_val=[code.encode()]),
-        )  # fmt: skip
+        )
         self._writer.add_event(Event(wall_time=time.time(), summary=Summary(value=[value])))
 
     def send(self, rows: Sequence[tuple[int, Numbers]]) -> None:
@@ -93,7 +95,9 @@ class TensorBoard:
 
 
 class WandB:
-    """Weights & Biases, by its own login and variables; offline (WANDB_MODE=offline) its files are in RUN/tracked/wandb."""
+    """Weights & Biases, by its own login and variables; offline (WANDB_MODE=offline) its files are in
+    RUN/tracked/wandb.
+    """
 
     def __init__(self, tracked: Tracked) -> None:
         import wandb
@@ -101,10 +105,16 @@ class WandB:
         folder = os.environ.get("WANDB_DIR") or str(tracked.run / FOLDER)
         self._root = tracked.run
         self._run = wandb.init(
-            project=tracked.project_or("WANDB_PROJECT"), id=tracked.run_id, name=tracked.name, group=tracked.group,
-            config=tracked.config, resume="allow", reinit="create_new", dir=folder,
+            project=tracked.project_or("WANDB_PROJECT"),
+            id=tracked.run_id,
+            name=tracked.name,
+            group=tracked.group,
+            config=tracked.config,
+            resume="allow",
+            reinit="create_new",
+            dir=folder,
             settings=wandb.Settings(console="off", x_disable_stats=True, disable_code=True),
-        )  # fmt: skip
+        )
         # an axis of ours: W&B's own step only grows, and an evaluation has the step of the row before it
         self._run.define_metric("train/global_step")
         self._run.define_metric("*", step_metric="train/global_step", step_sync=True)
@@ -127,11 +137,19 @@ class Trackio:
     def __init__(self, tracked: Tracked) -> None:
         import trackio
 
-        # In a context of its own: trackio ends the run that is current, and other cells have theirs. It knows runs by name
+        # In a context of its own: trackio ends the run that is current, and other cells have theirs. It knows runs by
+        # name
         self._run = Context().run(
-            trackio.init, project=tracked.project_or("TRACKIO_PROJECT"), name=f"{tracked.name}-{tracked.run_id[:8]}",
-            group=tracked.group, config=tracked.config, resume="allow", embed=False, auto_log_gpu=False, auto_log_cpu=False,
-        )  # fmt: skip
+            trackio.init,
+            project=tracked.project_or("TRACKIO_PROJECT"),
+            name=f"{tracked.name}-{tracked.run_id[:8]}",
+            group=tracked.group,
+            config=tracked.config,
+            resume="allow",
+            embed=False,
+            auto_log_gpu=False,
+            auto_log_cpu=False,
+        )
 
     def send(self, rows: Sequence[tuple[int, Numbers]]) -> None:
         """See `Tracker`."""
@@ -196,10 +214,12 @@ class Kind:
 
 TRACKERS = {
     "tensorboard": Kind(TensorBoard, "tensorboard", install("track"), "tensorboard --logdir {run}"),
-    "wandb": Kind(WandB, "wandb", "pip install wandb", "wandb.ai; offline runs: wandb sync {run}/tracked/wandb/offline-run-*"),
+    "wandb": Kind(
+        WandB, "wandb", "pip install wandb", "wandb.ai; offline runs: wandb sync {run}/tracked/wandb/offline-run-*"
+    ),
     "trackio": Kind(Trackio, "trackio", install("track"), "trackio show"),
     "mlflow": Kind(MLflow, "mlflow", "pip install mlflow-skinny", "the server of MLFLOW_TRACKING_URI"),
-}  # fmt: skip
+}
 
 
 def parse(names: str, *, flag: str) -> tuple[str, ...]:
@@ -217,6 +237,7 @@ def parse(names: str, *, flag: str) -> tuple[str, ...]:
         kind = TRACKERS[name]
         if importlib.util.find_spec(kind.package) is None:
             raise ConfigError(
-                f"{flag} {name}: needs the Python package {kind.package}, which is not installed here. Type: {kind.installed_by}"
+                f"{flag} {name}: needs the Python package {kind.package}, which is not installed here. Type: "
+                f"{kind.installed_by}"
             )
     return found

@@ -28,7 +28,8 @@ class Stack(Protocol):
 def other_class(layers: Stack, block: Block) -> str:
     """Name of the first class inside that does not itself declare to be a part of `block`; empty if all do.
 
-    A subclass does not inherit the declaration: one with another activation, norm or position encoding may have the same parameters, and
+    A subclass does not inherit the declaration: one with another activation, norm or position encoding may have the
+    same parameters, and
     must run as PyTorch code until it declares what it computes.
     """
     types: Iterator[Any] = map(type, layers.modules())

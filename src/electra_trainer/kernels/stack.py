@@ -1,4 +1,6 @@
-"""The one door between the model and its kernels: run a stack of layers by the fastest path that computes the same function."""
+"""The one door between the model and its kernels: run a stack of layers by the fastest path that computes the same
+function.
+"""
 
 from torch import Tensor
 

@@ -1,11 +1,11 @@
 """Attention and dropout, each by the fastest way for the device.
 
-Attention is PyTorch's scaled_dot_product_attention, except on a CPU in bf16 or with dropout: there two batched products and a
-softmax compute the same function faster (`python -m benchmarks.attention`).
+Attention is PyTorch's scaled_dot_product_attention, except on a CPU in bf16 or with dropout: there two batched products
+and a softmax compute the same function faster (`python -m benchmarks.attention`).
 
-PyTorch draws dropout's Bernoulli numbers one by one on a CPU: 0.15 G elements/s a core, a fifth of a training step. Here 16 random
-bits an element come from NumPy's PCG64 in one sweep and become a mask by integer arithmetic (`python -m benchmarks.dropout`). Other
-devices use PyTorch's dropout.
+PyTorch draws dropout's Bernoulli numbers one by one on a CPU: 0.15 G elements/s a core, a fifth of a training step.
+Here 16 random bits an element come from NumPy's PCG64 in one sweep and become a mask by integer arithmetic (`python -m
+benchmarks.dropout`). Other devices use PyTorch's dropout.
 """
 
 import math
@@ -19,7 +19,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, *, bias_B1TT: Tensor | None, dropout: float) -> Tensor:
-    """softmax(QKᵀ/√d + bias) V: each argument and the result [B, H, T, D/H]; `dropout` is the share of weights dropped."""
+    """softmax(QKᵀ/√d + bias) V: each argument and the result [B, H, T, D/H]; `dropout` is the share of weights
+    dropped.
+    """
     if query.device.type == "cpu" and (query.dtype == torch.bfloat16 or dropout > 0):
         mixed: Tensor = _TwoProducts.apply(query, key, value, bias_B1TT, dropout)  # type: ignore[no-untyped-call]
         return mixed
@@ -47,12 +49,14 @@ def whole_rows(piece_BT: Tensor) -> bool:
 
 
 _DROP_EXACTLY = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-"""Not cuDNN, which a GPU's PyTorch takes first: some of its kernels round the share that is dropped to a multiple of 1/16
-(https://github.com/pytorch/pytorch/issues/174245)."""
+"""Not cuDNN, which a GPU's PyTorch takes first: some of its kernels round the share that is dropped to a multiple of
+1/16 (https://github.com/pytorch/pytorch/issues/174245)."""
 
 
 class _TwoProducts(torch.autograd.Function):
-    """Keeps the weights after the softmax, nothing else of size T x T; what scales them is done to the narrow factors."""
+    """Keeps the weights after the softmax, nothing else of size T x T; what scales them is done to the narrow
+    factors.
+    """
 
     @staticmethod
     def forward(
@@ -95,7 +99,9 @@ class _TwoProducts(torch.autograd.Function):
 
 
 _LEVELS = 1 << 15
-"""Probabilities are rounded to a multiple of 1/32,768; what is kept is scaled by the rounded one, so that means are exact."""
+"""Probabilities are rounded to a multiple of 1/32,768; what is kept is scaled by the rounded one, so that means are
+exact.
+"""
 _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 

@@ -1,11 +1,11 @@
 """The transformer of BERT and ELECTRA: post-LayerNorm, erf-GELU, learned positions (Appendix A).
 
-Parameter names are those of transformers' ELECTRA, so that export is a copy. This file knows no device: precision, compilation and
-distribution are applied from outside, and `Encoder` takes the function that runs its layers (kernels/stack.py has the fast ones). Tests
-compare each kernel with this file.
+Parameter names are those of transformers' ELECTRA, so that export is a copy. This file knows no device: precision,
+compilation and distribution are applied from outside, and `Encoder` takes the function that runs its layers
+(kernels/stack.py has the fast ones). Tests compare each kernel with this file.
 
-`computes` declares the block that a class is a part of. Kernels replace a class, and an export accepts it, only if it declares
-"bert"; a subclass does not inherit the declaration.
+`computes` declares the block that a class is a part of. Kernels replace a class, and an export accepts it, only if it
+declares "bert"; a subclass does not inherit the declaration.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,8 +1,11 @@
-"""Gradients of embedding tables on a GPU that are the same each time: sums of integers, which no order of additions changes.
+"""Gradients of embedding tables on a GPU that are the same each time: sums of integers, which no order of additions
+changes.
 
-PyTorch adds up the rows of a small table with float atomics, in whatever order they come, and sorts the ids of a large one: 60 kernels for
-the three tables of a network, and no two runs alike. Here the gradient becomes 64-bit integers, scaled by a power of two so that the largest
-sum there can be fits; a gradient of 16,384 tokens keeps 48 bits below its largest number, where fp32 has 24.
+PyTorch adds up the rows of a small table with float atomics, in whatever order they come, and sorts the ids of a large
+one: 60 kernels for
+the three tables of a network, and no two runs alike. Here the gradient becomes 64-bit integers, scaled by a power of
+two so that the largest sum there can be fits; a gradient of 16,384 tokens keeps 48 bits below its largest number, where
+fp32 has 24.
 """
 
 import functools
@@ -78,7 +81,8 @@ def exact_sums(values_NE: Tensor, ids: list[Tensor], rows: list[int]) -> list[Te
         rows: of each table.
     """
     largest = torch.linalg.vector_norm(values_NE, math.inf) if len(values_NE) else values_NE.new_zeros(())
-    # powers of two by the exponent's bits in fp32, to the last digit: `up` brings a sum of all to below 2^62, and is at most 2^126
+    # powers of two by the exponent's bits in fp32, to the last digit: `up` brings a sum of all to below 2^62, and is at
+    # most 2^126
     exponent = largest.view(torch.int32) & (255 << 23)
     up = ((253 << 23) - (exponent - (62 - len(values_NE).bit_length() << 23)).clamp(min=0)).view(torch.float32)
     total = torch.zeros((sum(rows), values_NE.shape[1]), dtype=torch.int64, device=values_NE.device)
@@ -96,7 +100,9 @@ def exact_sums(values_NE: Tensor, ids: list[Tensor], rows: list[int]) -> list[Te
 
 @contextmanager
 def _in_any_order() -> Iterator[None]:
-    """Atomic additions, also where PyTorch is asked for deterministic algorithms: it would sort, which integers do not need."""
+    """Atomic additions, also where PyTorch is asked for deterministic algorithms: it would sort, which integers do not
+    need.
+    """
     asked, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(False)
     try:

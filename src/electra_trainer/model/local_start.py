@@ -1,7 +1,9 @@
-"""A start from which attention is local: positions are waves, and heads of the first layer find their neighbours by them.
+"""A start from which attention is local: positions are waves, and heads of the first layer find their neighbours by
+them.
 
-Not in the paper. With random weights a small network predicts word frequencies for millions of tokens, until its heads have learned
-to look at the neighbours; with this start it leaves that plateau within one (records/2026-11-23-local-start). Nothing is added to the network.
+Not in the paper. With random weights a small network predicts word frequencies for millions of tokens, until its heads
+have learned to look at the neighbours; with this start it leaves that plateau within one
+(records/2026-11-23-local-start). Nothing is added to the network.
 """
 
 import math
@@ -24,7 +26,8 @@ _TRUNCATED = 0.774
 
 
 def begin_local(name: str, weight: Tensor, model: Model) -> None:
-    """Change one freshly drawn weight in place, if it is the table of positions, a projection of embeddings, or of the first layer's heads.
+    """Change one freshly drawn weight in place, if it is the table of positions, a projection of embeddings, or of the
+    first layer's heads.
 
     Args:
         name: of the parameter, as in transformers.

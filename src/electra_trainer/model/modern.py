@@ -1,12 +1,14 @@
-"""The transformer, as ModernBERT's: LayerNorm before attention, rotary positions, gated feed-forward, no biases (Warner et al., 2024).
+"""The transformer, as ModernBERT's: LayerNorm before attention, rotary positions, gated feed-forward, no biases (Warner
+et al., 2024).
 
     embeddings      dropout(LayerNorm(words @ projection)); neither positions nor segments
-    a layer         x + Wo(attention(turned(Wqkv(attn_norm(x))))), then x + Wo(GELU(a) * b) with [a, b] = Wi(mlp_norm(x))
-    after the last  final_norm
+    a layer         x + Wo(attention(turned(Wqkv(attn_norm(x))))), then x + Wo(GELU(a) * b) with [a, b] =
+    Wi(mlp_norm(x)) after the last  final_norm
 
-Dropout is where transformers' ModernBertModel has it: `hidden_dropout_prob` after the embeddings and inside the feed-forward network,
-`attention_probs_dropout_prob` on attention weights and after attention. Parameters inside a layer have ModernBERT's names. As in encoder.py,
-each class declares the block that it is a part of; the native kernels compute BERT's, and leave these layers to PyTorch.
+Dropout is where transformers' ModernBertModel has it: `hidden_dropout_prob` after the embeddings and inside the
+feed-forward network, `attention_probs_dropout_prob` on attention weights and after attention. Parameters inside a layer
+have ModernBERT's names. As in encoder.py, each class declares the block that it is a part of; the native kernels
+compute BERT's, and leave these layers to PyTorch.
 """
 
 from typing import Any, ClassVar, NamedTuple
@@ -32,13 +34,17 @@ class Placed(NamedTuple):
     bias_B1TT: Tensor | None
     """Added to attention scores."""
     cos_BT1S: Tensor
-    """Cosine of the angle by which each dimension of a head is turned; one row where all rows have the same positions."""
+    """Cosine of the angle by which each dimension of a head is turned; one row where all rows have the same
+    positions.
+    """
     sin_BT1S: Tensor
     """Sine of that angle, negative in the first half of a head."""
 
 
 class PackedLinear(nn.Linear):
-    """A linear layer without bias that holds `parts` matrices of one shape, one below another; Muon takes them apart."""
+    """A linear layer without bias that holds `parts` matrices of one shape, one below another; Muon takes them
+    apart.
+    """
 
     computes: ClassVar[Kind] = "modern"
 
@@ -48,7 +54,9 @@ class PackedLinear(nn.Linear):
 
 
 class ModernAttention(nn.Module):
-    """Multi-head attention over the tokens of a piece, queries and keys turned by their position: [B, T, D] -> [B, T, D]."""
+    """Multi-head attention over the tokens of a piece, queries and keys turned by their position: [B, T, D] -> [B, T,
+    D].
+    """
 
     computes: ClassVar[Kind] = "modern"
 
@@ -79,7 +87,9 @@ def turn(x: Tensor, placed: Placed) -> Tensor:
 
 
 def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Each dimension i of the first half of a head turned with dimension i of the second: x [.., S], `cos` and `sin` as in `Placed`."""
+    """Each dimension i of the first half of a head turned with dimension i of the second: x [.., S], `cos` and `sin` as
+    in `Placed`.
+    """
     first, second = x.chunk(2, -1)
     return x * cos + torch.cat([second, first], -1) * sin
 
@@ -117,7 +127,9 @@ class GatedFeedForward(nn.Module):
 
 
 class ModernLayer(nn.Module):
-    """One layer of ModernBERT: [B, T, D] -> [B, T, D]. The first has no norm before attention, since the embeddings end with one."""
+    """One layer of ModernBERT: [B, T, D] -> [B, T, D]. The first has no norm before attention, since the embeddings end
+    with one.
+    """
 
     computes: ClassVar[Kind] = "modern"
 
@@ -164,7 +176,9 @@ class ModernLayers(Layers):
 
 
 class ModernEmbeddings(Embeddings):
-    """The word table alone: [B, T] ids -> [B, T, E]. What follows it is as wide as the encoder, and so cannot be shared."""
+    """The word table alone: [B, T] ids -> [B, T, E]. What follows it is as wide as the encoder, and so cannot be
+    shared.
+    """
 
     def __init__(self, model: Model) -> None:
         nn.Module.__init__(self)
@@ -244,7 +258,9 @@ class PredictionHead(nn.Module):
 
 
 class ModernReplacedHead(PredictionHead):
-    """Hidden states -> the logit of "this token was replaced", [B, T, D] -> [B, T]: the difference of the two logits of a token classifier."""
+    """Hidden states -> the logit of "this token was replaced", [B, T, D] -> [B, T]: the difference of the two logits of
+    a token classifier.
+    """
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)

@@ -3,7 +3,8 @@
 Discriminator  =  transformers' ElectraForPreTraining
 TokenPredictor =  transformers' ElectraForMaskedLM: ELECTRA's generator, and the whole of BERT
 
-WordFrequencies is a generator without a network: it samples words by fixed frequencies (§3.2, "unigram"; in Google's code "uniform").
+WordFrequencies is a generator without a network: it samples words by fixed frequencies (§3.2, "unigram"; in Google's
+code "uniform").
 """
 
 import math
@@ -27,11 +28,15 @@ _TABLES = ("word_embeddings", "position_embeddings")
 """Embeddings that the paper shares; the modern block has the first alone."""
 Network = TypeVar("Network", bound=nn.Module)
 Weights = Callable[[str], torch.Generator]
-"""The source of random numbers for the parameter of that name: its own, so that networks that differ elsewhere begin alike."""
+"""The source of random numbers for the parameter of that name: its own, so that networks that differ elsewhere begin
+alike.
+"""
 
 
 def build_encoder(model: Model, *, embeddings: Embeddings | None = None) -> Encoder:
-    """An encoder of the block that `model` names, with these embeddings or new ones; BERT's runs by the kernels that are there."""
+    """An encoder of the block that `model` names, with these embeddings or new ones; BERT's runs by the kernels that
+    are there.
+    """
     if model.block == "modern":
         return ModernEncoder(model, embeddings=embeddings)
     return Encoder(model, embeddings=embeddings, run=run_layers)
@@ -82,7 +87,9 @@ class TokenPredictor(nn.Module):
         return self.as_words(at(self.electra(ids_BT, batch), slots_K))
 
     def as_words(self, hidden_ND: Tensor) -> Tensor:
-        """Hidden states in the space of word embeddings, [N, E]; in the modern block the words' own projection leads back there."""
+        """Hidden states in the space of word embeddings, [N, E]; in the modern block the words' own projection leads
+        back there.
+        """
         found: Tensor = self.generator_predictions(hidden_ND)
         if isinstance(self.electra, ModernEncoder) and self.electra.embeddings_project is not None:
             found = found @ self.electra.embeddings_project.weight
@@ -93,7 +100,9 @@ class TokenPredictor(nn.Module):
         return self.electra.embeddings.word_embeddings.weight, self.generator_lm_head.bias
 
     def forward(self, ids_BT: Tensor, batch: Batch, slots_K: Tensor) -> Tensor:
-        """Logits over the vocabulary at `slots_K`, fp32 [K, V]. Training does without them: objectives/vocabulary_softmax.py."""
+        """Logits over the vocabulary at `slots_K`, fp32 [K, V]. Training does without them:
+        objectives/vocabulary_softmax.py.
+        """
         return F.linear(self.project(ids_BT, batch, slots_K), *self.output()).float()
 
 
@@ -106,10 +115,11 @@ def at(hidden_BTD: Tensor, slots_K: Tensor) -> Tensor:
 def initialize(network: Network, model: Model, weights: Weights, *, leave: nn.Module | None = None) -> Network:
     """Draw all weights of `network` in place, each from the source of its name, as the released code draws them.
 
-    Truncated normal (0.02, cut at two standard deviations) everywhere, but Glorot-uniform for `embeddings_project` and for the
-    discriminator's last layer; biases 0, LayerNorm 1 and 0. With `initializer = "fan-in"` the standard deviation is
-    1/sqrt(inputs) instead of 0.02, and with `position_initializer = "sinusoidal"` positions begin as waves; "local" is in local_start.py.
-    The modern block draws all weights from the truncated normal, those that add to the residual sum divided by sqrt(2 layers).
+    Truncated normal (0.02, cut at two standard deviations) everywhere, but Glorot-uniform for `embeddings_project` and
+    for the discriminator's last layer; biases 0, LayerNorm 1 and 0. With `initializer = "fan-in"` the standard
+    deviation is 1/sqrt(inputs) instead of 0.02, and with `position_initializer = "sinusoidal"` positions begin as
+    waves; "local" is in local_start.py. The modern block draws all weights from the truncated normal, those that add to
+    the residual sum divided by sqrt(2 layers).
 
     Args:
         model: the shape of this network.
@@ -148,7 +158,9 @@ def is_norm(name: str) -> bool:
 
 
 def waves(positions: int, width: int) -> Tensor:
-    """Sines and cosines of falling frequency, [positions, width], as in the first transformer (Vaswani et al., 2017)."""
+    """Sines and cosines of falling frequency, [positions, width], as in the first transformer (Vaswani et al.,
+    2017).
+    """
     frequency_W = 10_000.0 ** (-torch.arange(0, width, 2) / width)
     angle_PW = torch.arange(positions)[:, None] * frequency_W
     return torch.stack([angle_PW.sin(), angle_PW.cos()], dim=-1).flatten(1)[:, :width]
@@ -233,7 +245,9 @@ class PrintedReplacedHead(nn.Module):
 
     @torch.no_grad()
     def as_released(self, model: Model) -> ReplacedHead:
-        """The released head with the same output: gelu(z) - gelu(-z) = z, so its first layer holds w and -w, its second 1 and -1."""
+        """The released head with the same output: gelu(z) - gelu(-z) = z, so its first layer holds w and -w, its second
+        1 and -1.
+        """
         head = ReplacedHead(model)
         for parameter in head.parameters():
             parameter.zero_()
@@ -244,7 +258,8 @@ class PrintedReplacedHead(nn.Module):
 
 
 class WordFrequencies(nn.Module):
-    """A distribution over the vocabulary that looks at nothing. It has no parameters; the frequencies are saved with the run.
+    """A distribution over the vocabulary that looks at nothing. It has no parameters; the frequencies are saved with
+    the run.
 
     Args:
         vocab_size: V. Until `use` is called every word is as frequent as another.

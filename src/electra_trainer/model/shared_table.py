@@ -1,4 +1,6 @@
-"""Gradient-disentangled embedding sharing (DeBERTaV3; He et al., 2023): one network trains a table, the other its difference from it."""
+"""Gradient-disentangled embedding sharing (DeBERTaV3; He et al., 2023): one network trains a table, the other its
+difference from it.
+"""
 
 import torch
 import torch.nn.functional as F

@@ -1,15 +1,18 @@
 """Adversarial training of the generator by REINFORCE (Appendix F).
 
-What:      the generator is rewarded at each slot for the discriminator's loss there; it is not trained on the original words.
+What:      the generator is rewarded at each slot for the discriminator's loss there; it is not trained on the original
+words.
 Equation:  ∇θ_G ≈ Σ over m of ∇ log p_G(x̂_t | x_masked) [R(x̂_t) - b_t], ascended; L_Disc as in ELECTRA, descended
-Reward:    R = -log D(x̂_t) where x̂_t is the original, -log(1 - D(x̂_t)) otherwise, D the probability of "original": what
-           the discriminator pays at t. The appendix prints L_Disc without its minus signs; taken by the letter, its argmax would help
-           the discriminator. Here a step of the generator raises what the discriminator minimises, and a test says so.
-Baseline:  b_t = -log sigmoid(w·h_G(x_masked)_t), the appendix's with the sign of this reward; trained by cross-entropy so that the sigmoid matches
-           exp(-R_t), the probability that the discriminator gave to the truth. Its loss reaches w alone.
+Reward:    R = -log D(x̂_t) where x̂_t is the original, -log(1 - D(x̂_t)) otherwise, D the probability of "original":
+           what the discriminator pays at t. The appendix prints L_Disc without its minus signs; taken by the letter,
+           its argmax would help the discriminator. Here a step of the generator raises what the discriminator
+           minimises, and a test says so.
+Baseline:  b_t = -log sigmoid(w·h_G(x_masked)_t), the appendix's with the sign of this reward; trained by cross-entropy
+           so that the sigmoid matches exp(-R_t), the probability that the discriminator gave to the truth. Its loss
+           reaches w alone.
 Inputs:    Masked [B, T] with K chosen positions.
-Outputs:   policy_loss and baseline_loss, sums over the K slots; discriminator_loss, a sum over the N real tokens. generator_loss, the
-           generator's -log p(original), is only measured.
+Outputs:   policy_loss and baseline_loss, sums over the K slots; discriminator_loss, a sum over the N real tokens.
+           generator_loss, the generator's -log p(original), is only measured.
 Siblings:  rtd.py, which trains the same generator by maximum likelihood.
 """
 

@@ -1,13 +1,14 @@
 """All-Tokens MLM (§3.5): BERT and ELECTRA in one; predict every word of the corrupted input, mostly by copying it.
 
-What:      as in Replace MLM samples stand in the input; at every token t the encoder gives a copy probability D (a sigmoid layer)
-           and a softmax over the vocabulary.
+What:      as in Replace MLM samples stand in the input; at every token t the encoder gives a copy probability D (a
+           sigmoid layer) and a softmax over the vocabulary.
 Equation:  p(x_t) = D·1[x_t = x_corrupt_t] + (1 - D)·softmax(x_t);   L_MLM(x, θ_G) + w Σ over all tokens of -log p(x_t)
 Inputs:    Masked [B, T] with K chosen positions.
 Outputs:   generator_loss, a sum over the K slots; encoder_loss, a sum over the N real tokens, specials included.
 Siblings:  replace_mlm.py predicts the chosen positions only; rtd.py keeps D and drops the softmax.
 
-The softmax at all tokens is computed a chunk at a time (log_probability.py), so memory does not grow with tokens times vocabulary.
+The softmax at all tokens is computed a chunk at a time (log_probability.py), so memory does not grow with tokens times
+vocabulary.
 """
 
 import torch

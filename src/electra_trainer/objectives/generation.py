@@ -1,4 +1,6 @@
-"""The generator's part of a step: its loss, its samples at the chosen positions, and the input x_corrupt = REPLACE(x, m, x̂) (§2, §3.2)."""
+"""The generator's part of a step: its loss, its samples at the chosen positions, and the input x_corrupt = REPLACE(x,
+m, x̂) (§2, §3.2).
+"""
 
 from typing import NamedTuple
 
@@ -93,8 +95,9 @@ def exported_generator(config: Config, generator: nn.Module) -> list[Exported]:
 def corrupt(masked: Masked, sampled_K: Tensor) -> Corrupted:
     """Put the sampled ids at the chosen positions, also where the generator saw the original word.
 
-    A sample that equals the original counts as original (§2). A position that was drawn twice gets the floored average of
-    its sampled ids, as in the released code; with distinct positions there are none. Slots that are not used put in nothing.
+    A sample that equals the original counts as original (§2). A position that was drawn twice gets the floored average
+    of its sampled ids, as in the released code; with distinct positions there are none. Slots that are not used put in
+    nothing.
     """
     ids_BT = masked.batch.ids_BT
     flat, used_K, place_K = ids_BT.flatten(), (masked.slots_K >= 0).long(), masked.slots_K.clamp(min=0)

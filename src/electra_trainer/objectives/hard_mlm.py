@@ -1,15 +1,17 @@
 """Masked language modelling of tokens that are hard to predict (Appendix H, the second strategic masking).
 
-What:      "training a model to guess which tokens BERT would struggle to predict if they were masked out": a small encoder, the guesser,
-           reads the unmasked row and gives at each token a guess g of BERT's loss there. Of a pool of positions, drawn as ever and several
-           times as many as are wanted, k different ones are masked, each draw in proportion to the guesses of those that are left.
+What:      "training a model to guess which tokens BERT would struggle to predict if they were masked out": a small
+           encoder, the guesser, reads the unmasked row and gives at each token a guess g of BERT's loss there. Of a
+           pool of positions, drawn as ever and several times as many as are wanted, k different ones are masked, each
+           draw in proportion to the guesses of those that are left.
 Equation:  L_MLM + w Σ (g_t - L_t)² over the chosen positions, L_t = -log p(x_t | x_masked) without gradient
 Inputs:    Masked [B, T]: the pool, masked.
 Outputs:   generator_loss (as in mlm.py) and guess_loss, sums over the K chosen positions.
 Siblings:  mlm.py draws all positions alike; `masking.rarity` makes the guess from a word's frequency.
 
-The pool follows from (seed, step, lane) and the choice from it, more random numbers of the lane and the weights, so a resumed run makes the
-same choices. In evaluation the choice is uniform, so that held-out losses compare with other runs'.
+The pool follows from (seed, step, lane) and the choice from it, more random numbers of the lane and the weights, so a
+resumed run makes the same choices. In evaluation the choice is uniform, so that held-out losses compare with other
+runs'.
 """
 
 import math

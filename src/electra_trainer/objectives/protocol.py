@@ -33,7 +33,8 @@ class Exported:
 class Objective(nn.Module, ABC):
     """A pre-training objective: networks and the losses between them.
 
-    A subclass says whose settings it takes, `class Mine(Objective, settings=MineSettings)`; it is made with the whole config.
+    A subclass says whose settings it takes, `class Mine(Objective, settings=MineSettings)`; it is made with the whole
+    config.
     """
 
     by_settings: ClassVar[dict[type[ObjectiveSettings], "type[Objective]"]] = {}
@@ -48,12 +49,16 @@ class Objective(nn.Module, ABC):
         self.config = config
 
     def weights(self, purpose: Literal["kept", "generator", "heads"]) -> Weights:
-        """The source of initial weights for one network of the run: one for each name, so that arms with one seed begin alike."""
+        """The source of initial weights for one network of the run: one for each name, so that arms with one seed begin
+        alike.
+        """
         return lambda name: torch.Generator().manual_seed(key(self.config.seed, f"weights/{purpose}/{name}"))
 
     @property
     def static(self) -> bool:
-        """Whether all shapes follow from the batch's, and `rng` is asked for "sample" and `draws` alone: what a CUDA graph can record."""
+        """Whether all shapes follow from the batch's, and `rng` is asked for "sample" and `draws` alone: what a CUDA
+        graph can record.
+        """
         return True
 
     @property

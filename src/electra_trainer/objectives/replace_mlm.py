@@ -4,7 +4,8 @@ What:      the generator's samples stand where words were masked out; the encode
 Equation:  L_MLM(x, θ_G) + w Σ over m of -log p(x_t | x_corrupt)
 Inputs:    Masked [B, T] with K chosen positions.
 Outputs:   generator_loss and encoder_loss, sums over the K slots.
-Siblings:  mlm.py reads [MASK]; all_tokens_mlm.py predicts every token of the same input; rtd.py says of each whether it was replaced.
+Siblings:  mlm.py reads [MASK]; all_tokens_mlm.py predicts every token of the same input; rtd.py says of each whether it
+was replaced.
 """
 
 from torch import Tensor

@@ -1,13 +1,15 @@
 """Replaced token detection: ELECTRA (§2).
 
-What:      a small generator fills masked positions with samples; the discriminator says of every token whether it was replaced.
+What:      a small generator fills masked positions with samples; the discriminator says of every token whether it was
+replaced.
 Equation:  min over θ_G, θ_D of  L_MLM(x, θ_G) + λ L_Disc(x, θ_D)
 Inputs:    Masked [B, T] with K chosen positions.
-Outputs:   generator_loss, a sum over the K slots (none from a generator that does not learn); discriminator_loss, a sum over the
-           tokens that `loss_over` names: the N real ones, specials included; the chosen ones (ELECTRA 15 %, §3.5); or as many
-           random ones (footnote 8).
-Siblings:  mlm.py is its first half, with the full-size encoder. adversarial.py trains the generator otherwise, sentence_contrast.py
-           adds a loss over inputs; replace_mlm.py and all_tokens_mlm.py give the kept network words to predict, rtd_mlm.py both.
+Outputs:   generator_loss, a sum over the K slots (none from a generator that does not learn); discriminator_loss, a sum
+           over the tokens that `loss_over` names: the N real ones, specials included; the chosen ones (ELECTRA 15 %,
+           §3.5); or as many random ones (footnote 8).
+Siblings:  mlm.py is its first half, with the full-size encoder. adversarial.py trains the generator otherwise,
+           sentence_contrast.py adds a loss over inputs; replace_mlm.py and all_tokens_mlm.py give the kept network
+           words to predict, rtd_mlm.py both.
 
 No gradient flows from the discriminator through the sampling; both losses reach what the two networks share.
 """
@@ -39,7 +41,9 @@ class ReplacedTokenDetection(protocol.Objective, settings=RTD):
         return ("others",) if self.settings.loss_over == "other" else ()
 
     def counts(self, masked: Masked) -> dict[str, Tensor]:
-        """`masked`: slots. `real`: tokens that are not padding; or `chosen`, `others`: those that the loss counts instead."""
+        """`masked`: slots. `real`: tokens that are not padding; or `chosen`, `others`: those that the loss counts
+        instead.
+        """
         return {"masked": protocol.slots(masked), **self.counted(masked)}
 
     def counted(self, masked: Masked) -> dict[str, Tensor]:
@@ -71,7 +75,9 @@ class ReplacedTokenDetection(protocol.Objective, settings=RTD):
         return Losses(terms=terms, diagnostics=diagnostics | further.diagnostics)
 
     def read(self, masked: Masked, corrupted: Corrupted, *, diagnose: bool) -> tuple[Tensor, Losses]:
-        """The discriminator's one pass: logits of "replaced", [B, T], and further losses of the same hidden states, here none."""
+        """The discriminator's one pass: logits of "replaced", [B, T], and further losses of the same hidden states,
+        here none.
+        """
         return self.discriminator(corrupted.input_BT, masked.batch), Losses(terms={})
 
     def counted_tokens(self, masked: Masked, rng: Rng) -> Tensor:
@@ -102,8 +108,9 @@ def replaced_losses(logits_BT: Tensor, replaced_BT: Tensor) -> Tensor:
 def other_tokens(masked: Masked, rng: Rng) -> Tensor:
     """In each row as many real tokens as were chosen, drawn anew (footnote 8); bool [B, T].
 
-    The footnote says "distinct from the subset that was originally masked out". Were no masked token allowed, none of these
-    would ever be a replaced one, and there would be nothing to learn; so the subset is another one, drawn independently.
+    The footnote says "distinct from the subset that was originally masked out". Were no masked token allowed, none of
+    these would ever be a replaced one, and there would be nothing to learn; so the subset is another one, drawn
+    independently.
     """
     real_BT, wanted_B1 = masked.batch.real_BT, masked.chosen_BT.sum(1, keepdim=True)
     key_BT = rng.uniform("others", real_BT.numel(), real_BT.device).view_as(real_BT)

@@ -1,13 +1,18 @@
-"""RTD with corrective MLM: one network finds the replaced words and says what stood there (RTD and Replace MLM of §3.5 together).
+"""RTD with corrective MLM: one network finds the replaced words and says what stood there (RTD and Replace MLM of §3.5
+together).
 
-What:      the discriminator has a token head too; from the corrupted input it predicts the original words at the chosen positions.
+What:      the discriminator has a token head too; from the corrupted input it predicts the original words at the chosen
+positions.
 Equation:  L_MLM(x, θ_G) + λ L_Disc(x, θ_D) + w Σ over m of -log p_D(x_t | x_corrupt)
-Paper:     corrective language modelling of COCO-LM (Meng et al., 2021), without its copy mechanism and at the chosen positions alone.
+Paper:     corrective language modelling of COCO-LM (Meng et al., 2021), without its copy mechanism and at the chosen
+positions alone.
 Inputs:    Masked [B, T] with K chosen positions.
 Outputs:   generator_loss and encoder_loss, sums over the K slots; discriminator_loss as in rtd.py.
-Siblings:  rtd.py has no second head; replace_mlm.py has the second one alone; all_tokens_mlm.py joins both in one probability.
+Siblings:  rtd.py has no second head; replace_mlm.py has the second one alone; all_tokens_mlm.py joins both in one
+probability.
 
-One pass of the encoder serves both heads. The discriminator is exported as ever, and its encoder once more with the token head.
+One pass of the encoder serves both heads. The discriminator is exported as ever, and its encoder once more with the
+token head.
 """
 
 from torch import Tensor

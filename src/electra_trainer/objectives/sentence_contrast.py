@@ -3,8 +3,9 @@
 What:      a fifth of the inputs is left as it is; a head at [CLS] says of each input whether it was corrupted.
 Equation:  L_MLM + λ L_Disc + w Σ over inputs s of -log p(corrupted_s | h_D at its [CLS])
 Inputs:    Masked [B, T] with K chosen positions. An input is a piece of a row, `[CLS] … [SEP]`.
-Outputs:   generator_loss over the K slots (the generator reads every input masked), discriminator_loss over the N real tokens,
-           sentence_loss over the inputs. An input whose samples were all the originals is not corrupted, as a token is not (§2).
+Outputs:   generator_loss over the K slots (the generator reads every input masked), discriminator_loss over the N real
+           tokens, sentence_loss over the inputs. An input whose samples were all the originals is not corrupted, as a
+           token is not (§2).
 Siblings:  rtd.py, which is this without the head and with every input noised.
 """
 
@@ -74,7 +75,9 @@ class ContrastiveReplacedTokenDetection(protocol.Objective, settings=SentenceCon
 
 
 def picks_out(device: torch.device) -> bool:
-    """Whether the head over inputs reads the first tokens alone. A GPU reads all and counts these: a CUDA graph knows no number of inputs."""
+    """Whether the head over inputs reads the first tokens alone. A GPU reads all and counts these: a CUDA graph knows
+    no number of inputs.
+    """
     return device.type == "cpu"
 
 

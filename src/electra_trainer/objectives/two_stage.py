@@ -1,9 +1,11 @@
 """The two stages of two-stage training (§3.2, "Training Algorithms"), made of one replaced token detection.
 
-What:      stage 1 trains the generator alone with L_MLM; stage 2 begins the discriminator's encoder from the generator's weights and
-           trains it alone with L_Disc (of rtd_mlm.py also its token loss) against samples of the frozen generator.
+What:      stage 1 trains the generator alone with L_MLM; stage 2 begins the discriminator's encoder from the
+           generator's weights and trains it alone with L_Disc (of rtd_mlm.py also its token loss) against samples of
+           the frozen generator.
 Inputs, outputs: as rtd.py or rtd_mlm.py; a stage has the terms of the networks that it trains.
-Siblings:  rtd.py, which holds both networks, evaluates them and is what a checkpoint stores; train/optim.py, which says when.
+Siblings:  rtd.py, which holds both networks, evaluates them and is what a checkpoint stores; train/optim.py, which says
+when.
 """
 
 import torch
@@ -78,7 +80,9 @@ class DiscriminatorStage(protocol.Objective):
 
 @torch.no_grad()
 def begin_from_generator(whole: rtd.ReplacedTokenDetection) -> None:
-    """Copy the generator's encoder over the discriminator's, embeddings too, and its token head where there is one; other heads stay."""
+    """Copy the generator's encoder over the discriminator's, embeddings too, and its token head where there is one;
+    other heads stay.
+    """
     assert isinstance(whole.generator, TokenPredictor)
     whole.discriminator.electra.load_state_dict(whole.generator.electra.state_dict())
     if isinstance(whole, rtd_mlm.CorrectiveReplacedTokenDetection):

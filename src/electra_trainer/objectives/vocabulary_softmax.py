@@ -1,11 +1,11 @@
 """Work as wide as the vocabulary: loss, samples and gradients, a chunk of positions at a time.
 
-The plain way (logits of all positions, cross-entropy, softmax, cumulative sum, and their backward passes) writes some eight
-tensors of [K, V]. `token_softmax` computes a chunk's logits once, in fp32, takes the loss, the sample and all three gradients from
-them, and keeps nothing of that width. Same function, same samples: a test compares.
+The plain way (logits of all positions, cross-entropy, softmax, cumulative sum, and their backward passes) writes some
+eight tensors of [K, V]. `token_softmax` computes a chunk's logits once, in fp32, takes the loss, the sample and all
+three gradients from them, and keeps nothing of that width. Same function, same samples: a test compares.
 
-`log_probability` gives log p of given words. Each position has its own upstream gradient, known only in the backward pass, so a
-chunk's logits are computed a second time there.
+`log_probability` gives log p of given words. Each position has its own upstream gradient, known only in the backward
+pass, so a chunk's logits are computed a second time there.
 """
 
 from collections.abc import Iterator
@@ -60,7 +60,8 @@ def token_softmax(
         projected_KE: what the token head gave.
         words_VE: the tied output weight.
         bias_V: the output bias.
-        labels_K: original ids; a negative one is a slot that is not used: no loss, no gradient, a sample without meaning.
+        labels_K: original ids; a negative one is a slot that is not used: no loss, no gradient, a sample without
+            meaning.
         draws_K: uniform numbers in [0, 1) that the samples are made of; None: no samples.
         sampling: another distribution to sample from than the softmax itself; the loss does not see it.
         diagnose: also find the most probable word and the entropy.
@@ -140,7 +141,9 @@ class _TokenSoftmax(torch.autograd.Function):
 
 
 def invert(p_KV: Tensor, draws_K: Tensor) -> Tensor:
-    """The word at which the cumulative distribution of each row passes its draw, int64 [K]; rows need not add up to 1."""
+    """The word at which the cumulative distribution of each row passes its draw, int64 [K]; rows need not add up to
+    1.
+    """
     cumulative_KV = p_KV.cumsum(-1)
     # right=True finds the first entry above the draw, so a word of probability 0 is never taken
     found_K1 = torch.searchsorted(cumulative_KV, draws_K[:, None] * cumulative_KV[:, -1:], right=True)
@@ -177,7 +180,9 @@ def log_probability(projected_NE: Tensor, words_VE: Tensor, bias_V: Tensor, labe
 
 
 def log_probabilities(projected_NE: Tensor, words_VE: Tensor, bias_V: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Log softmax over the whole vocabulary, fp32 [n, V], a chunk of positions at a time with its place; for looking."""
+    """Log softmax over the whole vocabulary, fp32 [n, V], a chunk of positions at a time with its place; for
+    looking.
+    """
     for part in chunks(len(projected_NE), len(words_VE), CHUNK_ELEMENTS):
         with torch.autocast(projected_NE.device.type, enabled=False):  # it would round the product whatever the dtypes
             log_p_nV = _logits(projected_NE[part], words_VE, bias_V, torch.float32).log_softmax(-1)

@@ -17,7 +17,8 @@ Scores of whole sentences are sums over their own tokens ([CLS] and [SEP] are re
     discriminator      log D, the log probability that the token is an original; one forward pass a sentence
     appendix-g         log p_data(x_t | the others) by Appendix G: p_G with the token masked, D with the token in place
     pseudo-likelihood  log p(x_t | the others) by the encoder of an MLM run, each token masked in turn
-    encoder            the same by the encoder of replace-mlm, all-tokens-mlm and rtd-mlm, which never read [MASK] in training
+    encoder            the same by the encoder of replace-mlm, all-tokens-mlm and rtd-mlm, which never read [MASK] in
+    training
     generator          the same by the generator
 
 Appendix G's likelihood is not normalised over the vocabulary: that would take a forward pass of the discriminator for

@@ -168,8 +168,8 @@ def _judged(name: str, config: Config) -> object:
 
 
 def _declared_metrics(experiment: folder.Declared, names: list[str]) -> tuple[str, ...]:
-    """The declared metrics; by default Q where its probes and two seeds are asked for, and GLUE; or those of the probes that all arms
-    share; or else held-out metrics. Which of them follows from what was asked for, not from what is done.
+    """The declared metrics; by default Q where its probes and two seeds are asked for, and GLUE; or those of the probes
+    that all arms share; or else held-out metrics. Which of them follows from what was asked for, not from what is done.
     """
     if experiment.facts["metrics"]:
         return tuple(experiment.facts["metrics"])
@@ -192,7 +192,8 @@ def _contrasts(
     declared: tuple[str, ...],
     probed: set[tuple[str, str]],
 ) -> tuple[list[Contrast], list[tuple[str, str]]]:
-    """Every difference, and the declared ones without a result. A default metric that the networks of an arm cannot give was not declared.
+    """Every difference, and the declared ones without a result. A default metric that the networks of an arm cannot
+    give was not declared.
 
     Args:
         probed: arms and probes of which some cell has the result.
@@ -218,11 +219,15 @@ def _contrasts(
     p_holm = statistics.holm({**family, **dict.fromkeys(unmeasured)})
     contrasts = [
         Contrast(
-            metric=name, arm=arm, reference=reference, declared=(name, arm) in family, found=pair,
+            metric=name,
+            arm=arm,
+            reference=reference,
+            declared=(name, arm) in family,
+            found=pair,
             p_holm=p_holm.get((name, arm)),
         )
         for (name, arm), pair in found.items()
-    ]  # fmt: skip
+    ]
     return contrasts, unmeasured
 
 
@@ -255,15 +260,23 @@ def markdown(summary: Summary) -> str:
     others = [one for one in summary.contrasts if not one.declared]
     metrics = [*(name for values in summary.arms.values() for name in values), *summary.declared]
     tables = {
-        "means": _means(summary, metrics), "declared": [_HEAD, *map(_row, declared)],
-        "others": [_HEAD, *map(_row, others)] if others else [], "medians": _medians(summary),
+        "means": _means(summary, metrics),
+        "declared": [_HEAD, *map(_row, declared)],
+        "others": [_HEAD, *map(_row, others)] if others else [],
+        "medians": _medians(summary),
         "runs": [("arm", "seed", "state", *results.FACTS, "run"), *map(_cell_row, summary.cells)],
-    }  # fmt: skip
+    }
     return wording.render(
-        "arm_summary.md", summary=summary, unit=_UNITS[summary.match], amount=pages.number(summary.amount),
-        legend=pages.LEGEND, chosen=_chosen(summary), unfinished=_unfinished(summary), notes=[*_notes(declared), *_not_compared(summary)],
+        "arm_summary.md",
+        summary=summary,
+        unit=_UNITS[summary.match],
+        amount=pages.number(summary.amount),
+        legend=pages.LEGEND,
+        chosen=_chosen(summary),
+        unfinished=_unfinished(summary),
+        notes=[*_notes(declared), *_not_compared(summary)],
         **{name: "\n".join(pages.pipes(rows)) if rows else "" for name, rows in tables.items()},
-    )  # fmt: skip
+    )
 
 
 def print_summary(summary: Summary, *, console: Console | None = None) -> None:
@@ -284,7 +297,8 @@ def _chosen(summary: Summary) -> list[str]:
     if summary.choose is None:
         return []
     lines = [
-        f"Declared before the first run: of each arm the values with the {'lowest' if summary.choose.endswith('loss') else 'highest'} mean "
+        "Declared before the first run: of each arm the values with the "
+        f"{'lowest' if summary.choose.endswith('loss') else 'highest'} mean "
         f"of {summary.choose} over seeds {', '.join(map(str, summary.seeds))}, on rows that no table reports."
     ]
     for arm, row in summary.chosen.items():

@@ -81,8 +81,8 @@ class Sites:
         return self.rows_BT[self.row_K, self.column_K].astype(np.int64)
 
     def contexts(self, part: slice, device: torch.device) -> tuple[Batch, Tensor]:
-        """Rows of some sites, [k, T], the words not masked, and the words' columns, int64 [k]. A token attends to its own
-        piece as in training.
+        """Rows of some sites, [k, T], the words not masked, and the words' columns, int64 [k]. A token attends to its
+        own piece as in training.
         """
         rows_kT, pad, cls, sep = self.rows_BT[self.row_K[part]], self.specials.pad, self.specials.cls, self.specials.sep
         return to_batch(rows_kT, pad=pad, cls=cls, sep=sep).to(device), torch.from_numpy(self.column_K[part]).to(device)
@@ -98,9 +98,16 @@ class Predictions(NamedTuple):
 
 
 def cloze(
-    pretrained: Pretrained, data: str | Path, *, against: Pretrained | None = None, rows: int = ROWS,
-    per_row: int = PER_ROW, top: int = TOP, seed: int = 0, p_mask: float | None = None,
-) -> Cloze:  # fmt: skip
+    pretrained: Pretrained,
+    data: str | Path,
+    *,
+    against: Pretrained | None = None,
+    rows: int = ROWS,
+    per_row: int = PER_ROW,
+    top: int = TOP,
+    seed: int = 0,
+    p_mask: float | None = None,
+) -> Cloze:
     """Predict held-out words, on the device of the networks.
 
     Args:
@@ -130,9 +137,13 @@ def cloze(
     generator, predicted, among_K = appendix_g.own_generator(pretrained), {}, None
     if generator is not None:
         words = predict_with_discriminator(
-            generator, pretrained.discriminator, sites, top=top, p_mask=share.p_mask,
+            generator,
+            pretrained.discriminator,
+            sites,
+            top=top,
+            p_mask=share.p_mask,
             temperature=appendix_g.sampling_temperature(pretrained.config),
-        )  # fmt: skip
+        )
         predicted["generator"], among_K = words.generator_K.numpy(), words.among_top_K.numpy()
         if words.appendix_g_K is not None:
             predicted["appendix-g"] = words.appendix_g_K.numpy()
@@ -146,11 +157,17 @@ def cloze(
             for first, second in pairwise(correct)
         },
         among_top=clustered_mean(among_K, sites.row_K) if among_K is not None else None,
-        top=min(top, store.vocab_size), positions=len(sites.row_K), rows=len(np.unique(sites.row_K)), per_row=per_row,
+        top=min(top, store.vocab_size),
+        positions=len(sites.row_K),
+        rows=len(np.unique(sites.row_K)),
+        per_row=per_row,
         p_mask=share.p_mask if "appendix-g" in predicted else None,
         notes=(share.note,) if pretrained.discriminator is not None and share.note else (),
-        row_K=sites.row_K, column_K=sites.column_K, truth_K=sites.truth_K, predicted=predicted,
-    )  # fmt: skip
+        row_K=sites.row_K,
+        column_K=sites.column_K,
+        truth_K=sites.truth_K,
+        predicted=predicted,
+    )
 
 
 def _require_predictor(pretrained: Pretrained, what: str) -> None:
@@ -159,7 +176,8 @@ def _require_predictor(pretrained: Pretrained, what: str) -> None:
     why = "has no generator. Give the run, or the export's folder that holds discriminator and generator."
     if pretrained.config is not None and not isinstance(pretrained.config.generator, Learned):
         why = (
-            f"has a generator that is {type(pretrained.config.generator).__name__.lower()}, not a network, so nothing here predicts a "
+            f"has a generator that is {type(pretrained.config.generator).__name__.lower()}, not a network, so nothing "
+            "here predicts a "
             "word from its context. Give a run that was trained with --generator learned, or an MLM run."
         )
     raise errors.ConfigError(f"cloze: {what} {why}")
@@ -204,9 +222,14 @@ def predict(network: TokenPredictor, sites: Sites) -> Tensor:
 
 @torch.no_grad()
 def predict_with_discriminator(
-    generator: TokenPredictor, discriminator: Discriminator | None, sites: Sites, *, top: int, p_mask: float | None,
+    generator: TokenPredictor,
+    discriminator: Discriminator | None,
+    sites: Sites,
+    *,
+    top: int,
+    p_mask: float | None,
     temperature: float = 1.0,
-) -> Predictions:  # fmt: skip
+) -> Predictions:
     """The generator's prediction, and Appendix G's among the generator's `top` words.
 
     Memory does not grow with the number of sites, nor with `top`: candidates are put into their contexts some rows at a

@@ -47,7 +47,9 @@ class Comparison:
     match: Match | None = None
     """What is equal: by default paper-FLOPs with `flops`, steps with `steps`, time with `budget`."""
     probes: Sequence[str] = ("held-out",)
-    """`held-out`, `pos=TREEBANK`, `sentences=FOLDER`, `minimal-pairs=FOLDER`, `glue=FOLDER`, `squad=FOLDER`; see probes.py."""
+    """`held-out`, `pos=TREEBANK`, `sentences=FOLDER`, `minimal-pairs=FOLDER`, `glue=FOLDER`, `squad=FOLDER`; see
+    probes.py.
+    """
     probe_sentences: int = 4000
     """Sentences that a probe which learns is trained on."""
     probe_pairs: int = 100
@@ -90,9 +92,16 @@ class Comparison:
 
 
 def compare(
-    asked: Comparison, config: Config, data: Path, *, out: Path, shard: tuple[int, int] = (1, 1), parallel: int = 1,
-    device: str = "auto", quiet: bool = False,
-) -> Summary:  # fmt: skip
+    asked: Comparison,
+    config: Config,
+    data: Path,
+    *,
+    out: Path,
+    shard: tuple[int, int] = (1, 1),
+    parallel: int = 1,
+    device: str = "auto",
+    quiet: bool = False,
+) -> Summary:
     """Run the unfinished cells of a comparison, and summarise all finished ones.
 
     Args:
@@ -123,9 +132,7 @@ class Comparing(Work):
     of: Of = "compare"
     own_display = True
 
-    def __init__(
-        self, asked: Comparison, config: Config, data: Path, *, device: str, quiet: bool, alone: bool
-    ) -> None:  # fmt: skip
+    def __init__(self, asked: Comparison, config: Config, data: Path, *, device: str, quiet: bool, alone: bool) -> None:
         self._asked, self._config, self._data = asked, config, data
         self._device, self._quiet, self._shows = device, quiet, alone and not quiet
 
@@ -162,16 +169,21 @@ class Comparing(Work):
         return Declared(
             of=self.of,
             facts={
-                "preset": config.preset, **store.identity, "match": match, "amount": amount,
-                "probe_sentences": asked.probe_sentences, "probe_pairs": asked.probe_pairs,
-                "metrics": tuple(asked.metrics), "choose": asked.choose,
+                "preset": config.preset,
+                **store.identity,
+                "match": match,
+                "amount": amount,
+                "probe_sentences": asked.probe_sentences,
+                "probe_pairs": asked.probe_pairs,
+                "metrics": tuple(asked.metrics),
+                "choose": asked.choose,
                 "probe_seeds": asked.probe_seeds if asked.probe_seeds > 1 else None,
             },
             rows={name: to_dict(one) for name, one in rows.items()},
             seeds=tuple(sorted(set(asked.seeds))),
             parts=parts,
             about={"data": str(self._data)},
-        )  # fmt: skip
+        )
 
     def _rows(self, config: Config) -> dict[str, Config]:
         """The arms, and every combination of swept values of each that is trained."""
@@ -218,10 +230,15 @@ class Comparing(Work):
             todo = {name: part["folder"] for name, part in declared.parts.items() if name not in result.parts}
             reports.tell(Event(kind="said", text=f"probes {', '.join(todo)}"))
             subject = Subject(
-                run=cell.run, data=self._data, folder=None, seed=cell.seed, device=device,
-                sentences=declared.facts["probe_sentences"], pairs=declared.facts["probe_pairs"],
+                run=cell.run,
+                data=self._data,
+                folder=None,
+                seed=cell.seed,
+                device=device,
+                sentences=declared.facts["probe_sentences"],
+                pairs=declared.facts["probe_pairs"],
                 tunings=declared.facts.get("probe_seeds") or 1,
-            )  # fmt: skip
+            )
             metrics = {**result.metrics, **probe(todo, subject)}
             result = replace(result, parts=(*result.parts, *todo), metrics=metrics)
         except Diverged as error:
@@ -266,8 +283,10 @@ def _require_alike(metric: str, rows: Mapping[str, Config]) -> None:
         other = first.setdefault(sweep.arm_of_row(row), row)
         if not comparable(metric, rows[row], rows[other]):
             raise ConfigError(
-                f"--choose {metric}: does not mean the same in {other} and {row}. Choose by held-out/discriminator_standard_auc, or on a "
-                f"part of the training rows of a task: --probe {sweep.NESTED}pos=TREEBANK --choose {sweep.NESTED}pos/accuracy."
+                f"--choose {metric}: does not mean the same in {other} and {row}. Choose by "
+                "held-out/discriminator_standard_auc, or on a "
+                f"part of the training rows of a task: --probe {sweep.NESTED}pos=TREEBANK --choose "
+                f"{sweep.NESTED}pos/accuracy."
             )
 
 
@@ -306,7 +325,9 @@ def initial_run(config: Config, store: Store, out: Path) -> None:
 
 
 _GIVEN_BY: dict[Match, str] = {"paper-flops": "flops", "real-flops": "flops", "steps": "steps", "time": "budget"}
-"""The flag that gives an amount of what the arms are matched on; the first of a flag is meant where nothing else is said."""
+"""The flag that gives an amount of what the arms are matched on; the first of a flag is meant where nothing else is
+said.
+"""
 
 
 def amount_of(

@@ -1,7 +1,8 @@
 """Q: one number for what frozen encoders of an experiment know, where arms are compared by probes of minutes.
 
-The mean of four z-scores: tags, similarity of sentences beyond that of random words, sentiment, minimal pairs. Each is centred on the mean
-of the reference's seeds and divided by their standard deviation, so Q is in units of the noise between seeds; the reference has 0.
+The mean of four z-scores: tags, similarity of sentences beyond that of random words, sentiment, minimal pairs. Each is
+centred on the mean of the reference's seeds and divided by their standard deviation, so Q is in units of the noise
+between seeds; the reference has 0.
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,8 @@ BySeed = dict[int, float]
 
 
 def composite(arms: Mapping[str, Mapping[str, BySeed]], *, reference: str) -> dict[str, BySeed]:
-    """Q of every arm and seed that has all four; nothing where the reference has fewer than two such seeds, or no spread.
+    """Q of every arm and seed that has all four; nothing where the reference has fewer than two such seeds, or no
+    spread.
 
     Args:
         arms: arm -> metric -> seed -> value.

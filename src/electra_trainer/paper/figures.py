@@ -169,7 +169,9 @@ FIGURES: dict[int, Callable[[Sequence[Findings], Sequence[Reading], str], Drawn]
 
 
 def _against_flops(axes: "Axes", title: str, shown: Sequence[Reading], metric: str, *, several: bool) -> None:
-    """Each seed's curve, thin, and the mean at the end; a line joins the checkpoints of one run that were fine-tuned."""
+    """Each seed's curve, thin, and the mean at the end; a line joins the checkpoints of one run that were
+    fine-tuned.
+    """
     for index, group in enumerate(_along_training(shown)):
         entry, colour = group[0].entry, COLOURS[index % len(COLOURS)]
         again = index // len(COLOURS)  # the colours begin again, with other marks
@@ -211,9 +213,17 @@ def _powers(axes: "Axes") -> None:
 
 def _error_bar(axes: "Axes", at: float, score: Spread, colour: str, *, label: str | None, mark: str = "o") -> None:
     axes.errorbar(
-        [at], [score.mean], yerr=None if score.sd is None else [score.sd], color=colour, marker=mark, markersize=5.5,
-        capsize=3, linestyle="none", label=label, zorder=3,
-    )  # fmt: skip
+        [at],
+        [score.mean],
+        yerr=None if score.sd is None else [score.sd],
+        color=colour,
+        marker=mark,
+        markersize=5.5,
+        capsize=3,
+        linestyle="none",
+        label=label,
+        zorder=3,
+    )
 
 
 def _name_axes(axes: "Axes", title: str, across: str, metric: str, shown: Sequence[object]) -> None:

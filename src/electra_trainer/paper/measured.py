@@ -1,5 +1,5 @@
-"""Our side of tables and figures: an arm of an experiment as one entry, its value in each column, its points and curves.
-No torch here.
+"""Our side of tables and figures: an arm of an experiment as one entry, its value in each column, its points and
+curves. No torch here.
 """
 
 import fnmatch
@@ -30,9 +30,13 @@ PUBLISHED_SCORES = ("glue/", "glue-test/", "squad1/", "squad2/")
 _TOTAL_LOSS = "held-out/loss"
 """A weighted sum of other terms in each objective: shown on request only."""
 _PREFERRED = (
-    "glue/average", composite.NAME, "pos/accuracy", "held-out/discriminator_auc", "held-out/generator_accuracy",
+    "glue/average",
+    composite.NAME,
+    "pos/accuracy",
+    "held-out/discriminator_auc",
+    "held-out/generator_accuracy",
     "held-out/generator_loss",
-)  # fmt: skip
+)
 """Metrics of figures: of those that most arms have, the first is shown."""
 _GLUE = {task: f"glue/{column}" for task, column in zip(PAPER, GLUE_TASKS, strict=True)}
 """Task of GLUE -> column of the paper's tables."""
@@ -84,7 +88,9 @@ class Entry:
 
     @property
     def unfinished(self) -> str:
-        """The step of a checkpoint from before the end of its run, in words; it has not decayed as a shorter run has."""
+        """The step of a checkpoint from before the end of its run, in words; it has not decayed as a shorter run
+        has.
+        """
         steps, whole = self.facts("steps"), not self.tuned and self.cells[0].kept != self.experiment.path
         if whole or self.config is None or not steps or min(steps) >= self.config.schedule.steps:
             return ""
@@ -188,8 +194,8 @@ def _unknown(flag: str, word: str, names: Sequence[str]) -> ConfigError:
 
 
 def extra_metrics(experiments: Sequence[Findings], patterns: Sequence[str], *, columns: Sequence[str]) -> list[str]:
-    """Metrics without a column in the table: those that match a pattern, or all of at most two levels that are in no table of the
-    paper, but the total loss.
+    """Metrics without a column in the table: those that match a pattern, or all of at most two levels that are in no
+    table of the paper, but the total loss.
 
     Args:
         columns: of the table.

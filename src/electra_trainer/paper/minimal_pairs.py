@@ -71,9 +71,14 @@ class MinimalPairs:
 
 
 def minimal_pairs(
-    pretrained: Pretrained, folder: str | Path, *, paradigms: Sequence[str] | None = None, limit: int | None = None,
-    scores: Sequence[str] | None = None, p_mask: float | None = None,
-) -> MinimalPairs:  # fmt: skip
+    pretrained: Pretrained,
+    folder: str | Path,
+    *,
+    paradigms: Sequence[str] | None = None,
+    limit: int | None = None,
+    scores: Sequence[str] | None = None,
+    p_mask: float | None = None,
+) -> MinimalPairs:
     """Score minimal pairs, on the device of the networks.
 
     Args:
@@ -98,9 +103,12 @@ def minimal_pairs(
     totals = {name: np.array(values) for name, values in given.of(rows).items()}
     return MinimalPairs(
         scores={name: _summary(pairs, score_R[good_P], score_R[bad_P]) for name, score_R in totals.items()},
-        pairs=len(pairs), limit=limit, identical=int((good_P == bad_P).sum()),
-        long=sum(len(row) > pretrained.length for row in encoded), notes=tuple(given.notes),
-    )  # fmt: skip
+        pairs=len(pairs),
+        limit=limit,
+        identical=int((good_P == bad_P).sum()),
+        long=sum(len(row) > pretrained.length for row in encoded),
+        notes=tuple(given.notes),
+    )
 
 
 def _encode(pretrained: Pretrained, pairs: Sequence[Pair]) -> list[tuple[int, ...]]:
@@ -140,10 +148,14 @@ def _summary(pairs: Sequence[Pair], good_P: NDArray[np.float64], bad_P: NDArray[
         return {name: float(np.mean(shares)) for name, shares in members.items()}
 
     return PairScore(
-        mean=float(np.mean(list(paradigms.values()))), standard_error=float(np.sqrt(variance)) / len(paradigms),
-        ties=int(tied_P.sum()), paradigms=paradigms, fields=means(lambda pair: pair.field),
-        terms=means(lambda pair: pair.term), margin_P=margin_P,
-    )  # fmt: skip
+        mean=float(np.mean(list(paradigms.values()))),
+        standard_error=float(np.sqrt(variance)) / len(paradigms),
+        ties=int(tied_P.sum()),
+        paradigms=paradigms,
+        fields=means(lambda pair: pair.field),
+        terms=means(lambda pair: pair.term),
+        margin_P=margin_P,
+    )
 
 
 def read_pairs(folder: str | Path, *, paradigms: Sequence[str] | None = None, limit: int | None = None) -> list[Pair]:

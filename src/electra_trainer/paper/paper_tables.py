@@ -35,9 +35,13 @@ _TUNED = (
     "Of encoders that were fine-tuned (electra glue, squad, finetune): the median over the seeds instead of the mean, "
     "as the paper's."
 )
-_ON_TEST = "test: ours as the server of GLUE scored the archive of electra glue --predict: of each task the seed that is best on dev."
+_ON_TEST = (
+    "test: ours as the server of GLUE scored the archive of electra glue --predict: of each task the seed that "
+    "is best on dev."
+)
 _ON_DEV = (
-    "dev: ours on the dev sets; GLUE keeps the answers of its test sets. electra glue --predict writes what its server scores; the scores go "
+    "dev: ours on the dev sets; GLUE keeps the answers of its test sets. electra glue --predict writes what its "
+    "server scores; the scores go "
     "into test-scores.json in the experiment's folder."
 )
 
@@ -104,7 +108,9 @@ class PaperTable:
 
 
 def _fits(entry: Entry, *, arm: str, size: str | None = None, share: float | None = None) -> bool:
-    """Whether an entry is what a row of the paper needs: the arm, the size, and the share of the size's full training."""
+    """Whether an entry is what a row of the paper needs: the arm, the size, and the share of the size's full
+    training.
+    """
     if entry.method != arm or size not in (None, entry.size):
         return False
     trained = entry.share_trained
@@ -178,10 +184,14 @@ def _ours(model: str, entry: Entry, columns: Sequence[Column], reference: float,
     about += [entry.unfinished] if entry.unfinished else []
     about += [f"chosen: {values_chosen or 'its own values'}"] if entry.chosen else []
     return PaperRow(
-        model=model, source=f"ours ({', '.join(about)})", split=split,
-        values=values, seeds=len(entry.cells), folder=entry.folder,
+        model=model,
+        source=f"ours ({', '.join(about)})",
+        split=split,
+        values=values,
+        seeds=len(entry.cells),
+        folder=entry.folder,
         runs=tuple((cell.seed, cell.kept) for cell in entry.cells),
-    )  # fmt: skip
+    )
 
 
 def _name(entry: Entry) -> str:

@@ -59,9 +59,16 @@ class _Words:
 
 
 def probe_tags(
-    encoder: Encoder, tokenizer: Tokenizer, *, length: int, train: Sequence[conllu.Sentence],
-    dev: Sequence[conllu.Sentence], sentences: int, seed: int, device: torch.device,
-) -> TagScores:  # fmt: skip
+    encoder: Encoder,
+    tokenizer: Tokenizer,
+    *,
+    length: int,
+    train: Sequence[conllu.Sentence],
+    dev: Sequence[conllu.Sentence],
+    sentences: int,
+    seed: int,
+    device: torch.device,
+) -> TagScores:
     """Train the probe on `sentences` of the training sentences, evenly spread, and score it on all of `dev`.
 
     Args:

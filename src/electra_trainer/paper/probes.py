@@ -2,14 +2,14 @@
 
     held-out              the objective's own metrics over all held-out rows, always with the same masks
     pos=TREEBANK          part-of-speech tags from the frozen encoder (part_of_speech.py)
-    sentences=FOLDER      similarity and sentiment of sentences from the frozen encoder (sentence_probe.py), GLUE's folder
-    minimal-pairs=FOLDER  which sentence of a pair is the grammatical one (minimal_pairs.py)
-    glue=FOLDER           scores on the tasks of GLUE in it, after fine-tuning by the paper's recipe (Table 6)
-    squad1, squad2=FOLDER the same of SQuAD 1.1 and 2.0; squad=FOLDER: those versions whose files are in it
-    quick=FOLDER          pos, sentences and minimal-pairs in the folders of FOLDER: what Q is made of (composite.py)
+    sentences=FOLDER      similarity and sentiment of sentences from the frozen encoder (sentence_probe.py), GLUE's
+    folder minimal-pairs=FOLDER  which sentence of a pair is the grammatical one (minimal_pairs.py) glue=FOLDER
+    scores on the tasks of GLUE in it, after fine-tuning by the paper's recipe (Table 6) squad1, squad2=FOLDER the same
+    of SQuAD 1.1 and 2.0; squad=FOLDER: those versions whose files are in it quick=FOLDER          pos, sentences and
+    minimal-pairs in the folders of FOLDER: what Q is made of (composite.py)
 
-`nested-pos` and so on are scored on a part of their training rows, which they do not train on: what is chosen by them says nothing yet of
-the rows that tables report.
+`nested-pos` and so on are scored on a part of their training rows, which they do not train on: what is chosen by them
+says nothing yet of the rows that tables report.
 
 A probe is one function, `Subject -> {name: number}`; `PROBES` names it, and its numbers appear as `PROBE/name`.
 """
@@ -81,9 +81,15 @@ def part_of_speech(subject: Subject) -> dict[str, float]:
     else:
         dev = read_conllu(treebank_file(subject.folder, "dev"))
     scores = probe_tags(
-        kept_encoder(pretrained), pretrained.tokenizer, length=pretrained.length, train=train, dev=dev,
-        sentences=subject.sentences, seed=subject.seed, device=choose_device(subject.device),
-    )  # fmt: skip
+        kept_encoder(pretrained),
+        pretrained.tokenizer,
+        length=pretrained.length,
+        train=train,
+        dev=dev,
+        sentences=subject.sentences,
+        seed=subject.seed,
+        device=choose_device(subject.device),
+    )
     return asdict(scores)
 
 
@@ -92,9 +98,14 @@ def sentences(subject: Subject) -> dict[str, float]:
     assert subject.folder is not None
     pretrained = load(subject.run)
     scores = probe_sentences(
-        kept_encoder(pretrained), pretrained.tokenizer, subject.folder, length=pretrained.length, seed=subject.seed,
-        device=choose_device(subject.device), nested=subject.nested,
-    )  # fmt: skip
+        kept_encoder(pretrained),
+        pretrained.tokenizer,
+        subject.folder,
+        length=pretrained.length,
+        seed=subject.seed,
+        device=choose_device(subject.device),
+        nested=subject.nested,
+    )
     return asdict(scores)
 
 
@@ -122,8 +133,8 @@ def glue(subject: Subject) -> dict[str, float]:
 
 
 def squad(subject: Subject, *, version: Literal[1, 2]) -> dict[str, float]:
-    """Exact match and F1 on SQuAD's dev file (Table 3), as `em` and `f1`, of 2.0 at the best threshold; of several fine-tuning
-    seeds the medians.
+    """Exact match and F1 on SQuAD's dev file (Table 3), as `em` and `f1`, of 2.0 at the best threshold; of several
+    fine-tuning seeds the medians.
 
     Raises:
         Interrupted: stopped and saved. ElectraError: as the files and `finetune_run`.
@@ -160,7 +171,8 @@ def _squad_task(folder: Path, version: Literal[1, 2], *, nested: bool = False) -
     for path in (train, dev):
         if not path.is_file():
             raise MissingInputError(
-                f"--probe squad{version}={folder}: no {path.name} is there. Expected {_NEEDS_FOLDER[f'squad{version}']}."
+                f"--probe squad{version}={folder}: no {path.name} is there. Expected "
+                f"{_NEEDS_FOLDER[f'squad{version}']}."
             )
     return Squad(train=train, dev=None if nested else dev, split=0.1 if nested else None, version=version)
 
@@ -260,7 +272,8 @@ def _parts(word: str) -> list[str]:
     treebanks = sorted(path.parent for depth in ("*", "*/*") for path in root.glob(f"{depth}/*train.conllu"))
     if not folder or not treebanks:
         raise ConfigError(
-            f"--probe {word}: expected --probe quick=DIR, a folder with glue/, blimp/ and the folder of a treebank in CoNLL-U."
+            f"--probe {word}: expected --probe quick=DIR, a folder with glue/, blimp/ and the folder of a treebank in "
+            "CoNLL-U."
         )
     return [f"pos={treebanks[0]}", f"sentences={root / 'glue'}", f"minimal-pairs={root / 'blimp'}"]
 

@@ -59,7 +59,9 @@ class PublishedTable:
     """Title of the average over GLUE's tasks."""
     rows: tuple[PublishedRow, ...]
     ours: Mapping[str, Mapping[str, Any]]
-    """The rows that can be trained here: model -> its `arm`, `size` and `share` of the size's full training, where they matter."""
+    """The rows that can be trained here: model -> its `arm`, `size` and `share` of the size's full training, where they
+    matter.
+    """
 
 
 def _row(columns: Sequence[str], cells: Sequence[float | str]) -> PublishedRow:
@@ -73,10 +75,13 @@ def _row(columns: Sequence[str], cells: Sequence[float | str]) -> PublishedRow:
 def _table(printed: Mapping[str, Any]) -> PublishedTable:
     columns = printed["columns"]
     return PublishedTable(
-        caption=printed["caption"], reference_flops=printed["reference_flops"], average=printed.get("average", "Avg."),
+        caption=printed["caption"],
+        reference_flops=printed["reference_flops"],
+        average=printed.get("average", "Avg."),
         columns=tuple(column for column in columns if column not in ("model", "split")),
-        rows=tuple(_row(columns, cells) for cells in printed["rows"]), ours=printed["ours"],
-    )  # fmt: skip
+        rows=tuple(_row(columns, cells) for cells in printed["rows"]),
+        ours=printed["ours"],
+    )
 
 
 PRINTED: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))

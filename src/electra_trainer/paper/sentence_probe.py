@@ -1,9 +1,9 @@
 """Sentence probe: what a linear model reads of whole sentences from the frozen encoder, minutes of fine-tuning apart.
 
-A text is read alone, and the mean over its tokens is taken of the embeddings and of every layer's output, each normalised. From
-these a ridge regression predicts the similarity of two sentences (STS-B), and a ridge classifier sentiment (SST-2). Their penalty
-is chosen by leave-one-out on the training rows. Beside each score stands that of the same model upon random word vectors: a matching of
-words needs no encoder, and reaches much of STS-B.
+A text is read alone, and the mean over its tokens is taken of the embeddings and of every layer's output, each
+normalised. From these a ridge regression predicts the similarity of two sentences (STS-B), and a ridge classifier
+sentiment (SST-2). Their penalty is chosen by leave-one-out on the training rows. Beside each score stands that of the
+same model upon random word vectors: a matching of words needs no encoder, and reaches much of STS-B.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,8 +1,10 @@
-"""`--sweep optimizer.learning-rate=1e-4,3e-4 objective.weight=10,50`: values of settings, crossed, as arms of `electra compare`.
+"""`--sweep optimizer.learning-rate=1e-4,3e-4 objective.weight=10,50`: values of settings, crossed, as arms of `electra
+compare`.
 
-Each combination is an arm with cells like any other, named `ARM+FIELD=VALUE+FIELD=VALUE`; the one that an arm has already is the arm
-itself. `--choose METRIC` declares, before anything is trained, by which metric the best of each arm's combinations is chosen: one of rows
-that no table reports. This is how the paper searched learning rates and λ (Appendix A) and sizes of the generator (Figure 3 left).
+Each combination is an arm with cells like any other, named `ARM+FIELD=VALUE+FIELD=VALUE`; the one that an arm has
+already is the arm itself. `--choose METRIC` declares, before anything is trained, by which metric the best of each
+arm's combinations is chosen: one of rows that no table reports. This is how the paper searched learning rates and λ
+(Appendix A) and sizes of the generator (Figure 3 left).
 """
 
 import json
@@ -60,7 +62,8 @@ def _value(text: str) -> Any:
 
 
 def swept(arm: str, config: Config, axes: Axes) -> dict[str, Config]:
-    """An arm's configuration with every combination of the values of those fields that it has; its own combination first.
+    """An arm's configuration with every combination of the values of those fields that it has; its own combination
+    first.
 
     Raises:
         ConfigError: a value that is impossible; says which.
@@ -96,12 +99,14 @@ def require_fields(axes: Axes, arms: Iterable[Config]) -> None:
             flags = [one.replace("_", "-") for one in known if one not in _SETTLED]
             flag = name.replace("_", "-")
             raise ConfigError(
-                f"--sweep {flag}: no arm has this field, or none makes use of it.{did_you_mean(flag, flags)} Known: {', '.join(flags)}."
+                f"--sweep {flag}: no arm has this field, or none makes use of it.{did_you_mean(flag, flags)} Known: "
+                f"{', '.join(flags)}."
             )
 
 
 def require_choosable(metric: str, parts: Iterable[str]) -> None:
-    """Refuse to choose by a metric of rows that tables report, by one that the choice itself changes, or by one that is not measured.
+    """Refuse to choose by a metric of rows that tables report, by one that the choice itself changes, or by one that is
+    not measured.
 
     Raises:
         ConfigError: says what to choose by instead.
@@ -109,12 +114,15 @@ def require_choosable(metric: str, parts: Iterable[str]) -> None:
     part, _, name = metric.partition("/")
     if part != "held-out" and not part.startswith(NESTED):
         raise ConfigError(
-            f"--choose {metric}: tables report this metric, so that a choice by it would be judged by itself. Choose on a part of the "
-            f"training rows, --probe {NESTED}{part}=DIR --choose {NESTED}{metric}, or by held-out/discriminator_standard_auc."
+            f"--choose {metric}: tables report this metric, so that a choice by it would be judged by itself. Choose "
+            "on a part of the "
+            f"training rows, --probe {NESTED}{part}=DIR --choose {NESTED}{metric}, or by "
+            "held-out/discriminator_standard_auc."
         )
     if part == "held-out" and name in OWN_FAKES:
         raise ConfigError(
-            f"--choose {metric}: depends on the fakes of the arm's own generator and on the weights of the losses, so an easier task would "
+            f"--choose {metric}: depends on the fakes of the arm's own generator and on the weights of the losses, so "
+            "an easier task would "
             "win. Choose by held-out/discriminator_standard_auc, whose fakes are the same for all."
         )
     if part not in parts:
@@ -127,7 +135,9 @@ def arm_of_row(row: str) -> str:
 
 
 def titles(rows: Mapping[str, Config]) -> dict[str, str]:
-    """How each row of an experiment is shown: an arm with its own values of the fields that its combinations vary, like those."""
+    """How each row of an experiment is shown: an arm with its own values of the fields that its combinations vary, like
+    those.
+    """
     varied: dict[str, dict[str, None]] = {}
     for row in rows:
         arm, *values = row.split(PLUS)

@@ -128,11 +128,13 @@ def terminal_table(example: WorkedExample) -> Table:
         verdict, truth = example.verdicts[index], "replaced" if example.replaced[index] else "original"
         style = "bold" if example.masked[index] else "dim"
         table.add_row(
-            Text(word), Text("[MASK]" if example.masked[index] else word, style=style),
-            Text(example.sampled[index], style=style), Text(f"{example.probability[index]:.3f}"),
+            Text(word),
+            Text("[MASK]" if example.masked[index] else word, style=style),
+            Text(example.sampled[index], style=style),
+            Text(f"{example.probability[index]:.3f}"),
             Text(verdict, style="bold red" if verdict == "replaced" else ""),
             Text(truth, style="" if verdict == truth else "red"),
-        )  # fmt: skip
+        )
     return table
 
 

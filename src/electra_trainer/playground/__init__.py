@@ -4,7 +4,10 @@ from pathlib import Path
 
 PAGE = Path(__file__).with_name("page")
 FILES = {
-    "index.html": "text/html", "style.css": "text/css", "page.js": "text/javascript", "panel.js": "text/javascript",
+    "index.html": "text/html",
+    "style.css": "text/css",
+    "page.js": "text/javascript",
+    "panel.js": "text/javascript",
     "icon.svg": "image/svg+xml",
-}  # fmt: skip
+}
 """The page, for any engine, with the kinds of its files; beside them it has engine.js."""

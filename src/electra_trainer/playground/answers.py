@@ -1,4 +1,5 @@
-"""What the page asks of a model: words with their probabilities, candidates for a word, predictions of a fine-tuned model.
+"""What the page asks of a model: words with their probabilities, candidates for a word, predictions of a fine-tuned
+model.
 
     {"words": [{"before": " ", "text": "flew", "tokens": ["flew"], "replaced_probability": [0.94]}, …], "after": "."}
 
@@ -56,12 +57,20 @@ class PretrainedModel:
         about = objective_title(config) if config is not None else "exported model"
         held_out = self._exchanged() + (examples(self._folder, self.first.tokenizer) if is_run(self._name) else [])
         return {
-            "kind": "pretrained", "name": self._name, "about": f"{about}, rows of {self.first.length} tokens", "steps": steps,
-            "step": self.first.step, "scores": self.first.discriminator is not None, "examples": held_out, "opening": _OPENING,
-        }  # fmt: skip
+            "kind": "pretrained",
+            "name": self._name,
+            "about": f"{about}, rows of {self.first.length} tokens",
+            "steps": steps,
+            "step": self.first.step,
+            "scores": self.first.discriminator is not None,
+            "examples": held_out,
+            "opening": _OPENING,
+        }
 
     def _exchanged(self) -> list[Answer]:
-        """A held-out sentence with one word exchanged, like `examples`; [] where the run's rows are not at hand or nothing is scored."""
+        """A held-out sentence with one word exchanged, like `examples`; [] where the run's rows are not at hand or
+        nothing is scored.
+        """
         if self.first.discriminator is None or not is_run(self._name):
             return []
         try:
@@ -181,7 +190,9 @@ def words_of(tokenizer: Tokenizer, text: str, probabilities: Sequence[float]) ->
 
 
 def _segments(text: str, spans: Sequence[tuple[int, int]]) -> tuple[list[Answer], str]:
-    """The text of each span with what is before it, and what follows the last; blanks at a span's begin are before it."""
+    """The text of each span with what is before it, and what follows the last; blanks at a span's begin are before
+    it.
+    """
     words, at = list[Answer](), 0
     for begin, end in spans:
         begin = max(begin, at)  # pieces of one character may share it
@@ -193,7 +204,9 @@ def _segments(text: str, spans: Sequence[tuple[int, int]]) -> tuple[list[Answer]
 
 
 def examples(run: Path, tokenizer: Tokenizer) -> list[Answer]:
-    """Held-out sentences of a run's last evaluation: {"written": as it was, "read": as the discriminator read it}; [] without any."""
+    """Held-out sentences of a run's last evaluation: {"written": as it was, "read": as the discriminator read it}; []
+    without any.
+    """
     try:
         rows = read_run(run).examples
     except ElectraError:

@@ -1,7 +1,9 @@
-"""The page's server: it listens on this machine, answers requests of its own page, and calls what `electra score` and `fill` call.
+"""The page's server: it listens on this machine, answers requests of its own page, and calls what `electra score` and
+`fill` call.
 
-A page of another site can neither read an answer (no CORS header) nor ask at all: a request has to be JSON, which a browser sends to
-another site only with leave, and to name one of our hosts, which a name that was rebound to 127.0.0.1 does not.
+A page of another site can neither read an answer (no CORS header) nor ask at all: a request has to be JSON, which a
+browser sends to another site only with leave, and to name one of our hosts, which a name that was rebound to 127.0.0.1
+does not.
 """
 
 import asyncio
@@ -99,9 +101,11 @@ def application(models: Sequence[Model], *, hosts: Sequence[str]) -> Starlette:
 
 
 class _Bounded(H11Protocol):
-    """uvicorn's connection, which ends when a request does not arrive; the longest waiting one ends for a new one beyond the limit.
+    """uvicorn's connection, which ends when a request does not arrive; the longest waiting one ends for a new one
+    beyond the limit.
 
-    uvicorn has a limit of requests, which would refuse everybody, and a limit for silence after a response, but none before a request.
+    uvicorn has a limit of requests, which would refuse everybody, and a limit for silence after a response, but none
+    before a request.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -186,7 +190,8 @@ def _refused(status: int, sentence: str, headers: Mapping[str, str] | None = Non
 
 
 def listen(models: Sequence[Model], *, host: str, port: int) -> tuple[Callable[[], None], Callable[[], None], str]:
-    """Begin to listen; browsers are answered once the first of what is returned is called, which ends on Ctrl-C or by the second.
+    """Begin to listen; browsers are answered once the first of what is returned is called, which ends on Ctrl-C or by
+    the second.
 
     Args:
         models: what is shown, from left to right.

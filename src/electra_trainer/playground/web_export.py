@@ -1,8 +1,10 @@
-"""The same page without a server: `electra export RUN --to web`. The networks in ONNX, and transformers.js, compute in the browser.
+"""The same page without a server: `electra export RUN --to web`. The networks in ONNX, and transformers.js, compute in
+the browser.
 
-index.html style.css page.js panel.js   the page of `electra playground`      about.json   what it shows, and special tokens
-engine.js                               in_browser.js in place of HTTP        models/      tokenizer, config and ONNX of each network
-engine/                                 transformers.js, and ONNX Runtime     README.md    how it is served
+index.html style.css page.js panel.js   the page of `electra playground`      about.json   what it shows, and special
+tokens engine.js                               in_browser.js in place of HTTP        models/      tokenizer, config and
+ONNX of each network engine/                                 transformers.js, and ONNX Runtime     README.md    how it
+is served
 """
 
 import json
@@ -24,9 +26,7 @@ from electra_trainer.pretrained.pretrained import export_run
 
 TRANSFORMERS_JS, ONNX_RUNTIME_WEB = "4.3.1", "1.31.0-dev.20260914-8d85527a0"
 """The versions that the page was tried with; the second is the one that the first asks for."""
-ENGINE = (
-    "transformers.min.js", "ort-wasm-simd-threaded.asyncify.mjs", "ort-wasm-simd-threaded.asyncify.wasm",
-)  # fmt: skip
+ENGINE = ("transformers.min.js", "ort-wasm-simd-threaded.asyncify.mjs", "ort-wasm-simd-threaded.asyncify.wasm")
 """Files of the npm packages @huggingface/transformers and onnxruntime-web."""
 FETCH = (
     f"npm pack @huggingface/transformers@{TRANSFORMERS_JS} onnxruntime-web@{ONNX_RUNTIME_WEB}",
@@ -45,14 +45,17 @@ def export_web(run: str | Path, out: Path, *, int8: bool = False, engine: Path |
         run: the run, or RUN@STEP.
         out: a new or empty folder.
         int8: matrices in 8 bits: a quarter of the bytes, and probabilities that differ in the third digit.
-        engine: a folder with the files `ENGINE`, somewhere within; None leaves them out, and README.md says how they come there.
+        engine: a folder with the files `ENGINE`, somewhere within; None leaves them out, and README.md says how they
+            come there.
 
     Returns:
         What was written, in lines for people.
 
     Raises:
-        ConfigError: a package for ONNX is missing, `out` is not empty, the tokenizer is not BERT's, or `run` is not a run.
-        MissingInputError: `engine` lacks a file. CheckpointError: ONNX Runtime computes something else. StorageError: the disk is full.
+        ConfigError: a package for ONNX is missing, `out` is not empty, the tokenizer is not BERT's, or `run` is not a
+            run.
+        MissingInputError: `engine` lacks a file. CheckpointError: ONNX Runtime computes something else. StorageError:
+            the disk is full.
     """
     serving.need_onnx()
     found = _engine_files(engine) if engine is not None else {}
@@ -62,7 +65,8 @@ def export_web(run: str | Path, out: Path, *, int8: bool = False, engine: Path |
     kinds = [(splits[part] or {}).get("type") for part in ("model", "pre_tokenizer", "normalizer")]
     if kinds != ["WordPiece", "BertPreTokenizer", "BertNormalizer"]:
         raise ConfigError(
-            f"--to web: the page splits text as BERT does, and this tokenizer does not ({kinds}). Use `electra playground`."
+            f"--to web: the page splits text as BERT does, and this tokenizer does not ({kinds}). Use `electra "
+            "playground`."
         )
     lines = []
     with scratch() as place:
@@ -73,9 +77,11 @@ def export_web(run: str | Path, out: Path, *, int8: bool = False, engine: Path |
         folders = export_run(run, place / "export", compare=compare)
         about = {
             "model": {**model.facts(), "name": Path(str(run)).name, "steps": []},
-            "networks": [folder.name for folder in folders], "dtype": "int8" if int8 else "fp32", "length": pretrained.length,
+            "networks": [folder.name for folder in folders],
+            "dtype": "int8" if int8 else "fp32",
+            "length": pretrained.length,
             "specials": asdict(pretrained.specials),
-        }  # fmt: skip
+        }
         publish(out, _files(folders, about, found), lambda _: None)
     lines.append(
         f"{out}: a page for any server of files, for example: python -m http.server --bind 127.0.0.1 --directory {out}"
@@ -107,6 +113,7 @@ def _engine_files(folder: Path) -> dict[str, Path]:
     places = {name: min(folder.rglob(name), key=lambda path: (len(path.parts), path), default=None) for name in ENGINE}
     if missing := [name for name, path in places.items() if path is None]:
         raise MissingInputError(
-            f"--engine {folder}: holds no {', '.join(missing)}. Fetch them in an empty folder, and give that: {'; '.join(FETCH)}"
+            f"--engine {folder}: holds no {', '.join(missing)}. Fetch them in an empty folder, and give that: "
+            f"{'; '.join(FETCH)}"
         )
     return {name: path for name, path in places.items() if path is not None}

@@ -1,6 +1,8 @@
-"""Arms of the paper's experiments, each a small change to a preset (`electra compare --arms` names them), and objectives in words.
+"""Arms of the paper's experiments, each a small change to a preset (`electra compare --arms` names them), and
+objectives in words.
 
-An arm keeps the preset's sizes, data, seed and optimizer; how long it trains is settled by what the arms are matched on. No torch here.
+An arm keeps the preset's sizes, data, seed and optimizer; how long it trains is settled by what the arms are matched
+on. No torch here.
 """
 
 from collections.abc import Callable
@@ -132,8 +134,8 @@ PRESET = "preset"
 
 
 def arm(name: str, config: Config) -> Config:
-    """`config` as the arm of that name; raises ConfigError with the nearest name otherwise. Of a preset in two stages the other arms are
-    joint, with shared embeddings, as the paper's are.
+    """`config` as the arm of that name; raises ConfigError with the nearest name otherwise. Of a preset in two stages
+    the other arms are joint, with shared embeddings, as the paper's are.
     """
     if name == PRESET:
         return config
@@ -149,7 +151,9 @@ def arm(name: str, config: Config) -> Config:
 
 
 def arm_of(config: Config) -> str | None:
-    """The name of the arm that a config equals, the most special first: ELECTRA's changes nothing but the objective. None: of none."""
+    """The name of the arm that a config equals, the most special first: ELECTRA's changes nothing but the objective.
+    None: of none.
+    """
     for name in reversed(ARMS):
         try:
             if arm(name, config) == config:
@@ -172,7 +176,9 @@ _LOSS_OVER = {"all": "", "masked": " over the masked tokens", "other": " over as
 
 
 def objective_title(config: Config) -> str:
-    """The objective and the algorithm in words, for the plan and the model card; an objective without a title goes by its kind."""
+    """The objective and the algorithm in words, for the plan and the model card; an objective without a title goes by
+    its kind.
+    """
     objective = config.objective
     title = objective.title or methods.kind_of(type(objective))
     if isinstance(objective, methods.RTD):

@@ -1,9 +1,10 @@
-"""Presets: one function per published model, `tiny`, and the paper's other rows, each a small change to one of the models.
+"""Presets: one function per published model, `tiny`, and the paper's other rows, each a small change to one of the
+models.
 
 Tables and appendices are the paper's; where it is silent the released code decides (85/15 masking, Adam without bias
-correction, clipping at 1.0, the schedule's shape). Steps of rows that the paper compares at equal compute are worked out with its own
-count of FLOPs (Appendix E). Every decay is tied to the row's own steps: a run of half the steps is a whole run, not the first half of a
-longer one. No torch here.
+correction, clipping at 1.0, the schedule's shape). Steps of rows that the paper compares at equal compute are worked
+out with its own count of FLOPs (Appendix E). Every decay is tied to the row's own steps: a run of half the steps is a
+whole run, not the first half of a longer one. No torch here.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,9 +29,12 @@ class _Size(NamedTuple):
 def _size(layers: int, hidden: int, *, embedding: int | None = None) -> config.Model:
     """Heads of 64, and a feed-forward network four times as wide."""
     return config.Model(
-        embedding_size=embedding or hidden, hidden_size=hidden, num_hidden_layers=layers,
-        num_attention_heads=hidden // 64, intermediate_size=4 * hidden,
-    )  # fmt: skip
+        embedding_size=embedding or hidden,
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=hidden // 64,
+        intermediate_size=4 * hidden,
+    )
 
 
 _SMALL = _Size(_size(12, 256, embedding=128), 5e-4, config.BatchShape(size=128, sequence_length=128))
@@ -89,12 +93,20 @@ def bert_large() -> config.Config:
 
 
 def tiny() -> config.Config:
-    """Ours, for CPUs, demo and tests: rows of 32 tokens; choices are measured (records/2026-11-23-demo-recipe, 2026-11-24-demo-generator)."""
+    """Ours, for CPUs, demo and tests: rows of 32 tokens; choices are measured (records/2026-11-23-demo-recipe,
+    2026-11-24-demo-generator).
+    """
     return config.Config(
         preset="tiny",
         model=replace(
-            _size(3, 128), vocab_size=4096, num_attention_heads=4, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-            initializer="fan-in", position_initializer="local", word_initializer="co-occurrence",
+            _size(3, 128),
+            vocab_size=4096,
+            num_attention_heads=4,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+            initializer="fan-in",
+            position_initializer="local",
+            word_initializer="co-occurrence",
         ),
         generator=methods.Learned(width=1 / 2, depth=1 / 3),
         objective=methods.RTD(),
@@ -105,17 +117,24 @@ def tiny() -> config.Config:
         evaluation=config.Evaluation(every=300, rows=1024),
         checkpoint=config.Checkpoint(every=1000),
         log_every=10,
-    )  # fmt: skip
+    )
 
 
 def mini() -> config.Config:
-    """Ours, for hours of a few CPU cores: masked language modelling first, then both objectives in its network (docs/recipes.md)."""
+    """Ours, for hours of a few CPU cores: masked language modelling first, then both objectives in its network
+    (docs/recipes.md).
+    """
     start = tiny()
     return replace(
         start,
         preset="mini",
         model=replace(
-            start.model, vocab_size=16_384, hidden_size=256, num_hidden_layers=4, num_attention_heads=8, intermediate_size=1024,
+            start.model,
+            vocab_size=16_384,
+            hidden_size=256,
+            num_hidden_layers=4,
+            num_attention_heads=8,
+            intermediate_size=1024,
         ),
         generator=methods.Learned(width=1.0),
         sharing="none",
@@ -126,7 +145,7 @@ def mini() -> config.Config:
         schedule=config.Schedule(steps=12_000, warmup_steps=100, shape="wsd"),
         batch=config.BatchShape(size=32, sequence_length=128),
         evaluation=config.Evaluation(every=500, rows=1024),
-    )  # fmt: skip
+    )
 
 
 Preset = Callable[[], config.Config]
@@ -201,7 +220,8 @@ def _rows() -> Iterator[tuple[str, str, Preset, dict[str, Any]]]:
         for width in widths:
             yield f"{stem}_generator_{width}", f"{what}generator {width}", base, {**short, "generator": width}
         yield f"{stem}_unigram", f"{what}unigram generator", base, {**short, "arm": arms.unigram}
-    # The paper does not print the settings of Figure 4's runs: here all are base's, with a generator of a quarter of the width.
+    # The paper does not print the settings of Figure 4's runs: here all are base's, with a generator of a quarter of
+    # the width.
     for hidden in (128, 256, 512):  # at 768 they are `base` and `base_bert`
         yield f"size_{hidden}", f"Figure 4, ELECTRA of size {hidden}", base, {"hidden": hidden}
         bert = {"hidden": hidden, "arm": arms.mlm, "equal_compute": True}
@@ -213,7 +233,9 @@ PRESETS: dict[str, Preset] = dict(MODELS)
 SUMMARIES: dict[str, str] = {name: (function.__doc__ or "").split("\n")[0] for name, function in MODELS.items()}
 """One line about each."""
 SIZES: dict[str, str] = {name: name.removeprefix("bert_") for name in MODELS}
-"""Preset -> the model whose network it trains, by ELECTRA's name: small_50 -> small. Those of other widths are their own."""
+"""Preset -> the model whose network it trains, by ELECTRA's name: small_50 -> small. Those of other widths are their
+own.
+"""
 for _name, _what, _start, _changes in _rows():
     PRESETS[_name], SUMMARIES[_name] = partial(_derived, _start, name=_name, **_changes), _what
     SIZES[_name] = _name if "hidden" in _changes else SIZES[_start.__name__]

@@ -1,4 +1,6 @@
-"""Do `transformers` and a run agree: ids of text by the exported tokenizer, and logits by the exported network, against the run's own."""
+"""Do `transformers` and a run agree: ids of text by the exported tokenizer, and logits by the exported network, against
+the run's own.
+"""
 
 import copy
 from collections.abc import Mapping
@@ -54,7 +56,8 @@ def check_agreement(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, l
         length: ids in each of the two rows of text whose logits are compared, or as many as the network has positions.
 
     Returns:
-        The largest absolute difference of `outputs`, computed in fp32 from the weights as they are stored: the run's, rounded to that type.
+        The largest absolute difference of `outputs`, computed in fp32 from the weights as they are stored: the run's,
+        rounded to that type.
 
     Raises:
         ConfigError: transformers is not installed.
@@ -87,7 +90,9 @@ def check_agreement(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, l
 
 
 def outputs(network: Path | Mapping[str, Any]) -> str:
-    """What is compared of an exported folder, or the network of that config.json: logits, or hidden states where there is no head."""
+    """What is compared of an exported folder, or the network of that config.json: logits, or hidden states where there
+    is no head.
+    """
     table = read_table(network / "config.json") if isinstance(network, Path) else network
     return "hidden states" if table["architectures"] == ["BertModel"] else "logits"
 
@@ -101,8 +106,8 @@ def text_rows(tokenizer: Tokenizer, table: Mapping[str, Any], *, length: int) ->
 
 @torch.no_grad()
 def own_outputs(network: nn.Module, folder: Path, ids_BT: Tensor) -> Tensor:
-    """What the run's network computes from its weights as they are stored: logits [B, T], or [B, T, V] of a word predictor; or hidden
-    states [B, T, D], see `outputs`.
+    """What the run's network computes from its weights as they are stored: logits [B, T], or [B, T, V] of a word
+    predictor; or hidden states [B, T, D], see `outputs`.
 
     Args:
         network: on the CPU.
@@ -121,7 +126,9 @@ def own_outputs(network: nn.Module, folder: Path, ids_BT: Tensor) -> Tensor:
 
 
 def transformers_network(folder: Path, table: Mapping[str, Any]) -> Any:
-    """The network of an exported folder with that config.json, as transformers loads it, in fp32 and evaluation mode."""
+    """The network of an exported folder with that config.json, as transformers loads it, in fp32 and evaluation
+    mode.
+    """
     import transformers
 
     transformers.utils.logging.disable_progress_bar()

@@ -1,4 +1,5 @@
-"""ELECTRA under BERT's names and BERT under ELECTRA's: the same function where the embeddings have the width of the layers.
+"""ELECTRA under BERT's names and BERT under ELECTRA's: the same function where the embeddings have the width of the
+layers.
 
 ElectraForPreTraining -> BertModel, the encoder alone; BERT's pooler is not part of it
 ElectraForMaskedLM    -> BertForMaskedLM
@@ -42,7 +43,9 @@ _NOT_TAKEN = {
 
 
 def fits_bert(model: Model) -> bool:
-    """Whether BERT has a network of that shape: it has no projection between embeddings and layers, and no modern block."""
+    """Whether BERT has a network of that shape: it has no projection between embeddings and layers, and no modern
+    block.
+    """
     return model.embedding_size == model.hidden_size and model.block == "bert"
 
 
@@ -54,8 +57,10 @@ def require_bert(model: Model) -> None:
         )
     if not fits_bert(model):
         raise ConfigError(
-            f"--as bert: the embeddings of this encoder are {model.embedding_size} wide and its layers {model.hidden_size}, and BERT has no "
-            f"projection from {model.embedding_size} to {model.hidden_size}. Leave --as bert out; or pre-train with model.embedding_size = "
+            f"--as bert: the embeddings of this encoder are {model.embedding_size} wide and its layers "
+            f"{model.hidden_size}, and BERT has no "
+            f"projection from {model.embedding_size} to {model.hidden_size}. Leave --as bert out; or pre-train with "
+            "model.embedding_size = "
             "model.hidden_size, as the presets base, large and tiny do."
         )
 
@@ -122,8 +127,10 @@ def electra_tensors(tensors: Mapping[str, Tensor], *, where: str) -> dict[str, T
     )
     if words is not None and output is not None and not torch.equal(words, output):
         raise CheckpointError(
-            f"{where}: the output weights (cls.predictions.decoder.weight) are not the word embeddings, and ELECTRA has one table for both. "
-            "Save its encoder alone, by BertModel.from_pretrained(FOLDER).save_pretrained(DIR), and give DIR with the tokenizer's files."
+            f"{where}: the output weights (cls.predictions.decoder.weight) are not the word embeddings, and ELECTRA "
+            "has one table for both. "
+            "Save its encoder alone, by BertModel.from_pretrained(FOLDER).save_pretrained(DIR), and give DIR with the "
+            "tokenizer's files."
         )
     return found
 

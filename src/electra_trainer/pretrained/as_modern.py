@@ -3,7 +3,8 @@
 Discriminator    ModernBertForTokenClassification, labels `original` and `replaced`
 TokenPredictor   ModernBertForMaskedLM
 
-ModernBERT's word table is as wide as its layers, so a narrower one is multiplied with its projection. Our head has one logit, the difference
+ModernBERT's word table is as wide as its layers, so a narrower one is multiplied with its projection. Our head has one
+logit, the difference
 of their two: `original` is written as 0. A folder that is read back is therefore as wide as the layers.
 """
 
@@ -27,9 +28,15 @@ TYPE = "modernbert"
 CLASSES = {"ElectraForPreTraining": "ModernBertForTokenClassification", "ElectraForMaskedLM": "ModernBertForMaskedLM"}
 LABELS = ("original", "replaced")
 _FIXED = {
-    "hidden_activation": "gelu", "classifier_activation": "gelu", "norm_eps": NORM_EPS, "norm_bias": False, "attention_bias": False,
-    "mlp_bias": False, "classifier_bias": False, "decoder_bias": True,
-}  # fmt: skip
+    "hidden_activation": "gelu",
+    "classifier_activation": "gelu",
+    "norm_eps": NORM_EPS,
+    "norm_bias": False,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "classifier_bias": False,
+    "decoder_bias": True,
+}
 """Settings of ModernBERT that have one value here."""
 _EVERY = "global_attn_every_n_layers"
 """1: attention over the whole row in every layer, as 4.48 to 4.57 read it; version 5 reads `layer_types`."""
@@ -86,7 +93,9 @@ def numbered(labels: Sequence[str]) -> dict[str, Any]:
 
 
 def class_fields(architecture: str) -> dict[str, Any]:
-    """The fields of config.json that name the class, and a discriminator's labels, of a network that is this class of ELECTRA's."""
+    """The fields of config.json that name the class, and a discriminator's labels, of a network that is this class of
+    ELECTRA's.
+    """
     labels = numbered(LABELS) if architecture == "ElectraForPreTraining" else {}
     return {"architectures": [CLASSES[architecture]], **labels}
 
@@ -135,7 +144,9 @@ def model_fields(table: Mapping[str, Any], *, where: Path) -> dict[str, Any]:
 
 
 def tokenizer_files(words: Tokenizer, model: Model, *, max_length: int) -> dict[str, bytes]:
-    """Files of an exported tokenizer. `AutoTokenizer` gives no `token_type_ids` for the modern block, which ModernBERT does not take."""
+    """Files of an exported tokenizer. `AutoTokenizer` gives no `token_type_ids` for the modern block, which ModernBERT
+    does not take.
+    """
     files, name = tokenizer.tokenizer_files(words, max_length=max_length), "tokenizer_config.json"
     if model.block == "bert":
         return files
@@ -144,7 +155,9 @@ def tokenizer_files(words: Tokenizer, model: Model, *, max_length: int) -> dict[
 
 
 def folded(tensors: Mapping[str, Tensor], *, prefix: str = "") -> dict[str, Tensor]:
-    """The tensors of an encoder (or, with its prefix, of a network) with the projection multiplied into the word table."""
+    """The tensors of an encoder (or, with its prefix, of a network) with the projection multiplied into the word
+    table.
+    """
     found = dict(tensors)
     projection_DE = found.pop(prefix + _PROJECTION, None)
     if projection_DE is not None:
@@ -153,7 +166,9 @@ def folded(tensors: Mapping[str, Tensor], *, prefix: str = "") -> dict[str, Tens
 
 
 def modern_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a network by transformers' names, the word table folded; the tied output weight is stored once, as there."""
+    """The tensors of a network by transformers' names, the word table folded; the tied output weight is stored once, as
+    there.
+    """
     found = {}
     for name, tensor in folded(tensors, prefix="electra.").items():
         mine = next(part for part in _NAMES if name.startswith(part))

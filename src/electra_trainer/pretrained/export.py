@@ -6,9 +6,10 @@
 
 The modern block is written as ModernBERT (as_modern.py).
 
-Each holds config.json, model.safetensors, the tokenizer's files and a model card; encoders also the files of serving.py. Parameter names
-are those of transformers, so writing is a copy (the paper's printed head becomes the released one, with the same output). The
-vocabulary's output weight is tied to the word embeddings and stored once, as there.
+Each holds config.json, model.safetensors, the tokenizer's files and a model card; encoders also the files of
+serving.py. Parameter names are those of transformers, so writing is a copy (the paper's printed head becomes the
+released one, with the same output). The vocabulary's output weight is tied to the word embeddings and stored once, as
+there.
 
 An exported folder appears whole, read back and on the disk, or not at all.
 """
@@ -59,7 +60,8 @@ class Form:
 def shape_table(model: Model, *, pad_id: int, layers: Layers | None = None) -> dict[str, Any]:
     """The config.json of any network of that shape, in transformers' terms, without its architecture.
 
-    It asks for fp32 whatever type the weights are stored in: transformers 5 loads the named type, and training in fp16 diverges.
+    It asks for fp32 whatever type the weights are stored in: transformers 5 loads the named type, and training in fp16
+    diverges.
 
     Args:
         model: the shape.
@@ -75,7 +77,8 @@ def shape_table(model: Model, *, pad_id: int, layers: Layers | None = None) -> d
     modern = model.block == "modern"
     if odd := other_class(layers, model.block):
         raise ConfigError(
-            f"export: {odd} does not declare to be a part of {'ModernBERT' if modern else 'BERT'}'s block, and transformers would compute "
+            f"export: {odd} does not declare to be a part of {'ModernBERT' if modern else 'BERT'}'s block, and "
+            "transformers would compute "
             "the old function with these weights. Use the run with this program."
         )
     if modern:
@@ -115,7 +118,8 @@ def export(
         compare: is given each folder with its network before they appear under `out`, and raises where they disagree.
 
     Raises:
-        ConfigError: `out` holds something already, the layers are not those of transformers' ELECTRA, or `form` cannot be.
+        ConfigError: `out` holds something already, the layers are not those of transformers' ELECTRA, or `form` cannot
+            be.
         StorageError: the disk is full or read-only; nothing is left behind.
         CheckpointError: what was written does not read back bit for bit.
     """
@@ -193,7 +197,8 @@ def publish(
         out: a new or empty folder, or an earlier export.
         files: (path in the folder, content), taken one at a time.
         check: reads the temporary folder back, and raises where it differs from what was to be written.
-        replaces: the file that an earlier export holds; it is replaced once the new one is complete. None: nothing is replaced.
+        replaces: the file that an earlier export holds; it is replaced once the new one is complete. None: nothing is
+            replaced.
 
     Raises:
         ConfigError: `out` holds something else.

@@ -36,7 +36,8 @@ class CardFields:
     def __post_init__(self) -> None:
         if self.license is not None and not _LICENSE.fullmatch(self.license):
             raise ConfigError(
-                f"--license {self.license!r}: expected an identifier of the Hub, in lower case: mit, apache-2.0, cc-by-4.0, other. "
+                f"--license {self.license!r}: expected an identifier of the Hub, in lower case: mit, apache-2.0, "
+                "cc-by-4.0, other. "
                 "All: https://huggingface.co/docs/hub/repositories-licenses"
             )
         for code in self.language:
@@ -50,7 +51,8 @@ def check_hub_name(name: str, *, flag: str) -> None:
     """Raise ConfigError unless a repository of the Hub may be called so, also with a network's name after it."""
     if not _HUB_NAME.fullmatch(name) or len(name) > 80 or "--" in name or ".." in name:
         raise ConfigError(
-            f"{flag} {name!r}: expected OWNER/NAME of letters, digits, -, _ and ., at most 80 in all, such as me/electra-tr."
+            f"{flag} {name!r}: expected OWNER/NAME of letters, digits, -, _ and ., at most 80 in all, such as "
+            "me/electra-tr."
         )
 
 
@@ -119,10 +121,13 @@ def model_card(
     names = networks or (exported.name,)
     paths = {name: hub_name(fields.name, name, alone=len(names) == 1) if fields.name else "PATH" for name in names}
     head = card_head(
-        fields, tags=[objective.replace(" ", "-")], library_name="transformers", datasets=list(training.data_sets) or None,
+        fields,
+        tags=[objective.replace(" ", "-")],
+        library_name="transformers",
+        datasets=list(training.data_sets) or None,
         pipeline_tag="feature-extraction" if exported.name == "discriminator" else "fill-mask",
         base_model=on_hub[0] if len(on_hub) == 1 else on_hub or None,
-    )  # fmt: skip
+    )
     return head + render(
         "model_card.md", name=exported.name, model=exported.model, config=config, objective=objective, bert=bert, dtype=dtype,
         path=paths[exported.name], generator=paths.get("generator"), length=config.batch.sequence_length, steps=steps,

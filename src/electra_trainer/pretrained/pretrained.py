@@ -27,9 +27,13 @@ from electra_trainer.settings.records import is_run, read_table, run_and_step
 from electra_trainer.train.weights import trained
 
 _ON_THE_CARD = (
-    "generator_loss", "generator_accuracy", "discriminator_loss", "discriminator_constant_loss", "discriminator_auc",
+    "generator_loss",
+    "generator_accuracy",
+    "discriminator_loss",
+    "discriminator_constant_loss",
+    "discriminator_auc",
     "discriminator_standard_auc",
-)  # fmt: skip
+)
 """Held-out metrics that a model card shows."""
 
 
@@ -85,8 +89,10 @@ class Pretrained:
         """
         if self.discriminator is None:
             raise ConfigError(
-                f"score: {self.name} holds a network that predicts words ({PREDICTOR}), and scoring needs a discriminator "
-                f"({DISCRIMINATOR}): there is no discriminator here. Give a run of --objective rtd, or its exported discriminator."
+                f"score: {self.name} holds a network that predicts words ({PREDICTOR}), and scoring needs a "
+                "discriminator "
+                f"({DISCRIMINATOR}): there is no discriminator here. Give a run of --objective rtd, or its exported "
+                "discriminator."
             )
         ids = self._ids(text, specials=False)
         probabilities: list[float] = []
@@ -107,8 +113,10 @@ class Pretrained:
             raise ConfigError(f"--top {top}: expected at least 1.")
         if self.generator is None:
             raise ConfigError(
-                f"fill: {self.name} holds a discriminator ({DISCRIMINATOR}), which predicts no words, and filling needs a network that does "
-                f"({PREDICTOR}): there is no generator here. Give a run of --generator learned, or its exported generator."
+                f"fill: {self.name} holds a discriminator ({DISCRIMINATOR}), which predicts no words, and filling "
+                "needs a network that does "
+                f"({PREDICTOR}): there is no generator here. Give a run of --generator learned, or its exported "
+                "generator."
             )
         ids = [self.specials.cls, *self._ids(text, specials=True), self.specials.sep]
         gaps = [index for index, token in enumerate(ids) if token == self.specials.mask]
@@ -157,7 +165,8 @@ def kept_encoder(pretrained: Pretrained) -> Encoder:
 
 
 def load(path: str | Path) -> Pretrained:
-    """Load a run (`RUN`, or `RUN@STEP` for a checkpoint before the newest), an export (`DIR`) or one exported network (`DIR/discriminator`).
+    """Load a run (`RUN`, or `RUN@STEP` for a checkpoint before the newest), an export (`DIR`) or one exported network
+    (`DIR/discriminator`).
 
     Raises:
         MissingInputError: the folder holds neither, or no such checkpoint.
@@ -192,7 +201,9 @@ def load(path: str | Path) -> Pretrained:
 
 
 def trained_length(folder: Path, positions: int) -> int:
-    """Longest training row of an exported network, in tokens: `model_max_length` of its tokenizer_config.json if it is there."""
+    """Longest training row of an exported network, in tokens: `model_max_length` of its tokenizer_config.json if it is
+    there.
+    """
     path = folder / "tokenizer_config.json"
     table = read_table(path) if path.is_file() else {}
     written = table.get("model_max_length", table.get("max_len"))  # the second is its name in old folders
@@ -210,9 +221,14 @@ def _pretrained(
     loaded = load_tokenizer(tokenizer)
     require_rows(loaded, min(model.vocab_size for model in shapes), where=tokenizer)
     return Pretrained(
-        tokenizer=loaded, specials=specials_of(loaded), length=length, discriminator=discriminator, generator=generator,
-        encoder=encoder, **run,
-    )  # fmt: skip
+        tokenizer=loaded,
+        specials=specials_of(loaded),
+        length=length,
+        discriminator=discriminator,
+        generator=generator,
+        encoder=encoder,
+        **run,
+    )
 
 
 Compare = Callable[[Path, nn.Module, Tokenizer], object]
@@ -236,7 +252,8 @@ def export_run(
         dtype: of the stored weights, float32, float16 or bfloat16.
         bert: write the encoder, and a generator of equal widths, as BERT.
         card: what its owner says on the model cards.
-        compare: called before anything appears under `out`, for example with `agreement.check_agreement`; what it raises ends the export.
+        compare: called before anything appears under `out`, for example with `agreement.check_agreement`; what it
+            raises ends the export.
 
     Raises:
         ConfigError: `run` is no run folder, `out` is not empty, there is no such `dtype`, or BERT has no such shape.
@@ -248,10 +265,15 @@ def export_run(
     training, networks = _training(folder, pretrained.config, pretrained.step or 0), list(pretrained.networks)
     names = [exported.name for exported in networks]
     return export(
-        networks, tokenizer=folder.tokenizer, pad_id=pretrained.specials.pad, length=pretrained.length, out=Path(out), form=form,
+        networks,
+        tokenizer=folder.tokenizer,
+        pad_id=pretrained.specials.pad,
+        length=pretrained.length,
+        out=Path(out),
+        form=form,
         card=lambda one: model_card(one, training, fields=card, networks=names, bert=form.is_bert(one), dtype=dtype),
         compare=compare and (lambda folder, network: compare(folder, network, pretrained.tokenizer)),
-    )  # fmt: skip
+    )
 
 
 def _training(folder: RunFolder, config: Config, step: int) -> Training:
@@ -262,10 +284,12 @@ def _training(folder: RunFolder, config: Config, step: int) -> Training:
     facts = folder.environment()
     began = facts.get("init")
     return Training(
-        config=config, step=step, init=str(began.get("name")) if isinstance(began, dict) else None,
+        config=config,
+        step=step,
+        init=str(began.get("name")) if isinstance(began, dict) else None,
         metrics={name: float(last[name]) for name in _ON_THE_CARD if isinstance(last.get(name), int | float)},
         data_sets=_data_sets(Path(str(facts.get("data_folder"))), facts.get("data")),
-    )  # fmt: skip
+    )
 
 
 def _data_sets(folder: Path, identity: object) -> tuple[str, ...]:

@@ -1,4 +1,6 @@
-"""Upload exported folders to the Hub by huggingface_hub: a repository for each network. All is checked before anything is asked."""
+"""Upload exported folders to the Hub by huggingface_hub: a repository for each network. All is checked before anything
+is asked.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +32,10 @@ class Upload:
     def lines(self) -> str:
         """For people."""
         listed = [f"  {size:>13,}  {name}" for name, size in self.files.items()]
-        head = f"{self.folder} -> {self.repo}: {len(self.files)} files, {sum(self.files.values()):,} bytes, license {self.license}"
+        head = (
+            f"{self.folder} -> {self.repo}: {len(self.files)} files, {sum(self.files.values()):,} bytes, license "
+            f"{self.license}"
+        )
         note = f"  note: the examples in README.md do not have the name {self.repo}; edit PATH there"
         return "\n".join([head, *listed, *([] if self.is_named else [note])])
 
@@ -43,7 +48,8 @@ def uploads(folder: Path, repo: str) -> list[Upload]:
         repo: OWNER/NAME; each of several networks adds its own name.
 
     Raises:
-        MissingInputError: no such folder. ConfigError: it is not an export, its card has no license, or `repo` cannot be a name.
+        MissingInputError: no such folder. ConfigError: it is not an export, its card has no license, or `repo` cannot
+            be a name.
         DataError: a card's header cannot be read, or a link is among the files.
     """
     check_hub_name(repo, flag="--repo")
@@ -57,7 +63,8 @@ def uploads(folder: Path, repo: str) -> list[Upload]:
         )
     if (folder / "about.json").is_file():
         raise ConfigError(
-            f"{folder}: is a page of `electra export --to web`. Push the folder of an export without it; the page's README.md says "
+            f"{folder}: is a page of `electra export --to web`. Push the folder of an export without it; the page's "
+            "README.md says "
             "where a page goes."
         )
     if not (parts := parts or alone):
@@ -72,17 +79,20 @@ def _upload(folder: Path, repo: str) -> Upload:
     head = _head(folder / "README.md")
     if TAG not in (head.get("tags") or ()):
         raise ConfigError(
-            f"{folder}: not exported by electra-trainer, or before it had `push`: the header of README.md has no tag {TAG}. Export it again."
+            f"{folder}: not exported by electra-trainer, or before it had `push`: the header of README.md has no tag "
+            f"{TAG}. Export it again."
         )
     if not (terms := head.get("license")):
         raise ConfigError(
-            f"{folder}: README.md names no license, without which nobody may use the model. Add the line `license: mit` (or "
+            f"{folder}: README.md names no license, without which nobody may use the model. Add the line `license: "
+            "mit` (or "
             "another) after its first line; of an exported run, or export again with --license mit."
         )
     table = read_table(folder / "config.json")
     if halves := [name for name in ("dtype", "torch_dtype") if table.get(name) in ("float16", "bfloat16")]:
         raise ConfigError(
-            f'{folder / "config.json"}: "{halves[0]}" is "{table[halves[0]]}", and transformers 5 would train the model in it, which '
+            f'{folder / "config.json"}: "{halves[0]}" is "{table[halves[0]]}", and transformers 5 would train the '
+            "model in it, which "
             f'diverges. Change the value of {halves[0]} to "float32"; the weights may stay as they are.'
         )
     found = sorted(path for path in folder.rglob("*") if not path.is_dir() or path.is_symlink())
@@ -126,9 +136,12 @@ def push(upload: Upload, *, private: bool = False) -> str:
                 f"{upload.repo}: is there, and public. Make it private on its page, or leave --private out."
             )
         api.upload_folder(
-            repo_id=upload.repo, folder_path=upload.folder, ignore_patterns=[".*", "*/.*"], delete_patterns=_STALE,
+            repo_id=upload.repo,
+            folder_path=upload.folder,
+            ignore_patterns=[".*", "*/.*"],
+            delete_patterns=_STALE,
             commit_message="Upload with electra-trainer",
-        )  # fmt: skip
+        )
     except Exception as error:
         raise _refused(upload.repo, error) from None
     return str(url)

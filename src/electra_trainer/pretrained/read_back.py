@@ -47,8 +47,10 @@ def read_network(folder: Path) -> tuple[nn.Module, Model]:
     found = architecture(folder)
     if found not in NETWORKS:
         raise CheckpointError(
-            f"{folder / 'config.json'}: describes {short(table['model_type'])} {short(found or _architecture(table))}, expected one of "
-            f"{' or '.join(NETWORKS)}. Give the run or its export; a fine-tuned model is for `electra predict` and `electra playground`."
+            f"{folder / 'config.json'}: describes {short(table['model_type'])} "
+            f"{short(found or _architecture(table))}, expected one of "
+            f"{' or '.join(NETWORKS)}. Give the run or its export; a fine-tuned model is for `electra predict` and "
+            "`electra playground`."
         )
     path = folder / "model.safetensors"
     tensors = read_tensors(path)
@@ -109,12 +111,14 @@ def _electra_table(folder: Path) -> dict[str, Any]:
     if table.get("model_type") not in ("electra", as_modern.TYPE):
         raise CheckpointError(
             f"{folder / 'config.json'}: describes {short(table.get('model_type'))} {short(_architecture(table))}, "
-            "expected an 'electra' or a 'modernbert'. Choose another folder; of an export --as bert give the run, or export it without "
+            "expected an 'electra' or a 'modernbert'. Choose another folder; of an export --as bert give the run, or "
+            "export it without "
             "--as. `electra pretrain --init` begins with a BERT."
         )
     if table.get("hidden_act", "gelu") != "gelu":
         raise CheckpointError(
-            f"{folder / 'config.json'}: hidden_act {short(table['hidden_act'])}, expected 'gelu' (exact). Choose another model."
+            f"{folder / 'config.json'}: hidden_act {short(table['hidden_act'])}, expected 'gelu' (exact). Choose "
+            "another model."
         )
     return table
 
@@ -136,7 +140,9 @@ class _Unfilled(TorchFunctionMode):
 def _outline(
     kind: Callable[[Model], nn.Module], table: dict[str, Any], folder: Path, *, most_layers: int
 ) -> tuple[nn.Module, Model]:
-    """A network without memory behind its tensors: a config.json may ask for any size, the file of weights says what there is."""
+    """A network without memory behind its tensors: a config.json may ask for any size, the file of weights says what
+    there is.
+    """
     where = str(folder / "config.json")
     try:
         fields = {name: table[name] for name in SHAPE_KEYS if name in table}
@@ -145,7 +151,8 @@ def _outline(
         model = records.read(Model, fields, where=where)
         if model.num_hidden_layers > most_layers:
             raise CheckpointError(
-                f"{where}: num_hidden_layers {model.num_hidden_layers:,}, and the file of weights has {most_layers:,} tensors. "
+                f"{where}: num_hidden_layers {model.num_hidden_layers:,}, and the file of weights has {most_layers:,} "
+                "tensors. "
                 "Put the right files together."
             )
         with torch.device("meta"), _Unfilled():

@@ -1,4 +1,5 @@
-"""Roles of exported networks by `architectures` in config.json and by their tensors, never by the names of their folders.
+"""Roles of exported networks by `architectures` in config.json and by their tensors, never by the names of their
+folders.
 
 ElectraForPreTraining   discriminator
 ElectraForMaskedLM      encoder where it is the main network, generator beside one
@@ -31,7 +32,8 @@ _SHARED = ("encoder.layer.0.attention.self.query.weight", "layers.0.attn.Wqkv.we
 
 
 def architecture(folder: Path) -> str | None:
-    """The class of transformers that a network's folder holds, an ELECTRA's for a BERT; None: a bare encoder, or unknown.
+    """The class of transformers that a network's folder holds, an ELECTRA's for a BERT; None: a bare encoder, or
+    unknown.
 
     Tensors of a pre-training head decide where config.json names no class, or the bare encoder's.
 
@@ -53,14 +55,17 @@ def architecture(folder: Path) -> str | None:
         return held[0]
     if named and named[0] in HEADS and held and named[0] not in held:
         raise CheckpointError(
-            f"{path}: architectures names {short(named[0])}, and model.safetensors next to it has the head of {held[0]} "
+            f"{path}: architectures names {short(named[0])}, and model.safetensors next to it has the head of "
+            f"{held[0]} "
             f"({heads[held[0]]}...). Write {held[0]} there, or put the right files together."
         )
     return named[0] if named else None
 
 
 def _ours(table: Mapping[str, Any]) -> dict[str, str]:
-    """Class of transformers -> the ELECTRA's whose export it is. A token classifier of ModernBERT is a discriminator by its labels."""
+    """Class of transformers -> the ELECTRA's whose export it is. A token classifier of ModernBERT is a discriminator by
+    its labels.
+    """
     found = {theirs: mine for classes in (BERT_CLASSES, as_modern.CLASSES) for mine, theirs in classes.items()}
     if not as_modern.has_our_labels(table):
         del found[as_modern.CLASSES[DISCRIMINATOR]]
@@ -68,7 +73,9 @@ def _ours(table: Mapping[str, Any]) -> dict[str, str]:
 
 
 def network_folders(folder: Path) -> list[Path]:
-    """Folders of networks with a pre-training head in `folder`, whatever their names, the discriminator first; empty if it has none."""
+    """Folders of networks with a pre-training head in `folder`, whatever their names, the discriminator first; empty if
+    it has none.
+    """
     if (folder / "config.json").is_file() or not folder.is_dir():
         return []
     inner = sorted(one for one in folder.iterdir() if (one / "config.json").is_file() and not one.name.startswith("."))
@@ -77,7 +84,8 @@ def network_folders(folder: Path) -> list[Path]:
 
 
 def roles(folders: Sequence[Path]) -> dict[str, Path]:
-    """Role -> folder. A word predictor with the discriminator's own layers may be generator and encoder, and then is both.
+    """Role -> folder. A word predictor with the discriminator's own layers may be generator and encoder, and then is
+    both.
 
     Raises:
         ConfigError: two folders have the same role. CheckpointError: as `architecture`.
@@ -97,7 +105,9 @@ def roles(folders: Sequence[Path]) -> dict[str, Path]:
 
 
 def _main_predictor(discriminators: Sequence[Path], predictors: Sequence[Path]) -> Path:
-    """The predictor with the discriminator's layers; without a discriminator, the wider one. Equals of an export go by its names."""
+    """The predictor with the discriminator's layers; without a discriminator, the wider one. Equals of an export go by
+    its names.
+    """
     if len(predictors) == 2 and discriminators:
         same = [one for one in predictors if _layer(one).equal(_layer(discriminators[0]))]
     else:
@@ -108,7 +118,8 @@ def _main_predictor(discriminators: Sequence[Path], predictors: Sequence[Path]) 
     if sorted(one.name for one in predictors) == ["encoder", "generator"]:
         return next(one for one in predictors if one.name == "encoder")
     raise ConfigError(
-        f"{' and '.join(str(one) for one in predictors[:2])} both predict words ({PREDICTOR}), and nothing tells the generator. Give one "
+        f"{' and '.join(str(one) for one in predictors[:2])} both predict words ({PREDICTOR}), and nothing tells the "
+        "generator. Give one "
         "of them."
     )
 

@@ -1,7 +1,9 @@
-"""Files that other programs than transformers read: sentence-transformers, Text Embeddings Inference (TEI), and ONNX Runtime.
+"""Files that other programs than transformers read: sentence-transformers, Text Embeddings Inference (TEI), and ONNX
+Runtime.
 
-modules.json, 1_Pooling/config.json, sentence_bert_config.json   how to make one vector of a text; written with every encoder
-onnx/model.onnx        last_hidden_state [B, T, D], and the logits of a network with a head, of input_ids, attention_mask and
+modules.json, 1_Pooling/config.json, sentence_bert_config.json   how to make one vector of a text; written with every
+encoder onnx/model.onnx        last_hidden_state [B, T, D], and the logits of a network with a head, of input_ids,
+attention_mask and
                        token_type_ids, each int64 [B, T]
 onnx/model_int8.onnx   the same with the matrices in 8 bits (dynamic quantization)
 """
@@ -38,7 +40,8 @@ _MOST = 2 << 30
 
 
 def embedding_files(*, width: int, length: int) -> dict[str, bytes]:
-    """The files from which sentence-transformers and TEI learn to average the tokens of a text, and how many they may be.
+    """The files from which sentence-transformers and TEI learn to average the tokens of a text, and how many they may
+    be.
 
     The keys are those of sentence-transformers before version 6: TEI reads no others, and version 6 reads both.
 
@@ -99,7 +102,8 @@ def write_onnx(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, int8: 
         int8: write `onnx/model_int8.onnx` too.
 
     Raises:
-        ConfigError: a package is missing. CheckpointError: its outputs differ by more than 1e-3. StorageError: the disk is full.
+        ConfigError: a package is missing. CheckpointError: its outputs differ by more than 1e-3. StorageError: the disk
+            is full.
     """
     need_onnx()
     table = read_table(folder / "config.json")
@@ -150,16 +154,25 @@ def _trace(model: Any, of: str, out: Path) -> None:
     mask[1, 6:] = 0
     axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("sequence", max=model.config.max_position_embeddings)}
     torch.onnx.export(
-        _States(model, of), (ids, mask, torch.zeros_like(ids)), out, dynamo=True, dynamic_shapes=(axes,) * 3,
-        input_names=list(_INPUTS), output_names=["last_hidden_state", "logits"][: 1 + (of == "logits")], external_data=False, verbose=False,
-    )  # fmt: skip
+        _States(model, of),
+        (ids, mask, torch.zeros_like(ids)),
+        out,
+        dynamo=True,
+        dynamic_shapes=(axes,) * 3,
+        input_names=list(_INPUTS),
+        output_names=["last_hidden_state", "logits"][: 1 + (of == "logits")],
+        external_data=False,
+        verbose=False,
+    )
 
 
 def _difference(file: Path, expected: list[tuple[Tensor, Tensor]], *, squash: bool = False) -> float:
-    """The largest absolute difference of the last output from the run's; with `squash` of probabilities, where these are logits.
+    """The largest absolute difference of the last output from the run's; with `squash` of probabilities, where these
+    are logits.
 
     Args:
-        expected: rows of ids, int64 [B, T], and the run's outputs of them. Padding follows the rows here, and must change nothing.
+        expected: rows of ids, int64 [B, T], and the run's outputs of them. Padding follows the rows here, and must
+            change nothing.
     """
     import onnxruntime
 

@@ -1,4 +1,6 @@
-"""Where trained weights come from, to fine-tune or to begin with: a run, a folder that `transformers` loads, or the Hub."""
+"""Where trained weights come from, to fine-tune or to begin with: a run, a folder that `transformers` loads, or the
+Hub.
+"""
 
 import hashlib
 import re
@@ -79,15 +81,16 @@ class Source:
 
 
 def load_source(name: str | Path, *, bert: bool = False) -> Source:
-    """Load the encoder of a run (`RUN` or `RUN@STEP`), of any ELECTRA folder, or of a Hub name such as `google/electra-small-discriminator`.
+    """Load the encoder of a run (`RUN` or `RUN@STEP`), of any ELECTRA folder, or of a Hub name such as
+    `google/electra-small-discriminator`.
 
-    An export with several networks gives the discriminator's encoder, or that of the main token predictor. With `bert` a BERT is read too.
-    In the modern block a narrower word table is multiplied with its projection, as in an export, so that a run and its export are
-    fine-tuned alike.
+    An export with several networks gives the discriminator's encoder, or that of the main token predictor. With `bert`
+    a BERT is read too. In the modern block a narrower word table is multiplied with its projection, as in an export, so
+    that a run and its export are fine-tuned alike.
 
     Raises:
-        MissingInputError: there is no such folder and no such Hub name, or the Hub cannot be reached. CheckpointError: it does not verify, or is
-            not an ELECTRA.
+        MissingInputError: there is no such folder and no such Hub name, or the Hub cannot be reached. CheckpointError:
+            it does not verify, or is not an ELECTRA.
     """
     source = _as_it_is(name, bert=bert)
     if source.model.block == "bert" or source.model.embedding_size == source.model.hidden_size:
@@ -115,10 +118,13 @@ def _as_it_is(name: str | Path, *, bert: bool) -> Source:
         require_rows(tokenizer, model.vocab_size, where=folder)
         length = trained_length(folder, model.max_position_embeddings)
     return Source(
-        name=str(name), model=model,
+        name=str(name),
+        model=model,
         weights={key: tensor.detach().contiguous() for key, tensor in encoder.state_dict().items()},
-        tokenizer=tokenizer, specials=specials_of(tokenizer, where=str(name)), length=length,
-    )  # fmt: skip
+        tokenizer=tokenizer,
+        specials=specials_of(tokenizer, where=str(name)),
+        length=length,
+    )
 
 
 def located(name: str | Path) -> Path:
@@ -151,7 +157,8 @@ def untrained(source: Source, *, seed: int) -> Source:
 class InitFrom:
     """Trained weights to begin pre-training with (`--init`).
 
-    A run, an ELECTRA or BERT folder that `transformers` loads, or a Hub name; or a discriminator and its generator with a comma between them.
+    A run, an ELECTRA or BERT folder that `transformers` loads, or a Hub name; or a discriminator and its generator with
+    a comma between them.
     """
 
     name: str
@@ -160,8 +167,8 @@ class InitFrom:
         """Read its networks. A folder of one network gives that one; without a pre-training head, the encoder alone.
 
         Raises:
-            MissingInputError, CheckpointError, ConfigError: as `load_source`. ConfigError: the two are not a discriminator and a generator,
-                or have other vocabularies.
+            MissingInputError, CheckpointError, ConfigError: as `load_source`. ConfigError: the two are not a
+                discriminator and a generator, or have other vocabularies.
         """
         one = Path(self.name).exists() or records.is_run(self.name) or "," not in self.name
         read = {name: _networks(name) for name in ([self.name] if one else self.name.split(","))}
@@ -181,10 +188,15 @@ class InitFrom:
         for name, tensors in networks.items():
             digest.update(name.encode() + safetensors.torch.save(dict(tensors)))
         return Initial(
-            name=self.name, sha256=digest.hexdigest(), model=source.model, tokenizer=source.tokenizer,
-            encoder=source.weights, networks=networks, shapes={name: model for name, (_, model) in found.items()},
+            name=self.name,
+            sha256=digest.hexdigest(),
+            model=source.model,
+            tokenizer=source.tokenizer,
+            encoder=source.weights,
+            networks=networks,
+            shapes={name: model for name, (_, model) in found.items()},
             dropped=_dropped(main),
-        )  # fmt: skip
+        )
 
 
 Networks = Mapping[str, tuple[nn.Module, Model]]
@@ -222,8 +234,10 @@ def _pair(name: str, networks: Iterable[Networks]) -> Networks:
     found = [item for each in networks for item in each.items()]
     if sorted(kind for kind, _ in found) != ["discriminator", "encoder"]:
         raise ConfigError(
-            f"--init {name}: expected a discriminator (ElectraForPreTraining) and its generator (ElectraForMaskedLM), a folder or a Hub name "
-            "each, such as google/electra-small-discriminator,google/electra-small-generator. A run or an export that holds both is given "
+            f"--init {name}: expected a discriminator (ElectraForPreTraining) and its generator (ElectraForMaskedLM), "
+            "a folder or a Hub name "
+            "each, such as google/electra-small-discriminator,google/electra-small-generator. A run or an export that "
+            "holds both is given "
             "alone."
         )
     by_kind = dict(found)
@@ -258,13 +272,16 @@ def _download(name: str) -> Path:
 def _pickled(name: str, folder: Path, *, where: str) -> MissingInputError:
     """The error on weights in another form, with the command that converts them, heads included."""
     return MissingInputError(
-        f'{name}: {where}, and pickled weights are not read. Convert it once, and give DIR: python -c "import transformers as t; '
+        f'{name}: {where}, and pickled weights are not read. Convert it once, and give DIR: python -c "import '
+        "transformers as t; "
         f"[c.from_pretrained('{name}').save_pretrained('DIR') for c in (t.{_class_of(folder)}, t.AutoTokenizer)]\""
     )
 
 
 def _class_of(folder: Path) -> str:
-    """The class of transformers that reads all of a model, its head too; AutoModelForPreTraining where config.json names none."""
+    """The class of transformers that reads all of a model, its head too; AutoModelForPreTraining where config.json
+    names none.
+    """
     table = records.read_table(folder / "config.json") if (folder / "config.json").is_file() else {}
     named = table.get("architectures")
     found = named[0] if isinstance(named, list) and named else None

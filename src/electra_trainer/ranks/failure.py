@@ -1,10 +1,12 @@
 """When one rank fails, every rank on every machine stops with the same message and exit code, and none waits for it.
 
-The first error is written to the store through which the ranks found one another. A thread of each rank polls it several times a second,
-since a rank that waits inside a collective operation cannot. Errors that then occur on other ranks (a closed connection, a signal of the
-launcher) follow from the first one and give way to it. A rank that does not end by itself is ended.
+The first error is written to the store through which the ranks found one another. A thread of each rank polls it
+several times a second, since a rank that waits inside a collective operation cannot. Errors that then occur on other
+ranks (a closed connection, a signal of the launcher) follow from the first one and give way to it. A rank that does not
+end by itself is ended.
 
-The thread also counts in the store, and reads the count of the next rank. One that was killed, or whose machine is gone, leaves no error, and
+The thread also counts in the store, and reads the count of the next rank. One that was killed, or whose machine is
+gone, leaves no error, and
 NCCL does not notice: its operations wait on the GPU, where no signal is handled either.
 """
 
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
 LOOK = 0.2
 """Seconds between two polls."""
 HEARD_WITHIN = 5.0
-"""Seconds in which every living rank learns of an error. The failed rank stays that long at most, since it may host the store."""
+"""Seconds in which every living rank learns of an error. The failed rank stays that long at most, since it may host the
+store.
+"""
 LEAVES_WITHIN = 20.0
 """Seconds that a rank has to end by itself after another's error, including a save in progress; torchrun gives 30."""
 CONNECTS_WITHIN = 2.0
@@ -35,8 +39,8 @@ CONNECTS_WITHIN = 2.0
 BEAT = 2.0
 """Seconds between two signs of life."""
 SILENT = 15
-"""Looks at the next rank, one a beat, in which it gave no sign of life, after which it is lost. Looks, not seconds: where all ranks of a run
-were suspended, none is lost."""
+"""Looks at the next rank, one a beat, in which it gave no sign of life, after which it is lost. Looks, not seconds:
+where all ranks of a run were suspended, none is lost."""
 _SOON = 0.02
 _HERE, _FIRST, _HEARD, _ALIVE, _MET = "here", "first", "heard", "alive", "met"
 _LEFT = 1 << 40
@@ -120,7 +124,8 @@ class Watch:
         alone = kind != ProcessLost.__name__ and not self._heard_by_all()
         if alone and self._all_here and kind == Interrupted.__name__:
             return ProcessLost(  # the others were stopped by the launcher's signal, since one was killed
-                "a process of this run ended or hangs while it was starting. The same command resumes from the newest checkpoint."
+                "a process of this run ended or hangs while it was starting. The same command resumes from the newest "
+                "checkpoint."
             )
         another = first["rank"] != self._rank
         if another and isinstance(error, ElectraError) and (kind, first["text"]) == (own, str(error)):
@@ -135,8 +140,9 @@ class Watch:
             self._thread.join()
 
     def _tell(self, error: Exception) -> dict[str, object]:
-        """Record this error unless one was recorded before; return the first. A rank that already knows it does not query the store, which may
-        be gone with the rank that hosted it. Before all are here nothing polls, and this rank says itself that it heard.
+        """Record this error unless one was recorded before; return the first. A rank that already knows it does not
+        query the store, which may be gone with the rank that hosted it. Before all are here nothing polls, and this
+        rank says itself that it heard.
         """
         if self._heard is not None:
             return self._heard
@@ -156,7 +162,9 @@ class Watch:
         return same
 
     def _heard_by_all(self) -> bool:
-        """Whether every rank knows of the error; waits for them, also for those still to come, since this rank may host the store."""
+        """Whether every rank knows of the error; waits for them, also for those still to come, since this rank may host
+        the store.
+        """
         end = time.monotonic() + HEARD_WITHIN
         try:
             while self._store.add(_HEARD, 0) < self._size:
@@ -199,9 +207,12 @@ class Watch:
                 f"no sign of life for {SILENT * BEAT:.0f} s: its process was killed or hangs, or its machine is gone. "
             )
             told = {
-                "rank": after, "where": f"rank {after} of {self._size}", "kind": ProcessLost.__name__, "silent": True,
+                "rank": after,
+                "where": f"rank {after} of {self._size}",
+                "kind": ProcessLost.__name__,
+                "silent": True,
                 "text": f"{lost}The same command resumes from the newest checkpoint.",
-            }  # fmt: skip
+            }
             store.compare_set(_FIRST, "", json.dumps(told))
 
 
@@ -226,5 +237,6 @@ def together() -> Iterator[None]:
             raise
         said = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ProcessLost(
-            f"another process of this run has ended or cannot be reached ({said}). The same command resumes from the newest checkpoint."
+            f"another process of this run has ended or cannot be reached ({said}). The same command resumes from the "
+            "newest checkpoint."
         ) from error

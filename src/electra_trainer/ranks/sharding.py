@@ -1,9 +1,12 @@
-"""FSDP2, `--shard`: a process keeps its part of every weight, gradient and moment, and a layer is gathered while it computes.
+"""FSDP2, `--shard`: a process keeps its part of every weight, gradient and moment, and a layer is gathered while it
+computes.
 
-The matrices of a layer are one unit. The rest is another: LayerNorms, embeddings, which both networks may share, and heads, whose weights
-are read without a call of their module. So tied weights stay tied; that unit stays gathered from the forward to the backward pass. With
-bf16 the matrices are sent and gathered in bf16, as autocast would round them, without further rounded copies; the parts are fp32.
-Gradients of all ranks are added in fp32, not averaged: they are already divided by the counts of all ranks. All ranks make a forward or
+The matrices of a layer are one unit. The rest is another: LayerNorms, embeddings, which both networks may share, and
+heads, whose weights are read without a call of their module. So tied weights stay tied; that unit stays gathered from
+the forward to the backward pass. With bf16 the matrices are sent and gathered in bf16, as autocast would round them,
+without further rounded copies; the parts are fp32.
+Gradients of all ranks are added in fp32, not averaged: they are already divided by the counts of all ranks. All ranks
+make a forward or
 backward pass together, or none. Checkpoints do not depend on it: rank 0 gets the whole, tensor by tensor.
 """
 
@@ -36,13 +39,17 @@ def check_shard(config: Config, *, processes: int | None = None) -> None:
     size, lanes = processes or world().size, config.batch.lanes
     uneven = lanes % size != 0
     faults = {
-        "--shard with --deterministic: gradients of parts are added up in an order that follows the number of processes. Leave one of "
+        "--shard with --deterministic: gradients of parts are added up in an order that follows the number of "
+        "processes. Leave one of "
         "the two out.": config.deterministic,
-        f"--shard with optimizer.name = {config.optimizer.name!r}: it computes with whole tensors, and a process has a part of each. Set "
+        f"--shard with optimizer.name = {config.optimizer.name!r}: it computes with whole tensors, and a process has "
+        "a part of each. Set "
         "--optimizer.name adam or adamw, or leave --shard out.": config.optimizer.name in ("lamb", "muon"),
-        "--shard with phases = two-stage: its stages compute with one of the networks, and the two are divided as one. Set --phases "
+        "--shard with phases = two-stage: its stages compute with one of the networks, and the two are divided as "
+        "one. Set --phases "
         "joint, or leave --shard out.": isinstance(config.phases, TwoStage),
-        f"--shard with {size} processes and batch.lanes = {lanes}: processes compute together, so each has as many lanes as the others. "
+        f"--shard with {size} processes and batch.lanes = {lanes}: processes compute together, so each has as many "
+        "lanes as the others. "
         f"Start a divisor of {lanes} processes, or begin a run with a multiple of {size} as --batch.lanes.": uneven,
     }
     refuse_if(faults)
@@ -85,14 +92,18 @@ def _matrices(layer: AnyLayer) -> list[nn.Module]:
 
 
 def _put_away(network: nn.Module, *_: Any) -> None:
-    """After a forward pass without a backward pass, keep only the part: parameters are then parts wherever they are read."""
+    """After a forward pass without a backward pass, keep only the part: parameters are then parts wherever they are
+    read.
+    """
     if not torch.is_grad_enabled():
         network.reshard()  # type: ignore[operator]
 
 
 @contextmanager
 def gathered_for_parts(network: nn.Module) -> Iterator[None]:
-    """Within it a part of a network may be called by itself, after a forward pass of the whole; all ranks enter it together."""
+    """Within it a part of a network may be called by itself, after a forward pass of the whole; all ranks enter it
+    together.
+    """
     if is_sharded(network):
         with together():
             network.unshard()  # type: ignore[operator]
@@ -124,7 +135,9 @@ def part_of(full: Tensor, like: Tensor) -> Tensor:
 
 @torch.no_grad()
 def whole(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Divided tensors gathered, one after another, by all ranks: on rank 0 in the CPU's memory, elsewhere dropped. Others unchanged."""
+    """Divided tensors gathered, one after another, by all ranks: on rank 0 in the CPU's memory, elsewhere dropped.
+    Others unchanged.
+    """
     found = {}
     for name, tensor in tensors.items():
         if not hasattr(tensor, "full_tensor"):

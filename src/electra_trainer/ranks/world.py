@@ -1,14 +1,15 @@
 """Several processes, one run: ranks own lanes; counts and gradients are summed over ranks.
 
-A lane's masks, samples and dropout are keyed by the lane, not by the rank, and every sum is divided by the count of all ranks, so
-N processes compute the step that one process computes. Rank 0 alone reads and writes files and prints; it sends the others what they need
-as JSON and tensors. In a single process nothing here has an effect.
+A lane's masks, samples and dropout are keyed by the lane, not by the rank, and every sum is divided by the count of all
+ranks, so N processes compute the step that one process computes. Rank 0 alone reads and writes files and prints; it
+sends the others what they need as JSON and tensors. In a single process nothing here has an effect.
 
-`deterministic` in a configuration adds gradients in one order, whatever the number of processes, since floating-point sums depend on
-their order (`GradientTree`). The lanes of a step are the leaves of a binary tree, each lane's gradient is computed
-separately, and neighbours are added pairwise. A rank owns a subtree (lanes and ranks are powers of two); the levels above are added by
-exchanging sums with the rank at distance 1, 2, 4, ... A sum of two is the same in either order, so every rank ends with the same bits.
-It costs a buffer of gradients for each level of a rank's subtree and one addition a lane.
+`deterministic` in a configuration adds gradients in one order, whatever the number of processes, since floating-point
+sums depend on their order (`GradientTree`). The lanes of a step are the leaves of a binary tree, each lane's gradient
+is computed separately, and neighbours are added pairwise. A rank owns a subtree (lanes and ranks are powers of two);
+the levels above are added by exchanging sums with the rank at distance 1, 2, 4, ... A sum of two is the same in either
+order, so every rank ends with the same bits. It costs a buffer of gradients for each level of a rank's subtree and one
+addition a lane.
 """
 
 import itertools
@@ -79,8 +80,8 @@ def world() -> World:
 
 
 _starts = itertools.count()
-"""Counts how often this process joined others: messages of each time are kept apart, also from those before torchrun restarted the
-processes."""
+"""Counts how often this process joined others: messages of each time are kept apart, also from those before torchrun
+restarted the processes."""
 
 
 _watches: list[Watch] = []
@@ -140,7 +141,8 @@ def _sentence() -> Iterator[None]:
         yield
     except (RuntimeError, ValueError) as error:
         raise ConfigError(
-            f"the other processes of this run cannot be joined: {str(error).splitlines()[0]} Start all of them with torchrun."
+            f"the other processes of this run cannot be joined: {str(error).splitlines()[0]} Start all of them with "
+            "torchrun."
         ) from None
 
 
@@ -156,14 +158,16 @@ def local_device(device: torch.device) -> torch.device:
     if str(device) != "cuda":
         if processes > 1:
             raise ConfigError(
-                f"--device {device}: the {processes} processes of this machine would all compute on one GPU. Leave --device out; each "
+                f"--device {device}: the {processes} processes of this machine would all compute on one GPU. Leave "
+                "--device out; each "
                 "process takes the GPU of its number."
             )
         return device
     count = torch.cuda.device_count()
     if rank >= count:
         raise ConfigError(
-            f"{max(processes, rank + 1)} processes were started on this machine, and PyTorch finds {count} GPUs. Start as many "
+            f"{max(processes, rank + 1)} processes were started on this machine, and PyTorch finds {count} GPUs. "
+            "Start as many "
             f"processes as there are GPUs: --processes {count}, or torchrun --nproc-per-node={count}."
         )
     own = torch.device("cuda", rank)
@@ -190,7 +194,8 @@ def any_rank(here: bool) -> bool:
 
 
 def led(work: Callable[[], bytes]) -> bytes:
-    """Do `work` on rank 0 only and return its result on every rank; its error is raised on every rank, so that none waits.
+    """Do `work` on rank 0 only and return its result on every rank; its error is raised on every rank, so that none
+    waits.
 
     Raises:
         ElectraError: the kind that `work` raised.
@@ -270,8 +275,8 @@ def add_counts_over_ranks(counts: dict[str, float]) -> dict[str, float]:
 
 
 def add_gradients_over_ranks(parameters: Iterable[Tensor]) -> None:
-    """Replace each gradient by its sum over the ranks, in one message. A parameter with a gradient on some ranks has one on all
-    afterwards. A non-finite gradient on one rank becomes non-finite on all, so all ranks skip the step.
+    """Replace each gradient by its sum over the ranks, in one message. A parameter with a gradient on some ranks has
+    one on all afterwards. A non-finite gradient on one rank becomes non-finite on all, so all ranks skip the step.
     """
     if world().size == 1:
         return
@@ -289,7 +294,9 @@ def add_over_ranks(flat: Tensor) -> None:
 
 
 def flat_gradients(parameters: Sequence[Tensor]) -> Tensor:
-    """All gradients as one long tensor, zeros for a missing one, followed by a 1 for each parameter that has one and 0 for the others."""
+    """All gradients as one long tensor, zeros for a missing one, followed by a 1 for each parameter that has one and 0
+    for the others.
+    """
     parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
     there = torch.tensor([float(p.grad is not None) for p in parameters], device=parts[0].device)
     return torch.cat([*(part.flatten() for part in parts), there])
@@ -316,7 +323,8 @@ def check_tree(lanes: int, *, processes: int | None = None) -> None:
     size = processes or world().size
     if size & (size - 1) or lanes < size:
         raise ConfigError(
-            f"--deterministic with {size} processes and {lanes} lanes: both have to be powers of two, and lanes at least as many. "
+            f"--deterministic with {size} processes and {lanes} lanes: both have to be powers of two, and lanes at "
+            "least as many. "
             f"Start 1, 2, 4, ... processes and set --batch.lanes, for example to {1 << size.bit_length()}."
         )
 

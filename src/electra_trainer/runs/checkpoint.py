@@ -1,13 +1,15 @@
 """Save and load checkpoints: folders that appear whole or not at all.
 
-Saving: write into a hidden folder next to it, each file's SHA-256 taken from memory, flush and fsync; the manifest last; read back
-what the disk has; rename; fsync the parent; only then remove old ones of the same run. Loading: newest first, everything verified
-(verified.py); a damaged one is renamed, with a warning, and the one before is taken; nothing is renamed because of a failing disk or a
-changed config.json. Tensors are safetensors, the rest JSON; nothing is unpickled.
+Saving: write into a hidden folder next to it, each file's SHA-256 taken from memory, flush and fsync; the manifest
+last; read back
+what the disk has; rename; fsync the parent; only then remove old ones of the same run. Loading: newest first,
+everything verified (verified.py); a damaged one is renamed, with a warning, and the one before is taken; nothing is
+renamed because of a failing disk or a changed config.json. Tensors are safetensors, the rest JSON; nothing is
+unpickled.
 
-`Saver` saves in a thread next to the steps: a step waits for a copy of the tensors, never for the disk. One checkpoint is written at a
-time; the next save, a stop and the end wait for it. A failed save is reported, the checkpoint before it stays and training continues;
-several in a row end the run. The last save must succeed.
+`Saver` saves in a thread next to the steps: a step waits for a copy of the tensors, never for the disk. One checkpoint
+is written at a time; the next save, a stop and the end wait for it. A failed save is reported, the checkpoint before it
+stays and training continues; several in a row end the run. The last save must succeed.
 """
 
 import errno
@@ -41,7 +43,8 @@ _OTHER = ".other-"
 
 
 def save(folder: Path, saved: Saved, *, origin: Origin, keep: int, always: frozenset[int] = frozenset()) -> Path:
-    """Save a checkpoint under `folder`, then remove all of this run but the `keep` newest and those of the steps in `always`.
+    """Save a checkpoint under `folder`, then remove all of this run but the `keep` newest and those of the steps in
+    `always`.
 
     Raises:
         StorageError: the disk is full, read-only or failing; earlier checkpoints are untouched.
@@ -101,7 +104,8 @@ def _read_back(path: Path) -> dict[str, Any]:
 
 
 def _rotate(folder: Path, *, run_id: str, step: int, keep: int, always: frozenset[int]) -> None:
-    """Remove older checkpoints of a run than that of `step`. What cannot be read or removed stays, without an error: the new one is saved.
+    """Remove older checkpoints of a run than that of `step`. What cannot be read or removed stays, without an error:
+    the new one is saved.
 
     Checkpoints of later steps did not fit this run when it resumed; they are kept and not counted.
     """
@@ -135,15 +139,16 @@ def load_newest(
 ) -> Saved | None:
     """The newest checkpoint that verifies, or None if there is none.
 
-    A damaged one is set aside. A whole one of something else stays as it is, so that a run with a wrong config.json resumes once that is
-    corrected.
+    A damaged one is set aside. A whole one of something else stays as it is, so that a run with a wrong config.json
+    resumes once that is corrected.
 
     Args:
         network: builds the network of its tensors: see `read`.
 
     Raises:
         CheckpointError: none of the checkpoints can be used; starting afresh would lose them silently.
-        StorageError: the disk cannot read the folder or a checkpoint now; nothing is changed. Or a damaged one cannot be set aside.
+        StorageError: the disk cannot read the folder or a checkpoint now; nothing is changed. Or a damaged one cannot
+            be set aside.
     """
     _clear_unfinished(folder)
     unfit: list[Unfit] = []
@@ -174,7 +179,8 @@ def load_newest(
 
 
 def newest(folder: Path, *, origin: Origin, network: Builds | None = None, timed: bool = False) -> Saved:
-    """The newest checkpoint that verifies, for reading only: nothing is set aside, a damaged one is reported on standard error.
+    """The newest checkpoint that verifies, for reading only: nothing is set aside, a damaged one is reported on
+    standard error.
 
     Args:
         network, timed: see `read`.
@@ -243,7 +249,10 @@ def require_space(folder: Path, bytes_needed: int) -> None:
     except OSError as error:
         raise errors.storage_error(error, folder) from None
     if free < bytes_needed:
-        told = f"{folder}: {free / 1e6:,.0f} MB free, a run of this size needs {bytes_needed / 1e6:,.0f} MB for its checkpoints."
+        told = (
+            f"{folder}: {free / 1e6:,.0f} MB free, a run of this size needs {bytes_needed / 1e6:,.0f} MB for its "
+            "checkpoints."
+        )
         raise errors.StorageError(f"{told} Free some space or choose another --out.")
 
 
@@ -278,8 +287,13 @@ class Saver:
     """
 
     def __init__(
-        self, folder: run_folder.RunFolder, *, keep: int, say: Callable[[str], None], always: frozenset[int] = frozenset()
-    ) -> None:  # fmt: skip
+        self,
+        folder: run_folder.RunFolder,
+        *,
+        keep: int,
+        say: Callable[[str], None],
+        always: frozenset[int] = frozenset(),
+    ) -> None:
         self._folder, self._keep, self._say, self._always = folder, keep, say, always
         self._origin = folder.origin
         self._thread: threading.Thread | None = None
@@ -352,7 +366,8 @@ class Saver:
                 f"{self._failures} saves in a row failed; the newest checkpoint is {newest}. {failure}"
             )
         self._say(
-            f"SAVING FAILED ({self._failures} of {FAILURES_IN_A_ROW} before the run stops): {failure} Training continues; the newest "
+            f"SAVING FAILED ({self._failures} of {FAILURES_IN_A_ROW} before the run stops): {failure} Training "
+            "continues; the newest "
             f"checkpoint is {newest}."
         )
 

@@ -1,8 +1,8 @@
 """Where the rows that a run records go: a list of sinks, the first of which is metrics.jsonl.
 
-A sink takes rows and, when a run resumes from a checkpoint, forgets those of later steps, since they will be computed again. For a
-.jsonl file that is truncation. The file may be anybody's: pipes and devices are refused without waiting, it is read a line at a time, and
-no line that may predate the checkpoint is dropped merely because it is unreadable.
+A sink takes rows and, when a run resumes from a checkpoint, forgets those of later steps, since they will be computed
+again. For a .jsonl file that is truncation. The file may be anybody's: pipes and devices are refused without waiting,
+it is read a line at a time, and no line that may predate the checkpoint is dropped merely because it is unreadable.
 """
 
 import os
@@ -18,14 +18,18 @@ from electra_trainer.runs.run_folder import EXAMPLES, METRICS, RunFolder
 SINKS = (
     "electra_trainer.runs.metrics:JsonLines",  # metrics.jsonl
 )
-"""Every sink, as `module:class`; it is imported when a run begins, so a tracker's library costs other commands nothing."""
+"""Every sink, as `module:class`; it is imported when a run begins, so a tracker's library costs other commands
+nothing.
+"""
 _LONGEST = 1 << 24
 """Bytes beyond which a line is not a row."""
 _PIECE = 1 << 20
 
 
 class Sink(Protocol):
-    """A place for rows of metrics. The process that leads a run makes each sink once a session, when the run's folder has begun."""
+    """A place for rows of metrics. The process that leads a run makes each sink once a session, when the run's folder
+    has begun.
+    """
 
     def __init__(self, folder: RunFolder, warn: Callable[[str], None]) -> None:
         """`warn` shows a person one line and logs it."""
@@ -56,7 +60,9 @@ class Metrics:
 
 
 class JsonLines:
-    """A file of one JSON object a line in the run's folder, on disk before the checkpoint that follows (`RunFolder.sync_rows`)."""
+    """A file of one JSON object a line in the run's folder, on disk before the checkpoint that follows
+    (`RunFolder.sync_rows`).
+    """
 
     def __init__(self, folder: RunFolder, warn: Callable[[str], None], *, name: str = METRICS) -> None:
         self._folder, self._warn, self._name = folder, warn, name
@@ -78,7 +84,8 @@ class JsonLines:
         durable.replace_durably(path, kept.content)
         if kept.unreadable or kept.lost:
             self._warn(
-                f"{path}: DAMAGED. Of the lines up to step {step:,}, {kept.unreadable:,} cannot be read and stay as they are; after them "
+                f"{path}: DAMAGED. Of the lines up to step {step:,}, {kept.unreadable:,} cannot be read and stay as "
+                "they are; after them "
                 f"{kept.lost:,} unreadable lines were dropped. Restore the file from a backup, or delete such lines."
             )
 
@@ -92,11 +99,15 @@ class Kept:
     unreadable: int
     """Lines of these that cannot be read."""
     lost: int
-    """Unreadable lines after the last valid row. They are dropped, because they may belong to steps after the checkpoint."""
+    """Unreadable lines after the last valid row. They are dropped, because they may belong to steps after the
+    checkpoint.
+    """
 
 
 def readable_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a file that can be read, if there is one; DataError, StorageError: it is not a regular file or cannot be read."""
+    """The rows of a file that can be read, if there is one; DataError, StorageError: it is not a regular file or cannot
+    be read.
+    """
     if os.path.lexists(path):
         with _opened(path) as file:
             yield from (row for _, row, _ in _lines(file) if row is not None)
@@ -124,7 +135,9 @@ def _opened(path: Path) -> IO[bytes]:
 
 
 def _lines(file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any] | None, bool]]:
-    """The length of each line, its row (None where it holds none), and whether it ends with a newline, as a line cut short does not."""
+    """The length of each line, its row (None where it holds none), and whether it ends with a newline, as a line cut
+    short does not.
+    """
     while line := file.readline(_LONGEST):
         length, row = len(line), _row(line)
         while not line.endswith(b"\n") and (line := file.readline(_LONGEST)):
@@ -142,7 +155,9 @@ def _row(line: bytes) -> dict[str, Any] | None:
 
 
 def _content(path: Path, last: int, step: int) -> Iterator[bytes]:
-    """The lines of the first `last` bytes, without rows after `step`; a newline is added where the last line lacks one."""
+    """The lines of the first `last` bytes, without rows after `step`; a newline is added where the last line lacks
+    one.
+    """
     with _opened(path) as file, _opened(path) as again:
         for length, row, ended in _lines(file):
             if last <= 0:

@@ -1,8 +1,10 @@
-"""The progress of a run for people (a live bar on a terminal, one line every few seconds when piped), and RUN/status.json, for schedulers too.
+"""The progress of a run for people (a live bar on a terminal, one line every few seconds when piped), and
+RUN/status.json, for schedulers too.
 
-status.json holds the state of the latest start of a run, or how it ended. Launchers such as torchrun end with code 1 whatever the exit
-codes of their processes; the true code is here. Only the holder of the run's lock writes it, so a start that finds another process at
-work does not. A file that says `running` with the id of a dead process means it was killed.
+status.json holds the state of the latest start of a run, or how it ended. Launchers such as torchrun end with code 1
+whatever the exit codes of their processes; the true code is here. Only the holder of the run's lock writes it, so a
+start that finds another process at work does not. A file that says `running` with the id of a dead process means it was
+killed.
 """
 
 import os
@@ -56,9 +58,13 @@ class Display:
         self._bar: Progress | None = None
         if self.console.is_terminal and not quiet:
             self._bar = Progress(
-                TextColumn("step"), MofNCompleteColumn(), BarColumn(bar_width=None), TimeRemainingColumn(),
-                TextColumn("{task.fields[words]}"), console=self.console,
-            )  # fmt: skip
+                TextColumn("step"),
+                MofNCompleteColumn(),
+                BarColumn(bar_width=None),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[words]}"),
+                console=self.console,
+            )
 
     def __enter__(self) -> Self:
         if self._bar is not None:
@@ -102,7 +108,8 @@ _SOON = 0.05
 
 
 class Status:
-    """Reports how one start of a run goes: a context manager around it. Rank 0 alone writes, and only where a run has begun.
+    """Reports how one start of a run goes: a context manager around it. Rank 0 alone writes, and only where a run has
+    begun.
 
     Args:
         out: the run folder.

@@ -81,7 +81,9 @@ class RunFolder:
             self._lock.close()
 
     def begin(self, settings: object, data: dict[str, Any], **facts: Any) -> None:
-        """Write the identity of the run: settings (a dataclass, or plain values), data, and further facts, as the weights it begins with."""
+        """Write the identity of the run: settings (a dataclass, or plain values), data, and further facts, as the
+        weights it begins with.
+        """
         self.write_json("environment.json", {"run_id": uuid.uuid4().hex, "data": data, **facts, **environment_facts()})
         self.write_json("config.json", to_dict(settings))  # last: its presence says that the run has begun
 
@@ -193,7 +195,8 @@ class RunFolder:
             path = self.path / name
             if os.path.lexists(path) and not (path.is_file() and path.stat().st_size == 0):
                 raise CheckpointError(
-                    f"{self.checkpoints}: no checkpoint is there, but {name} says that the run had one. Nothing was changed: put the folder "
+                    f"{self.checkpoints}: no checkpoint is there, but {name} says that the run had one. Nothing was "
+                    "changed: put the folder "
                     "back (is its disk mounted?) and repeat the command, or start again in another --out."
                 )
 
@@ -207,15 +210,25 @@ def environment_facts() -> dict[str, Any]:
     from electra_trainer.version import __version__
 
     return {
-        "electra_trainer": __version__, "git": git_revision(), "python": platform.python_version(), "torch": torch.__version__,
-        "numpy": numpy.__version__, "tokenizers": tokenizers.__version__, "platform": platform.platform(), "cpu": _processor(),
-        "cpu_capability": torch.backends.cpu.get_cpu_capability(), "threads": torch.get_num_threads(),
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None, "command": ["electra", *sys.argv[1:]],
-    }  # fmt: skip
+        "electra_trainer": __version__,
+        "git": git_revision(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "tokenizers": tokenizers.__version__,
+        "platform": platform.platform(),
+        "cpu": _processor(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "command": ["electra", *sys.argv[1:]],
+    }
 
 
 def remedy(environment: Mapping[str, Any]) -> str:
-    """What to do where a run or an experiment is there and began otherwise: the command that it noted is the one to repeat."""
+    """What to do where a run or an experiment is there and began otherwise: the command that it noted is the one to
+    repeat.
+    """
     words = environment.get("command")
     verb = words[1] if isinstance(words, list) and len(words) > 1 else None
     if verb not in ("pretrain", "compare", "finetune", "glue", "squad"):  # it was called from Python

@@ -1,10 +1,10 @@
 """Signals that stop a run (`STOP`), heartbeats for a supervisor, and the end of the parent process as a signal.
 
-A run stops at once where nothing would be lost, else at the end of the step. A training step is a function of (weights, seed, step), so
-until the weights move it can be given up and done again later.
+A run stops at once where nothing would be lost, else at the end of the step. A training step is a function of (weights,
+seed, step), so until the weights move it can be given up and done again later.
 
-With a supervisor each rank writes a heartbeat and its exit code to a file. If the supervisor or launcher is killed, the run gets a
-SIGTERM (on Linux, where a process can ask for that): it saves, and the same command resumes it.
+With a supervisor each rank writes a heartbeat and its exit code to a file. If the supervisor or launcher is killed, the
+run gets a SIGTERM (on Linux, where a process can ask for that): it saves, and the same command resumes it.
 """
 
 import ctypes
@@ -23,15 +23,19 @@ from electra_trainer.errors import Interrupted
 FORWARDS = dict.fromkeys(
     ("PET_SIGNALS_TO_HANDLE", "TORCHELASTIC_SIGNALS_TO_HANDLE"), "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2,SIGXCPU"
 )
-"""Variables that name the signals torchrun forwards, of newer and older PyTorch. By default it dies of SIGUSR1 and leaves its processes behind."""
+"""Variables that name the signals torchrun forwards, of newer and older PyTorch. By default it dies of SIGUSR1 and
+leaves its processes behind.
+"""
 
 WAITS = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "600"}
-"""Seconds that torchrun gives its processes to save after a forwarded signal before it kills them; 30 in versions that do not know this
-variable (PyTorch 2.13 does)."""
+"""Seconds that torchrun gives its processes to save after a forwarded signal before it kills them; 30 in versions that
+do not know this variable (PyTorch 2.13 does)."""
 
 
 def _heard() -> list[signal.Signals]:
-    """Signals to listen to: all of STOP, without SIGHUP under nohup. torchrun passes SIGHUP on also there, and waits for the end."""
+    """Signals to listen to: all of STOP, without SIGHUP under nohup. torchrun passes SIGHUP on also there, and waits
+    for the end.
+    """
     stays = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN and _UNDER_TORCHRUN not in os.environ
     return [one for one in STOP if one != signal.SIGHUP or not stays]
 
@@ -89,7 +93,8 @@ def finish_first() -> None:
 
 
 def raise_again() -> None:
-    """Raise the Interrupted of a signal once more, if there was one: code that tries something and catches every error catches it too.
+    """Raise the Interrupted of a signal once more, if there was one: code that tries something and catches every error
+    catches it too.
 
     Raises:
         Interrupted: a signal came where it stops at once.
@@ -129,7 +134,9 @@ def leave_when_told() -> None:
 
 @contextmanager
 def signals_held() -> Iterator[None]:
-    """Hold signals back until the block ends, or, if the process is replaced in it, until the new program calls `leave_when_told`."""
+    """Hold signals back until the block ends, or, if the process is replaced in it, until the new program calls
+    `leave_when_told`.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP)
     try:
         yield
@@ -188,7 +195,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 def stop_with_parent() -> None:
-    """From here on this process gets a SIGTERM when the supervisor or torchrun that started it ends; nothing where neither did."""
+    """From here on this process gets a SIGTERM when the supervisor or torchrun that started it ends; nothing where
+    neither did.
+    """
     starter = os.environ.get(STARTED_BY, "")
     if not sys.platform.startswith("linux") or not (starter.isdigit() or _UNDER_TORCHRUN in os.environ):
         return
@@ -204,5 +213,7 @@ def stop_with_parent() -> None:
 
 
 def process_leads() -> bool:
-    """Whether this is the only process, or the first of those that torchrun started; also before and after they are joined."""
+    """Whether this is the only process, or the first of those that torchrun started; also before and after they are
+    joined.
+    """
     return os.environ.get("RANK", "0") == "0"

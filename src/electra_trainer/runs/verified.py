@@ -1,12 +1,14 @@
-"""Read one checkpoint, and the bytes of its tensors to write: every byte and every field is verified before anything is made of it.
+"""Read one checkpoint, and the bytes of its tensors to write: every byte and every field is verified before anything is
+made of it.
 
-Loading can fail in three ways, each with its own error: its bytes are damaged (CheckpointError); it is whole but of something else (Unfit);
+Loading can fail in three ways, each with its own error: its bytes are damaged (CheckpointError); it is whole but of
+something else (Unfit);
 the disk cannot read it now (StorageError).
 
-`TensorFile` is a safetensors file in pieces, without a second copy of the tensors and without a pause. For tensors of one type these are
-the bytes of `safetensors.torch.save`. But the library makes one block of everything while it holds Python's lock, so a thread that saves
-stops all others. Here only the header is built, and a tensor's bytes are yielded from where they are, a few megabytes at a time: hashing
-and writing release the lock.
+`TensorFile` is a safetensors file in pieces, without a second copy of the tensors and without a pause. For tensors of
+one type these are the bytes of `safetensors.torch.save`. But the library makes one block of everything while it holds
+Python's lock, so a thread that saves stops all others. Here only the header is built, and a tensor's bytes are yielded
+from where they are, a few megabytes at a time: hashing and writing release the lock.
 """
 
 import errno
@@ -45,11 +47,15 @@ _RESTORE = "Restore it from a backup."
 _SHOWN = 3
 """Differences in a message."""
 Builds = Callable[[], nn.Module]
-"""Builds the networks. A config.json may ask for any size, so they are not built before the checkpoint is known to be the run's."""
+"""Builds the networks. A config.json may ask for any size, so they are not built before the checkpoint is known to be
+the run's.
+"""
 
 
 class Unfit(CheckpointError):
-    """A checkpoint of something else, or one that cannot be resumed; the bytes checked so far are those that were saved."""
+    """A checkpoint of something else, or one that cannot be resumed; the bytes checked so far are those that were
+    saved.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,9 +88,10 @@ def read(path: Path, *, origin: Origin | None = None, network: Builds | None = N
 
     Args:
         origin: the run that it must belong to; None: any.
-        network: builds the network of its tensors, called when the origin fits; larger files than that can need are not read. None: they are,
-            whatever their size.
-        timed: whether its state must say how long it trained, which a run needs to resume; the kept weights of a fine-tuned run need not.
+        network: builds the network of its tensors, called when the origin fits; larger files than that can need are not
+            read. None: they are, whatever their size.
+        timed: whether its state must say how long it trained, which a run needs to resume; the kept weights of a
+            fine-tuned run need not.
 
     Raises:
         CheckpointError: a byte differs, a file is missing or superfluous, or a field is invalid. Unfit: see there.
@@ -107,7 +114,8 @@ def read(path: Path, *, origin: Origin | None = None, network: Builds | None = N
         if error.errno in _DAMAGED:
             raise CheckpointError(f"{error.filename or path}: is missing, or not a file.") from None
         raise StorageError(
-            f"{error.filename or path}: cannot be read now ({error.strerror}). Nothing was changed: repeat the command when it can be read "
+            f"{error.filename or path}: cannot be read now ({error.strerror}). Nothing was changed: repeat the "
+            "command when it can be read "
             f"again; to do without this checkpoint, move {path} elsewhere."
         ) from None
 
@@ -172,8 +180,10 @@ def _check_origin(path: Path, manifest: dict[str, Any], origin: Origin | None) -
     for name, what, file in (("config", "settings", "config.json"), ("data", "data", "environment.json")):
         if manifest[f"{name}_sha256"] != getattr(origin, f"{name}_sha256"):
             raise Unfit(
-                f"{path}: was saved with other {what} than {file} of the run has now{_changes(manifest.get(name), getattr(origin, name))}. "
-                f"Put {file} back as it was and repeat the command that the run began with; other {what} are another run, with a separate --out "
+                f"{path}: was saved with other {what} than {file} of the run has "
+                f"now{_changes(manifest.get(name), getattr(origin, name))}. "
+                f"Put {file} back as it was and repeat the command that the run began with; other {what} are another "
+                "run, with a separate --out "
                 "(--init takes the weights along)."
             )
 
@@ -255,7 +265,9 @@ PIECE = 1 << 22
 
 
 class TensorFile:
-    """The bytes of a file of these tensors, as often as it is iterated; the tensors must not change before it is written."""
+    """The bytes of a file of these tensors, as often as it is iterated; the tensors must not change before it is
+    written.
+    """
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         # the widest numbers first, so that each tensor lies at a multiple of its element's size

@@ -1,8 +1,8 @@
 """Every knob of a run, as frozen dataclasses. No torch here.
 
-A `Config` and a seed decide a run: batches, masks, samples, dropout and learning rate at step s follow from them. Each field
-says its unit and where it comes from; each class checks its values when an instance is made. `§`, `Table` and `Appendix` refer to
-the paper (Clark et al., 2020), "released" to google-research/electra.
+A `Config` and a seed decide a run: batches, masks, samples, dropout and learning rate at step s follow from them. Each
+field says its unit and where it comes from; each class checks its values when an instance is made. `§`, `Table` and
+`Appendix` refer to the paper (Clark et al., 2020), "released" to google-research/electra.
 """
 
 import dataclasses
@@ -33,10 +33,14 @@ def _check(group: str, settings: object, names: str, expected: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """Shape of the main network's encoder: the discriminator, or BERT's own encoder (Table 5). Names as in transformers."""
+    """Shape of the main network's encoder: the discriminator, or BERT's own encoder (Table 5). Names as in
+    transformers.
+    """
 
     block: Block = "bert"
-    """The layers: BERT's and ELECTRA's (Appendix A), or ModernBERT's (model/modern.py), without a table of positions and segments."""
+    """The layers: BERT's and ELECTRA's (Appendix A), or ModernBERT's (model/modern.py), without a table of positions
+    and segments.
+    """
     vocab_size: int = 30522
     """Words in the vocabulary; `pretrain` takes it from the prepared data."""
     embedding_size: int = 128
@@ -48,7 +52,9 @@ class Model:
     num_attention_heads: int = 4
     """Attention heads; `hidden_size` must be a multiple."""
     intermediate_size: int = 1024
-    """Inner width of the feed-forward network; the modern block, with three matrices there, has two thirds of it (`inner_size`)."""
+    """Inner width of the feed-forward network; the modern block, with three matrices there, has two thirds of it
+    (`inner_size`).
+    """
     max_position_embeddings: int = 512
     """Longest row, in tokens."""
     type_vocab_size: int = 2
@@ -62,17 +68,23 @@ class Model:
     rotary_theta: float = 10_000.0
     """Base of the angles by which the modern block turns queries and keys (rotary positions)."""
     replaced_head: Literal["two-layers", "linear"] = "two-layers"
-    """The discriminator's head: dense, GELU, dense (released), or `linear`, sigmoid(w·h) without a bias, as the paper prints it (§2)."""
+    """The discriminator's head: dense, GELU, dense (released), or `linear`, sigmoid(w·h) without a bias, as the paper
+    prints it (§2).
+    """
     initializer: Literal["truncated-normal", "fan-in"] = "truncated-normal"
-    """`truncated-normal`: standard deviation `initializer_range`, cut at two of them (released). `fan-in`: 1/sqrt(inputs), for narrow models."""
+    """`truncated-normal`: standard deviation `initializer_range`, cut at two of them (released). `fan-in`:
+    1/sqrt(inputs), for narrow models.
+    """
     initializer_range: float = 0.02
     """Standard deviation of the truncated normal."""
     position_initializer: Literal["random", "sinusoidal", "local"] = "random"
-    """First values of the learned positions: `random` as all weights (released); `sinusoidal` waves of the same size; or `local`: waves by
-    which four heads of the first layer begin to look one and two tokens back and ahead (model/local_start.py). The modern block has none."""
+    """First values of the learned positions: `random` as all weights (released); `sinusoidal` waves of the same size;
+    or `local`: waves by which four heads of the first layer begin to look one and two tokens back and ahead
+    (model/local_start.py). The modern block has none."""
     word_initializer: Literal["random", "co-occurrence"] = "random"
-    """First values of the word embeddings: `random` as all weights (released), or vectors of the same length whose directions come from
-    the `co-occurrence` of word pieces in the training rows (data/co_occurrence.py). Trained weights (`--init`) bring their own."""
+    """First values of the word embeddings: `random` as all weights (released), or vectors of the same length whose
+    directions come from the `co-occurrence` of word pieces in the training rows (data/co_occurrence.py). Trained
+    weights (`--init`) bring their own."""
 
     def __post_init__(self) -> None:
         widths = "vocab_size embedding_size hidden_size intermediate_size max_position_embeddings type_vocab_size"
@@ -90,7 +102,10 @@ class Model:
         require(not linear, "model.replaced_head", "linear", "two-layers with a hidden size of 1")
         _check("model", self, "hidden_dropout_prob attention_probs_dropout_prob", "a share between 0 and 1")
         _check("model", self, "layer_norm_eps initializer_range rotary_theta", "a number above 0")
-        most = f"at most model.vocab_size = {self.vocab_size} with model.word_initializer = co-occurrence, or --model.word-initializer random"
+        most = (
+            f"at most model.vocab_size = {self.vocab_size} with model.word_initializer = co-occurrence, or "
+            "--model.word-initializer random"
+        )
         possible = self.word_initializer == "random" or self.embedding_size <= self.vocab_size
         require(possible, "model.embedding_size", self.embedding_size, most)
 
@@ -107,7 +122,9 @@ class Masking:
     fraction: float = 0.15
     """Share of a row's n real tokens (specials counted) that is chosen: exactly k of them, see `rounding`."""
     rounding: Literal["nearest", "up"] = "nearest"
-    """`nearest`: k = round(fraction * n), at most int((fraction + 0.005) * T) (released). `up`: k = ⌈fraction * n⌉ (the paper, §2)."""
+    """`nearest`: k = round(fraction * n), at most int((fraction + 0.005) * T) (released). `up`: k = ⌈fraction * n⌉ (the
+    paper, §2).
+    """
     mask_share: float = 0.85
     """Share of the chosen that becomes [MASK] (released: 0.85; the paper: 1.0; BERT: 0.8)."""
     random_share: float = 0.0
@@ -115,11 +132,13 @@ class Masking:
     draw: Literal["distinct", "with-replacement"] = "distinct"
     """`distinct`: k different positions. `with-replacement`: as released, where about 7 % of the choices repeat one."""
     unit: Literal["token", "word"] = "token"
-    """`word`: whole-word masking, as in BERT's later release: words are drawn, each with all its tokens, and one that is longer than what is
-    left of k is passed over. Each token is then replaced on its own (`mask_share`). docs/training.md says what a word is."""
+    """`word`: whole-word masking, as in BERT's later release: words are drawn, each with all its tokens, and one that
+    is longer than what is left of k is passed over. Each token is then replaced on its own (`mask_share`).
+    docs/training.md says what a word is."""
     rarity: float = 0.0
-    """Strategic masking (Appendix H): a position's chance of being drawn is proportional to its word's frequency to the power of
-    minus this, so that 0 masks all alike and 0.5 masks a word that is a hundred times rarer ten times as often."""
+    """Strategic masking (Appendix H): a position's chance of being drawn is proportional to its word's frequency to the
+    power of minus this, so that 0 masks all alike and 0.5 masks a word that is a hundred times rarer ten times as
+    often."""
 
     def __post_init__(self) -> None:
         require(0 < self.fraction < 1, "masking.fraction", self.fraction, "a share above 0 and below 1")
@@ -146,8 +165,9 @@ class Optimizer:
     """How weights move (Appendix A, Table 5)."""
 
     name: Literal["adam", "adamw", "lamb", "muon"] = "adam"
-    """`adam`: released, no bias correction, decoupled decay. `adamw`: PyTorch's, with bias correction. `lamb`: the paper's table. `muon`:
-    orthogonal steps for the matrices of the layers of every network, `adamw` for all else (Jordan et al., 2024)."""
+    """`adam`: released, no bias correction, decoupled decay. `adamw`: PyTorch's, with bias correction. `lamb`: the
+    paper's table. `muon`: orthogonal steps for the matrices of the layers of every network, `adamw` for all else
+    (Jordan et al., 2024)."""
     learning_rate: float = 5e-4
     """Peak learning rate."""
     muon_learning_rate: float = 0.01
@@ -179,8 +199,8 @@ class Schedule:
     warmup_steps: int = 10_000
     """Steps of linear warm-up."""
     shape: Literal["released", "linear", "wsd"] = "released"
-    """`released`: decay from step 0 times warm-up, so the peak is never quite reached. `linear`: up to the peak, then down to 0. `wsd`:
-    up to the peak, flat, and down to 0 over the last `decay_share` of the steps."""
+    """`released`: decay from step 0 times warm-up, so the peak is never quite reached. `linear`: up to the peak, then
+    down to 0. `wsd`: up to the peak, flat, and down to 0 over the last `decay_share` of the steps."""
     decay_share: float = 0.3
     """Share of the steps over which `wsd` decays."""
 
@@ -201,8 +221,8 @@ class BatchShape:
     sequence_length: int = 128
     """Tokens a row; `pretrain` takes it from the prepared data."""
     lanes: int = 1
-    """Micro-batches (gradient accumulation): the batch is computed in that many equal parts, and more of them need less memory. Fixed when
-    a run begins, since masks, samples and dropout are keyed by lane."""
+    """Micro-batches (gradient accumulation): the batch is computed in that many equal parts, and more of them need less
+    memory. Fixed when a run begins, since masks, samples and dropout are keyed by lane."""
 
     def __post_init__(self) -> None:
         _check("batch", self, "size lanes", "at least 1")
@@ -248,13 +268,14 @@ class Config:
     model: Model = field(default_factory=Model)
     generator: methods.Generator = field(default_factory=methods.Learned)
     sharing: Literal["none", "tables", "embeddings", "all", "disentangled"] = "embeddings"
-    """What the generator shares with the main network (§3.2): `none`; `tables`: word and position embeddings, as the paper says;
-    `embeddings`: type embeddings and LayerNorm too, as released; `all`: the whole encoder, which needs a generator of the same size;
-    `disentangled`: the tables without their gradient, plus a difference of the main network's own (DeBERTaV3)."""
+    """What the generator shares with the main network (§3.2): `none`; `tables`: word and position embeddings, as the
+    paper says; `embeddings`: type embeddings and LayerNorm too, as released; `all`: the whole encoder, which needs a
+    generator of the same size; `disentangled`: the tables without their gradient, plus a difference of the main
+    network's own (DeBERTaV3)."""
     objective: methods.ObjectiveSettings = field(default_factory=methods.RTD)
     losses: Literal["means", "sums"] = "means"
-    """What the weights of the objective weigh: `means` over positions, as released; or `sums` over positions, means over rows, as the
-    paper prints them (§2). λ = 50 of means is λ = 7.5 of sums where 15 % are masked."""
+    """What the weights of the objective weigh: `means` over positions, as released; or `sums` over positions, means
+    over rows, as the paper prints them (§2). λ = 50 of means is λ = 7.5 of sums where 15 % are masked."""
     phases: methods.Phases = field(default_factory=methods.Joint)
     masking: Masking = field(default_factory=Masking)
     optimizer: Optimizer = field(default_factory=Optimizer)
@@ -265,8 +286,9 @@ class Config:
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Arithmetic of the forward and backward pass; weights stay fp32. `auto`: bf16 where the hardware gains by it."""
     deterministic: bool = False
-    """Add up the gradients of lanes and processes in one order (`ranks/world.py`), so that 1, 2 or 4 processes give the same bits.
-    Lanes have to be a power of two. Without it the same rows, masks and samples, and sums that differ in their last digits."""
+    """Add up the gradients of lanes and processes in one order (`ranks/world.py`), so that 1, 2 or 4 processes give the
+    same bits. Lanes have to be a power of two. Without it the same rows, masks and samples, and sums that differ in
+    their last digits."""
     log_every: int = 50
     """Steps between rows of metrics.jsonl."""
 
@@ -286,7 +308,9 @@ class Config:
 
     @property
     def drawn(self) -> Masking:
-        """The masking that the rows get: `masking`, or for hard-mlm, which chooses among them, more positions, at most all."""
+        """The masking that the rows get: `masking`, or for hard-mlm, which chooses among them, more positions, at most
+        all.
+        """
         if not isinstance(self.objective, methods.HardMLM):
             return self.masking
         return dataclasses.replace(self.masking, fraction=min(0.999, self.objective.pool * self.masking.fraction))
@@ -303,7 +327,9 @@ class Config:
 
 
 def _check_combination(config: Config) -> None:
-    """Refuse choices that exclude one another: two-stage and adversarial training need a generator that learns, and more."""
+    """Refuse choices that exclude one another: two-stage and adversarial training need a generator that learns, and
+    more.
+    """
     objective, generator, phases, sharing = config.objective, config.generator, config.phases, config.sharing
     learned = isinstance(generator, methods.Learned)
     # raises if the multiplier gives no possible shape
@@ -318,18 +344,24 @@ def _check_combination(config: Config) -> None:
     from_generator = isinstance(phases, methods.TwoStage) and phases.start == "generator"
     shared = sharing == "all"
     faults = {
-        "sharing = 'all' shares the generator's encoder, and a generator without one is configured. Use --generator learned or "
+        "sharing = 'all' shares the generator's encoder, and a generator without one is configured. Use --generator "
+        "learned or "
         "--sharing embeddings.": objective.uses_generator and shared and not learned,
-        "sharing = 'all' needs a generator of the discriminator's size (§3.2). Set --generator.width 1 --generator.depth 1, or use "
+        "sharing = 'all' needs a generator of the discriminator's size (§3.2). Set --generator.width 1 "
+        "--generator.depth 1, or use "
         "--sharing embeddings.": shared and smaller,
-        "phases.start = 'generator' begins the discriminator from the generator's weights, which needs the same size (§3.2). Set "
+        "phases.start = 'generator' begins the discriminator from the generator's weights, which needs the same size "
+        "(§3.2). Set "
         "--generator.width 1 --generator.depth 1, or --phases.start fresh.": smaller and from_generator,
-        "phases = two-stage trains a generator first and then a discriminator (§3.2): it needs --objective rtd or rtd-mlm, and "
+        "phases = two-stage trains a generator first and then a discriminator (§3.2): it needs --objective rtd or "
+        "rtd-mlm, and "
         "--generator learned; other objectives are joint: --phases joint.": two_stage
         and not (learned and isinstance(objective, methods.RTD)),
-        f"sharing = {sharing!r}: two-stage training keeps the generator frozen while the discriminator moves, so they cannot share. "
+        f"sharing = {sharing!r}: two-stage training keeps the generator frozen while the discriminator moves, so they "
+        "cannot share. "
         "Set --sharing none.": two_stage and sharing != "none",
-        "objective = adversarial trains the distribution that it samples from (Appendix F): it needs --generator learned with "
+        "objective = adversarial trains the distribution that it samples from (Appendix F): it needs --generator "
+        "learned with "
         "temperature 1 and the correct word allowed.": adversarial and not plain,
         "objective = adversarial: the two networks play against each other. Use --sharing embeddings.": adversarial
         and shared,
@@ -338,7 +370,9 @@ def _check_combination(config: Config) -> None:
 
 
 def generator_shape(config: Config) -> Model:
-    """Shape of a learned generator: width multiplies hidden size, feed-forward size and heads; depth the layers (Table 5)."""
+    """Shape of a learned generator: width multiplies hidden size, feed-forward size and heads; depth the layers (Table
+    5).
+    """
     assert isinstance(config.generator, methods.Learned)
     return _scaled(config.model, config.generator.width, config.generator.depth, where="generator.width")
 

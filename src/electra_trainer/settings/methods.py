@@ -1,6 +1,7 @@
 """Settings of the paper's objectives, generators and training algorithms, as small dataclasses. No torch here.
 
-Each is one choice of a tagged union: `--objective rtd`, `--generator unigram`, `--phases two-stage`; in a file a table with
+Each is one choice of a tagged union: `--objective rtd`, `--generator unigram`, `--phases two-stage`; in a file a table
+with
 `kind`. An objective of your own is a subclass of `ObjectiveSettings` in its own file (docs/extending.md).
 """
 
@@ -33,8 +34,8 @@ class ObjectiveSettings:
     predicts: ClassVar[Literal["masked", "all", "none"]] = "none"
     """Positions that the main network sends through the vocabulary."""
     single_output: ClassVar[Literal["none", "kept tokens", "kept inputs", "generator slots", "guesser tokens"]] = "none"
-    """A separate layer [width -> 1]: on the main network at all tokens or at the [CLS] of each input, on the generator at the chosen
-    positions, or on a guesser (hard-mlm) at all tokens. Counted in parameters and FLOPs."""
+    """A separate layer [width -> 1]: on the main network at all tokens or at the [CLS] of each input, on the generator
+    at the chosen positions, or on a guesser (hard-mlm) at all tokens. Counted in parameters and FLOPs."""
 
     def __init_subclass__(cls) -> None:
         ObjectiveSettings.kinds[kind_of(cls)] = cls
@@ -59,16 +60,18 @@ class RTD(ObjectiveSettings):
     generator_weight: float = 1.0
     """Weight of the generator's mean loss."""
     loss_over: Literal["all", "masked", "other"] = "all"
-    """Tokens that the discriminator's loss counts: `all`; `masked`: the chosen positions only (ELECTRA 15 %, §3.5); `other`: as
-    many random tokens, drawn independently of those (footnote 8). The loss is the mean over them, so one of them weighs 1/fraction times
-    as much as in `all`."""
+    """Tokens that the discriminator's loss counts: `all`; `masked`: the chosen positions only (ELECTRA 15 %, §3.5);
+    `other`: as many random tokens, drawn independently of those (footnote 8). The loss is the mean over them, so one of
+    them weighs 1/fraction times as much as in `all`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RtdMLM(RTD):
-    """RTD, and Replace MLM (§3.5) by the same network: RTD's loss + corrective_weight * MLM from the generator's samples.
+    """RTD, and Replace MLM (§3.5) by the same network: RTD's loss + corrective_weight * MLM from the generator's
+    samples.
 
-    This is COCO-LM's corrective language modelling (Meng et al., 2021) at the chosen positions, without its copy mechanism.
+    This is COCO-LM's corrective language modelling (Meng et al., 2021) at the chosen positions, without its copy
+    mechanism.
     """
 
     title = "replaced token detection and corrective MLM"
@@ -80,7 +83,9 @@ class RtdMLM(RTD):
 
 @dataclass(frozen=True, kw_only=True)
 class MLM(ObjectiveSettings):
-    """Masked language modelling, BERT's objective: the baseline of every table. `generator` and `sharing` are not used."""
+    """Masked language modelling, BERT's objective: the baseline of every table. `generator` and `sharing` are not
+    used.
+    """
 
     title = "masked language modelling"
     uses_generator = False
@@ -95,7 +100,9 @@ class HardMLM(MLM):
     single_output = "guesser tokens"
 
     pool: float = 3.0
-    """Positions that are drawn alike for each one that is masked, at most all; the more, the harder are those that are chosen."""
+    """Positions that are drawn alike for each one that is masked, at most all; the more, the harder are those that are
+    chosen.
+    """
     width: float = 0.25
     """Multiplier of the guesser's hidden size, feed-forward size and heads."""
     guess_weight: float = 1.0
@@ -138,7 +145,8 @@ class AllTokensMLM(ObjectiveSettings):
 class Adversarial(ObjectiveSettings):
     """Adversarial training (Appendix F): REINFORCE rewards the generator for what the discriminator gets wrong.
 
-    What the networks share both of them move; `--sharing none` keeps the generator's policy out of the discriminator's embeddings.
+    What the networks share both of them move; `--sharing none` keeps the generator's policy out of the discriminator's
+    embeddings.
     """
 
     title = "adversarial replaced token detection"
@@ -204,7 +212,9 @@ class Unigram:
 
 @dataclass(frozen=True, kw_only=True)
 class Uniform:
-    """Samples every word of the vocabulary alike, [PAD], [CLS], [SEP] and [MASK] left out (released `uniform_generator`)."""
+    """Samples every word of the vocabulary alike, [PAD], [CLS], [SEP] and [MASK] left out (released
+    `uniform_generator`).
+    """
 
     disallow_correct: bool = False
     """Never sample the original word (Appendix H)."""
@@ -224,16 +234,21 @@ class Joint:
 
 @dataclass(frozen=True, kw_only=True)
 class TwoStage:
-    """First the generator alone, then the discriminator alone against the frozen generator (§3.2, "Training Algorithms").
+    """First the generator alone, then the discriminator alone against the frozen generator (§3.2, "Training
+    Algorithms").
 
-    The learning rate has its warm-up and decay in each stage. The frozen generator samples with its dropout, as a generator that learns does.
+    The learning rate has its warm-up and decay in each stage. The frozen generator samples with its dropout, as a
+    generator that learns does.
     """
 
     share: float = 0.5
-    """Share of the steps that train the generator, at least one; the paper trains both for n steps. 0 is for a generator that is trained
+    """Share of the steps that train the generator, at least one; the paper trains both for n steps. 0 is for a
+    generator that is trained
     already: `--init` of a masked language model of the same size."""
     start: Literal["generator", "fresh"] = "generator"
-    """How the discriminator's encoder begins: from the `generator`'s weights, which needs one of the same size, or `fresh`."""
+    """How the discriminator's encoder begins: from the `generator`'s weights, which needs one of the same size, or
+    `fresh`.
+    """
 
     def __post_init__(self) -> None:
         require(0 <= self.share < 1, "phases.share", self.share, "a share of at least 0 and below 1")

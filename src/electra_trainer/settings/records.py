@@ -1,7 +1,8 @@
-"""Settings as plain tables and files, and back. Strict: an unknown key or a wrong type is an error that suggests the right one.
+"""Settings as plain tables and files, and back. Strict: an unknown key or a wrong type is an error that suggests the
+right one.
 
-A member of a tagged union is written as its fields plus `"kind"`, the class's name with hyphens: `{"kind": "all-tokens-mlm", "weight":
-1.0}`.
+A member of a tagged union is written as its fields plus `"kind"`, the class's name with hyphens: `{"kind":
+"all-tokens-mlm", "weight": 1.0}`.
 """
 
 import dataclasses
@@ -155,7 +156,8 @@ def read_table(path: Path, *, expected: str = "as in the config.json of a run") 
         expected: how it should be written, for messages.
 
     Raises:
-        MissingInputError, StorageError: cannot be read. ConfigError: not a regular file, too large, neither JSON nor TOML, or not a table.
+        MissingInputError, StorageError: cannot be read. ConfigError: not a regular file, too large, neither JSON nor
+            TOML, or not a table.
     """
     content = read_file(path, error=ConfigError)
     if path.suffix == ".toml":
@@ -182,7 +184,9 @@ def _toml(content: bytes, path: Path) -> dict[str, Any]:
 
 
 def overlay(config: Config, path: Path) -> Config:
-    """`config` with the settings of a file laid upon it; the file may hold only some of them, or be what `electra show --json` prints."""
+    """`config` with the settings of a file laid upon it; the file may hold only some of them, or be what `electra show
+    --json` prints.
+    """
     table = read_table(path)
     if isinstance(shown := table.get("config"), dict) and "parameters" in table:
         table = shown

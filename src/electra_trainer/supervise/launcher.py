@@ -2,15 +2,17 @@
 
 Two environment variables must be set before the process starts: 10 to 20 % of a training step on a CPU each.
 
-Each step allocates and frees tensors of many megabytes. By default glibc returns their memory to the system each time and takes it
-back page by page; these settings make it keep the memory and use huge pages. The variable is read once, at the start of a process,
-so the command starts itself again with it, in the same process id. If you set GLIBC_TUNABLES, even to nothing, it is respected.
+Each step allocates and frees tensors of many megabytes. By default glibc returns their memory to the system each time
+and takes it back page by page; these settings make it keep the memory and use huge pages. The variable is read once, at
+the start of a process, so the command starts itself again with it, in the same process id. If you set GLIBC_TUNABLES,
+even to nothing, it is respected.
 
-By default OpenMP's threads spin for long between two parallel regions, which makes a step up to ten times slower on a busy machine; if
-they sleep at once they take long to wake, which costs a small model a fifth. Here they spin for some 20 microseconds.
+By default OpenMP's threads spin for long between two parallel regions, which makes a step up to ten times slower on a
+busy machine; if they sleep at once they take long to wake, which costs a small model a fifth. Here they spin for some
+20 microseconds.
 
-`python -m electra_trainer.supervise.launcher …` is torchrun without its page of traceback when a process of the run fails: the process
-itself printed its error; its exit code is in RUN/status.json, and a supervisor returns it.
+`python -m electra_trainer.supervise.launcher …` is torchrun without its page of traceback when a process of the run
+fails: the process itself printed its error; its exit code is in RUN/status.json, and a supervisor returns it.
 """
 
 import logging

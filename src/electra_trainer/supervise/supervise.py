@@ -1,14 +1,17 @@
 """Start a run again when its process dies or hangs: `electra pretrain … --restarts 5`.
 
-The run itself makes this safe: it resumes from its newest verified checkpoint with the same bits. This file only decides when to restart.
+The run itself makes this safe: it resumes from its newest verified checkpoint with the same bits. This file only
+decides when to restart.
 
-- Finished, stopped by a signal, or an error that would recur (bad data, bad settings, diverged): no restart, its exit code is returned.
+- Finished, stopped by a signal, or an error that would recur (bad data, bad settings, diverged): no restart, its exit
+code is returned.
 - Killed, crashed, a disk that failed, out of memory: restart after 1, 2, 4, ... seconds, at most a minute.
 - No step for `patience` seconds in one of its processes: kill all, and restart.
 - Three starts in a row without a new checkpoint: a crash loop, which ends.
 
-Each process of a start writes a heartbeat, a file, when it begins and at each step. Silence is measured by the supervisor's own monotonic
-clock from when it saw a file change, so a changed clock or a sleeping laptop makes no process silent.
+Each process of a start writes a heartbeat, a file, when it begins and at each step. Silence is measured by the
+supervisor's own monotonic clock from when it saw a file change, so a changed clock or a sleeping laptop makes no
+process silent.
 """
 
 import fcntl
@@ -149,7 +152,9 @@ class Signs:
         return [pid for pid in pids if self._is_ours(pid)]
 
     def _is_ours(self, pid: int) -> bool:
-        """Whether the id still belongs to the process that wrote the heartbeat: ids are reused. True where there is no /proc to ask."""
+        """Whether the id still belongs to the process that wrote the heartbeat: ids are reused. True where there is no
+        /proc to ask.
+        """
         try:
             return os.fsencode(self._folder) in Path(f"/proc/{pid}/environ").read_bytes()
         except FileNotFoundError:
@@ -158,7 +163,9 @@ class Signs:
             return False
 
     def _tell(self) -> None:
-        """Signal each process once; the launcher only while it has no listening process, since torchrun would kill them after its own time limit."""
+        """Signal each process once; the launcher only while it has no listening process, since torchrun would kill them
+        after its own time limit.
+        """
         pids = self._pids()
         if not pids and not self._told:
             pids = [self._child.pid]

@@ -1,7 +1,8 @@
-"""Train a run longer (`--continue-from RUN[@STEP]`): a new run goes on from a checkpoint of it, with moments and step count.
+"""Train a run longer (`--continue-from RUN[@STEP]`): a new run goes on from a checkpoint of it, with moments and step
+count.
 
-Steps are numbered on, so rows, masks, dropout and learning rate of a step are those that its number has in the new run. With equal
-settings it is the old run, bit for bit.
+Steps are numbered on, so rows, masks, dropout and learning rate of a step are those that its number has in the new run.
+With equal settings it is the old run, bit for bit.
 """
 
 import hashlib
@@ -69,7 +70,8 @@ class ContinueFrom:
         """Read its state.
 
         Raises:
-            MissingInputError: there is no such run or checkpoint. CheckpointError, StorageError: it cannot be used or read.
+            MissingInputError: there is no such run or checkpoint. CheckpointError, StorageError: it cannot be used or
+                read.
         """
         path, named = records.run_and_step(self.name)
         step, folder = self.step if named is None else named, RunFolder(path)
@@ -86,8 +88,8 @@ def check_continued(continued: Continued, config: Config, store: Store) -> None:
     """Refuse a state that a run of `config` on these rows cannot go on from.
 
     Raises:
-        ConfigError: another vocabulary, other networks or another optimizer; the steps are done already; or the switch of stages moves and
-            does not lie ahead in both.
+        ConfigError: another vocabulary, other networks or another optimizer; the steps are done already; or the switch
+            of stages moves and does not lie ahead in both.
     """
     told, folder, step = f"--continue-from {continued.name}:", continued.folder, continued.saved.step
     theirs, steps, turn = folder.config(), config.schedule.steps, config.first_stage_steps
@@ -97,13 +99,15 @@ def check_continued(continued: Continued, config: Config, store: Store) -> None:
         f"{told} {store.folder} was prepared with another tokenizer. Prepare it with --tokenizer {folder.tokenizer}.": (
             folder.tokenizer_sha256 != store.manifest.tokenizer_sha256
         ),
-        f"{told} weights and moments are those of other settings ({'; '.join(odd)}). Leave these flags out, or take the weights alone with "
+        f"{told} weights and moments are those of other settings ({'; '.join(odd)}). Leave these flags out, or take "
+        "the weights alone with "
         "--init.": bool(odd),
-        f"{told} is at step {step:,}, and the new run has {steps:,} steps, counted from the first step of the old one. Give more --steps, "
+        f"{told} is at step {step:,}, and the new run has {steps:,} steps, counted from the first step of the old "
+        "one. Give more --steps, "
         "or name an earlier checkpoint with @STEP.": step >= steps,
-        f"{told} the second stage of two-stage training begins after step {theirs_turn:,} there and after step {turn:,} here, and step "
-        f"{step:,} lies beyond one of them. Set --phases.share so that they agree, or name an earlier checkpoint with @STEP.": theirs_turn
-        != turn
-        and step > min(theirs_turn, turn),
+        f"{told} the second stage of two-stage training begins after step {theirs_turn:,} there and after step "
+        f"{turn:,} here, and step "
+        f"{step:,} lies beyond one of them. Set --phases.share so that they agree, or name an earlier checkpoint with "
+        "@STEP.": theirs_turn != turn and step > min(theirs_turn, turn),
     }
     refuse_if(faults)

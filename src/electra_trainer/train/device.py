@@ -11,7 +11,8 @@ from electra_trainer.kernels.native import library
 
 
 def choose_device(name: str) -> torch.device:
-    """The device called `auto` (CUDA's GPU if there is one), `cpu`, `cuda`, `cuda:1` or `mps`; a GPU that has a number becomes the current one.
+    """The device called `auto` (CUDA's GPU if there is one), `cpu`, `cuda`, `cuda:1` or `mps`; a GPU that has a number
+    becomes the current one.
 
     `mps`, the GPU of a Mac, has not been tried, so only asking for it by name gives it.
     """

@@ -1,11 +1,12 @@
 """The fastest training step of a device: on a GPU one CUDA graph, elsewhere that of step.py.
 
 A graph is recorded once and replayed, so that some 1,500 kernels cost one launch. PyTorch's compiler also fuses the
-pointwise operations of the encoder's layers, and kernels/gpu/ has kernels for the rest. Each of these is left out if it fails or
-disagrees with the step without it; the log and environment.json have what is in use, and for the rest the reason.
-`ELECTRA_GPU_GRAPH=off` and `ELECTRA_GPU_COMPILE=off` leave it out from the start.
+pointwise operations of the encoder's layers, and kernels/gpu/ has kernels for the rest. Each of these is left out if it
+fails or disagrees with the step without it; the log and environment.json have what is in use, and for the rest the
+reason. `ELECTRA_GPU_GRAPH=off` and `ELECTRA_GPU_COMPILE=off` leave it out from the start.
 
-Dropout inside a graph reads PyTorch's generator when the graph is replayed, so a step remains a function of (config, seed, step).
+Dropout inside a graph reads PyTorch's generator when the graph is replayed, so a step remains a function of (config,
+seed, step).
 """
 
 import os
@@ -35,15 +36,21 @@ _BACKEND = "inductor"
 _REHEARSALS = 3
 """Steps that move nothing, before a capture: libraries choose their kernels and allocate their workspaces."""
 _SAME = 1e-2
-"""Relative, of losses and gradient norm: a replay against the same step before the capture. Only the order of sums differs."""
+"""Relative, of losses and gradient norm: a replay against the same step before the capture. Only the order of sums
+differs.
+"""
 _ALIKE = 0.3
-"""The same for compiled layers against plain ones, which drop other elements. benchmarks/parity.py compares them without dropout."""
+"""The same for compiled layers against plain ones, which drop other elements. benchmarks/parity.py compares them
+without dropout.
+"""
 
 
 def train_step(
     objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed, *, step: int, diagnose: bool = False
 ) -> StepResult:
-    """Forward, backward and update for step `step`, counted from 0: `step.train_step` in the fastest way that works here."""
+    """Forward, backward and update for step `step`, counted from 0: `step.train_step` in the fastest way that works
+    here.
+    """
     fast = _fast_step(objective, optimizer, feed) if feed.device.type == "cuda" else None
     if fast is None:
         return plain_step(objective, optimizer, feed, step=step, diagnose=diagnose)
@@ -79,7 +86,9 @@ _order_is_fixed: list[str] = []
 
 
 def _fix_order(wanted: bool) -> None:
-    """On a GPU some of PyTorch's kernels add by atomics, in any order: for --deterministic it takes others, and refuses what has none."""
+    """On a GPU some of PyTorch's kernels add by atomics, in any order: for --deterministic it takes others, and refuses
+    what has none.
+    """
     if wanted and not torch.are_deterministic_algorithms_enabled():
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # PyTorch asks for it
         torch.use_deterministic_algorithms(True)
@@ -98,7 +107,9 @@ _untold: list[torch.device] = []
 
 
 def news() -> dict[str, Any] | None:
-    """Once after each step that was built: `step`, its parts; `left_out`, the others, each with the reason; `kernels`, each with its state."""
+    """Once after each step that was built: `step`, its parts; `left_out`, the others, each with the reason; `kernels`,
+    each with its state.
+    """
     if not _untold:
         return None
     device = _untold.pop()
@@ -117,7 +128,9 @@ def in_words(news: dict[str, Any]) -> str:
 
 
 def forget() -> None:
-    """Free the recorded step, what cuBLAS keeps for each stream, and the memory that the native layers keep between steps."""
+    """Free the recorded step, what cuBLAS keeps for each stream, and the memory that the native layers keep between
+    steps.
+    """
     _latest.clear()
     _fix_order(False)
     layers.forget()
@@ -130,7 +143,8 @@ def build_fast_step(objective: Objective, optimizer: torch.optim.Optimizer, feed
     """A recorded step; an unrecorded one if recording fails; None if only the plain step works.
 
     Raises:
-        Interrupted: a signal came while it was built, whoever caught it: the compiler and the checks of kernels catch every error.
+        Interrupted: a signal came while it was built, whoever caught it: the compiler and the checks of kernels catch
+            every error.
         ElectraError: a check of a kernel left the device unusable.
     """
     _left_out.clear()
@@ -208,7 +222,8 @@ def _try(
 
 
 class GraphStep(StaticStep):
-    """A static step that is replayed: one graph of the whole step, or with several lanes one of a lane and one of the update.
+    """A static step that is replayed: one graph of the whole step, or with several lanes one of a lane and one of the
+    update.
 
     Between these two gradients are added over the ranks: NCCL is in no graph.
     """
@@ -313,7 +328,8 @@ _streams: dict[torch.device, torch.cuda.Stream] = {}
 def _side_stream(device: torch.device) -> torch.cuda.Stream | None:
     """The separate stream that rehearsals and captures need; None on a CPU.
 
-    It is always the same: the allocator keeps freed blocks by stream, and cuBLAS 67 MB for each, so that new ones doubled the memory.
+    It is always the same: the allocator keeps freed blocks by stream, and cuBLAS 67 MB for each, so that new ones
+    doubled the memory.
     """
     if device.type == "cuda" and device not in _streams:
         _streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

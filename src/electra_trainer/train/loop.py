@@ -1,4 +1,5 @@
-"""Pre-training, top to bottom: `pretrain` settles and restores a run, and `Pretraining` says what its steps do (resumable.py loops).
+"""Pre-training, top to bottom: `pretrain` settles and restores a run, and `Pretraining` says what its steps do
+(resumable.py loops).
 
 `begin` settles before the first step whether the run is new, its length and settings, and the weights it begins with.
 """
@@ -58,9 +59,11 @@ def pretrain(
         data: a folder that `prepare` made.
         out: the run folder.
         length: steps, time or FLOPs; None keeps the config's steps. Ignored on resume, where it is settled already.
-        init: where to read trained weights to begin with, or the run to continue; not read on resume. None: fresh weights.
+        init: where to read trained weights to begin with, or the run to continue; not read on resume. None: fresh
+            weights.
         device: auto, cpu, cuda, cuda:N.
-        shard: divide weights, gradients and moments among the processes (ranks/sharding.py); it may change from one call to the next.
+        shard: divide weights, gradients and moments among the processes (ranks/sharding.py); it may change from one
+            call to the next.
         status: where to report that the run began and how it ended.
 
     Raises:
@@ -183,7 +186,9 @@ class Pretraining(resumable.Resumable[Objective]):
 
     @contextmanager
     def _given_up_on_a_signal(self) -> Iterator[None]:
-        """Work that can be done again: a signal ends it at once, and the state from before it is saved. Several ranks finish it instead."""
+        """Work that can be done again: a signal ends it at once, and the state from before it is saved. Several ranks
+        finish it instead.
+        """
         stop = self.stop
         stop.at_once = world().size == 1
         try:
@@ -232,7 +237,8 @@ VERIFY = "ELECTRA_VERIFY_ROWS"
 
 
 def open_rows(data: Path) -> Store:
-    """Open the store of a run. On each machine one process compares every byte with the manifest: a flipped bit is another text.
+    """Open the store of a run. On each machine one process compares every byte with the manifest: a flipped bit is
+    another text.
 
     Raises:
         MissingInputError, DataError, StorageError: as Store.open.
@@ -333,14 +339,18 @@ def _went_on(config: Config, folder: run_folder.RunFolder, store: Store, length:
             remedy += f" To train it longer: {longer} --steps {asked.schedule.steps} --out {shlex.quote(str(out))}"
         raise ConfigError(f"{folder.path} began with other settings ({'; '.join(changed)}). {remedy}")
     if facts.get("arithmetic") not in (None, computed):
-        changed_to = f"{folder.path} began in {facts['arithmetic']} and goes on in {computed}: sums round differently from here on."
+        changed_to = (
+            f"{folder.path} began in {facts['arithmetic']} and goes on in {computed}: sums round differently "
+            "from here on."
+        )
         folder.log(changed_to)
         tell(changed_to)
     return records.to_dict(began)
 
 
 def begin_run(folder: run_folder.RunFolder, config: Config, store: Store, init: dict[str, Any], **facts: Any) -> None:
-    """Write the identity of a run of this config on these rows; before it the tokenizer, and what its word embeddings begin with.
+    """Write the identity of a run of this config on these rows; before it the tokenizer, and what its word embeddings
+    begin with.
 
     Args:
         init: `{"init": identity}` of what it begins with; empty for fresh weights.

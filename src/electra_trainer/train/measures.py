@@ -1,8 +1,8 @@
 """Metrics of a step or an evaluation from its sums, and whether they look healthy: a line in words, and alarms.
 
-The discriminator's loss and accuracy mean nothing alone, since 90 % of the tokens are originals. So its loss is always shown next to
-that of the constant guess, and its ranking (AUC) next to chance. Both are on the run's own fakes, so whether it learns is judged by its AUC
-on standard fakes (see "what to watch" in docs/training.md).
+The discriminator's loss and accuracy mean nothing alone, since 90 % of the tokens are originals. So its loss is always
+shown next to that of the constant guess, and its ranking (AUC) next to chance. Both are on the run's own fakes, so
+whether it learns is judged by its AUC on standard fakes (see "what to watch" in docs/training.md).
 """
 
 import json
@@ -25,14 +25,23 @@ _MEANS_AT_SLOTS = {
     "encoder_entropy_K": "encoder_entropy",
 }
 _READ = (
-    *_MEANS_AT_SLOTS, "used_K", "replaced_BT", "counted_BT", "real_BT", "replaced_logit_BT", "sentence_counted", "sentence_corrupted",
+    *_MEANS_AT_SLOTS,
+    "used_K",
+    "replaced_BT",
+    "counted_BT",
+    "real_BT",
+    "replaced_logit_BT",
+    "sentence_counted",
+    "sentence_corrupted",
     "sentence_logit",
-)  # fmt: skip
+)
 """The diagnostics that metrics are made of."""
 
 
 def keep_measured(losses: Losses) -> Losses:
-    """The same on the CPU, with only the diagnostics that `measure` reads: unused slots and padding dropped, no [B, T] kept."""
+    """The same on the CPU, with only the diagnostics that `measure` reads: unused slots and padding dropped, no [B, T]
+    kept.
+    """
     read = {name: losses.diagnostics[name] for name in _READ if name in losses.diagnostics}
     diagnostics = read | {f"sum/{name}": term.sum.detach() for name, term in losses.terms.items()}
     if any(tensor.device.type != "cpu" for tensor in diagnostics.values()):
@@ -110,8 +119,9 @@ def measure(
         The means of all terms; `loss`, what is minimised, the weighted sum of the means (or of the sums in a row);
         `generator_accuracy`, `generator_entropy` (nats); and, where there is a discriminator (or a copy layer),
         `fake_rate` among the real tokens, and over the tokens that its loss counts `discriminator_auc`
-        (0.5 where only one class is there) and `discriminator_constant_loss`, the loss of the best constant guess; `encoder_accuracy` at the chosen
-        positions where the main network predicts words from a corrupted input; `sentence_auc` where there is a head over inputs.
+        (0.5 where only one class is there) and `discriminator_constant_loss`, the loss of the best constant guess;
+        `encoder_accuracy` at the chosen positions where the main network predicts words from a corrupted input;
+        `sentence_auc` where there is a head over inputs.
     """
     first = lanes[0]
     sums = {name: sum(float(lane.terms[name].sum.detach()) for lane in lanes) for name in first.terms}
@@ -136,8 +146,9 @@ def measure(
 def _auc(truth: torch.Tensor, logits: torch.Tensor) -> float:
     """Area under the ROC curve; 0.5 if there is only one class or a logit is NaN or infinite.
 
-    It is the share of pairs of a fake and an original in which the fake has the higher logit, ties counting half, computed from the fakes'
-    ranks (Mann and Whitney). scikit-learn gives the same, but importing it doubled the start-up time of a command.
+    It is the share of pairs of a fake and an original in which the fake has the higher logit, ties counting half,
+    computed from the fakes' ranks (Mann and Whitney). scikit-learn gives the same, but importing it doubled the
+    start-up time of a command.
     """
     truth_N, logits_N = truth.bool().cpu().numpy(), logits.float().cpu().numpy()
     fakes, originals = int(truth_N.sum()), int((~truth_N).sum())
@@ -168,7 +179,8 @@ LEARNING, BEGINNING, GUESSING = "learning", "beginning to learn", "not better th
 def verdict(auc: float) -> str:
     """Judge a discriminator by its AUC on standard fakes.
 
-    In the demo fresh weights have 0.485 to 0.506 and the first 90 steps 0.515 to 0.549 (records/2026-11-24-word-learning).
+    In the demo fresh weights have 0.485 to 0.506 and the first 90 steps 0.515 to 0.549
+    (records/2026-11-24-word-learning).
     """
     return LEARNING if auc > 0.55 else BEGINNING if auc > 0.52 else GUESSING
 
@@ -196,7 +208,8 @@ def health_line(metrics: dict[str, float], *, vocab_size: int) -> str:
 def alarms(metrics: dict[str, float], *, vocab_size: int, step: int, steps: int) -> list[str]:
     """Warnings at `step` of `steps`; none in the first quarter, nor before step 500.
 
-    Thresholds follow the failures that users of ELECTRA met: a dead generator, one that is too strong, a discriminator that
+    Thresholds follow the failures that users of ELECTRA met: a dead generator, one that is too strong, a discriminator
+    that
     calls everything original.
     """
     if step < max(500, steps / 4):
@@ -210,9 +223,11 @@ def alarms(metrics: dict[str, float], *, vocab_size: int, step: int, steps: int)
         worse = metrics["discriminator_loss"] > 1.5 * metrics["discriminator_constant_loss"]
         blind = verdict(metrics.get("discriminator_standard_auc", 1.0)) != LEARNING
         found |= {
-            "the discriminator has not left the plateau (AUC on standard fakes 0.55 at most): train longer, lower the learning rate, or for "
+            "the discriminator has not left the plateau (AUC on standard fakes 0.55 at most): train longer, lower the "
+            "learning rate, or for "
             "a narrow model use --model.initializer fan-in": blind,
-            f"only {share:.1f} % of the tokens are replaced, because the generator is right so often: use a smaller --generator.width or "
+            f"only {share:.1f} % of the tokens are replaced, because the generator is right so often: use a smaller "
+            "--generator.width or "
             "a higher --masking.fraction": metrics["fake_rate"] < 0.04,
             "the discriminator is far worse than a constant guess: it diverged; lower the learning rate": worse,
         }

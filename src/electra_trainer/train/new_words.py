@@ -1,4 +1,6 @@
-"""Weights for a vocabulary with more words: old words keep their rows, a new one gets the mean of the rows of its pieces."""
+"""Weights for a vocabulary with more words: old words keep their rows, a new one gets the mean of the rows of its
+pieces.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,8 +1,8 @@
 """Optimizers: the released Adam, PyTorch's AdamW, LAMB (Appendix A, Table 5), and Muon.
 
-Also the learning rate of each step (Table 5; released optimization.py), and the part of an objective that it trains. Joint training has
-one phase, two-stage training two (§3.2, "Training Algorithms"). A phase is an objective over some of the networks; the optimizer holds
-all parameters and moves those that have a gradient.
+Also the learning rate of each step (Table 5; released optimization.py), and the part of an objective that it trains.
+Joint training has one phase, two-stage training two (§3.2, "Training Algorithms"). A phase is an objective over some of
+the networks; the optimizer holds all parameters and moves those that have a gradient.
 """
 
 import dataclasses
@@ -31,14 +31,18 @@ _SLOTS = {"step", "exp_avg", "exp_avg_sq"}
 """The state that an optimizer keeps for a parameter; Muon keeps only `exp_avg` for a matrix of a layer."""
 _MUON_MOMENTUM = 0.95
 _QUINTIC = (3.4445, -4.775, 2.0315)
-"""Jordan's coefficients of a Newton-Schulz step: x <- a x + b (x x^T) x + c (x x^T)^2 x. Five steps bring singular values into 0.7 to 1.2."""
+"""Jordan's coefficients of a Newton-Schulz step: x <- a x + b (x x^T) x + c (x x^T)^2 x. Five steps bring singular
+values into 0.7 to 1.2.
+"""
 
 
 def parameter_groups(network: nn.Module, weight_decay: float, share: Share | None = None) -> list[dict[str, Any]]:
-    """Weights, which decay (and whose step LAMB adapts), and biases and LayerNorm, which do not. Each parameter is in one group, once.
+    """Weights, which decay (and whose step LAMB adapts), and biases and LayerNorm, which do not. Each parameter is in
+    one group, once.
 
     Args:
-        share: of the learning rate, by parameter name (layer-wise decay in fine-tuning); None: 1 for all, in two groups.
+        share: of the learning rate, by parameter name (layer-wise decay in fine-tuning); None: 1 for all, in two
+            groups.
     """
     groups: dict[tuple[float, bool], list[nn.Parameter]] = {} if share else {(1.0, True): [], (1.0, False): []}
     for name, parameter in network.named_parameters():  # a shared parameter is named once
@@ -84,7 +88,9 @@ def build_optimizer(
 
 
 class _AdamW(AdamW):
-    """PyTorch's, not wrapped against the compiler (which never sees it here): the wrappers would import it, a second of every start."""
+    """PyTorch's, not wrapped against the compiler (which never sees it here): the wrappers would import it, a second of
+    every start.
+    """
 
     step = torch.no_grad()(inspect.unwrap(AdamW.step))
     zero_grad = inspect.unwrap(AdamW.zero_grad)
@@ -92,23 +98,28 @@ class _AdamW(AdamW):
 
 
 def layer_matrices(network: nn.Module) -> dict[nn.Parameter, int]:
-    """The weights that Muon moves, the matrices of every layer of every network, and how many matrices each of them holds."""
+    """The weights that Muon moves, the matrices of every layer of every network, and how many matrices each of them
+    holds.
+    """
     layers = [module for module in network.modules() if isinstance(module, AnyLayer)]
     packed = {one.weight: one.parts for one in network.modules() if isinstance(one, PackedLinear)}
     return {one: packed.get(one, 1) for layer in layers for one in layer.parameters() if one.ndim == 2}
 
 
 class Muon(_AdamW):
-    """Muon (https://kellerjordan.github.io/posts/muon) for groups that are `orthogonal` (the number of matrices in a weight), AdamW for others.
+    """Muon (https://kellerjordan.github.io/posts/muon) for groups that are `orthogonal` (the number of matrices in a
+    weight), AdamW for others.
 
-    A matrix moves by the learning rate times sqrt(max(1, rows / columns)), Jordan's scale, in the direction of its averaged gradient with
-    all singular values near 1; query, key and value each in their own. torch.optim.Muon has the same equations, but takes one matrix at a
-    time, rounds it to bf16, and cannot skip a bad step inside a CUDA graph.
+    A matrix moves by the learning rate times sqrt(max(1, rows / columns)), Jordan's scale, in the direction of its
+    averaged gradient with all singular values near 1; query, key and value each in their own. torch.optim.Muon has the
+    same equations, but takes one matrix at a time, rounds it to bf16, and cannot skip a bad step inside a CUDA graph.
     """
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """One update of every parameter that has a gradient; the gradients of the matrices are dropped, so that AdamW passes over them."""
+        """One update of every parameter that has a gradient; the gradients of the matrices are dropped, so that AdamW
+        passes over them.
+        """
         for group in self.param_groups:
             shapes: dict[torch.Size, list[Tensor]] = {}
             for parameter in group["params"] if group.get("orthogonal") else ():
@@ -169,7 +180,8 @@ def set_rate(optimizer: Optimizer, rate: float) -> None:
 def without_bias_correction(optimizer: AdamW) -> None:
     """Turn a fresh AdamW into the released code's Adam: p -= lr * (m / (sqrt(v) + eps) + decay * p).
 
-    AdamW divides m and v by 1 - beta**step. Started at a step where that is 1, it computes exactly this update, in one fused kernel.
+    AdamW divides m and v by 1 - beta**step. Started at a step where that is 1, it computes exactly this update, in one
+    fused kernel.
     """
     for group in optimizer.param_groups:
         for parameter in group["params"]:
@@ -183,7 +195,8 @@ def _moments(parameter: Tensor, step: Tensor) -> dict[str, Tensor]:
 class Lamb(Optimizer):
     """LAMB (You et al., 2020), which the paper's Table 5 names: Adam's direction, scaled to each tensor's own norm.
 
-    With bias correction, decay inside the direction, and a trust ratio of |p| / |update|, 1 where either is 0. Biases and LayerNorm
+    With bias correction, decay inside the direction, and a trust ratio of |p| / |update|, 1 where either is 0. Biases
+    and LayerNorm
     have neither ratio nor decay: otherwise a bias that begins at 0 could not move.
     """
 
@@ -257,7 +270,8 @@ def check_optimizer_tensors(network: nn.Module, tensors: Mapping[str, Tensor], s
     """Refuse tensors that are not the state of the optimizer that `settings` names, of this network.
 
     Raises:
-        CheckpointError: a tensor belongs to no parameter, or has another shape or type; or a parameter lacks some of its slots.
+        CheckpointError: a tensor belongs to no parameter, or has another shape or type; or a parameter lacks some of
+            its slots.
     """
     names = dict(network.named_parameters())
     matrices = layer_matrices(network) if settings.name == "muon" else {}
@@ -302,8 +316,9 @@ def learning_rate(step: int, *, peak: float, schedule: Schedule, warmup: float |
     """Learning rate of optimizer step `step`, counted from 0.
 
     `released`: peak * (1 - t/T) * min(1, t/warmup): the decay starts at once, so the peak is never quite reached.
-    `linear`: up to the peak over the warm-up, then linearly to 0 at T. In both t = step + 1, as the released code ran: the
-    first step already moves the weights. `wsd`: up to the peak, flat, and down to 0 over the last `decay_share` of T.
+    `linear`: up to the peak over the warm-up, then linearly to 0 at T. In both t = step + 1, as the released code ran:
+    the first step already moves the weights. `wsd`: up to the peak, flat, and down to 0 over the last `decay_share` of
+    T.
 
     Args:
         warmup: steps of warm-up, if not a whole number; None: the schedule's.
@@ -322,7 +337,8 @@ def learning_rate(step: int, *, peak: float, schedule: Schedule, warmup: float |
 
 
 def rate_at(step: int, config: Config) -> float:
-    """Learning rate of step `step` of a run: its whole schedule, or in two-stage training that of the stage it falls in.
+    """Learning rate of step `step` of a run: its whole schedule, or in two-stage training that of the stage it falls
+    in.
 
     A stage of one step has a rate of 0: what is there already stays as it is.
     """
@@ -335,7 +351,9 @@ def rate_at(step: int, config: Config) -> float:
 
 
 def flat_ends(config: Config) -> frozenset[int]:
-    """The steps after which the rate of a `wsd` schedule falls, one a stage: from there the run can be trained longer (continued.py)."""
+    """The steps after which the rate of a `wsd` schedule falls, one a stage: from there the run can be trained longer
+    (continued.py).
+    """
     if config.schedule.shape != "wsd":
         return frozenset()
     turn, flat = config.first_stage_steps, 1 - config.schedule.decay_share
@@ -361,7 +379,9 @@ class Phases:
             self._stages = two_stage.GeneratorStage(objective), two_stage.DiscriminatorStage(objective)
 
     def at(self, step: int) -> Objective:
-        """The objective of step `step`, in training mode as the whole is; the first step of stage 2 copies the weights before it."""
+        """The objective of step `step`, in training mode as the whole is; the first step of stage 2 copies the weights
+        before it.
+        """
         if self._switch and step == self._switch and self._copies:
             assert isinstance(self._objective, rtd.ReplacedTokenDetection)
             two_stage.begin_from_generator(self._objective)

@@ -53,7 +53,8 @@ def fit_to_data(config: Config, store: Store) -> Config:
     """Take vocabulary size and row length from the prepared data."""
     if store.sequence_length > config.model.max_position_embeddings:
         raise ConfigError(
-            f"rows have {store.sequence_length} tokens, the model has {config.model.max_position_embeddings} positions. "
+            f"rows have {store.sequence_length} tokens, the model has {config.model.max_position_embeddings} "
+            "positions. "
             f"Prepare with --seq-len {config.model.max_position_embeddings} or set --model.max-position-embeddings "
             f"{store.sequence_length}; with --init the new positions begin as copies of the trained ones."
         )
@@ -114,7 +115,8 @@ def does_not_fit(config: Config, free: int, *, processes: int, gpu: int = 0) -> 
 def describe(
     config: Config, store: Store | None = None, timing: Timing | None = None, *, processes: int = 1, gpu: int = 0
 ) -> list[tuple[str, str]]:
-    """The lines of `--dry-run` and `show`: name and value. Memory is that of one of the `processes` that divide the weights.
+    """The lines of `--dry-run` and `show`: name and value. Memory is that of one of the `processes` that divide the
+    weights.
 
     `gpu` is as in `does_not_fit`.
     """

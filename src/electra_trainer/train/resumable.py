@@ -1,6 +1,8 @@
-"""The training loop of pre-training and fine-tuning: resume, step, record, save on schedule and on a signal, give up when it diverges.
+"""The training loop of pre-training and fine-tuning: resume, step, record, save on schedule and on a signal, give up
+when it diverges.
 
-What a step computes depends on weights, seed and step alone, so a run that was stopped anywhere ends with the bits of one that was not.
+What a step computes depends on weights, seed and step alone, so a run that was stopped anywhere ends with the bits of
+one that was not.
 """
 
 import json
@@ -30,7 +32,9 @@ Network = TypeVar("Network", bound=nn.Module)
 
 @dataclass(kw_only=True)
 class Resumable(ABC, Generic[Network]):
-    """A run that has begun in its folder. Call `resume`, then `train`; a subclass says what a step is and when to save."""
+    """A run that has begun in its folder. Call `resume`, then `train`; a subclass says what a step is and when to
+    save.
+    """
 
     network: Network
     """On the CPU until `resume`."""
@@ -62,7 +66,9 @@ class Resumable(ABC, Generic[Network]):
     """These two are None on a process that does not write: rank 0 does."""
 
     keeps_checkpoints: ClassVar[bool]
-    """True: checkpoints are the run's result, so it saves at step 0, at the end and when it diverges. False: they only let it resume."""
+    """True: checkpoints are the run's result, so it saves at step 0, at the end and when it diverges. False: they only
+    let it resume.
+    """
     remedy: ClassVar[str]
     """Flags to lower or change where it diverges."""
 
@@ -80,7 +86,9 @@ class Resumable(ABC, Generic[Network]):
         """Whether to save after this step."""
 
     def begin(self) -> verified.Saved | None:
-        """Called on rank 0 where there is no checkpoint; returns the state of another run to go on from, None to begin at step 0."""
+        """Called on rank 0 where there is no checkpoint; returns the state of another run to go on from, None to begin
+        at step 0.
+        """
         return None
 
     def before_steps(self, stop: Callable[[], str | None]) -> None:
@@ -94,7 +102,9 @@ class Resumable(ABC, Generic[Network]):
         return {"step": self.step}
 
     def bad_step(self) -> tuple[str, str]:
-        """What to add to the message of a step without a finite gradient, and to the one that ends the run after too many of them."""
+        """What to add to the message of a step without a finite gradient, and to the one that ends the run after too
+        many of them.
+        """
         return "", f". Lower {self.remedy}."
 
     def elapsed(self) -> float:
@@ -117,7 +127,8 @@ class Resumable(ABC, Generic[Network]):
         """Restore the newest checkpoint, or begin; rank 0 reads, and sends the others what it has.
 
         Raises:
-            CheckpointError, StorageError: the newest checkpoint cannot be used or read, or the disk has too little room; see errors.py.
+            CheckpointError, StorageError: the newest checkpoint cannot be used or read, or the disk has too little
+                room; see errors.py.
         """
         moments: dict[str, Tensor] = {}  # on rank 0
 
@@ -161,7 +172,8 @@ class Resumable(ABC, Generic[Network]):
             stop: names the signal that asks to stop, if there was one; asked once a step.
 
         Raises:
-            Interrupted: stopped and saved. Diverged: the gradient was not finite for several steps. StorageError: see `Saver`.
+            Interrupted: stopped and saved. Diverged: the gradient was not finite for several steps. StorageError: see
+                `Saver`.
         """
         self.started = time.monotonic()
         tokens = 0
@@ -210,8 +222,10 @@ class Resumable(ABC, Generic[Network]):
             if bad is not None:
                 kept = checkpoint.numbered(self.folder.checkpoints)
                 raise Diverged(
-                    f"after step {self.step} {bad} holds NaN or infinite values, so nothing was saved. The same command continues from the "
-                    f"checkpoint of step {kept[-1][0] if kept else 0}; if it ends here again, start in another --out with a lower "
+                    f"after step {self.step} {bad} holds NaN or infinite values, so nothing was saved. The same "
+                    "command continues from the "
+                    f"checkpoint of step {kept[-1][0] if kept else 0}; if it ends here again, start in another --out "
+                    "with a lower "
                     f"{self.remedy}, and if not, check the machine's memory."
                 )
             how(self.saver, saved)

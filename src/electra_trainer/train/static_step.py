@@ -1,9 +1,10 @@
 """A training step of fixed shapes that never waits for the device, so that a CUDA graph can record it.
 
-It equals step.py's `train_step` up to rounding. The differences: masked slots are padded to the most there can be, and unused slots have no
-label (loss and gradient 0); divisors, learning rate and the "finite" flag are numbers on the device; clipping and skipping happen inside the
-fused optimizer; and in bf16 the matrices of a lane are rounded all together. With several lanes a step is `lane` for each, and `update`;
-between them their gradients, in one long tensor, are added over the ranks. It also runs without a GPU, where the tests compare it.
+It equals step.py's `train_step` up to rounding. The differences: masked slots are padded to the most there can be, and
+unused slots have no label (loss and gradient 0); divisors, learning rate and the "finite" flag are numbers on the
+device; clipping and skipping happen inside the fused optimizer; and in bf16 the matrices of a lane are rounded all
+together. With several lanes a step is `lane` for each, and `update`; between them their gradients, in one long tensor,
+are added over the ranks. It also runs without a GPU, where the tests compare it.
 """
 
 from dataclasses import dataclass, replace
@@ -40,12 +41,14 @@ class GivenDraws(Rng):
 
 
 class Inputs:
-    """One lane's inputs at fixed addresses: one block, filled by one copy; fp32 numbers are at its end, two in each int64.
+    """One lane's inputs at fixed addresses: one block, filled by one copy; fp32 numbers are at its end, two in each
+    int64.
 
     Args:
         rows, tokens: B and T of a lane.
         counts: names of the objective's counts.
-        drawn: how many uniform numbers are drawn for each purpose: for "sample" K, the most masked slots that a lane can have.
+        drawn: how many uniform numbers are drawn for each purpose: for "sample" K, the most masked slots that a lane
+            can have.
         device: where the step runs.
     """
 
@@ -74,7 +77,9 @@ class Inputs:
         return block[self._integers :].view(torch.float32)
 
     def fill(self, masked: Masked, rng: Rng, divisors: dict[str, float], *, rate: float, skip: bool) -> None:
-        """Copy a lane, masked on the CPU, to where the step reads it; on a GPU the copy waits for what was asked of it before."""
+        """Copy a lane, masked on the CPU, to where the step reads it; on a GPU the copy waits for what was asked of it
+        before.
+        """
         self._turn = (self._turn + 1) % len(self._staged)
         block, event = self._staged[self._turn], self._copied[self._turn]
         if event is not None:
@@ -101,7 +106,9 @@ class Inputs:
 
 
 def _reached(device: torch.device) -> torch.cuda.Event:
-    """An event that is over when `device` has done what it was asked so far; a bare `record` would ask the process's current device."""
+    """An event that is over when `device` has done what it was asked so far; a bare `record` would ask the process's
+    current device.
+    """
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]
     event.record(torch.cuda.current_stream(device))
     return event
@@ -231,9 +238,12 @@ class StaticStep:
         optim.set_rate(self.optimizer, given.rate)
         metrics = measures.measure(over_ranks(diagnosed), given.counts, given.divisors) if diagnose and not bad else {}
         return StepResult(
-            finite=not bad, gradient_norm=norm, learning_rate=given.rate, metrics=metrics,
+            finite=not bad,
+            gradient_norm=norm,
+            learning_rate=given.rate,
+            metrics=metrics,
             tokens=self.feed.config.tokens_per_step,
-        )  # fmt: skip
+        )
 
     def _ready_for(self, step: int, *, rehearsal: bool = False) -> "_Ready":
         """What the device needs for a step, its first lane in `inputs`; made before, or now."""
@@ -271,7 +281,9 @@ def _views(flat: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
 
 
 def _rounded(objective: Objective) -> dict[str, Tensor]:
-    """Copies in bf16 of the matrices and biases of the layers, which autocast would round one by one, with separate gradients."""
+    """Copies in bf16 of the matrices and biases of the layers, which autocast would round one by one, with separate
+    gradients.
+    """
     return {
         name: parameter.detach().bfloat16().requires_grad_()
         for name, parameter in objective.named_parameters()

@@ -56,15 +56,24 @@ class Feed:
         """The feed of a prepared store."""
         special = store.specials
         mask = masking.MaskTokens(
-            masking=config.drawn, vocab_size=store.vocab_size, mask_id=special.mask,
+            masking=config.drawn,
+            vocab_size=store.vocab_size,
+            mask_id=special.mask,
             never=(special.pad, special.cls, special.sep, special.mask),
             counts_V=batches.word_counts(store) if config.masking.rarity else None,
             begins_V=np.array(word_starts(store.tokenizer())) if config.masking.unit == "word" else None,
-        )  # fmt: skip
+        )
         return cls(
-            config=config, rows=store.rows("train"), valid=store.rows("valid"), mask=mask, pad=special.pad,
-            cls=special.cls, sep=special.sep, device=device, precision=precision,
-        )  # fmt: skip
+            config=config,
+            rows=store.rows("train"),
+            valid=store.rows("valid"),
+            mask=mask,
+            pad=special.pad,
+            cls=special.cls,
+            sep=special.sep,
+            device=device,
+            precision=precision,
+        )
 
     def batch(self, rows_BT: NDArray[np.integer]) -> Batch:
         """Rows of ids as a batch, on the CPU."""
@@ -86,7 +95,9 @@ class Feed:
         return found
 
     def held_out(self, limit: int, among: ranks.World = ranks.ALONE) -> Iterator[tuple[Masked, Rng]]:
-        """A rank's share of the first `limit` held-out rows, in chunks of fixed size: masks do not depend on batch, device or ranks."""
+        """A rank's share of the first `limit` held-out rows, in chunks of fixed size: masks do not depend on batch,
+        device or ranks.
+        """
         for chunk in among.share(self.chunks(limit)):
             rng, first = Rng(_EVALUATION_SEED, 0, chunk), chunk * EVALUATION_ROWS
             yield self.masked(self.valid[first : min(first + EVALUATION_ROWS, limit)], rng), rng
@@ -107,7 +118,8 @@ def check_words(config: Config, store: Store) -> None:
     """Refuse whole-word masking where the text has no words that it could choose.
 
     Raises:
-        ConfigError: the tokenizer does not mark words (`word_starts`), or most of the words are longer than what a row may choose.
+        ConfigError: the tokenizer does not mark words (`word_starts`), or most of the words are longer than what a row
+            may choose.
     """
     if config.masking.unit == "token":
         return
@@ -116,8 +128,10 @@ def check_words(config: Config, store: Store) -> None:
     share = len(masked.slots_K) / int(masked.batch.real_BT.sum())
     if share < config.masking.fraction / 2:
         raise ConfigError(
-            f"masking.unit = word: of the first rows of {store.folder} it would mask {share:.1%} of the tokens, masking.fraction asks for "
-            f"{config.masking.fraction:.1%}. Words have too many tokens: the text has no spaces between words, or the vocabulary is too "
+            f"masking.unit = word: of the first rows of {store.folder} it would mask {share:.1%} of the tokens, "
+            "masking.fraction asks for "
+            f"{config.masking.fraction:.1%}. Words have too many tokens: the text has no spaces between words, or the "
+            "vocabulary is too "
             "small for it. Set --masking.unit token, or prepare the text with another tokenizer."
         )
 
@@ -146,7 +160,8 @@ def train_step(
 ) -> StepResult:
     """Forward, backward and update for step `step`, counted from 0.
 
-    The gradient is that of the whole batch whatever the number of lanes and of ranks: each sum is divided by the count of all (or by
+    The gradient is that of the whole batch whatever the number of lanes and of ranks: each sum is divided by the count
+    of all (or by
     the rows of the batch: `losses`). So are the metrics.
     """
     config = feed.config
@@ -181,7 +196,8 @@ def train_step(
 def backward(loss: Tensor) -> None:
     """Backward pass. If the loss is NaN or infinite, all gradients become non-finite too, so every rank skips the step.
 
-    The factor is multiplied, not handed to `backward`, which would load PyTorch's symbolic shapes, and sympy, for a second.
+    The factor is multiplied, not handed to `backward`, which would load PyTorch's symbolic shapes, and sympy, for a
+    second.
     """
     (loss * (1 + 0 * loss.detach())).backward()  # type: ignore[no-untyped-call]
 
@@ -217,7 +233,9 @@ def over_ranks(diagnosed: list[Losses]) -> list[Losses]:
 
 @torch.no_grad()
 def evaluate(objective: Objective, feed: Feed, *, limit: int | None = None) -> dict[str, float]:
-    """Held-out metrics over the first `limit` rows (by default all), without dropout, with fixed masks; each row once, by one rank."""
+    """Held-out metrics over the first `limit` rows (by default all), without dropout, with fixed masks; each row once,
+    by one rank.
+    """
     was_training = objective.training
     objective.eval()
     try:
@@ -242,9 +260,11 @@ def evaluate(objective: Objective, feed: Feed, *, limit: int | None = None) -> d
 
 @torch.no_grad()
 def on_standard_fakes(objective: Objective, feed: Feed) -> dict[str, float]:
-    """`discriminator_standard_auc`: over the words of the held-out rows with standard fakes, in chunks that the ranks divide.
+    """`discriminator_standard_auc`: over the words of the held-out rows with standard fakes, in chunks that the ranks
+    divide.
 
-    Empty for an objective that keeps no discriminator. If ranks divide its weights, a forward pass of all has to come first.
+    Empty for an objective that keeps no discriminator. If ranks divide its weights, a forward pass of all has to come
+    first.
     """
     network = objective.exported()[0].network
     if not isinstance(network, Discriminator):
@@ -302,7 +322,8 @@ def example_rows(objective: Objective, feed: Feed, tokenizer: Tokenizer) -> list
 
 @torch.no_grad()
 def blame(objective: Objective, feed: Feed, *, step: int) -> str:
-    """Describe which rows of a step (counted from 0) had a non-finite loss; if every loss is finite, list all rows. All ranks call this.
+    """Describe which rows of a step (counted from 0) had a non-finite loss; if every loss is finite, list all rows. All
+    ranks call this.
 
     The lanes are computed again with the same result, since they are functions of weights, seed and step.
     """

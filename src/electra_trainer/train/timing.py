@@ -1,11 +1,14 @@
-"""Timing on this machine: training steps of a throw-away run, products and copies, and a clock that waits for the device.
+"""Timing on this machine: training steps of a throw-away run, products and copies, and a clock that waits for the
+device.
 
-A forecast of a preset on this machine has its speed, the duration of the paper's run, and what limits it. A step is timed as a run
-computes it. If a whole one would take too long or too much memory, two steps of fewer rows are timed: what grows with the rows is the
-cost of a row, the rest that of the update, and the whole step follows from both. If even two rows would take too long, layers are left
+A forecast of a preset on this machine has its speed, the duration of the paper's run, and what limits it. A step is
+timed as a run computes it. If a whole one would take too long or too much memory, two steps of fewer rows are timed:
+what grows with the rows is the cost of a row, the rest that of the update, and the whole step follows from both. If
+even two rows would take too long, layers are left
 out as well, and both costs are scaled: that of a row by the operations, that of the update by the parameters.
 
-The measured step is compared with two limits: its matrix products at the rate of a large square product, and the bytes that it must move
+The measured step is compared with two limits: its matrix products at the rate of a large square product, and the bytes
+that it must move
 (cost/parameters.py: step_bytes) at the rate of a large copy.
 """
 
@@ -58,7 +61,9 @@ def _wait(device: torch.device) -> None:
 
 
 class Trial:
-    """A throw-away run: networks, optimizer, masking and step as a run has them. Weights are new, and nothing is saved."""
+    """A throw-away run: networks, optimizer, masking and step as a run has them. Weights are new, and nothing is
+    saved.
+    """
 
     def __init__(self, config: Config, feed: Feed, *, shard: bool = False) -> None:
         self.feed = feed
@@ -78,7 +83,9 @@ class Trial:
         self._step += 1
 
     def seconds_per_step(self, *, least: int, most: int, limit: float) -> float:
-        """Median seconds of the next steps: at least `least`, then until `limit` seconds have passed or `most` are done."""
+        """Median seconds of the next steps: at least `least`, then until `limit` seconds have passed or `most` are
+        done.
+        """
         times: list[float] = []
         while world.any_rank(len(times) < least or (len(times) < most and sum(times) < limit)):
             times.append(timed(self.step, self.feed.device))
@@ -90,7 +97,8 @@ def measure_time(
 ) -> plan.Timing:
     """Time a few steps of a throw-away copy of the run: at least 3, then until `limit` seconds have passed.
 
-    The stages of two-stage training cost differently: each is timed, and a step is their mean by their shares of the steps.
+    The stages of two-stage training cost differently: each is timed, and a step is their mean by their shares of the
+    steps.
     """
     feed = Feed.of(config, store, device=device, precision=precision)
     trial, turn = Trial(config, feed, shard=shard), config.first_stage_steps
@@ -106,7 +114,9 @@ def measure_time(
 
 
 def _evaluation_seconds(objective: Objective, feed: Feed) -> float:
-    """Seconds of an evaluation, from a few rows of each part; standard fakes are made once a run, and that is not counted."""
+    """Seconds of an evaluation, from a few rows of each part; standard fakes are made once a run, and that is not
+    counted.
+    """
     rows = min(feed.config.evaluation.rows, len(feed.valid))
     few = min(rows, 2 * EVALUATION_ROWS)
     if not few:
@@ -190,13 +200,24 @@ def made_up_feed(config: Config, *, device: torch.device, precision: str) -> Fee
     rows = made_up_rows(4 * config.batch.size, config.batch.sequence_length, vocab_size=config.model.vocab_size)
     ids_V = np.arange(config.model.vocab_size)
     mask = MaskTokens(
-        masking=config.drawn, vocab_size=len(ids_V), mask_id=MASK, never=(PAD, CLS, SEP, MASK),
-        counts_V=np.bincount(rows.reshape(-1), minlength=len(ids_V)), begins_V=ids_V % 4 > 0,
-    )  # fmt: skip
+        masking=config.drawn,
+        vocab_size=len(ids_V),
+        mask_id=MASK,
+        never=(PAD, CLS, SEP, MASK),
+        counts_V=np.bincount(rows.reshape(-1), minlength=len(ids_V)),
+        begins_V=ids_V % 4 > 0,
+    )
     return Feed(
-        config=config, rows=rows, valid=rows[:0], mask=mask, pad=PAD, cls=CLS, sep=SEP, device=device,
+        config=config,
+        rows=rows,
+        valid=rows[:0],
+        mask=mask,
+        pad=PAD,
+        cls=CLS,
+        sep=SEP,
+        device=device,
         precision=precision,
-    )  # fmt: skip
+    )
 
 
 def made_up_rows(rows: int, length: int, *, vocab_size: int, seed: int = 0) -> NDArray[np.int64]:
@@ -265,7 +286,9 @@ class Forecast:
 
     @property
     def limit(self) -> str:
-        """`arithmetic` or `memory` where that alone takes half of the step or more, the larger of both; else `overhead`."""
+        """`arithmetic` or `memory` where that alone takes half of the step or more, the larger of both; else
+        `overhead`.
+        """
         seconds, name = max((self.arithmetic_seconds, "arithmetic"), (self.memory_seconds, "memory"))
         return name if seconds >= _MOST * self.seconds_per_step else "overhead"
 
@@ -293,13 +316,18 @@ def forecast(config: Config, machine: Machine, *, limit: float = 8.0) -> Forecas
         return f"ran out of memory at {max(sizes)} rows"
     by_rows = dict(zip(sizes, times, strict=True))
     return Forecast(
-        preset=config.preset, seconds_per_step=times[0] if whole else _scaled(config, timed_config, by_rows, rate),
-        tokens_per_step=config.tokens_per_step, run_steps=config.schedule.steps, rows=config.batch.size, rows_timed=sizes,
-        layers=config.model.num_hidden_layers, layers_timed=timed_config.model.num_hidden_layers,
+        preset=config.preset,
+        seconds_per_step=times[0] if whole else _scaled(config, timed_config, by_rows, rate),
+        tokens_per_step=config.tokens_per_step,
+        run_steps=config.schedule.steps,
+        rows=config.batch.size,
+        rows_timed=sizes,
+        layers=config.model.num_hidden_layers,
+        layers_timed=timed_config.model.num_hidden_layers,
         arithmetic_seconds=flops.step_flops(config).real / rate,
         memory_seconds=parameters.step_bytes(config, width=DTYPES[machine.precision].itemsize) / machine.copy_bytes,
         step=made_of,
-    )  # fmt: skip
+    )
 
 
 def prices(times: dict[int, float]) -> tuple[float, float]:
@@ -348,7 +376,8 @@ def _needed_bytes(config: Config, machine: Machine) -> int:
 
 
 def _rows_that_fit(config: Config, machine: Machine, *, most: int) -> int:
-    """Rows below a whole batch, so that they and half of them divide evenly among the CPU threads; 0 if they do not fit.
+    """Rows below a whole batch, so that they and half of them divide evenly among the CPU threads; 0 if they do not
+    fit.
 
     Whole lanes if there are several. With one row for two threads and then two, the second row would seem free.
     """

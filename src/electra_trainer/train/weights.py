@@ -1,4 +1,6 @@
-"""Weights of an objective: the tensors that a checkpoint stores, restoring them, and beginning with weights from elsewhere."""
+"""Weights of an objective: the tensors that a checkpoint stores, restoring them, and beginning with weights from
+elsewhere.
+"""
 
 import json
 from collections.abc import Mapping
@@ -41,7 +43,9 @@ _ONE = {
 
 
 def stored(network: nn.Module) -> dict[str, Tensor]:
-    """The tensors of networks that a checkpoint stores: parameters, shared ones named once, and buffers such as word frequencies."""
+    """The tensors of networks that a checkpoint stores: parameters, shared ones named once, and buffers such as word
+    frequencies.
+    """
     return {**dict(network.named_parameters()), **dict(network.named_buffers())}
 
 
@@ -136,19 +140,23 @@ def check_initial(initial: Initial, config: Config, store: Store) -> None:
     """Refuse weights that a run of `config` on these rows cannot begin with.
 
     Raises:
-        ConfigError: the vocabulary or a network's shape differs, or two networks differ in what `config` shares; says the flags to give.
+        ConfigError: the vocabulary or a network's shape differs, or two networks differ in what `config` shares; says
+            the flags to give.
     """
     theirs, mine = initial.tokenizer.get_vocab(), store.tokenizer().get_vocab()
     if theirs != mine:
         odd = sum(theirs.get(word) != number for word, number in mine.items())
         raise ConfigError(
-            f"--init {initial.name}: {odd:,} of the {len(mine):,} words of {store.folder} have another number there, or none. Weights "
-            "belong to their vocabulary: prepare the text with the tokenizer of that model, `electra prepare … --tokenizer FOLDER`, or with one "
+            f"--init {initial.name}: {odd:,} of the {len(mine):,} words of {store.folder} have another number there, "
+            "or none. Weights "
+            "belong to their vocabulary: prepare the text with the tokenizer of that model, `electra prepare … "
+            "--tokenizer FOLDER`, or with one "
             "that `electra tokenizer FOLDER --add-words FILE` made of it."
         )
     if apart := _read_apart(initial.tokenizer, store.tokenizer()):
         raise ConfigError(
-            f"--init {initial.name}: {store.folder} was prepared with the words of that model, and reads text otherwise ({apart}). Prepare "
+            f"--init {initial.name}: {store.folder} was prepared with the words of that model, and reads text "
+            f"otherwise ({apart}). Prepare "
             "the text with the tokenizer of that model, `electra prepare … --tokenizer FOLDER`."
         )
     if told := _differences(initial.model, config.model):
@@ -175,7 +183,9 @@ def _reading(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def _differences(theirs: Model, mine: Model) -> dict[str, str]:
-    """Differences between two shapes, in words, by the name of the setting. More positions are allowed, see `begin_with`."""
+    """Differences between two shapes, in words, by the name of the setting. More positions are allowed, see
+    `begin_with`.
+    """
     there, here = asdict(theirs), asdict(mine)
     there["max_position_embeddings"] = max(there["max_position_embeddings"], here["max_position_embeddings"])
     if theirs.block == mine.block and theirs.inner_size == mine.inner_size:
@@ -196,7 +206,8 @@ def _check_generator(initial: Initial, config: Config) -> None:
     if apart := [name for name in odd if name.startswith(_ONE.get(config.sharing, ()))]:
         fitting = (mode for mode, prefixes in _ONE.items() if not any(name.startswith(prefixes) for name in odd))
         raise ConfigError(
-            f"--init {initial.name}: the generator and the discriminator differ in what sharing = {config.sharing!r} makes one, such as "
+            f"--init {initial.name}: the generator and the discriminator differ in what sharing = {config.sharing!r} "
+            "makes one, such as "
             f"{apart[0]}. Set --sharing {next(fitting, 'none')}."
         )
 
@@ -218,11 +229,13 @@ def _generator_flags(theirs: Model, config: Config) -> str:
 
 
 def begin_with(objective: Objective, initial: Initial) -> list[str]:
-    """Copy trained weights into an objective: into its main encoder, whatever both call it, and into networks of equal name.
+    """Copy trained weights into an objective: into its main encoder, whatever both call it, and into networks of equal
+    name.
 
-    A masked language model is also a generator of equal widths, which takes its first layers; a narrower one takes its output bias. Of
-    disentangled tables the difference to the generator's is taken; without a trained generator they are its tables too. Positions beyond
-    those of a trained table begin as copies of it, from its first position on, so that neighbours look alike everywhere (Longformer).
+    A masked language model is also a generator of equal widths, which takes its first layers; a narrower one takes its
+    output bias. Of disentangled tables the difference to the generator's is taken; without a trained generator they are
+    its tables too. Positions beyond those of a trained table begin as copies of it, from its first position on, so that
+    neighbours look alike everywhere (Longformer).
 
     Returns:
         Names of the tensors without trained weights, which stay freshly initialised.
@@ -248,7 +261,10 @@ def begin_with(objective: Objective, initial: Initial) -> list[str]:
     for name, tensor in mine.items():
         if name in found and found[name].shape != tensor.shape:
             shapes = f"{tuple(found[name].shape)} there and {tuple(tensor.shape)} here"
-            remedy = "Give the settings of that run (--config), or export it and give the folder of the one network that you want."
+            remedy = (
+                "Give the settings of that run (--config), or export it and give the folder of the one network "
+                "that you want."
+            )
             raise ConfigError(f"--init {initial.name}: {name} has shape {shapes}. {remedy}")
     with torch.no_grad():
         for name in mine.keys() & found.keys():
@@ -262,7 +278,9 @@ def _repeated(table: Tensor, rows: int) -> Tensor:
 
 
 def _for_generator(initial: Initial, config: Config) -> tuple[Mapping[str, Tensor], str]:
-    """Tensors that the generator takes from a masked language model, and their name in words; none where `initial` brings a generator."""
+    """Tensors that the generator takes from a masked language model, and their name in words; none where `initial`
+    brings a generator.
+    """
     learned = config.objective.uses_generator and isinstance(config.generator, Learned)
     if not learned or "encoder" not in initial.networks or "generator" in initial.networks:
         return {}, ""
@@ -275,7 +293,9 @@ def _for_generator(initial: Initial, config: Config) -> tuple[Mapping[str, Tenso
 
 
 def told_of(initial: Initial, fresh: list[str], objective: Objective) -> str:
-    """For the log: which networks came, what both share, what is fresh (`begin_with`), and what the learning rate does."""
+    """For the log: which networks came, what both share, what is fresh (`begin_with`), and what the learning rate
+    does.
+    """
     config, parts = objective.config, [name for name in initial.networks if hasattr(objective, name)]
     told = f"weights of {initial.name}: {' and '.join(parts) or 'the encoder'}"
     if {"discriminator", "generator"} <= set(parts):
@@ -292,10 +312,15 @@ def told_of(initial: Initial, fresh: list[str], objective: Objective) -> str:
     if any(name.startswith("generator.") for name in fresh) and parts == ["discriminator"]:
         told += "--init DISCRIMINATOR,GENERATOR begins with a trained generator too. "
     rate, warmup = config.optimizer.learning_rate, config.schedule.warmup_steps
-    told += f"The learning rate begins anew: peak {rate:g} (--optimizer.learning-rate), warm-up {warmup:,} (--schedule.warmup-steps)."
+    told += (
+        f"The learning rate begins anew: peak {rate:g} (--optimizer.learning-rate), warm-up {warmup:,} "
+        "(--schedule.warmup-steps)."
+    )
     return told
 
 
 def parts_of(names: list[str]) -> list[str]:
-    """Names of tensors reduced to parts of networks: `["generator.electra.a", "generator.electra.b"]` -> `["generator.electra"]`."""
+    """Names of tensors reduced to parts of networks: `["generator.electra.a", "generator.electra.b"]` ->
+    `["generator.electra"]`.
+    """
     return sorted({".".join(name.split(".")[:2]) for name in names})

@@ -1,6 +1,7 @@
 """Word embeddings that begin from co-occurrence in the training rows, where the settings say so.
 
-Their directions are computed once, when a run begins, and kept in its folder, since an SVD's bits differ between machines.
+Their directions are computed once, when a run begins, and kept in its folder, since an SVD's bits differ between
+machines.
 """
 
 import hashlib
@@ -63,8 +64,8 @@ def _directions(folder: RunFolder, config: Config) -> Tensor:
 def begin_words(objective: Objective, folder: RunFolder) -> None:
     """Give fresh networks of a run their first word embeddings, as its settings say.
 
-    A word's embedding keeps the length of its random one, which LayerNorm sees beside the positions; words without a direction keep all
-    of it.
+    A word's embedding keeps the length of its random one, which LayerNorm sees beside the positions; words without a
+    direction keep all of it.
 
     Raises:
         CheckpointError, StorageError: the run's directions are missing, changed or cannot be read.

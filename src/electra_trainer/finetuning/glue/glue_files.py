@@ -1,7 +1,8 @@
 r"""Read GLUE's tables: the official files, the same columns in any order, and the Hub's rows (`nyu-mll/glue`).
 
-Fields are separated by tabs and never quoted (a `"` is a character of the text). Lines end at "\n" alone, with or without "\r" before it:
-texts may hold U+2028 and the like. The Hub is read by the package `datasets`: the extra [hub]. No torch here.
+Fields are separated by tabs and never quoted (a `"` is a character of the text). Lines end at "\n" alone, with or
+without "\r" before it: texts may hold U+2028 and the like. The Hub is read by the package `datasets`: the extra [hub].
+No torch here.
 """
 
 import json
@@ -82,7 +83,8 @@ def _header(names: Sequence[str], layout: Layout, *, path: Path | str, labelled:
     if layout.headless and labelled and not set(names) & set(layout.text):
         if len(names) != len(layout.headless):
             raise DataError(
-                f"{path}:1: expected {len(layout.headless)} fields between tabs ({', '.join(layout.headless)}) and no header, or a header "
+                f"{path}:1: expected {len(layout.headless)} fields between tabs ({', '.join(layout.headless)}) and no "
+                "header, or a header "
                 f"with {layout.text[0]} and {layout.label[0]}; found {len(names)}.{_tabs(names)}"
             )
         return layout.headless
@@ -96,7 +98,8 @@ def _wrong_count(fields: Sequence[str], columns: Sequence[str], *, where: str) -
     if fields == [""]:
         return DataError(f"{where}: an empty line. Remove it.")
     return DataError(
-        f"{where}: expected {len(columns)} fields between tabs ({', '.join(columns)}), found {len(fields)}.{_tabs(fields)} Mend or remove "
+        f"{where}: expected {len(columns)} fields between tabs ({', '.join(columns)}), found "
+        f"{len(fields)}.{_tabs(fields)} Mend or remove "
         "the line; a text can hold neither a tab nor a line end."
     )
 
@@ -121,7 +124,8 @@ def _places(names: Sequence[str], layout: Layout, *, labelled: bool, header: str
         if at is None:
             hint = next((near for name in wanted if (near := did_you_mean(name, names))), "")
             raise DataError(
-                f"{header} has no column {' or '.join(map(repr, wanted))}.{hint} Found: {', '.join(map(repr, names[:20]))}.{remedy}"
+                f"{header} has no column {' or '.join(map(repr, wanted))}.{hint} Found: "
+                f"{', '.join(map(repr, names[:20]))}.{remedy}"
             )
         return at
 
@@ -163,7 +167,8 @@ def read_label(written: str, labels: Sequence[str], *, where: str) -> str:
     if written == "-1":
         raise DataError(f"{where}: label '-1' marks a hidden one. Expected one of: {known}. Test sets have none.")
     raise DataError(
-        f"{where}: unknown label {reading.short(written)}.{did_you_mean(written, labels)} Expected one of: {known}. Mend or remove the line."
+        f"{where}: unknown label {reading.short(written)}.{did_you_mean(written, labels)} Expected one of: {known}. "
+        "Mend or remove the line."
     )
 
 
@@ -203,7 +208,8 @@ def read_hub(config: str, split: str, layout: Layout, *, labelled: bool) -> list
     except Exception as error:  # the package lets through whatever its network library raises
         said = (str(error).splitlines() or [type(error).__name__])[0]
         raise ConfigError(
-            f"--data hub: {REPOSITORY} ({config}, {split}) could not be read ({said}). Check the network, or give GLUE's folder."
+            f"--data hub: {REPOSITORY} ({config}, {split}) could not be read ({said}). Check the network, or give "
+            "GLUE's folder."
         ) from None
     split_name, found = f"{REPOSITORY} {config} {split}", [dict(row) for row in rows]
     if not found:

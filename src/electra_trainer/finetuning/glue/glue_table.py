@@ -1,7 +1,8 @@
-"""GLUE's scores in the paper's columns (Tables 2 and 7), next to GLUE's own metrics, with notes for their reader. No torch here.
+"""GLUE's scores in the paper's columns (Tables 2 and 7), next to GLUE's own metrics, with notes for their reader. No
+torch here.
 
-Scores of a summary are shares or correlations; tables print them x100. An average is of the paper's eight tasks (MNLI matched, no WNLI),
-or it is not given. Tasks of the summary that are not GLUE's are left out.
+Scores of a summary are shares or correlations; tables print them x100. An average is of the paper's eight tasks (MNLI
+matched, no WNLI), or it is not given. Tasks of the summary that are not GLUE's are left out.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,20 +18,29 @@ if TYPE_CHECKING:
 
 ABSENT = "—"
 _OWN = {
-    "MRPC F1": ("mrpc", "dev", "f1"), "MRPC acc.": ("mrpc", "dev", "accuracy"), "STS-B Pearson": ("stsb", "dev", "pearson"),
-    "STS-B Spearman": ("stsb", "dev", "spearman"), "QQP F1": ("qqp", "dev", "f1"), "QQP acc.": ("qqp", "dev", "accuracy"),
-    "MNLI-m": ("mnli", "dev_matched", "accuracy"), "MNLI-mm": ("mnli", "dev_mismatched", "accuracy"),
-}  # fmt: skip
+    "MRPC F1": ("mrpc", "dev", "f1"),
+    "MRPC acc.": ("mrpc", "dev", "accuracy"),
+    "STS-B Pearson": ("stsb", "dev", "pearson"),
+    "STS-B Spearman": ("stsb", "dev", "spearman"),
+    "QQP F1": ("qqp", "dev", "f1"),
+    "QQP acc.": ("qqp", "dev", "accuracy"),
+    "MNLI-m": ("mnli", "dev_matched", "accuracy"),
+    "MNLI-mm": ("mnli", "dev_mismatched", "accuracy"),
+}
 _BASELINES = {
-    "untrained": "untrained encoder", "majority": "majority", "bag_of_words": "bag of words", "word_overlap": "word overlap",
+    "untrained": "untrained encoder",
+    "majority": "majority",
+    "bag_of_words": "bag of words",
+    "word_overlap": "word overlap",
     "random_words": "pair features, random",
-}  # fmt: skip
+}
 _STATISTICS = ("median", "mean", "SD", "best")
 """Rows of a table; in lower case they are fields of a Spread."""
 
 
 def glue_metrics(medians: Mapping[str, float]) -> dict[str, float]:
-    """Main scores of tasks by the keys of the paper's tables: `glue/cola`, `glue/sst` ... and, if all eight are there, `glue/average`;
+    """Main scores of tasks by the keys of the paper's tables: `glue/cola`, `glue/sst` ... and, if all eight are there,
+    `glue/average`;
     then other tasks, which no average counts, by their names: `glue/wnli`.
     """
     found = {f"glue/{title.lower()}": medians[name] for name, title in PAPER_COLUMNS.items() if name in medians}
@@ -44,8 +54,8 @@ def medians(summary: "Summary") -> dict[str, float]:
 
 
 def glue_tables(summary: "Summary") -> dict[str, Table]:
-    """By title: the paper's columns with the baselines, and GLUE's own metrics; then all metrics of tasks that are not among the
-    paper's eight.
+    """By title: the paper's columns with the baselines, and GLUE's own metrics; then all metrics of tasks that are not
+    among the paper's eight.
     """
     known = _tasks(summary)
     others = {
@@ -85,7 +95,9 @@ def _table(
     baselines: Mapping[str, str] = _BASELINES,
     average: bool = False,
 ) -> Table:
-    """Statistics of the columns (task, split, metric), then the baselines that have a score; `average`: with the mean of all columns."""
+    """Statistics of the columns (task, split, metric), then the baselines that have a score; `average`: with the mean
+    of all columns.
+    """
     found = {title: known[task].scores.get(split, {}) for title, (task, split, _) in columns.items() if task in known}
     spreads = [found.get(title, {}).get(metric) for title, (_, _, metric) in columns.items()]
     counts = {one.n for one in spreads if one is not None}
@@ -126,7 +138,9 @@ def _points(value: float | None) -> str:
 
 
 def glue_notes(summary: "Summary") -> tuple[str, ...]:
-    """What a reader of the tables must know: what is missing or partial, what is doubtful, which baselines are not beaten."""
+    """What a reader of the tables must know: what is missing or partial, what is doubtful, which baselines are not
+    beaten.
+    """
     known = _tasks(summary)
     named = {ROWS[name].folder: one for name, one in known.items()}
     missing = [title for name, title in PAPER_COLUMNS.items() if name not in medians(summary)]

@@ -1,7 +1,7 @@
 """GLUE as a table of rows, one a task (glue_tasks.toml), and where a task's data come from. No torch here.
 
-The paper's metrics come first (§3.1: Matthews correlation for CoLA, Spearman for STS-B, accuracy for the others), GLUE's own after them;
-epochs are Table 6's. AX has no training set: the MNLI model predicts it.
+The paper's metrics come first (§3.1: Matthews correlation for CoLA, Spearman for STS-B, accuracy for the others),
+GLUE's own after them; epochs are Table 6's. AX has no training set: the MNLI model predicts it.
 """
 
 import tomllib
@@ -47,9 +47,18 @@ _FILES: dict[str, list[str]] = _TABLES.pop("files")
 """Names of a split's file where they are not the split's own."""
 ROWS = {name: records.read(GlueRow, {"name": name, **table}, where=name) for name, table in _TABLES.items()}
 PAPER_COLUMNS = {
-    "cola": "CoLA", "sst2": "SST", "mrpc": "MRPC", "stsb": "STS", "qqp": "QQP", "mnli": "MNLI", "qnli": "QNLI", "rte": "RTE",
-}  # fmt: skip
-"""The titles of the paper's columns by task, in its order; it leaves out WNLI (Appendix B). A title in lower case is a column's key."""
+    "cola": "CoLA",
+    "sst2": "SST",
+    "mrpc": "MRPC",
+    "stsb": "STS",
+    "qqp": "QQP",
+    "mnli": "MNLI",
+    "qnli": "QNLI",
+    "rte": "RTE",
+}
+"""The titles of the paper's columns by task, in its order; it leaves out WNLI (Appendix B). A title in lower case is a
+column's key.
+"""
 PAPER = tuple(PAPER_COLUMNS)
 
 
@@ -144,9 +153,14 @@ class GlueTask:
         if labels:
             task = tasks.Classification(labels=labels, metrics=metrics, name=self.task)
         return TaskData(
-            task=task, train=train, dev=dev, test=self.tests(hashed=hashed) if self.test else {}, unordered_pairs=row.unordered,
-            notes=tuple(notes), sha256=hash_files(hashed),
-        )  # fmt: skip
+            task=task,
+            train=train,
+            dev=dev,
+            test=self.tests(hashed=hashed) if self.test else {},
+            unordered_pairs=row.unordered,
+            notes=tuple(notes),
+            sha256=hash_files(hashed),
+        )
 
     def tests(self, *, hashed: dict[str, bytes] | None = None) -> dict[str, list[TextExample]]:
         """The test sets that exist, AX's among MNLI's.
@@ -215,7 +229,8 @@ def _require_file(folder: str | Path, row: GlueRow, split: str) -> Path:
     there = sorted(path.name for path in (below or root).iterdir() if path.is_dir() == (below is None))
     if below is None:
         raise MissingInputError(
-            f"{root}: holds no folder {row.folder}.{did_you_mean(row.folder, there)} Found: {', '.join(there[:20]) or 'none'}. "
+            f"{root}: holds no folder {row.folder}.{did_you_mean(row.folder, there)} Found: "
+            f"{', '.join(there[:20]) or 'none'}. "
             f"Expected {row.folder}/train.tsv and so on; name the tasks that exist with --tasks."
         )
     name = _FILES.get(split, [f"{split}.tsv"])[0]

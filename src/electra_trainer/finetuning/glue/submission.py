@@ -1,6 +1,7 @@
 """The archive that gluebenchmark.com takes: eleven tables of test predictions, `index` and `prediction`.
 
-The server turns an archive away that lacks a table or names a label otherwise. The same predictions give the same bytes.
+The server turns an archive away that lacks a table or names a label otherwise. The same predictions give the same
+bytes.
 """
 
 import io
@@ -51,8 +52,8 @@ SCORES = "test-scores.json"
 
 
 def read_scores(out: Path) -> dict[str, float]:
-    """The scores of the test sets in OUT/test-scores.json, as shares by the columns of the paper's tables, `glue-test/cola` …, and
-    `glue-test/average` if all eight are there. Nothing where there is no file.
+    """The scores of the test sets in OUT/test-scores.json, as shares by the columns of the paper's tables,
+    `glue-test/cola` …, and `glue-test/average` if all eight are there. Nothing where there is no file.
 
     The file has tasks and points, as the server prints them: `{"cola": 54.6, "sst2": 89.1}`; of MNLI the matched set.
 
@@ -88,12 +89,13 @@ def write_submission(archive: Path, *, folder: str, runs: Mapping[str, Path], fi
     Args:
         archive: a name that ends in .zip.
         folder: GLUE's folder, or `hub`: the test sets with their indices.
-        runs: the run folder that predicts, by task. WNLI, which the paper leaves out, has its majority class without one.
+        runs: the run folder that predicts, by task. WNLI, which the paper leaves out, has its majority class without
+            one.
         fill: where a run or a test set is missing, write the majority class (the mean, for STS-B) of the training set.
 
     Raises:
-        ConfigError: the name. MissingInputError: a table would be missing; names all of them. DataError: predictions that do
-            not fit the test set. StorageError: it cannot be written.
+        ConfigError: the name. MissingInputError: a table would be missing; names all of them. DataError: predictions
+            that do not fit the test set. StorageError: it cannot be written.
     """
     tests = _tests(archive, folder)
     lacks = {part: _lack(part, tests, part.task in runs) for part in PARTS}
@@ -157,8 +159,10 @@ def _require(archive: Path, lacks: Mapping[Part, str | None], *, fill: bool) -> 
     ]
     if missing and not fill:
         raise MissingInputError(
-            f"--zip {archive}: the server wants all {len(PARTS)} tables; missing would be {', '.join(missing)}. Train what is missing, put "
-            "the test sets into the folder, or add --fill-missing: majority-class predictions, whose scores mean nothing."
+            f"--zip {archive}: the server wants all {len(PARTS)} tables; missing would be {', '.join(missing)}. Train "
+            "what is missing, put "
+            "the test sets into the folder, or add --fill-missing: majority-class predictions, whose scores mean "
+            "nothing."
         )
 
 
@@ -183,7 +187,8 @@ def _predicted(run: Path, part: Part, rows: int, row: GlueRow) -> list[str]:
     lines = read_file(path, limit=MOST_TEXT).decode("utf-8", errors="replace").removesuffix("\n").split("\n")
     if len(lines) != rows:
         raise DataError(
-            f"{path}: {len(lines):,} predictions, the test set has {rows:,} rows. It has changed since: give the folder that the run read."
+            f"{path}: {len(lines):,} predictions, the test set has {rows:,} rows. It has changed since: give the "
+            "folder that the run read."
         )
     return [_written(line, row, where=f"{path}:{number}") for number, line in enumerate(lines, start=1)]
 

@@ -1,8 +1,10 @@
-"""Questions of SQuAD 1.1, 2.0 and files like them (squad_layouts.py): what is repaired is counted, an error says where. No torch here.
+"""Questions of SQuAD 1.1, 2.0 and files like them (squad_layouts.py): what is repaired is counted, an error says where.
+No torch here.
 
 {"id": ..., "question": ..., "answers": [{"text": ..., "answer_start": ...}, ...], "is_impossible": false}
 
-The id may be a number or missing, `is_impossible` a word or missing, `answer_start` a word or wrong; an answer without text is none.
+The id may be a number or missing, `is_impossible` a word or missing, `answer_start` a word or wrong; an answer without
+text is none.
 """
 
 import hashlib
@@ -25,7 +27,9 @@ class Answer:
 
     text: str
     start: int | None
-    """Its first character in the context, spaces before it left out; None: it does not occur there, and can only be scored against."""
+    """Its first character in the context, spaces before it left out; None: it does not occur there, and can only be
+    scored against.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +69,8 @@ def read_questions(path: Path) -> tuple[Question, ...]:
 def read_squad(path: Path, *, version: Literal[1, 2]) -> SquadFile:
     """Read a file of SQuAD 1.1 (`version` 1: every question is answered) or 2.0 (`version` 2).
 
-    An `answer_start` that does not point at its text is moved to the nearest occurrence; a text that does not occur is kept
-    for scoring. Both are counted in the notes.
+    An `answer_start` that does not point at its text is moved to the nearest occurrence; a text that does not occur is
+    kept for scoring. Both are counted in the notes.
 
     Raises:
         MissingInputError, StorageError: it cannot be read. DataError: it is not SQuAD of that version, with the place.
@@ -76,7 +80,9 @@ def read_squad(path: Path, *, version: Literal[1, 2]) -> SquadFile:
 
 
 def sample(questions: Sequence[Question], limit: int | None) -> tuple[Question, ...]:
-    """`limit` of the questions, from all over the file (those whose ids hash lowest), in their order: always the same ones."""
+    """`limit` of the questions, from all over the file (those whose ids hash lowest), in their order: always the same
+    ones.
+    """
     if limit is None or limit >= len(questions):
         return tuple(questions)
     order = sorted(range(len(questions)), key=lambda index: _hash(questions[index].id))
@@ -88,8 +94,8 @@ def split_by_article(
 ) -> tuple[tuple[Question, ...], tuple[Question, ...]]:
     """Two parts without an article in common: training, and about `dev_share` of the questions for evaluation.
 
-    Articles go to the second part in the order of their titles' hashes until it is large enough, so a file is always split alike. Of a
-    file with one article the paragraphs are split in this way.
+    Articles go to the second part in the order of their titles' hashes until it is large enough, so a file is always
+    split alike. Of a file with one article the paragraphs are split in this way.
 
     Raises:
         DataError: there is only one paragraph.
@@ -124,7 +130,9 @@ class _Reader:
         self.path, self.version, self.labelled = path, version, labelled
         self.places: dict[str, str] = {}
         self.count: Counter[str] = Counter()
-        """Questions that are `answered` or `unanswerable`; answers that were `found`; what a note is given for, by its name."""
+        """Questions that are `answered` or `unanswerable`; answers that were `found`; what a note is given for, by its
+        name.
+        """
         self.examples: dict[str, str] = {}
         """The first case of each note."""
         self.content = read_file(path, limit=MOST_TEXT)
@@ -133,7 +141,8 @@ class _Reader:
             raise DataError(f"{path}: holds no questions.")
         if self.count["answered"] and not self.count["found"]:
             raise DataError(
-                f"{path}: none of its answers occurs in its context. Expected answers that are parts of their contexts, to the letter."
+                f"{path}: none of its answers occurs in its context. Expected answers that are parts of their "
+                "contexts, to the letter."
             )
 
     def question(self, entry: Entry) -> Question:
@@ -194,7 +203,8 @@ class _Reader:
             "unnamed": "questions have no id; each is named by its place",
             "moved": "answers were not at their answer_start; the nearest place was taken",
             "nowhere": "answers do not occur in their contexts; none is trained on",
-            "plausible": "questions are impossible and yet have answers; these are taken for plausible ones, and not used",
+            "plausible": "questions are impossible and yet have answers; these are taken for plausible ones, and not "
+            "used",
         }
         for kind, what in worded.items():
             if count[kind]:

@@ -1,6 +1,7 @@
 """The heads that find an answer: XLNet's module, which the paper uses (§3.1), and BERT's.
 
-Both are read the same way: some columns at which an answer may begin (a beam), for each of them a score of every end. Shape letters
+Both are read the same way: some columns at which an answer may begin (a beam), for each of them a score of every end.
+Shape letters
 of their own: S starts in the beam, W the width of a hidden layer.
 """
 
@@ -22,8 +23,8 @@ class JointHead(nn.Module):
         end(i | s)     = w·gelu(W [h_s; h_i])                                 the same; s is the true start in training
         no answer      = w·gelu(W [h_CLS; sum_i softmax(start)_i h_i])        a logit: positive without an answer
 
-    As released, but that there the softmaxes of start and end also hold the last [SEP]; XLNet's own has hidden layers of the encoder's
-    width, tanh and a LayerNorm.
+    As released, but that there the softmaxes of start and end also hold the last [SEP]; XLNet's own has hidden layers
+    of the encoder's width, tanh and a LayerNorm.
     """
 
     def __init__(self, hidden_size: int, *, width: int, answerable: bool) -> None:
@@ -40,7 +41,9 @@ class JointHead(nn.Module):
         return logits_BT.masked_fill(~allowed_BT, _NEVER)
 
     def end_logits(self, hidden_BTD: Tensor, start_BS: Tensor, allowed_BT: Tensor) -> Tensor:
-        """[B, S, T], given the columns of S starts. One start after another: together they would need S * T * W numbers a row."""
+        """[B, S, T], given the columns of S starts. One start after another: together they would need S * T * W numbers
+        a row.
+        """
         of_start_DW, of_end_DW = self.end_dense.weight.t().chunk(2)
         ends_BTW = hidden_BTD @ of_end_DW + self.end_dense.bias
         index_BSD = start_BS[..., None].expand(-1, -1, hidden_BTD.shape[-1])
@@ -130,8 +133,9 @@ def independent_beam(head: nn.Module, hidden_BTD: Tensor, places: Places, real_B
 def best_spans(beam: Beam, allowed_BT: Tensor, *, max_answer: int, count: int) -> list[Spans]:
     """The best `count` spans of each row, of at most `max_answer` tokens, all within the passage.
 
-    The released code keeps as many ends of each start as starts, and throws away those that cannot be; here they are left out first,
-    so a row never runs out of answers, and the best `count` of all can hold no more than `count` ends of one start.
+    The released code keeps as many ends of each start as starts, and throws away those that cannot be; here they are
+    left out first, so a row never runs out of answers, and the best `count` of all can hold no more than `count` ends
+    of one start.
     """
     columns_T = torch.arange(allowed_BT.shape[1], device=allowed_BT.device)
     length_BST = columns_T - beam.start_BS[..., None] + 1
@@ -144,9 +148,14 @@ def best_spans(beam: Beam, allowed_BT: Tensor, *, max_answer: int, count: int) -
     return [
         Spans(starts[:number], ends[:number], scores[:number], no_answer)
         for starts, ends, scores, number, no_answer in zip(
-            start_BK.tolist(), end_BK.tolist(), best_BK.tolist(), number_B.tolist(), beam.no_answer_B.tolist(), strict=True
+            start_BK.tolist(),
+            end_BK.tolist(),
+            best_BK.tolist(),
+            number_B.tolist(),
+            beam.no_answer_B.tolist(),
+            strict=True,
         )
-    ]  # fmt: skip
+    ]
 
 
 def _span_loss(start_BT: Tensor, end_BT: Tensor, span_B2: Tensor) -> Tensor:

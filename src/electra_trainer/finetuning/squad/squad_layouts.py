@@ -1,9 +1,12 @@
-"""Layouts of question files: SQuAD's nested JSON, lists of its parts, the Hub's rows, JSON Lines. Where each question is, by key.
+"""Layouts of question files: SQuAD's nested JSON, lists of its parts, the Hub's rows, JSON Lines. Where each question
+is, by key.
 
 {"data": [{"title": ..., "paragraphs": [{"context": ..., "qas": [{"id": ..., "question": ..., "answers": ...}]}]}]}
-[{"title": ..., "paragraphs": ...}]      [{"context": ..., "qas": ...}]      [{"id": ..., "context": ..., "question": ..., "answers": ...}]
+[{"title": ..., "paragraphs": ...}]      [{"context": ..., "qas": ...}]      [{"id": ..., "context": ..., "question":
+..., "answers": ...}]
 
-or one of these objects a line. Answers: [{"text": ..., "answer_start": ...}], or the Hub's {"text": [...], "answer_start": [...]}.
+or one of these objects a line. Answers: [{"text": ..., "answer_start": ...}], or the Hub's {"text": [...],
+"answer_start": [...]}.
 """
 
 from collections.abc import Iterator
@@ -76,7 +79,9 @@ def _document(top: Any, place: str, number: int) -> Iterator[Entry]:
 
 
 def _part(found: Any, place: str, number: int) -> Iterator[Entry]:
-    """The questions of an article, a paragraph or a row; the latter two without a title are of one article if their contexts are equal."""
+    """The questions of an article, a paragraph or a row; the latter two without a title are of one article if their
+    contexts are equal.
+    """
     if isinstance(found, dict) and "qas" in found and "paragraphs" not in found:
         yield from _paragraph(found, place, _title(found, place))
     elif isinstance(found, dict) and "question" in found and "paragraphs" not in found:

@@ -1,10 +1,13 @@
-"""Exact match and F1 as SQuAD's official scripts define them (evaluate-v1.1.py, evaluate-v2.0.py), written anew. No torch here.
+"""Exact match and F1 as SQuAD's official scripts define them (evaluate-v1.1.py, evaluate-v2.0.py), written anew. No
+torch here.
 
-Both compare words after lower-casing, taking out ASCII punctuation and the articles a, an, the. The best true answer counts. In 2.0
-a question without an answer has one true answer, the empty text; an answer that is nothing but articles and punctuation is not counted
-among the true ones; and an answer is given only where the "no answer" score is not above a threshold.
+Both compare words after lower-casing, taking out ASCII punctuation and the articles a, an, the. The best true answer
+counts. In 2.0 a question without an answer has one true answer, the empty text; an answer that is nothing but articles
+and punctuation is not counted among the true ones; and an answer is given only where the "no answer" score is not above
+a threshold.
 
-Chinese and Japanese have no spaces between words: where most letters of the true answers are theirs, every character counts as a word,
+Chinese and Japanese have no spaces between words: where most letters of the true answers are theirs, every character
+counts as a word,
 as in the scripts of CMRC 2018, DRCD and MLQA.
 
 The best spans of all windows of a question -> one answer, in the context's own letters.
@@ -40,7 +43,9 @@ def by_characters(golds: Iterable[str]) -> bool:
 
 
 def spaced(text: str) -> str:
-    """The text with spaces around Chinese and Japanese characters, and without the punctuation that ASCII does not have."""
+    """The text with spaces around Chinese and Japanese characters, and without the punctuation that ASCII does not
+    have.
+    """
     return "".join(
         f" {one} "
         if _is_chinese_or_japanese(one)
@@ -106,9 +111,10 @@ def score_v2(
         threshold: no answer is given where `no_answer` is above it.
 
     Returns:
-        `best_f1` and `best_exact_match`, at the thresholds that are best for these very questions; `f1` and `exact_match` at
-        `threshold`; of the latter, where there are such, `has_answer_f1`, `has_answer_exact_match` of questions with an answer,
-        `no_answer_accuracy` of the others; and the thresholds: `threshold`, `best_f1_threshold`, `best_exact_match_threshold`.
+        `best_f1` and `best_exact_match`, at the thresholds that are best for these very questions; `f1` and
+        `exact_match` at `threshold`; of the latter, where there are such, `has_answer_f1`, `has_answer_exact_match` of
+        questions with an answer, `no_answer_accuracy` of the others; and the thresholds: `threshold`,
+        `best_f1_threshold`, `best_exact_match_threshold`.
     """
     raw = [question_scores(gold, text, version=2) for gold, text in zip(golds, said, strict=True)]
     best_exact, best_overlap = best_thresholds(golds, said, no_answer)
@@ -140,8 +146,9 @@ def best_threshold(
 ) -> Threshold:
     """The threshold of the highest mean score, as the official script looks for it.
 
-    From "never answer" on, questions are answered in the order of their `no_answer`. Like the script it may stop between two that are
-    equal, where no threshold can. Where never to answer is best, the threshold is below all of them; the script says 0 there.
+    From "never answer" on, questions are answered in the order of their `no_answer`. Like the script it may stop
+    between two that are equal, where no threshold can. Where never to answer is best, the threshold is below all of
+    them; the script says 0 there.
 
     Args:
         raw: the score of each question if it is answered.
@@ -176,13 +183,13 @@ def decode(
         said: what the head said of each row.
         n_best: answers that are kept of each question; equal texts are one, with the better score.
         null_threshold: the text is empty where `no_answer_score` is above it; None: an answer is always given.
-        null_against_best: `no_answer_score` is how much better the null span is than the best one (BERT); else it is the head's own
-            (XLNet). Either way that of the window which likes it least.
+        null_against_best: `no_answer_score` is how much better the null span is than the best one (BERT); else it is
+            the head's own (XLNet). Either way that of the window which likes it least.
 
     Returns:
-        {"id", "text", "score", "probability", "no_answer_score", "nbest": [{"text", "start", "end", "score", "probability"}]} with
-        `start` and `end` in characters of the context. "score" and "probability" are those of the best answer, also where "text" is
-        empty; probabilities are shares among the `nbest`.
+        {"id", "text", "score", "probability", "no_answer_score", "nbest": [{"text", "start", "end", "score",
+        "probability"}]} with `start` and `end` in characters of the context. "score" and "probability" are those of the
+        best answer, also where "text" is empty; probabilities are shares among the `nbest`.
     """
     rows_of: list[list[int]] = [[] for _ in questions]
     for number, row in enumerate(rows):
@@ -195,10 +202,16 @@ def decode(
             null -= nbest[0]["score"]
         best = nbest[0] if nbest else {"text": "", "score": None, "probability": 0.0}
         silent = null_threshold is not None and null > null_threshold
-        predictions.append({
-            "id": question.id, "text": "" if silent else best["text"], "score": best["score"], "probability": best["probability"],
-            "no_answer_score": null, "nbest": nbest,
-        })  # fmt: skip
+        predictions.append(
+            {
+                "id": question.id,
+                "text": "" if silent else best["text"],
+                "score": best["score"],
+                "probability": best["probability"],
+                "no_answer_score": null,
+                "nbest": nbest,
+            }
+        )
     return predictions
 
 
@@ -229,7 +242,9 @@ def _nbest(context: str, windows: Sequence[tuple[Window, Spans]], count: int) ->
 
 
 def _trimmed(context: str, begin: int, end: int) -> tuple[int, int]:
-    """Without spaces at either end (some tokenizers count the space before a word to its token), with the last letter's accents."""
+    """Without spaces at either end (some tokenizers count the space before a word to its token), with the last letter's
+    accents.
+    """
     text = context[begin:end]
     begin, end = begin + len(text) - len(text.lstrip()), begin + len(text.rstrip())
     while end < len(context) and unicodedata.combining(context[end]):

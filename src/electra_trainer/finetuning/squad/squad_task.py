@@ -1,8 +1,10 @@
-"""SQuAD as a task: which files, which version, which of the choices that the paper and the released code make differently.
+"""SQuAD as a task: which files, which version, which of the choices that the paper and the released code make
+differently.
 
 Extractive question answering (§3.1): the answer is a span of the context, or there is none.
 
-The head is XLNet's ("joint"), as the paper says, or BERT's ("independent"), which transformers' ElectraForQuestionAnswering loads.
+The head is XLNet's ("joint"), as the paper says, or BERT's ("independent"), which transformers'
+ElectraForQuestionAnswering loads.
 """
 
 import math
@@ -71,9 +73,13 @@ class Squad:
         """What is learned."""
         released = self.follow == "released"
         return QuestionAnswering(
-            name=self.name, version=self.version, head_kind=self.head, null_threshold=self.null_threshold,
-            answerability="always" if released else "2.0", answerability_of="question" if released else "window",
-        )  # fmt: skip
+            name=self.name,
+            version=self.version,
+            head_kind=self.head,
+            null_threshold=self.null_threshold,
+            answerability="always" if released else "2.0",
+            answerability_of="question" if released else "window",
+        )
 
     def load(self) -> TaskData:
         file = read_squad(self.train, version=self.version)
@@ -83,7 +89,8 @@ class Squad:
             train, dev = squad_files.split_by_article(file.questions, dev_share=self.split, where=str(self.train))
             whole = "article" if train[0].article != dev[0].article else "paragraph"
             notes.append(
-                f"{self.train.name} is split by {whole}: {len(train):,} questions to train on, {len(dev):,} to evaluate."
+                f"{self.train.name} is split by {whole}: {len(train):,} questions to train on, {len(dev):,} to "
+                "evaluate."
             )
         else:
             require_other_file(self.train, self.dev, instead="Leave --dev out and give --split 0.1.")
@@ -116,12 +123,14 @@ class QuestionAnswering(tasks.Task):
 
     version: Literal[1, 2] = 1
     head_kind: Literal["joint", "independent"] = "joint"
-    """The paper: joint, the end given the start and an answerability classifier. Independent: BERT's linear layer, which transformers
-    has."""
+    """The paper: joint, the end given the start and an answerability classifier. Independent: BERT's linear layer,
+    which transformers has."""
     answerability: Literal["2.0", "always"] = "2.0"
     """Where the joint head has its classifier: the paper for 2.0, the released code also for 1.1."""
     answerability_of: Literal["window", "question"] = "window"
-    """What the classifier learns as unanswerable: for XLNet windows without the answer, for the released code only questions without one."""
+    """What the classifier learns as unanswerable: for XLNet windows without the answer, for the released code only
+    questions without one.
+    """
     answerability_weight: float = 0.5
     """Weight of the classifier's loss (released)."""
     width: int = 512
@@ -135,9 +144,13 @@ class QuestionAnswering(tasks.Task):
     max_query: int = 64
     """Tokens of a question that are read (released)."""
     stride: int = 128
-    """Tokens between the beginnings of two windows (released, for rows of 512); at most half of what a row has for the context."""
+    """Tokens between the beginnings of two windows (released, for rows of 512); at most half of what a row has for the
+    context.
+    """
     null_threshold: float | None = None
-    """2.0: no answer is given where its score is above this. None: -2.75 for the joint head (released), 0 for BERT's."""
+    """2.0: no answer is given where its score is above this. None: -2.75 for the joint head (released), 0 for
+    BERT's.
+    """
     name: str = "squad"
 
     def __post_init__(self) -> None:
@@ -152,8 +165,8 @@ class QuestionAnswering(tasks.Task):
 
     @property
     def metric(self) -> str:
-        """2.0: at the best threshold, as XLNet's code reports. The fixed one suits the released weights; a weaker encoder may not
-        answer at all there, which scores the same whatever it has learned.
+        """2.0: at the best threshold, as XLNet's code reports. The fixed one suits the released weights; a weaker
+        encoder may not answer at all there, which scores the same whatever it has learned.
         """
         return "f1" if self.version == 1 else "best_f1"
 
@@ -216,12 +229,14 @@ class QuestionAnswering(tasks.Task):
             _, best = squad_score.best_thresholds(*_to_score(examples, predictions))
             if all(one["no_answer_score"] > best.threshold for one in predictions):
                 return [
-                    "collapsed: at every threshold its answers score no better than none. Try more epochs, another learning rate or "
+                    "collapsed: at every threshold its answers score no better than none. Try more epochs, another "
+                    "learning rate or "
                     "other seeds."
                 ]
             if all(one["text"] == "" for one in predictions):
                 return [
-                    f"no question is answered at the threshold {self.threshold:g}, so f1 and exact_match are those of silence; "
+                    f"no question is answered at the threshold {self.threshold:g}, so f1 and exact_match are those of "
+                    "silence; "
                     f"best_f1 is at {best.threshold:.2f}."
                 ]
         first = sum(best["nbest"][0]["start"] == 0 for best in predictions if best["nbest"])
@@ -252,7 +267,9 @@ class QuestionAnswering(tasks.Task):
     def examples_in(
         self, path: Path, *, text: str | None, text_pair: str | None, as_json: bool, **others: Any
     ) -> tasks.Unlabelled:
-        """The questions of a file of SQuAD's layout; written as the official scripts read answers and "no answer" scores."""
+        """The questions of a file of SQuAD's layout; written as the official scripts read answers and "no answer"
+        scores.
+        """
         for flag, given in (("--text", text), ("--text-pair", text_pair)):
             if given is not None:
                 raise ConfigError(f"{flag} {given}: a file of questions has no columns. Leave it out.")
@@ -284,7 +301,9 @@ class QuestionAnswering(tasks.Task):
 def _to_score(
     examples: Sequence[Question], predictions: Sequence[Prediction]
 ) -> tuple[list[list[str]], list[str], list[float]]:
-    """True answers, the best answer to each, had one to be given, and "no answer" scores; see `squad_score.by_characters`."""
+    """True answers, the best answer to each, had one to be given, and "no answer" scores; see
+    `squad_score.by_characters`.
+    """
     form = squad_score.spaced if _by_characters(examples) else str
     return (
         [[form(answer.text) for answer in example.answers] for example in examples],

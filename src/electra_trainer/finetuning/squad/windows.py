@@ -1,7 +1,9 @@
-"""A question and its context as rows: `[CLS] question [SEP] some of the context [SEP]`, windows that overlap (released, as BERT).
+"""A question and its context as rows: `[CLS] question [SEP] some of the context [SEP]`, windows that overlap (released,
+as BERT).
 
-A context that is too long for one row is read in windows, each beginning `stride` tokens after the one before it. A token is then
-in several windows; it may begin an answer only where it has the most context, the smaller of its left and right context.
+A context that is too long for one row is read in windows, each beginning `stride` tokens after the one before it. A
+token is then in several windows; it may begin an answer only where it has the most context, the smaller of its left and
+right context.
 """
 
 from array import array
@@ -85,7 +87,8 @@ def spread(tokens: int, *, room: int, stride: int) -> list[tuple[int, int]]:
 
     Args:
         room: tokens of the context that fit into a row.
-        stride: tokens between the beginnings of two windows; of a short row at most half of `room`, so that windows overlap by half.
+        stride: tokens between the beginnings of two windows; of a short row at most half of `room`, so that windows
+            overlap by half.
     """
     stride = max(1, min(stride, room // 2))
     windows = [(0, min(tokens, room))]
@@ -98,8 +101,9 @@ def spread(tokens: int, *, room: int, stride: int) -> list[tuple[int, int]]:
 def most_context(windows: Sequence[tuple[int, int]], tokens: int) -> list[tuple[int, int]]:
     """Of each window the tokens [first, end) of the context that have more context in it than in any other.
 
-    A token's score is the smaller of its left and right context, and a hundredth of the window's length; of equal windows the first
-    one has the token (BERT, released). What a window has is one run of tokens: the difference of two windows' scores never rises.
+    A token's score is the smaller of its left and right context, and a hundredth of the window's length; of equal
+    windows the first one has the token (BERT, released). What a window has is one run of tokens: the difference of two
+    windows' scores never rises.
     """
     token_N = np.arange(tokens)
     scores_WN = np.full((len(windows), tokens), -np.inf)
@@ -127,9 +131,11 @@ def window_rows(questions: Sequence[Question], text: Text, *, max_query: int, st
     """Rows of all windows of all questions, one question after another.
 
     Args:
-        max_query: tokens of a question that are read; fewer where rows are short, so that half a row is left for the context.
+        max_query: tokens of a question that are read; fewer where rows are short, so that half a row is left for the
+            context.
         stride: see `spread`.
-        training: with a `Target`, that of the first answer which has a place; a question whose answers have none gives no rows.
+        training: with a `Target`, that of the first answer which has a place; a question whose answers have none gives
+            no rows.
     """
     contexts = encode((question.context for question in questions), text)
     queries = encode((question.question for question in questions), text)

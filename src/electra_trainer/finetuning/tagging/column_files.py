@@ -1,9 +1,9 @@
-"""Text files with a word a line and its labels in columns, a blank line between sentences: CoNLL-2000, 2002, 2003 and their like; and with a
-sentence a line of word/TAG.
+"""Text files with a word a line and its labels in columns, a blank line between sentences: CoNLL-2000, 2002, 2003 and
+their like; and with a sentence a line of word/TAG.
 
-Columns are separated by tabs, if the first line of words has one, or by spaces. Lines with -DOCSTART- part documents and hold no
-word. A line before a sentence that begins with # is a comment if it has another number of columns, or a label that no other line has: "#"
-is also a word ("# # B-NP" in CoNLL-2000), and so is #topic.
+Columns are separated by tabs, if the first line of words has one, or by spaces. Lines with -DOCSTART- part documents
+and hold no word. A line before a sentence that begins with # is a comment if it has another number of columns, or a
+label that no other line has: "#" is also a word ("# # B-NP" in CoNLL-2000), and so is #topic.
 """
 
 from collections import Counter
@@ -80,7 +80,8 @@ def read_columns(
     every = [word for one in sentences for word in one.words]
     if 2 * sum(" " in word.strip() for word in every) > len(every):
         raise DataError(
-            f"{path}: column {words} holds texts, expected a word a line. Name another column (--words), or for running text give a file "
+            f"{path}: column {words} holds texts, expected a word a line. Name another column (--words), or for "
+            "running text give a file "
             "of text alone."
         )
     columns = TagColumns(words=str(words), label=str(last) if last else None, columns=layout.columns)
@@ -221,7 +222,9 @@ def _check_fields(fields: list[str], line: str, layout: Layout, *, where: str) -
 
 
 def pairs_by(lines: Sequence[str]) -> str | None:
-    """The character between word and tag where a line is a sentence of word/TAG, word_TAG or word|TAG; tabs separate columns."""
+    """The character between word and tag where a line is a sentence of word/TAG, word_TAG or word|TAG; tabs separate
+    columns.
+    """
     used = [line.split() for line in lines if not _ends_sentence(line) and not line.startswith("# ")]
     if any("\t" in line.strip() for line in lines):
         return None
@@ -247,7 +250,8 @@ def read_pairs(lines: Sequence[str], path: Path, mark: str, *, labelled: bool) -
             TaggedSentence(
                 words=tuple(word for word, _, _ in both),
                 labels=tuple(tag if labelled and tag != UNLABELLED else None for _, _, tag in both),
-                file=str(path), lines=(number,) * len(both),
+                file=str(path),
+                lines=(number,) * len(both),
             )
-        )  # fmt: skip
+        )
     return Tagged(sentences=sentences, columns=TagColumns(kind="pairs", label=mark if labelled else None))

@@ -2,10 +2,11 @@
 
     IO      PER, or I-PER            adjacent words of one type are one span
     BIO     B-PER, I-PER             IOB2; or IOB1, where B- only parts two adjacent spans of one type
-    BIOES   B-PER, I-PER, E-PER      S-PER is a span of one word. BILOU: L for E, U for S. BMES, BMEWO: M for I, W for S. IOE: without B, S
+    BIOES   B-PER, I-PER, E-PER      S-PER is a span of one word. BILOU: L for E, U for S. BMES, BMEWO: M for I, W for
+    S. IOE: without B, S
 
-The mark comes before the type or after it (PER-B), as a capital or a small letter, and one of - _ : / | parts the two; types may be missing.
-Every label is read as one of BIOES with a dash, which spans.py scores.
+The mark comes before the type or after it (PER-B), as a capital or a small letter, and one of - _ : / | parts the two;
+types may be missing. Every label is read as one of BIOES with a dash, which spans.py scores.
 """
 
 import re
@@ -191,8 +192,10 @@ def described(counts: Counter[str], notation: Notation, *, begun: int, parted: b
     outside = "" if notation.outside == "O" else f"; {notation.outside!r} is read as O"
     shown = ", ".join(types[:_SHOWN]) + (f" and {len(types) - _SHOWN} more" if len(types) > _SHOWN else "")
     return (
-        f"labels: {name}{f', such as {example!r}' if example else ''}{f' ({explained})' if explained else ''}{outside}; "
-        f"{len(types) or 'no'} type{'s' if len(types) != 1 else ''}{f': {shown}' if types else ''}. Spans are scored by seqeval's "
+        "labels: "
+        f"{name}{f', such as {example!r}' if example else ''}{f' ({explained})' if explained else ''}{outside}; "
+        f"{len(types) or 'no'} type{'s' if len(types) != 1 else ''}{f': {shown}' if types else ''}. Spans are scored "
+        "by seqeval's "
         f"definition (conlleval's): same words, same type.{'' if notation.marked else _marked_otherwise(types)}"
     )
 
@@ -205,14 +208,17 @@ _MARKED_OTHERWISE = tuple(
 
 
 def _marked_otherwise(types: Sequence[str]) -> str:
-    """A sentence if types seem to hold marks that no notation has, such as BEGIN-PER with INSIDE-PER, or BPER with IPER."""
+    """A sentence if types seem to hold marks that no notation has, such as BEGIN-PER with INSIDE-PER, or BPER with
+    IPER.
+    """
     for form in _MARKED_OTHERWISE:
         parts = [(label, match["begin"], match["kind"]) for label in types if (match := form.fullmatch(label))]
         begins = {kind: label for label, begin, kind in parts if begin}
         for label, begin, kind in parts:
             if not begin and kind in begins:
                 return (
-                    f" If {begins[kind]!r} begins spans that {label!r} continues, these scores are wrong: the nearest notation is BIO, so "
+                    f" If {begins[kind]!r} begins spans that {label!r} continues, these scores are wrong: the nearest "
+                    "notation is BIO, so "
                     f"write B-{kind} and I-{kind}."
                 )
     return ""
@@ -227,7 +233,8 @@ def _nearest(counts: Counter[str]) -> str:
         scheme: Scheme = "bioes" if notation.marks - {"B", "I"} else "bio"
         misfits = f"the label {bad[0]!r} does" if len(bad) == 1 else f"{len(bad)} labels such as {bad[0]!r} do"
         return (
-            f" The nearest notation of spans is {replace(notation, scheme=scheme).name}, and {misfits} not fit it: correct "
+            f" The nearest notation of spans is {replace(notation, scheme=scheme).name}, and {misfits} not fit it: "
+            "correct "
             f"{'it' if len(bad) == 1 else 'them'}, then --scheme {scheme}."
         )
     if notation.outside in counts:

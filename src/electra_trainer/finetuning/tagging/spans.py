@@ -1,8 +1,8 @@
 """Spans that the tags of a sentence mark, F1 over them, and checks of labels. No torch here.
 
-F1 is seqeval's by default, which is that of conlleval (CoNLL-2000 to 2003). Tags are O, or B, I, E or S with a type, `B-PER`; types may be
-missing; notation.py reads other notations as these. An I or E that continues nothing begins a span, as does a change of type; E and S end
-one.
+F1 is seqeval's by default, which is that of conlleval (CoNLL-2000 to 2003). Tags are O, or B, I, E or S with a type,
+`B-PER`; types may be missing; notation.py reads other notations as these. An I or E that continues nothing begins a
+span, as does a change of type; E and S end one.
 """
 
 import re
@@ -18,7 +18,9 @@ from electra_trainer.finetuning.texts.splits import WARNING
 
 _TAG = re.compile("O|[BIES](-.+)?", re.DOTALL)
 UNSEEN_SHARE = 0.1
-"""Of the development words: when more have labels that training lacks, the files do not belong together. Rich morphology has a few in a hundred."""
+"""Of the development words: when more have labels that training lacks, the files do not belong together. Rich
+morphology has a few in a hundred.
+"""
 _LONG = 1_000
 """Words of a sentence that looks like several without blank lines between them."""
 _NOT_BY_CHANCE = 5
@@ -129,9 +131,11 @@ def begun_by(sentences: Sequence[TaggedSentence], notation: Notation, marks: str
 def is_parted(sentences: Sequence[TaggedSentence], notation: Notation) -> bool:
     """Whether each B follows a word of the same type, as in IOB1."""
     return all(
-        at > 0 and (before := one.labels[at - 1]) and (notation.read(before) or "")[1:] == (notation.read(str(one.labels[at])) or "")[1:]
+        at > 0
+        and (before := one.labels[at - 1])
+        and (notation.read(before) or "")[1:] == (notation.read(str(one.labels[at])) or "")[1:]
         for one, at in begun_by(sentences, notation, "B")
-    )  # fmt: skip
+    )
 
 
 def odd_sentences(sentences: Sequence[TaggedSentence], notation: Notation) -> Iterator[str]:
@@ -139,11 +143,14 @@ def odd_sentences(sentences: Sequence[TaggedSentence], notation: Notation) -> It
     file = Path(sentences[0].file).name
     blank = [(s, i) for s in sentences for i, label in enumerate(s.labels) if label is None]
     if blank:
-        yield f"{_count(len(blank), 'word')} of {file} without a label (first at {_at(blank)}): not learned, not scored."
+        yield (
+            f"{_count(len(blank), 'word')} of {file} without a label (first at {_at(blank)}): not learned, not scored."
+        )
     begun = begun_by(sentences, notation, "IE") if "B" in notation.marks else []
     if begun:
         yield (
-            f"{_count(len(begun), 'span')} of {file} that an I- or E- begins (first at {_at(begun)}): counted, as conlleval does. "
+            f"{_count(len(begun), 'span')} of {file} that an I- or E- begins (first at {_at(begun)}): counted, as "
+            "conlleval does. "
             "They are usual in IOB1, and slips elsewhere."
         )
     longest = max(sentences, key=lambda sentence: len(sentence.words))
@@ -165,22 +172,27 @@ def unseen_labels(dev: Sequence[TaggedSentence], labels: Sequence[str], train: P
     what = f"label {first!r} does not occur in {train.name}.{did_you_mean(first, labels)}"
     if len(unseen) > UNSEEN_SHARE * words:
         raise DataError(
-            f"{sentence.place_of(index)}: {what} {len(unseen):,} of {words:,} words have such labels. Expected the training "
-            "file's labels in the same column: mend them, write _ where a word is not to be scored, or add sentences with them "
+            f"{sentence.place_of(index)}: {what} {len(unseen):,} of {words:,} words have such labels. Expected the "
+            "training "
+            "file's labels in the same column: mend them, write _ where a word is not to be scored, or add sentences "
+            "with them "
             "to the training file."
         )
     yield f"{_at(unseen)}: {what} {_count(len(unseen), 'word')} of {words:,} with such labels: scored, and never right."
 
 
 def sentence_overlap(train: Sequence[TaggedSentence], dev: Sequence[TaggedSentence]) -> Iterator[str]:
-    """A note on development sentences that occur in training, word for word; a warning if one is too long for chance."""
+    """A note on development sentences that occur in training, word for word; a warning if one is too long for
+    chance.
+    """
     seen = {sentence.words for sentence in train}
     twice = [sentence for sentence in dev if sentence.words in seen]
     long = [sentence for sentence in twice if len(sentence.words) >= _NOT_BY_CHANCE]
     first = f" (first at {_at([(long[0], 0)])})" if long else ""
     if twice:
         yield (
-            f"{WARNING if long else ''}{len(twice):,} of {_count(len(dev), 'sentence')} in {Path(dev[0].file).name} are in training too, "
+            f"{WARNING if long else ''}{len(twice):,} of {_count(len(dev), 'sentence')} in {Path(dev[0].file).name} "
+            "are in training too, "
             f"{len(long):,} of them with {_NOT_BY_CHANCE} words or more{first}."
         )
 

@@ -1,10 +1,11 @@
 """Tagged sentences from JSON and tables: .json, .jsonl, and .csv or .tsv with names of columns.
 
     a sentence a row, words     {"tokens": [...], "ner_tags": [...]}; in a table lists, or words with spaces between
-    a sentence a row, text      {"text": ..., "label": [[0, 6, "PER"]]}, and the layouts of doccano, Label Studio, spaCy and Prodigy
-    a word a row                sentence_id, word, tag; without an id blank lines part the sentences
+    a sentence a row, text      {"text": ..., "label": [[0, 6, "PER"]]}, and the layouts of doccano, Label Studio, spaCy
+    and Prodigy a word a row                sentence_id, word, tag; without an id blank lines part the sentences
 
-Spans are counted in characters of the text. Their words are found with word_splitting.py, or are those that the row lists.
+Spans are counted in characters of the text. Their words are found with word_splitting.py, or are those that the row
+lists.
 """
 
 import ast
@@ -77,7 +78,7 @@ def key(name: str) -> str:
 
 def read_rows(
     path: Path, *, words: str | None, label: str | None, sentence: str | None, labelled: bool, like: TagColumns | None
-) -> Tagged:  # fmt: skip
+) -> Tagged:
     """The sentences of a .json, .jsonl, .csv or .tsv file.
 
     Args:
@@ -116,7 +117,8 @@ def read_rows(
     notes = [f"columns of {path.name}: {chosen}.", *reader.notes()]
     if len(rows) < len(every):
         notes.append(
-            f"{len(every) - len(rows):,} of {len(every):,} rows of {path.name} are rejected or ignored (answer): left out."
+            f"{len(every) - len(rows):,} of {len(every):,} rows of {path.name} are rejected or ignored (answer): left "
+            "out."
         )
     return Tagged(sentences=sentences, columns=named, notes=tuple(notes))
 
@@ -240,19 +242,22 @@ class _Reader:
                 else ""
             )
             yield (
-                f"{len(self._within):,} of {self._spans:,} spans of {file} begin or end within a word (first {example} at {where}): "
+                f"{len(self._within):,} of {self._spans:,} spans of {file} begin or end within a word (first "
+                f"{example} at {where}): "
                 f"the whole word is in the span.{much}"
             )
         if self._left_out:
             where, example = self._left_out[0]
             yield (
-                f"{len(self._left_out):,} of {self._spans:,} spans of {file} overlap a longer one, or hold no word (first {example} at {where}): "
+                f"{len(self._left_out):,} of {self._spans:,} spans of {file} overlap a longer one, or hold no word "
+                f"(first {example} at {where}): "
                 "left out."
             )
         if self._again:
             where, value = self._again[0]
             yield (
-                f"sentences of {file} have the id of an earlier one (first {value} at {where}, {len(self._again):,} in all): taken for new ones."
+                f"sentences of {file} have the id of an earlier one (first {value} at {where}, {len(self._again):,} "
+                "in all): taken for new ones."
             )
 
     def has_word_rows(self, rows: Sequence[_Row], group: str | None, *, asked: bool) -> bool:
@@ -270,7 +275,8 @@ class _Reader:
             return False
         remedy = "Name it: --sentence-id COLUMN." if self._label is not None else "Call it sentence_id."
         raise ConfigError(
-            f"{self._path}: has a row for each word, and no column that numbers the sentences. {remedy} Or leave a line blank after each "
+            f"{self._path}: has a row for each word, and no column that numbers the sentences. {remedy} Or leave a "
+            "line blank after each "
             "sentence."
         )
 
@@ -341,7 +347,8 @@ class _Reader:
         if not isinstance(labels, list | tuple) or len(labels) != len(words):
             count = f"{len(labels):,}" if isinstance(labels, list | tuple) else reading.short(labels)
             raise DataError(
-                f"{row.where}: {len(words):,} words and {count} labels. Expected a label for each word, or spans [start, end, type]."
+                f"{row.where}: {len(words):,} words and {count} labels. Expected a label for each word, or spans "
+                "[start, end, type]."
             )
         found = tuple(_label_text(label, row.where) for label in labels)
         lines = () if self._path.suffix.lower() == ".json" else (row.line,) * len(words)

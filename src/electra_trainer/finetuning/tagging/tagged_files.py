@@ -1,4 +1,6 @@
-"""Files of tagged words, whatever their kind: columns, word/TAG, CoNLL-U, JSON and tables; and running text that is to be tagged."""
+"""Files of tagged words, whatever their kind: columns, word/TAG, CoNLL-U, JSON and tables; and running text that is to
+be tagged.
+"""
 
 import re
 from collections import Counter
@@ -36,15 +38,17 @@ def read_tagged(
 
     Args:
         words: column of the words, a number counted from 1 or a name; None: 1, or a usual name.
-        column: of the labels: a number counted from 1 or "last" (which is meant by None) in a column file; a name in a table (None: a
-            usual one); upos (which is meant by None), xpos, feats or deprel in a treebank.
+        column: of the labels: a number counted from 1 or "last" (which is meant by None) in a column file; a name in a
+            table (None: a usual one); upos (which is meant by None), xpos, feats or deprel in a treebank.
         sentence: column of the sentence's id in a table with a row for each word; None: a usual name.
-        labelled: False leaves the labels out; the file need not have them, may be running text, and of a single column it is the words.
+        labelled: False leaves the labels out; the file need not have them, may be running text, and of a single column
+            it is the words.
         like: how the training file was read, for a file to be tagged.
         known: labels of the model, for a file to be tagged.
 
     Raises:
-        MissingInputError, StorageError: cannot be read. ConfigError: no such column. DataError: malformed; says file:line.
+        MissingInputError, StorageError: cannot be read. ConfigError: no such column. DataError: malformed; says
+            file:line.
     """
     path, suffix = Path(path), Path(path).suffix.lower()
     split: Splitting = like.split if like is not None else "punctuation"
@@ -66,7 +70,10 @@ def read_tagged(
     read = column_files.read_columns(lines, path, words=_word_column(given, path), label=number, known=known)
     different = {word for one in read.sentences for word in one.words}
     if not labelled and len(different & {*known}) >= max(2, len(different) / 2):
-        note = f"column {read.columns.words} of {path.name}, where the words are in the training file, holds labels. --words names another."
+        note = (
+            f"column {read.columns.words} of {path.name}, where the words are in the training file, holds labels. "
+            "--words names another."
+        )
         return replace(read, notes=(*read.notes, note))
     if labelled and _is_heading(read.sentences[0]):
         line, first = read.sentences[0].lines[0], read.sentences[0]
@@ -126,9 +133,10 @@ def _read_treebank(path: Path, column: str | int | None, *, labelled: bool) -> T
                 TaggedSentence(
                     words=tuple(word.form for word in words),
                     labels=tuple(label(word) if labelled else None for word in words),
-                    file=str(path), lines=tuple(word.line for word in words),
+                    file=str(path),
+                    lines=tuple(word.line for word in words),
                 )
-            )  # fmt: skip
+            )
     if not sentences:
         raise DataError(f"{path}: holds spaces and no words.")
     if spaces:
@@ -140,7 +148,9 @@ def _read_treebank(path: Path, column: str | int | None, *, labelled: bool) -> T
 
 
 def _own_upos(sentences: Sequence[Sentence], path: Path) -> list[str]:
-    """A note on parts of speech that UD 2 does not have; DataError: one that occurs once and looks like a slip for one in the file."""
+    """A note on parts of speech that UD 2 does not have; DataError: one that occurs once and looks like a slip for one
+    in the file.
+    """
     words = [word for one in sentences for word in one.words if word.form.strip() and word.upos is not None]
     counts = Counter(str(word.upos) for word in words)
     own = [word for word in words if word.upos not in UPOS]
@@ -153,7 +163,8 @@ def _own_upos(sentences: Sequence[Sentence], path: Path) -> list[str]:
     names = sorted({str(word.upos) for word in own})
     shown = ", ".join(names[:8]) + (" ..." if len(names) > 8 else "")
     return [
-        f"parts of speech that UD 2 does not have: {shown} ({len(own):,} of {len(words):,} words, first at {path.name}:{own[0].line}). Read as "
+        f"parts of speech that UD 2 does not have: {shown} ({len(own):,} of {len(words):,} words, first at "
+        f"{path.name}:{own[0].line}). Read as "
         "they are."
     ]
 
@@ -180,23 +191,28 @@ def _read_text(lines: Sequence[str], path: Path, split: Splitting) -> Tagged:
     """Running text, a sentence or a paragraph a line; DataError: its words cannot be told."""
     if split == "unknown":
         raise DataError(
-            f"{path}: is running text, and the model learned words of a script without spaces that a program had split. Split the text with "
+            f"{path}: is running text, and the model learned words of a script without spaces that a program had "
+            "split. Split the text with "
             "the same program, and give a word a line, with a blank line after each sentence."
         )
     sentences = [
         TaggedSentence(
-            words=tuple(line[first:stop] for first, stop in places), labels=(None,) * len(places), file=str(path),
+            words=tuple(line[first:stop] for first, stop in places),
+            labels=(None,) * len(places),
+            file=str(path),
             lines=(number,) * len(places),
         )
         for number, line in enumerate(lines, start=1)
         if (places := word_places(line, split))
-    ]  # fmt: skip
+    ]
     if not sentences:
         raise DataError(f"{path}: holds no words.")
     how = {
-        "spaces": "at spaces only", "punctuation": "with punctuation apart", "characters": "with each Chinese or Japanese character apart",
+        "spaces": "at spaces only",
+        "punctuation": "with punctuation apart",
+        "characters": "with each Chinese or Japanese character apart",
         "contractions": "with punctuation, n't and 's apart",
-    }[split]  # fmt: skip
+    }[split]
     note = f"{path.name}: running text, a sentence a line, split into words {how}, like the training data."
     return Tagged(sentences=sentences, columns=TagColumns(kind="text", split=split), notes=(note,))
 
@@ -215,7 +231,8 @@ def read_names(given: str | Path | None, near: Path) -> TagNames:
     """Names of labels.
 
     Args:
-        given: names between commas, or a file: a name a line, a JSON list, {name: number}, {number: name}, or dataset_info.json.
+        given: names between commas, or a file: a name a line, a JSON list, {name: number}, {number: name}, or
+            dataset_info.json.
         near: file of examples; None for `given` looks for a file with names next to it.
 
     Raises:
@@ -281,7 +298,10 @@ def with_names(read: Tagged, names: TagNames) -> Tagged:
             f"{place}: label {lacking[0]} has no name; {names.source} has {len(known)}, from 0. Add it to --tag-names."
         )
     if lacking:
-        note = f"labels are numbers without names, {numbers[0]} to {numbers[-1]}, and stay numbers. Name them from 0 on: --tag-names O,B-PER,I-PER"
+        note = (
+            f"labels are numbers without names, {numbers[0]} to {numbers[-1]}, and stay numbers. Name them from 0 "
+            "on: --tag-names O,B-PER,I-PER"
+        )
         return replace(read, notes=(*read.notes, note))
     sentences = [
         replace(one, labels=tuple(None if label is None else known[label] for label in one.labels))

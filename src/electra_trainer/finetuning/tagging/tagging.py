@@ -1,10 +1,11 @@
 """Tagging: a label for each word, by one linear layer on its first token, cross-entropy (BERT; released).
 
-A sentence that is too long for a row is read in several, cut between words, so that each word is predicted exactly once. A word
-without tokens, such as a control character, is read as [UNK]; one with more tokens than a row loses its last ones.
+A sentence that is too long for a row is read in several, cut between words, so that each word is predicted exactly
+once. A word without tokens, such as a control character, is read as [UNK]; one with more tokens than a row loses its
+last ones.
 
-Its examples are in files of your own or a treebank's folder: part of speech, named entities, chunks. An impossible file is a DataError
-with file and line; other findings are notes.
+Its examples are in files of your own or a treebank's folder: part of speech, named entities, chunks. An impossible file
+is a DataError with file and line; other findings are notes.
 """
 
 from collections import Counter, defaultdict
@@ -156,7 +157,9 @@ class Tagging(task.Task):
         return [f"collapsed: {next(iter(counts))!r} for every word."] if collapsed else []
 
     def baselines(self, train: Sequence[TaggedSentence]) -> dict[str, task.Baseline]:
-        """The most frequent tag; and each word's: as it is written, else in lower case, else the most frequent of all."""
+        """The most frequent tag; and each word's: as it is written, else in lower case, else the most frequent of
+        all.
+        """
         seen: defaultdict[str, Counter[str]] = defaultdict(Counter)
         every: Counter[str] = Counter()
         for sentence in train:
@@ -188,7 +191,9 @@ class Tagging(task.Task):
     columns_type: ClassVar[type[Any]] = TagColumns
 
     def examples_in(self, path: Path, *, like: Any, text: str | None, as_json: bool, **others: Any) -> task.Unlabelled:
-        """The sentences of a file, whose words are where they were in training, or of running text; `text` names another column."""
+        """The sentences of a file, whose words are where they were in training, or of running text; `text` names
+        another column.
+        """
         known = like if isinstance(like, TagColumns) else None
         read = read_tagged(path, words=text, labelled=False, like=known, known=self.labels)
         write = jsonl if as_json else tagged_text
@@ -241,7 +246,9 @@ def _windows(sizes: Sequence[int], room: int) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True, kw_only=True)
 class TaggingTask:
-    """Files of tagged words of any kind (finetuning/tagging/tagged_files.py), or a treebank's folder with a file for each split."""
+    """Files of tagged words of any kind (finetuning/tagging/tagged_files.py), or a treebank's folder with a file for
+    each split.
+    """
 
     train: str | Path
     dev: str | Path | None = None
@@ -255,7 +262,9 @@ class TaggingTask:
     sentence_id: str | None = None
     """Column of the sentence's id in a table with a row for each word; None: one with a usual name."""
     tag_names: str | Path | None = None
-    """Names of labels that are numbers: between commas, from 0 on, or a file; None: a file with names next to the training file."""
+    """Names of labels that are numbers: between commas, from 0 on, or a file; None: a file with names next to the
+    training file.
+    """
     scheme: Literal["detect"] | Scheme = "detect"
     """How labels mark spans; "detect" asks the labels."""
     limit: int | None = None
@@ -271,7 +280,8 @@ class TaggingTask:
         """Read the files; see `TaskSource.load`.
 
         Raises:
-            ConfigError: a column that cannot be, labels that are not of the scheme asked for, a development file that is the training
+            ConfigError: a column that cannot be, labels that are not of the scheme asked for, a development file that
+                is the training
             file.
         """
         paths = self._paths()
@@ -300,7 +310,8 @@ class TaggingTask:
         else:
             train, dev = hold_out_sentences(train, where=str(paths["train"]))
             notes.append(
-                f"no development file: {len(dev):,} of {len(read['train']):,} sentences were held out, chosen by a hash of their words; "
+                f"no development file: {len(dev):,} of {len(read['train']):,} sentences were held out, chosen by a "
+                "hash of their words; "
                 "no sentence is on both sides."
             )
         if self.limit is not None and self.limit < len(train):
@@ -312,10 +323,17 @@ class TaggingTask:
             notes += asked.notes
             test = {"test": asked.sentences}
         return task.TaskData(
-            task=Tagging(labels=labels, scheme=scheme, name=self.name), train=train, dev={"dev": dev}, notes=tuple(notes),
-            test=test, columns=columns, written=("predictions.conll", tagged_text),
-            sha256=task.hash_files(self._hashed(paths, names if {*labels} <= {*names.by_number.values()} else TagNames())),
-        )  # fmt: skip
+            task=Tagging(labels=labels, scheme=scheme, name=self.name),
+            train=train,
+            dev={"dev": dev},
+            notes=tuple(notes),
+            test=test,
+            columns=columns,
+            written=("predictions.conll", tagged_text),
+            sha256=task.hash_files(
+                self._hashed(paths, names if {*labels} <= {*names.by_number.values()} else TagNames())
+            ),
+        )
 
     def _hashed(self, paths: Mapping[str, Path], names: TagNames) -> dict[str, bytes]:
         """Everything that decides over the examples."""
@@ -331,7 +349,9 @@ class TaggingTask:
         """Of a folder, the treebank's file of the split."""
         dev = self.train if self.dev is None and Path(self.train).is_dir() else self.dev
         splits: tuple[tuple[str, Literal["train", "dev", "test"], str | Path | None], ...] = (
-            ("train", "train", self.train), ("dev", "dev", dev), ("predict", "test", self.predict),
-        )  # fmt: skip
+            ("train", "train", self.train),
+            ("dev", "dev", dev),
+            ("predict", "test", self.predict),
+        )
         given = [(name, split, Path(path)) for name, split, path in splits if path is not None]
         return {name: conllu.treebank_file(path, split) if path.is_dir() else path for name, split, path in given}

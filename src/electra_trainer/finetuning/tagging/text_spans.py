@@ -1,4 +1,6 @@
-"""Spans of a text that are given by characters, as annotators and programs write them, and the tags of its words. No torch here."""
+"""Spans of a text that are given by characters, as annotators and programs write them, and the tags of its words. No
+torch here.
+"""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -65,7 +67,8 @@ def read_spans(tags: Sequence[Any], where: str, text: str) -> list[TextSpan]:
             first, stop = moved
         if not 0 <= first < stop <= len(text):
             raise DataError(
-                f"{where}: span {first} to {stop}, and the text has {len(text)} characters. Expected characters from 0, the end behind the last."
+                f"{where}: span {first} to {stop}, and the text has {len(text)} characters. Expected characters from "
+                "0, the end behind the last."
             )
         body = text[first:stop]
         first, stop = first + len(body) - len(body.lstrip()), stop - len(body) + len(body.rstrip())
@@ -105,8 +108,8 @@ def listed_words(value: Sequence[Any], where: str, text: str | None) -> tuple[li
 def span_tags(
     words: Sequence[tuple[int, int]], spans: Sequence[TextSpan]
 ) -> tuple[list[str], list[TextSpan], list[TextSpan]]:
-    """BIO tags of words; the spans that begin or end within a word, which get the whole word; and those that were left out, since
-    another span has their words, the longer one of two.
+    """BIO tags of words; the spans that begin or end within a word, which get the whole word; and those that were left
+    out, since another span has their words, the longer one of two.
     """
     tags = ["O"] * len(words)
     within, left_out = list[TextSpan](), list[TextSpan]()

@@ -9,8 +9,8 @@ from typing import Literal
 from electra_trainer.finetuning.examples import TaggedSentence
 
 Splitting = Literal["spaces", "punctuation", "contractions", "characters", "unknown"]
-"""How words of training data are split: at spaces; punctuation apart; n't, 's and the like apart too (Penn Treebank); each Chinese or
-Japanese character apart; by a program (unknown)."""
+"""How words of training data are split: at spaces; punctuation apart; n't, 's and the like apart too (Penn Treebank);
+each Chinese or Japanese character apart; by a program (unknown)."""
 _CHUNK = re.compile(r"\S+")
 _MARKS = re.compile(r"\.{2,}|-{2,}|''|``|.", re.DOTALL)
 """Marks that are a word: each alone, or some that are often doubled."""

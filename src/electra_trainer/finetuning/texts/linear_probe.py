@@ -1,7 +1,8 @@
-"""The pair head's first weights: a linear model of its features, fitted while the encoder is still as it was pre-trained.
+"""The pair head's first weights: a linear model of its features, fitted while the encoder is still as it was
+pre-trained.
 
-Fine-tuning from a head that was drawn at random bends the encoder to that head before it is of any use, and forgets features that a
-linear model can read at once; linear probing first, then fine-tuning, keeps them (Kumar et al., 2022).
+Fine-tuning from a head that was drawn at random bends the encoder to that head before it is of any use, and forgets
+features that a linear model can read at once; linear probing first, then fine-tuning, keeps them (Kumar et al., 2022).
 """
 
 import warnings
@@ -27,9 +28,11 @@ MOST_ROWS = 20_000
 
 
 def start_from_probe(head: PairHead, rows: Sequence[Row], read: ReadRows) -> None:
-    """Fit the linear layer of `head` to the training rows: logistic regression for classes, ridge regression for numbers.
+    """Fit the linear layer of `head` to the training rows: logistic regression for classes, ridge regression for
+    numbers.
 
-    Where the rows have one answer only, or are very few, it stays as it was drawn. The same for the same rows and number of threads.
+    Where the rows have one answer only, or are very few, it stays as it was drawn. The same for the same rows and
+    number of threads.
 
     Raises:
         Diverged: a feature is NaN or infinite.

@@ -1,6 +1,8 @@
-"""What two texts share, without an encoder: best matches between the random vectors of their words, as numbers for a linear model.
+"""What two texts share, without an encoder: best matches between the random vectors of their words, as numbers for a
+linear model.
 
-A word's vector is the sum of random vectors of its character n-grams (as fastText's, but never trained), so forms of a word are alike.
+A word's vector is the sum of random vectors of its character n-grams (as fastText's, but never trained), so forms of a
+word are alike.
 """
 
 import re
@@ -60,7 +62,8 @@ def overlap_features(train: Sequence[TextExample], *, vectors: bool = False) -> 
     Each number has mean 0 and standard deviation 1 over `train`, whose texts also decide the words' idf.
 
     Args:
-        vectors: add [u, v, |u - v|, u * v], as `--pooling pair` has them; u and v are the means of the vectors of each text's words.
+        vectors: add [u, v, |u - v|, u * v], as `--pooling pair` has them; u and v are the means of the vectors of each
+            text's words.
     """
     from sklearn.preprocessing import StandardScaler
 
@@ -89,9 +92,9 @@ def overlap_features(train: Sequence[TextExample], *, vectors: bool = False) -> 
 
 
 def _overlap(a_NW: Array, b_MW: Array, idf_N: Array, idf_M: Array) -> Array:
-    """Of the texts' vectors of length 1 and idf: how well the words of A are matched in B by their cosines, B's in A, the smaller and the
-    mean of the two, all weighted by idf; the cosine of the idf-weighted means; the mean match and the cosine without idf; the ratio of
-    lengths.
+    """Of the texts' vectors of length 1 and idf: how well the words of A are matched in B by their cosines, B's in A,
+    the smaller and the mean of the two, all weighted by idf; the cosine of the idf-weighted means; the mean match and
+    the cosine without idf; the ratio of lengths.
     """
     cosine_NM = a_NW @ b_MW.T
     best_N, best_M = cosine_NM.max(1), cosine_NM.max(0)

@@ -72,7 +72,8 @@ class OwnTask:
         if self.dev is None:
             train, dev = splits.hold_out(train, where=str(table.path))
             notes.append(
-                f"no development file: {len(dev):,} of {len(table.rows):,} rows were held out, chosen by a hash of the text; no text is "
+                f"no development file: {len(dev):,} of {len(table.rows):,} rows were held out, chosen by a hash of "
+                "the text; no text is "
                 "on both sides." + (" So few give coarse scores: better give a --dev file." if len(dev) < 100 else "")
             )
         else:
@@ -92,10 +93,16 @@ class OwnTask:
         hashes["columns"] = json.dumps(asdict(columns))
         notes += [*said, *splits.warnings(train, dev, held_out=self.dev is None)]
         return TaskData(
-            task=task, train=train, dev={"dev": dev}, test=test, notes=tuple(notes), columns=columns, written=written,
+            task=task,
+            train=train,
+            dev={"dev": dev},
+            test=test,
+            notes=tuple(notes),
+            columns=columns,
+            written=written,
             defaults={} if self.epochs == EPOCHS else {"epochs": short},
             sha256=hash_files({name: content.encode() for name, content in hashes.items()}),
-        )  # fmt: skip
+        )
 
 
 def _examples(table: Table, columns: Columns, kind: str, *, named: bool) -> list[TextExample]:
@@ -106,8 +113,10 @@ def _examples(table: Table, columns: Columns, kind: str, *, named: bool) -> list
     names = labels(table, columns.label)
     if columns.label in names and not named:
         raise DataError(
-            f"{table.path}:1: {columns.label!r} is the name of a column and, on line {table.lines[names.index(columns.label)]}, a label in it: "
-            f"does the file lack its first line? Put column names on top, for example text and label; or say --label {columns.label}"
+            f"{table.path}:1: {columns.label!r} is the name of a column and, on line "
+            f"{table.lines[names.index(columns.label)]}, a label in it: "
+            "does the file lack its first line? Put column names on top, for example text and label; or say --label "
+            f"{columns.label}"
         )
     return [replace(one, label=name) for one, name in zip(bare, names, strict=True)]
 
@@ -125,14 +134,16 @@ def _classes(train: Sequence[TextExample], path: Path) -> tuple[Task, list[str]]
         if numeric and not several:
             remedy = "These are numbers: --task regression learns them."
         raise DataError(
-            f"{path}: {len(names):,} different labels in {len(train):,} rows, for example {names[0]!r} and {names[1]!r}. {remedy}"
+            f"{path}: {len(names):,} different labels in {len(train):,} rows, for example {names[0]!r} and "
+            f"{names[1]!r}. {remedy}"
         )
     notes = [f"{splits.WARNING}{several}"] if several else []
     if numeric:
         names.sort(key=lambda name: (float(name), name))
         if len(names) > 10 or any(not float(name).is_integer() for name in names):
             notes.append(
-                f"the {len(names)} labels are numbers, taken for classes without an order; --task regression learns them as numbers."
+                f"the {len(names)} labels are numbers, taken for classes without an order; --task regression learns "
+                "them as numbers."
             )
     quoted = repr if any("," in name for name in names) else str
     shown = ", ".join(f"{quoted(name)} {counts[name]:,}" for name in names[:10]) + (
@@ -153,7 +164,10 @@ def _range(train: Sequence[TextExample], path: Path) -> tuple[Task, list[str]]:
             if scale == 0
             else f"{path}: the values reach {np.abs(values).max():g}, too large to compute with. Divide them."
         )
-    note = f"{len(values):,} training rows with values from {values.min():g} to {values.max():g}, mean {mean:.4g}, standard deviation {scale:.4g}."
+    note = (
+        f"{len(values):,} training rows with values from {values.min():g} to {values.max():g}, mean {mean:.4g}, "
+        f"standard deviation {scale:.4g}."
+    )
     return tasks.Regression(shift=mean, scale=scale), [note]
 
 
@@ -162,7 +176,8 @@ def _known_labels(dev: Sequence[TextExample], known: Sequence[str], columns: Col
         if example.label not in known:
             shown = ", ".join(repr(name) for name in known[:12]) + (" and others" if len(known) > 12 else "")
             raise DataError(
-                f"{example.place}: label {example.label!r} in column {columns.label!r} never occurs in the training file."
+                f"{example.place}: label {example.label!r} in column {columns.label!r} never occurs in the training "
+                "file."
                 f"{did_you_mean(str(example.label), known)} Its labels: {shown}."
             )
 

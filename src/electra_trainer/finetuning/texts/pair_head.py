@@ -1,4 +1,6 @@
-"""A head that compares two texts: the means of their tokens, and how well each token is matched in the other text (`--pooling pair`)."""
+"""A head that compares two texts: the means of their tokens, and how well each token is matched in the other text
+(`--pooling pair`).
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -20,23 +22,27 @@ SPELLING = 64
 DEPTHS = 4
 """Spelling, word vectors as they are in the table, the middle layer and the last one."""
 SPREAD = 8.0
-"""Matches are shares that differ by a tenth from pair to pair; as features they are centred and made as large as those of a LayerNorm, or
-a learning rate of fine-tuning would not reach them in the 300 steps of a small task.
+"""Matches are shares that differ by a tenth from pair to pair; as features they are centred and made as large as those
+of a LayerNorm, or a learning rate of fine-tuning would not reach them in the 300 steps of a small task.
 """
 MATCHES = 6 * DEPTHS + 1
 """Six numbers a depth, and the ratio of lengths."""
 
 
 class PairHead(nn.Module):
-    """`read_states` [B, T, S + E + 2 D] -> [B, outputs]: one linear layer on 4 D + `MATCHES` features of a row [CLS] A [SEP] B [SEP].
+    """`read_states` [B, T, S + E + 2 D] -> [B, outputs]: one linear layer on 4 D + `MATCHES` features of a row [CLS] A
+    [SEP] B [SEP].
 
-    With u and v the means of the last hidden states over the tokens of A and of B, the features are dropout(LayerNorm([u, v, |u - v|,
-    u * v])) (Conneau et al., 2017, with a norm), then at each depth six numbers, see `alike`, and last how many times as long the longer
-    text is, as min / max. The linear layer begins as a probe of the encoder as it is: see linear_probe.py.
+    With u and v the means of the last hidden states over the tokens of A and of B, the features are
+    dropout(LayerNorm([u, v, |u - v|, u * v])) (Conneau et al., 2017, with a norm), then at each depth six numbers, see
+    `alike`, and last how many times as long the longer text is, as min / max. The linear layer begins as a probe of the
+    encoder as it is: see linear_probe.py.
     """
 
     rate_share = 0.1
-    """Of the recipe's learning rate. It begins fitted to the features; steps of Adam as large as those of a head that was drawn undo that."""
+    """Of the recipe's learning rate. It begins fitted to the features; steps of Adam as large as those of a head that
+    was drawn undo that.
+    """
     idf_V: Tensor
     spelling_VS: Tensor
 
@@ -50,7 +56,9 @@ class PairHead(nn.Module):
         self.register_buffer("spelling_VS", torch.zeros(model.vocab_size, SPELLING))
 
     def count(self, texts: Sequence[Sequence[int]], pieces: Mapping[str, int]) -> None:
-        """Take the word pieces' idf from some texts, given as ids, and their spelling from the vocabulary (piece -> id)."""
+        """Take the word pieces' idf from some texts, given as ids, and their spelling from the vocabulary (piece ->
+        id).
+        """
         seen_V = np.zeros(len(self.idf_V))
         for ids in texts:
             seen_V[list(set(ids))] += 1
@@ -59,7 +67,9 @@ class PairHead(nn.Module):
         self.spelling_VS[list(pieces.values())] = torch.from_numpy(spelling_vectors(spelled, width=SPELLING)).float()
 
     def read_states(self, encoder: Encoder, batch: Batch) -> Tensor:
-        """What is read of each token: its spelling, its word vector, less the mean of all, and two hidden states; fp32 [B, T, S + E + 2 D]."""
+        """What is read of each token: its spelling, its word vector, less the mean of all, and two hidden states; fp32
+        [B, T, S + E + 2 D].
+        """
         table_VE = encoder.embeddings.word_embeddings.weight
         words_BTE = F.embedding(batch.ids_BT, table_VE) - table_VE.mean(0)
         middle_BTD, last_BTD = encoder.halves(batch.ids_BT, batch)
@@ -95,9 +105,10 @@ def sides(batch: Batch) -> tuple[Tensor, Tensor]:
 def alike(vectors: Tensor, first_BT: Tensor, second_BT: Tensor, idf_BT: Tensor) -> Tensor:
     """Six numbers of how alike A and B are by their tokens' vectors, [B, 6]; 0 where a text is empty.
 
-    They are the soft best match of A in B, that of B in A, the smaller of the two, the mean of the two without idf, the cosine of the
-    texts' idf-weighted means, and that of their means. A token's match is the mean of its cosines with the tokens of the other text,
-    weighted by their softmax at `TEMPERATURE`; a text's is the idf-weighted mean of its tokens'.
+    They are the soft best match of A in B, that of B in A, the smaller of the two, the mean of the two without idf, the
+    cosine of the texts' idf-weighted means, and that of their means. A token's match is the mean of its cosines with
+    the tokens of the other text, weighted by their softmax at `TEMPERATURE`; a text's is the idf-weighted mean of its
+    tokens'.
 
     Args:
         vectors: of the tokens, [B, T, any].

@@ -11,8 +11,8 @@ def classification_scores(truth: Sequence[int], said: Sequence[int], *, metrics:
 
     Args:
         truth, said: class numbers from 0 on.
-        metrics: `accuracy`, `matthews`, `f1`, `macro_f1`. `f1` is that of class 1 (GLUE's, for two classes); `macro_f1` the mean over
-            classes that occur in either.
+        metrics: `accuracy`, `matthews`, `f1`, `macro_f1`. `f1` is that of class 1 (GLUE's, for two classes); `macro_f1`
+            the mean over classes that occur in either.
     """
     from sklearn.metrics import f1_score, matthews_corrcoef
 

@@ -1,8 +1,10 @@
-"""Training and development examples: a held-out tenth where no development file is given, and warnings about both. No torch here.
+"""Training and development examples: a held-out tenth where no development file is given, and warnings about both. No
+torch here.
 
-The held-out tenth is the same on every machine and in every run. Rows with the same text (or pair) stay on one side. Within each class
-texts are ordered by a hash, and the first are held out, so that class shares are kept; every class keeps a text to learn from. Sentences
-are held out in hash order, except those that contain a label's only remaining words.
+The held-out tenth is the same on every machine and in every run. Rows with the same text (or pair) stay on one side.
+Within each class texts are ordered by a hash, and the first are held out, so that class shares are kept; every class
+keeps a text to learn from. Sentences are held out in hash order, except those that contain a label's only remaining
+words.
 """
 
 import filecmp
@@ -132,7 +134,8 @@ def _hash(text: str) -> bytes:
 def require_other_file(
     train: Path, dev: Path, *, instead: str = "Leave --dev out, and a tenth of it is held out."
 ) -> None:
-    """Refuse a development file that is the training file or a copy of it; unreadable files are for the reader to report.
+    """Refuse a development file that is the training file or a copy of it; unreadable files are for the reader to
+    report.
 
     Args:
         instead: the remedy, a sentence.
@@ -152,7 +155,9 @@ _BETWEEN = re.compile(r"[\W_]+")
 WARNING = "warning: "
 """Marks a sentence as a warning among notes."""
 MOSTLY, HARDLY = 0.9, 0.1
-"""A label leaks if it occurs in the text of at least the first share of its own rows, and at most the second of the others."""
+"""A label leaks if it occurs in the text of at least the first share of its own rows, and at most the second of the
+others.
+"""
 _ENOUGH = 20
 """In fewer rows a rule that fits all of them says little."""
 _RULE = 0.99
@@ -173,7 +178,9 @@ def warnings(train: Sequence[TextExample], dev: Sequence[TextExample], *, held_o
 
 
 def warnings_of_a_benchmark(train: Sequence[TextExample], dev: Iterable[Sequence[TextExample]]) -> list[str]:
-    """The same of data whose rows and classes are not ours to change: contradictions, and overlap with each development set."""
+    """The same of data whose rows and classes are not ours to change: contradictions, and overlap with each development
+    set.
+    """
     found = [*contradictions(train), *(sentence for rows in dev for sentence in overlap(train, rows))]
     return [WARNING + sentence for sentence in found]
 
@@ -189,7 +196,8 @@ def overlap(train: Sequence[TextExample], dev: Sequence[TextExample]) -> Iterato
     told = f" Of these, {differ:,} with another label there." if differ else ""
     if both:
         yield (
-            f"{len(both):,} of {len(dev):,} development rows ({_percent(len(both), len(dev))}) are in the training file too, so the scores "
+            f"{len(both):,} of {len(dev):,} development rows ({_percent(len(both), len(dev))}) are in the training "
+            "file too, so the scores "
             f"are too good: {examples}.{told}"
         )
 
@@ -202,7 +210,8 @@ def contradictions(train: Sequence[TextExample]) -> Iterator[str]:
     if pairs:
         one, two = pairs[0]
         yield (
-            f"{len(pairs):,} training row{'' if len(pairs) == 1 else 's'} with the text of another and a different label, for example "
+            f"{len(pairs):,} training row{'' if len(pairs) == 1 else 's'} with the text of another and a different "
+            "label, for example "
             f"{_at(two)} ({_answer(two)!r}) and {_at(one)} ({_answer(one)!r}). No model can be right about both."
         )
     if len(repeats) >= max(2, len(train) // 10):
@@ -243,7 +252,8 @@ def label_in_text(train: Sequence[TextExample]) -> Iterator[str]:
         there = sum(sought[label] in text for other, text in words if other != label)
         if there <= HARDLY * others:
             yield (
-                f"the text of {_percent(own[label], count)} of the rows labelled {label!r} says {label!r} itself, and of "
+                f"the text of {_percent(own[label], count)} of the rows labelled {label!r} says {label!r} itself, and "
+                "of "
                 f"{_percent(there, others)} of the others: the label has leaked into the text."
             )
 

@@ -1,8 +1,11 @@
-"""Classification and regression of a text or a pair: one linear layer on [CLS], the mean of all tokens, or a pair's features.
+"""Classification and regression of a text or a pair: one linear layer on [CLS], the mean of all tokens, or a pair's
+features.
 
-[CLS] is the paper's (§3.1; released). Classification learns by cross-entropy, regression by squared error (released for STS-B).
+[CLS] is the paper's (§3.1; released). Classification learns by cross-entropy, regression by squared error (released for
+STS-B).
 
-Their baselines are the most frequent label or the mean value, and linear models: on words and pairs of words (a bag of words), and of
+Their baselines are the most frequent label or the mean value, and linear models: on words and pairs of words (a bag of
+words), and of
 two texts on what they share (overlap.py).
 """
 
@@ -35,13 +38,15 @@ from electra_trainer.finetuning.transformers_head import TransformersHead, text_
 from electra_trainer.settings.config import Model
 
 Pooling = Literal["cls", "mean", "pair"]
-"""`cls`: the hidden state of [CLS], as in the paper. `mean`: the mean over all tokens of the row, [CLS] and [SEP] included. `pair`: two
-texts compared (pair_head.py).
+"""`cls`: the hidden state of [CLS], as in the paper. `mean`: the mean over all tokens of the row, [CLS] and [SEP]
+included. `pair`: two texts compared (pair_head.py).
 """
 
 
 class TextTask(Task):
-    """What classification and regression share: one linear layer on the vector of a text or pair, or upon `PairHead`'s features."""
+    """What classification and regression share: one linear layer on the vector of a text or pair, or upon `PairHead`'s
+    features.
+    """
 
     metrics: tuple[str, ...]
     pooling: Pooling
@@ -219,10 +224,12 @@ def text_vector(hidden_BTD: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
 
 
 def with_pooling(data: TaskData, recipe: Recipe) -> tuple[TaskData, Recipe]:
-    """The data with the recipe's pooling in its task; if the recipe names none, the recipe with the task's. For one text `pair` is `mean`.
+    """The data with the recipe's pooling in its task; if the recipe names none, the recipe with the task's. For one
+    text `pair` is `mean`.
 
     Raises:
-        ConfigError: the recipe names a pooling, and the task has no field `pooling`; or `pair`, and the task has a head of its own.
+        ConfigError: the recipe names a pooling, and the task has no field `pooling`; or `pair`, and the task has a head
+            of its own.
     """
     task = cast(Any, data.task)
     pools = "pooling" in {field.name for field in fields(task)}
@@ -230,7 +237,8 @@ def with_pooling(data: TaskData, recipe: Recipe) -> tuple[TaskData, Recipe]:
         return data, recipe
     if not pools:
         raise ConfigError(
-            f"--pooling {recipe.pooling}: {task.name} has no choice of what represents a text; classification and regression have it. "
+            f"--pooling {recipe.pooling}: {task.name} has no choice of what represents a text; classification and "
+            "regression have it. "
             "Leave it out."
         )
     pooling = recipe.pooling or task.pooling
@@ -250,8 +258,8 @@ def _are_pairs(examples: Sequence[Any]) -> bool:
 def text_baselines(
     train: Sequence[TextExample], answer: Literal["label", "value"], *, pooling: Pooling
 ) -> dict[str, Baseline]:
-    """The most frequent label (the mean value) and a bag of words, of pairs also the overlap of words, and the features of `pooling` pair
-    over random words; none if a row has no answer.
+    """The most frequent label (the mean value) and a bag of words, of pairs also the overlap of words, and the features
+    of `pooling` pair over random words; none if a row has no answer.
     """
     answers = [getattr(one, answer) for one in train]
     if None in answers:
@@ -330,7 +338,8 @@ def learn(
 def bag_of_words(train: Sequence[TextExample]) -> tuple[Any, Reads]:
     """Words and pairs of words, sparse.
 
-    The two texts of a pair have separate features, and numbers that say how much they share: without these, tasks such as paraphrase
+    The two texts of a pair have separate features, and numbers that say how much they share: without these, tasks such
+    as paraphrase
     would have no baseline.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer

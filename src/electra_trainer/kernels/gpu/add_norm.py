@@ -1,8 +1,9 @@
 """Dropout, residual and LayerNorm in one pass over memory each way.
 
-LayerNorm(dropout(inner) + residual), in fp32 registers; what is written has the type of `inner`, so the hidden states stay in 16 bits
-under autocast. Which elements are dropped follows from a key (keyed_dropout.py), and is worked out again in the backward pass. To PyTorch's
-compiler both kernels are operators, as attention's are: what it makes itself reads the inputs twice on the way back.
+LayerNorm(dropout(inner) + residual), in fp32 registers; what is written has the type of `inner`, so the hidden states
+stay in 16 bits under autocast. Which elements are dropped follows from a key (keyed_dropout.py), and is worked out
+again in the backward pass. To PyTorch's compiler both kernels are operators, as attention's are: what it makes itself
+reads the inputs twice on the way back.
 """
 
 from dataclasses import dataclass
@@ -50,10 +51,11 @@ def _rows(many: int) -> int:
 def add_norm(
     inner: Tensor, shift: Tensor, residual: Tensor, norm: nn.LayerNorm, key: Tensor, *, dropout: float
 ) -> Tensor:
-    """LayerNorm(dropout(inner + shift) + residual): each [.., D], but the bias `shift` [D]; the result in the type of `inner`.
+    """LayerNorm(dropout(inner + shift) + residual): each [.., D], but the bias `shift` [D]; the result in the type of
+    `inner`.
 
-    The bias of the product is added here, since its gradient costs nothing here and two kernels elsewhere. `key` is the mask's, int64 [2];
-    it is not read where nothing is dropped.
+    The bias of the product is added here, since its gradient costs nothing here and two kernels elsewhere. `key` is the
+    mask's, int64 [2]; it is not read where nothing is dropped.
     """
     out: Tensor = torch.ops.electra.add_norm(inner, shift, residual, norm.weight, norm.bias, key, norm.eps, dropout)[0]
     return out
@@ -162,14 +164,16 @@ _add_norm = torch.library.custom_op(
     "electra::add_norm",
     _forward,
     mutates_args=(),
-    schema="(Tensor inner, Tensor shift, Tensor residual, Tensor weight, Tensor bias, Tensor key, float eps, float dropout)"
+    schema="(Tensor inner, Tensor shift, Tensor residual, Tensor weight, Tensor bias, Tensor key, float eps, float "
+    "dropout)"
     " -> (Tensor, Tensor)",
 )
 _add_norm_backward = torch.library.custom_op(
     "electra::add_norm_backward",
     _backward,
     mutates_args=(),
-    schema="(Tensor upstream, Tensor inner, Tensor shift, Tensor residual, Tensor weight, Tensor key, Tensor levels, float dropout)"
+    schema="(Tensor upstream, Tensor inner, Tensor shift, Tensor residual, Tensor weight, Tensor key, Tensor levels, "
+    "float dropout)"
     " -> (Tensor, Tensor, Tensor)",
 )
 _add_norm.register_fake(_like_forward)

@@ -1,8 +1,8 @@
 """Attention within the pieces of a row, with dropout, by kernels of our own: no [T, T] in memory.
 
-Queries, keys and values come packed as one product makes them, and so does their gradient. Which weights are dropped follows from a key
-(keyed_dropout.py), and is worked out again in the backward pass. The gradient of the products' bias is made here too, from one partial sum
-a program. No two programs add to one number, so results are the same each time.
+Queries, keys and values come packed as one product makes them, and so does their gradient. Which weights are dropped
+follows from a key (keyed_dropout.py), and is worked out again in the backward pass. The gradient of the products' bias
+is made here too, from one partial sum a program. No two programs add to one number, so results are the same each time.
 To PyTorch's compiler the kernels are operators that it calls and does not look into.
 """
 
@@ -46,7 +46,8 @@ def attend(packed_BT3HD: Tensor, bias: Tensor, piece_BT: Tensor, key: Tensor, *,
 
     Args:
         packed_BT3HD: queries, keys and values, contiguous.
-        bias: [3D], already added to `packed_BT3HD` (detached); its gradient is computed here, which is cheaper than a sum over all tokens.
+        bias: [3D], already added to `packed_BT3HD` (detached); its gradient is computed here, which is cheaper than a
+            sum over all tokens.
         piece_BT: int32, contiguous.
         key: of the dropout mask, int64 [2]; not read where nothing is dropped.
         dropout: the share of weights that is dropped.
@@ -71,8 +72,14 @@ def _constants(packed: Tensor, dropout: float, block: int) -> dict[str, Any]:
     _, tokens, _, heads, size = packed.shape
     scale = math.log2(math.e) / math.sqrt(size)
     return {
-        "SCALE": scale, "H": heads, "T": tokens, "D": size, "DROP": dropout > 0, "BLOCK": block, "WIDEN": trust.interpreted(),
-    }  # fmt: skip
+        "SCALE": scale,
+        "H": heads,
+        "T": tokens,
+        "D": size,
+        "DROP": dropout > 0,
+        "BLOCK": block,
+        "WIDEN": trust.interpreted(),
+    }
 
 
 def launches(packed: Tensor, dropout: float, *, back: bool) -> list[tuple[str, dict[str, Any]]]:
@@ -80,8 +87,14 @@ def launches(packed: Tensor, dropout: float, *, back: bool) -> list[tuple[str, d
     _, tokens, _, _, size = packed.shape
     narrow = packed.element_size() == 2
     if not back:
-        # the loop over keys loads ahead; with heads of 128 two blocks ahead would not fit into the memory of smaller cards
-        return [("attention_forward", {**_constants(packed, dropout, 64), "num_warps": 4, "num_stages": 3 if size < 128 else 2})]  # fmt: skip
+        # the loop over keys loads ahead; with heads of 128 two blocks ahead would not fit into the memory of smaller
+        # cards
+        return [
+            (
+                "attention_forward",
+                {**_constants(packed, dropout, 64), "num_warps": 4, "num_stages": 3 if size < 128 else 2},
+            )
+        ]
     block, whole = _back(tokens, size, narrow, packed.device)
     if whole:
         return [("attention_backward", {**_constants(packed, dropout, block), "num_warps": block // 16})]
@@ -92,7 +105,8 @@ def launches(packed: Tensor, dropout: float, *, back: bool) -> list[tuple[str, d
 def _back(tokens: int, size: int, narrow: bool, device: torch.device) -> tuple[int, bool]:
     """Tokens of a block on the way back, and whether it is the whole row.
 
-    A row of up to 128 tokens in one block makes the scores once, not twice; before Hopper that needs more registers than there are.
+    A row of up to 128 tokens in one block makes the scores once, not twice; before Hopper that needs more registers
+    than there are.
     """
     if size <= 64 and narrow and (tokens <= 64 or (tokens <= 128 and _wide_products(device))):
         return 64 if tokens <= 64 else 128, True
@@ -182,7 +196,9 @@ def _made(device: torch.device, shape: Shape, *, rows: int) -> tuple[Tensor, Ten
 
 
 def check(device: torch.device, shape: Shape, *, rows: int = 2) -> None:
-    """Compare with the plain twin: rows of several pieces and padding, a fifth of the weights dropped where `shape` drops."""
+    """Compare with the plain twin: rows of several pieces and padding, a fifth of the weights dropped where `shape`
+    drops.
+    """
     heads, tokens, dropout = shape.heads, shape.tokens, 0.2 * shape.drops
     packed, pieces, key = _made(device, shape, rows=rows)
     head = torch.arange(rows * heads, device=device).view(rows, heads, 1, 1)

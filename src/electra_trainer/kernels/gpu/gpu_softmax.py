@@ -1,8 +1,10 @@
 """Softmax over the vocabulary at masked slots: loss, samples and gradients without K x V logits in memory.
 
-Two passes make the logits in registers: the first leaves, of each slot and each block of 128 words, the largest logit and the sum of
-exponentials; from these follow the normaliser, the loss and (a block first, then a word in it) the sample. The second writes the logits'
-gradient, in the type of the products, a chunk of slots at a time, and two matrix products turn it into gradients.
+Two passes make the logits in registers: the first leaves, of each slot and each block of 128 words, the largest logit
+and the sum of
+exponentials; from these follow the normaliser, the loss and (a block first, then a word in it) the sample. The second
+writes the logits' gradient, in the type of the products, a chunk of slots at a time, and two matrix products turn it
+into gradients.
 """
 
 from dataclasses import dataclass
@@ -161,8 +163,8 @@ def plain(
 def check(device: torch.device, shape: Shape, *, slots: int = 200) -> None:
     """Compare with the plain twin on some slots.
 
-    Loss and gradients to TOLERANCE; a sample must be the word at which the cumulative distribution passes the draw, to 1e-5 (fp32) or
-    1e-3 (bf16) of probability.
+    Loss and gradients to TOLERANCE; a sample must be the word at which the cumulative distribution passes the draw, to
+    1e-5 (fp32) or 1e-3 (bf16) of probability.
     """
     dtype, width, words = shape.dtype, shape.width, shape.words
     random = torch.Generator().manual_seed(5)

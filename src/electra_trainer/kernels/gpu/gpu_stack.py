@@ -1,4 +1,5 @@
-"""The twin of BERT's layers (model/encoder.py) on a GPU: the same function, with own kernels for attention and for the residual LayerNorm.
+"""The twin of BERT's layers (model/encoder.py) on a GPU: the same function, with own kernels for attention and for the
+residual LayerNorm.
 
 Which kernels a pass uses is decided before its layers run, since PyTorch's compiler does not look at tables.
 """
@@ -23,7 +24,9 @@ class Used(NamedTuple):
 
 
 def choose(layers: Stack, hidden_BTD: Tensor) -> Used:
-    """Own kernels that are usable for these layers; none where they are not BERT's, or their parameters are divided among processes."""
+    """Own kernels that are usable for these layers; none where they are not BERT's, or their parameters are divided
+    among processes.
+    """
     if other_class(layers, "bert") or any(type(p) is not nn.Parameter for p in layers.parameters()):
         return Used(attention=False, norm=False)
     model, device, back = layers.model, hidden_BTD.device, torch.is_grad_enabled()
@@ -52,7 +55,9 @@ def run_layers(layers: Stack, hidden_BTD: Tensor, piece_BT: Tensor, used: Used) 
 def run_layer(
     layer: Any, hidden_BTD: Tensor, bias_B1TT: Tensor | None, piece_BT: Tensor, keys: Tensor, used: Used
 ) -> Tensor:
-    """Output of one layer. `keys`: of the masks of attention, of what follows it and of the feed-forward network, int64 [3, 2]."""
+    """Output of one layer. `keys`: of the masks of attention, of what follows it and of the feed-forward network, int64
+    [3, 2].
+    """
     attention = layer.attention
     if used.attention:
         weight, bias = attention.self.packed()

@@ -1,11 +1,12 @@
 """Which elements dropout keeps on a GPU: a 32-bit mix of a key and of an element's place.
 
-A key is 64 random bits, drawn from PyTorch's generator on the device, with a number that tells masks of the same key apart. The mask is
-computed again in the backward pass instead of being kept. An element costs two products and a few integer operations, a sixth of the ten
-rounds of Philox that `torch.nn.functional.dropout` and `tl.rand` spend on it, and these rounds were half of the attention kernels' work.
-The rounds of the mix are of the kind that Chris Wellons' hash-prospector found to spread every bit; the second word of the key enters
-between them, so that no mask is a shifted copy of another one. tests/kernels/gpu/test_keyed_dropout.py has the statistics.
-layer_kernels.py has the same arithmetic, bit for bit.
+A key is 64 random bits, drawn from PyTorch's generator on the device, with a number that tells masks of the same key
+apart. The mask is computed again in the backward pass instead of being kept. An element costs two products and a few
+integer operations, a sixth of the ten rounds of Philox that `torch.nn.functional.dropout` and `tl.rand` spend on it,
+and these rounds were half of the attention kernels' work. The rounds of the mix are of the kind that Chris Wellons'
+hash-prospector found to spread every bit; the second word of the key enters between them, so that no mask is a shifted
+copy of another one. tests/kernels/gpu/test_keyed_dropout.py has the statistics. layer_kernels.py has the same
+arithmetic, bit for bit.
 """
 
 import torch
@@ -50,7 +51,9 @@ def kept(key: Tensor, number: int | Tensor, columns: Tensor, p: float) -> Tensor
 
 
 def numbers(p: float) -> tuple[int, float]:
-    """What a kernel needs of p: the limit in the range of int32 below which an element is dropped, and the factor of the others."""
+    """What a kernel needs of p: the limit in the range of int32 below which an element is dropped, and the factor of
+    the others.
+    """
     return min(int(p * 2**32), 2**32 - 1) - 2**31, 1 / (1 - p)
 
 

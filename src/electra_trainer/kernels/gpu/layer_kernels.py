@@ -2,7 +2,8 @@
 
 add_norm: dropout + residual + LayerNorm, a row of D numbers at a time, in fp32 registers.
 
-attention: a program has one block of rows of one head. Scores are computed again in the backward pass, in which a program first does the
+attention: a program has one block of rows of one head. Scores are computed again in the backward pass, in which a
+program first does the
 keys and values of its block, then its queries; no two programs add to one number, so results are the same each time.
 """
 
@@ -28,7 +29,9 @@ def _mask_key(key, number):
 
 @triton.jit
 def _kept(spread, high, LIMIT):
-    """True where an element is kept; `spread` is its place times 0x9E3779B1 plus the key's first word: keyed_dropout.kept."""
+    """True where an element is kept; `spread` is its place times 0x9E3779B1 plus the key's first word:
+    keyed_dropout.kept.
+    """
     x = (spread ^ (spread >> 16)) * 0x21F0AAAD
     x = (x ^ (x >> 15) ^ high) * 0x735A2D97
     return x.to(tl.int32, bitcast=True) >= LIMIT
@@ -61,7 +64,9 @@ def add_norm_forward(
     inner, shift, residual, weight, bias, key, out, levels, N, D, EPS, LIMIT, UP,
     DROP: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """Out = LayerNorm(dropout(inner + shift) + residual); mean and 1/sqrt(variance + EPS) of each row are kept, [2, N]."""
+    """Out = LayerNorm(dropout(inner + shift) + residual); mean and 1/sqrt(variance + EPS) of each row are kept, [2,
+    N].
+    """
     row = tl.program_id(0)
     columns = tl.arange(0, BLOCK_D)
     real = columns < D
@@ -85,7 +90,9 @@ def add_norm_backward(
     upstream, inner, shift, residual, weight, key, levels, for_inner, for_residual, partial, N, D, LIMIT, UP,
     ROWS: tl.constexpr, DROP: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of all inputs; those of shift, weight and bias as one partial sum a program, over ROWS rows: [programs, 3, D]."""
+    """Gradients of all inputs; those of shift, weight and bias as one partial sum a program, over ROWS rows: [programs,
+    3, D].
+    """
     program = tl.program_id(0)
     columns = tl.arange(0, BLOCK_D)
     real = columns < D
@@ -134,7 +141,8 @@ def _tile(base, rows, stride: tl.constexpr, T: tl.constexpr, D: tl.constexpr, WI
 
 @triton.jit
 def _where(T: tl.constexpr, BLOCK: tl.constexpr, H: tl.constexpr, D: tl.constexpr):
-    """Of a program: its head among all heads of all rows, its places in the row, the first token's head in [B, T, 3, H, D] and in [B, T, H, D].
+    """Of a program: its head among all heads of all rows, its places in the row, the first token's head in [B, T, 3, H,
+    D] and in [B, T, H, D].
 
     The blocks of a head follow each other, so that its keys and values are read while they are in the cache.
     """
@@ -159,9 +167,11 @@ def attention_forward(
     packed, piece, key, out, log_sum, LIMIT, UP,
     SCALE: tl.constexpr, H: tl.constexpr, T: tl.constexpr, D: tl.constexpr, DROP: tl.constexpr, BLOCK: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
-    """Out [B, T, H, D] and the logarithm, to base 2, of each row's sum of exponentials [B, H, T]; the softmax is rescaled block by block.
+    """Out [B, T, H, D] and the logarithm, to base 2, of each row's sum of exponentials [B, H, T]; the softmax is
+    rescaled block by block.
 
-    `packed` has queries, keys and values, [B, T, 3, H, D]. SCALE is log2(e)/sqrt(D): powers of 2 need one instruction less than powers of e.
+    `packed` has queries, keys and values, [B, T, 3, H, D]. SCALE is log2(e)/sqrt(D): powers of 2 need one instruction
+    less than powers of e.
     """
     head, b, rows, base, here = _where(T, BLOCK, H, D)
     mine = tl.load(piece + b * T + rows, mask=rows < T, other=-1)
@@ -201,7 +211,9 @@ def _weights_and_gradient(
     q, k, v, above, level, log_sum, mine, theirs, low, high, rows, columns, LIMIT, UP,
     SCALE: tl.constexpr, T: tl.constexpr, DROP: tl.constexpr,
 ):  # fmt: skip
-    """Of [rows, columns]: the weights that are kept, not yet scaled up, and the gradient of the scores, not yet scaled by 1/sqrt(D)."""
+    """Of [rows, columns]: the weights that are kept, not yet scaled up, and the gradient of the scores, not yet scaled
+    by 1/sqrt(D).
+    """
     scores = tl.dot(q, tl.trans(k), input_precision="ieee")
     weights = tl.where(mine[:, None] == theirs[None, :], tl.exp2(scores * SCALE - log_sum[:, None]), 0.0)
     upstream = tl.dot(above, tl.trans(v), input_precision="ieee")
@@ -229,9 +241,11 @@ def attention_backward(
     upstream, packed, piece, key, out, log_sum, gradient, partial, LIMIT, UP,
     SCALE: tl.constexpr, H: tl.constexpr, T: tl.constexpr, D: tl.constexpr, DROP: tl.constexpr, BLOCK: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
-    """Gradient of `packed`, [B, T, 3, H, D]: keys and values, and where a row is one block queries too; `upstream` is as `out`.
+    """Gradient of `packed`, [B, T, 3, H, D]: keys and values, and where a row is one block queries too; `upstream` is
+    as `out`.
 
-    `partial` gets their sums over each block of tokens, [B, blocks, 3, H, D]: parts of the gradient of a bias that is in `packed`.
+    `partial` gets their sums over each block of tokens, [B, blocks, 3, H, D]: parts of the gradient of a bias that is
+    in `packed`.
     """
     head, b, block, base, here = _where(T, BLOCK, H, D)
     place = base + block[:, None] * (3 * H * D) + tl.arange(0, D)[None, :]
@@ -249,7 +263,9 @@ def attention_backward(
         q, above, level, logs, mine = _queries(
             packed, upstream, out, log_sum, piece, base, here, head, b, rows, H, T, D, WIDEN
         )
-        weights, sloped = _weights_and_gradient(q, k, v, above, level, logs, mine, theirs, low, high, rows, block, LIMIT, UP, SCALE, T, DROP)  # fmt: skip
+        weights, sloped = _weights_and_gradient(
+            q, k, v, above, level, logs, mine, theirs, low, high, rows, block, LIMIT, UP, SCALE, T, DROP
+        )
         sum_v += tl.dot(tl.trans(weights.to(above.dtype)), above, input_precision="ieee")
         sum_k += tl.dot(tl.trans(sloped.to(q.dtype)), q, input_precision="ieee")
         if T <= BLOCK:
@@ -270,7 +286,9 @@ def attention_backward_queries(
     upstream, packed, piece, key, out, log_sum, gradient, partial, LIMIT, UP,
     SCALE: tl.constexpr, H: tl.constexpr, T: tl.constexpr, D: tl.constexpr, DROP: tl.constexpr, BLOCK: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
-    """The rest of the gradient where a row is several blocks. In one kernel with the keys and values it would not fit into the registers."""
+    """The rest of the gradient where a row is several blocks. In one kernel with the keys and values it would not fit
+    into the registers.
+    """
     head, b, block, base, here = _where(T, BLOCK, H, D)
     low, high = _mask_key(key, head) if DROP else (0, 0)
     down: tl.constexpr = SCALE * 0.6931471805599453  # 1/sqrt(D)

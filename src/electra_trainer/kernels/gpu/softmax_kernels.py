@@ -1,6 +1,7 @@
 """Triton kernels of gpu_softmax.py. Capitals are compile-time constants.
 
-A tile is [BLOCK_K slots, BLOCK_V words]. Each kernel computes its logits anew from hidden states and words, in fp32, and keeps them in
+A tile is [BLOCK_K slots, BLOCK_V words]. Each kernel computes its logits anew from hidden states and words, in fp32,
+and keeps them in
 registers: computing them twice costs less than writing and reading K x V of them.
 """
 
@@ -14,8 +15,16 @@ def _logits(hidden, words, bias, slots, columns, K, V, WIDTH: tl.constexpr, BLOC
     total = tl.zeros((BLOCK_K, BLOCK_V), dtype=tl.float32)
     for first in range(0, WIDTH, BLOCK_E):
         inner = first + tl.arange(0, BLOCK_E)
-        row = tl.load(hidden + slots[:, None] * WIDTH + inner[None, :], mask=(slots[:, None] < K) & (inner[None, :] < WIDTH), other=0.0)  # fmt: skip
-        word = tl.load(words + columns[None, :] * WIDTH + inner[:, None], mask=(columns[None, :] < V) & (inner[:, None] < WIDTH), other=0.0)  # fmt: skip
+        row = tl.load(
+            hidden + slots[:, None] * WIDTH + inner[None, :],
+            mask=(slots[:, None] < K) & (inner[None, :] < WIDTH),
+            other=0.0,
+        )
+        word = tl.load(
+            words + columns[None, :] * WIDTH + inner[:, None],
+            mask=(columns[None, :] < V) & (inner[:, None] < WIDTH),
+            other=0.0,
+        )
         if WIDEN:  # Triton's interpreter multiplies bf16 as if it were integers
             row = row.to(tl.float32)
             word = word.to(tl.float32)
@@ -29,7 +38,9 @@ def block_statistics(
     hidden, words, bias, labels, most, mass, best, spread, label_logit, K, V, BLOCKS,
     WIDTH: tl.constexpr, LOOK: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_E: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
-    """Of each slot and each block of words: the largest logit m, Σ exp(x - m), and with LOOK its word and Σ exp(x - m) (x - m)."""
+    """Of each slot and each block of words: the largest logit m, Σ exp(x - m), and with LOOK its word and Σ exp(x - m)
+    (x - m).
+    """
     slots = tl.program_id(0) * BLOCK_K + tl.arange(0, BLOCK_K)
     block = tl.program_id(1)
     columns = block * BLOCK_V + tl.arange(0, BLOCK_V)
@@ -55,7 +66,9 @@ def choose(
     hidden, words, bias, labels, draws, most, mass, best, spread, label_logit, loss, log_z, sampled, correct, entropy, V, BLOCKS,
     WIDTH: tl.constexpr, SAMPLE: tl.constexpr, LOOK: tl.constexpr, BLOCK_B: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_E: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
-    """One slot: its loss and normaliser, and the word at which the cumulative distribution passes its draw, first by block."""
+    """One slot: its loss and normaliser, and the word at which the cumulative distribution passes its draw, first by
+    block.
+    """
     slot = tl.program_id(0)
     label = tl.load(labels + slot).to(tl.int32)
     blocks = tl.arange(0, BLOCK_B)
@@ -89,7 +102,11 @@ def choose(
         for first_e in range(0, WIDTH, BLOCK_E):
             inner = first_e + tl.arange(0, BLOCK_E)
             row = tl.load(hidden + slot * WIDTH + inner, mask=inner < WIDTH, other=0.0).to(tl.float32)
-            word = tl.load(words + columns[:, None] * WIDTH + inner[None, :], mask=(columns[:, None] < V) & (inner[None, :] < WIDTH), other=0.0)  # fmt: skip
+            word = tl.load(
+                words + columns[:, None] * WIDTH + inner[None, :],
+                mask=(columns[:, None] < V) & (inner[None, :] < WIDTH),
+                other=0.0,
+            )
             logits += tl.sum(word.to(tl.float32) * row[None, :], 1)
         p = tl.where(columns < V, tl.exp(tl.minimum(logits - top, 0.0)), 0.0)
         above = tl.sum((tl.cumsum(p, 0) <= rest).to(tl.int32), 0)
@@ -102,7 +119,9 @@ def logit_gradient(
     hidden, words, bias, labels, log_z, delta, sums, K, V, STRIDE,
     WIDTH: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_E: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
-    """Softmax - onehot(label) of a tile, and its sums over the tile's slots; 0 for slots that are not used, 0 past the vocabulary."""
+    """Softmax - onehot(label) of a tile, and its sums over the tile's slots; 0 for slots that are not used, 0 past the
+    vocabulary.
+    """
     slots = tl.program_id(0) * BLOCK_K + tl.arange(0, BLOCK_K)
     columns = tl.program_id(1) * BLOCK_V + tl.arange(0, BLOCK_V)
     logits = _logits(hidden, words, bias, slots, columns, K, V, WIDTH, BLOCK_K, BLOCK_V, BLOCK_E, WIDEN)

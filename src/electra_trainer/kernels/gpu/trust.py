@@ -1,9 +1,10 @@
 """A fast path is used on a device, for a shape, only after it agreed with its plain twin there.
 
-The first use of a shape runs a check on small random inputs of that shape: the very kernels that the run will launch. Where it raises (a
-kernel that asks for more than this card has, say), or differs by more than its tolerance, the plain path is taken for that shape for the
-rest of the process, and one line says why. `ELECTRA_GPU_KERNELS=off` takes the plain paths from the start,
-`ELECTRA_GPU_KERNELS=vocabulary,attention` all but those whose names have one of these words.
+The first use of a shape runs a check on small random inputs of that shape: the very kernels that the run will launch.
+Where it raises (a
+kernel that asks for more than this card has, say), or differs by more than its tolerance, the plain path is taken for
+that shape for the rest of the process, and one line says why. `ELECTRA_GPU_KERNELS=off` takes the plain paths from the
+start, `ELECTRA_GPU_KERNELS=vocabulary,attention` all but those whose names have one of these words.
 """
 
 import os
@@ -86,7 +87,9 @@ def trusted(name: str, device: torch.device, shape: Any) -> bool:
             return False
         _found[place] = _check(name, device, shape)
         if _found[place]:
-            warnings.warn(f"{name}: the plain path is used on {device} for {shape}, because {_found[place]}", stacklevel=2)  # fmt: skip
+            warnings.warn(
+                f"{name}: the plain path is used on {device} for {shape}, because {_found[place]}", stacklevel=2
+            )
     return not _found[place]
 
 
@@ -142,7 +145,9 @@ def report(device: torch.device) -> list[tuple[str, str]]:
     for name, (_, usual) in _checks.items():
         met = [shape for other, where, shape in _found if (other, where) == (name, str(device))]
         used = [trusted(name, device, shape) for shape in met or [usual]]
-        refused = [reason for (other, where, _), reason in _found.items() if (other, where) == (name, str(device)) and reason]  # fmt: skip
+        refused = [
+            reason for (other, where, _), reason in _found.items() if (other, where) == (name, str(device)) and reason
+        ]
         if all(used):
             said = "in use, checked against the plain path"
         elif refused:

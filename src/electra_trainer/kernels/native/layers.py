@@ -84,10 +84,16 @@ def run_layers(layers: Stack, hidden_BTD: Tensor, piece_BT: Tensor) -> Tensor:
     pad = -tokens % _LINE
     dropout = (model.hidden_dropout_prob, model.attention_probs_dropout_prob) if training else (0.0, 0.0)
     shape = _Shape(
-        layers=model.num_hidden_layers, hidden=model.hidden_size, inner=model.intermediate_size, heads=model.num_attention_heads,
-        tokens=tokens + pad, eps=model.layer_norm_eps, hidden_dropout=dropout[0], attention_dropout=dropout[1],
+        layers=model.num_hidden_layers,
+        hidden=model.hidden_size,
+        inner=model.intermediate_size,
+        heads=model.num_attention_heads,
+        tokens=tokens + pad,
+        eps=model.layer_norm_eps,
+        hidden_dropout=dropout[0],
+        attention_dropout=dropout[1],
         key=int(torch.randint(2**63 - 1, ())) if any(dropout) else 0,
-    )  # fmt: skip
+    )
     parameters = list(layers.parameters())
     keep = torch.is_grad_enabled() and (hidden_BTD.requires_grad or any(p.requires_grad for p in parameters))
     hidden, piece = hidden_BTD.float().contiguous(), piece_BT.int().contiguous()
@@ -98,7 +104,9 @@ def run_layers(layers: Stack, hidden_BTD: Tensor, piece_BT: Tensor) -> Tensor:
 
 
 _spare: list[Tensor] = []
-"""Memory of finished calls: hundreds of megabytes that would else be asked for, cleared and given back in every step."""
+"""Memory of finished calls: hundreds of megabytes that would else be asked for, cleared and given back in every
+step.
+"""
 _spare_lock = threading.Lock()
 
 
@@ -124,7 +132,9 @@ def forget() -> None:
 
 
 class _Layers(torch.autograd.Function):
-    """Weights are packed in every call: nothing tells reliably that one has changed (a fused optimizer leaves `_version` as it is)."""
+    """Weights are packed in every call: nothing tells reliably that one has changed (a fused optimizer leaves
+    `_version` as it is).
+    """
 
     @staticmethod
     def forward(

@@ -24,11 +24,15 @@ from electra_trainer.errors import ConfigError
 from electra_trainer.files.durable import scratch
 
 _HERE = Path(__file__).parent
-_FLAGS = "-std=c++17 -O3 -fPIC -shared -fno-math-errno -ffp-contract=fast -Wno-psabi -static-libstdc++ -static-libgcc".split()
+_FLAGS = (
+    "-std=c++17 -O3 -fPIC -shared -fno-math-errno -ffp-contract=fast -Wno-psabi -static-libstdc++ -static-libgcc"
+).split()
 
 
 Variant = dict[str, str]
-"""The kernels for one kind of processor: their precision, what the CPU needs as Linux names it, the compiler's flags."""
+"""The kernels for one kind of processor: their precision, what the CPU needs as Linux names it, the compiler's
+flags.
+"""
 VARIANTS: dict[str, Variant] = tomllib.loads((_HERE / "variants.toml").read_text())
 """The best first: the first of a precision that the CPU can run is used."""
 _KEPT = 30 * 86400.0
@@ -45,7 +49,9 @@ def kernels(precision: str) -> ctypes.CDLL | None:
 
 
 def cpu_precision() -> str:
-    """What the forward pass computes in on a CPU now: `bf16` under autocast, else `fp32`; empty for another autocast."""
+    """What the forward pass computes in on a CPU now: `bf16` under autocast, else `fp32`; empty for another
+    autocast.
+    """
     if not torch.is_autocast_enabled("cpu"):
         return "fp32"
     return "bf16" if torch.get_autocast_dtype("cpu") == torch.bfloat16 else ""
@@ -199,7 +205,9 @@ def share_out(count: int, work: Callable[[int, int, int], object]) -> None:
 
 
 def call(function: Callable[..., int], *arguments: object) -> int:
-    """Call a kernel: numbers become int64, a tensor or a structure a pointer, a list of tensors an array of pointers."""
+    """Call a kernel: numbers become int64, a tensor or a structure a pointer, a list of tensors an array of
+    pointers.
+    """
     return function(*map(_as_c, arguments))
 
 

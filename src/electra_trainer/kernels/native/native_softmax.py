@@ -1,4 +1,6 @@
-"""The vocabulary's softmax through the kernels: what objectives/vocabulary_softmax.py computes, without writing the logits."""
+"""The vocabulary's softmax through the kernels: what objectives/vocabulary_softmax.py computes, without writing the
+logits.
+"""
 
 import ctypes
 from functools import partial
@@ -13,7 +15,8 @@ from electra_trainer.kernels.native.library import call, cpu_precision, kernels,
 _SPAN = 256
 """Words, and positions, in a block."""
 _POINTERS = (
-    *"hidden table bias labels draws rows operand table_forward table_backward padded_bias log_z sampled loss entropy".split(),
+    *"hidden table bias labels draws rows operand table_forward table_backward padded_bias log_z sampled loss "
+    "entropy".split(),
     *"correct d_table d_bias".split(),
 )
 
@@ -37,7 +40,9 @@ def fits(projected_KE: Tensor) -> bool:
 def run_softmax(
     projected_KE: Tensor, words_VE: Tensor, bias_V: Tensor, labels_K: Tensor, draws_K: Tensor | None
 ) -> tuple[Tensor, ...]:
-    """Loss (a sum, with gradient), samples (zeros without draws), whether the label was the most probable word, entropy [K]."""
+    """Loss (a sum, with gradient), samples (zeros without draws), whether the label was the most probable word, entropy
+    [K].
+    """
     wants = torch.is_grad_enabled() and any(t.requires_grad for t in (projected_KE, words_VE, bias_V))
     inputs = projected_KE, words_VE, bias_V, labels_K, draws_K
     return _Function.apply(kernels(cpu_precision()), *inputs, wants)  # type: ignore[no-any-return, no-untyped-call]
@@ -46,9 +51,15 @@ def run_softmax(
 class _Function(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, library: ctypes.CDLL, hidden: Tensor, table: Tensor, bias: Tensor, labels: Tensor, draws: Tensor | None,
+        ctx: Any,
+        library: ctypes.CDLL,
+        hidden: Tensor,
+        table: Tensor,
+        bias: Tensor,
+        labels: Tensor,
+        draws: Tensor | None,
         wants: bool,
-    ) -> tuple[Tensor, ...]:  # fmt: skip
+    ) -> tuple[Tensor, ...]:
         (positions, width), words = hidden.shape, len(table)
         rows, lines = -(-positions // 32) * 32, -(-words // 32) * 32
         plain: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}  # whatever the program's defaults are
