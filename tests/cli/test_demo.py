@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.house import ROOT
 from tests.prepared import small_config, write_store
 
 from electra_trainer.cli import demo
@@ -40,7 +42,17 @@ PROMISED = 300
 @pytest.mark.alone
 @pytest.mark.timeout(900)
 def test_demo(tmp_path: Path) -> None:
+    """From the wheel, in another folder."""
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path / "dist")]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = (tmp_path / "dist").iterdir()
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    environment["PYTHONPATH"] = str(tmp_path / "site")
+    asked = [sys.executable, "-c", "import electra_trainer; print(electra_trainer.__file__)"]
+    taken = subprocess.run(asked, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
+    assert Path(taken.strip()).is_relative_to(tmp_path / "site")
     start = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-m", "electra_trainer", "demo", "--out", "runs/demo", "--budget", f"{BUDGET}s"],
