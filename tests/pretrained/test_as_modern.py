@@ -209,7 +209,7 @@ FOREIGN = {
     "biases": ({"attention_bias": True}, "attention_bias True, expected False"),
     "activation": ({"hidden_activation": "silu"}, "hidden_activation 'silu', expected 'gelu'"),
     "epsilon": ({"norm_eps": 1e-6}, "norm_eps 1e-06, expected 1e-05"),
-    "inner width": ({"intermediate_size": 34}, "intermediate_size 34, expected a multiple of 16"),
+    "inner width": ({"intermediate_size": 34}, "intermediate_size 34, expected a multiple of 32"),
     "stretched positions": (
         {"rope_parameters": {"full_attention": {"rope_type": "yarn", "rope_theta": 1e4}}}, "rope_type 'yarn', expected 'default'",
     ),

@@ -2,6 +2,8 @@
 function.
 """
 
+from typing import Any
+
 from torch import Tensor
 
 from electra_trainer.kernels.declared import Stack
@@ -9,13 +11,13 @@ from electra_trainer.kernels.gpu import gpu_stack
 from electra_trainer.kernels.native import layers as native
 
 
-def run_layers(layers: Stack, hidden_BTD: Tensor, piece_BT: Tensor) -> Tensor:
-    """Output of `layers` on hidden states [B, T, D]; a token attends to those of its own piece."""
+def run_layers(layers: Stack, hidden_BTD: Tensor, places: Any) -> Tensor:
+    """Output of `layers` on hidden states [B, T, D]; `places`: what the stack itself takes, pieces [B, T] or Places."""
     if native.fits(layers, hidden_BTD):
-        return native.run_layers(layers, hidden_BTD, piece_BT)
+        return native.run_layers(layers, hidden_BTD, places)
     if on_a_gpu(hidden_BTD) and any(used := gpu_stack.choose(layers, hidden_BTD)):
-        return gpu_stack.run_layers(layers, hidden_BTD, piece_BT, used)
-    return layers(hidden_BTD, piece_BT)
+        return gpu_stack.run_layers(layers, hidden_BTD, places, used)
+    return layers(hidden_BTD, places)
 
 
 def on_a_gpu(tensor: Tensor) -> bool:

@@ -10,7 +10,7 @@ declares "bert"; a subclass does not inherit the declaration.
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -157,13 +157,13 @@ class Layers(nn.Module):
         return Layers(replace(self.model, num_hidden_layers=len(layers)), layers).train(self.training)
 
 
-Run = Callable[[Layers, Tensor, Tensor], Tensor]
-"""Runs a stack of layers on hidden states [B, T, D] whose tokens belong to the pieces [B, T]."""
+Run = Callable[[Layers, Tensor, Any], Tensor]
+"""Runs a stack of layers on hidden states [B, T, D]; the last argument is that of the stack, here the pieces [B, T]."""
 
 
-def run_plainly(layers: Layers, hidden_BTD: Tensor, piece_BT: Tensor) -> Tensor:
-    """Run the layers as written in this file."""
-    encoded: Tensor = layers(hidden_BTD, piece_BT)
+def run_plainly(layers: Layers, hidden_BTD: Tensor, places: Any) -> Tensor:
+    """Run the layers as they are written."""
+    encoded: Tensor = layers(hidden_BTD, places)
     return encoded
 
 

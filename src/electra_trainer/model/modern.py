@@ -7,8 +7,8 @@ et al., 2024).
 
 Dropout is where transformers' ModernBertModel has it: `hidden_dropout_prob` after the embeddings and inside the
 feed-forward network, `attention_probs_dropout_prob` on attention weights and after attention. Parameters inside a layer
-have ModernBERT's names. As in encoder.py, each class declares the block that it is a part of; the native kernels
-compute BERT's, and leave these layers to PyTorch.
+have ModernBERT's names. As in encoder.py, each class declares the block that it is a part of, and `run` may be faster
+code that computes the same (kernels/stack.py).
 """
 
 from typing import Any, ClassVar, NamedTuple
@@ -19,24 +19,30 @@ from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
 from electra_trainer.model.attention import Dropout, attend, attention_bias, whole_rows
-from electra_trainer.model.encoder import Embeddings, Encoder, Layer, Layers
+from electra_trainer.model.encoder import Embeddings, Encoder, Layer, Layers, Run, run_plainly
 from electra_trainer.model.exact_sums import sum_of_rows
+from electra_trainer.settings.config import MODERN_NORM_EPS, Model
 from electra_trainer.settings.config import Block as Kind
-from electra_trainer.settings.config import Model
 
-NORM_EPS = 1e-5
-"""Added to the variance in LayerNorm, as in ModernBERT."""
+
+class Places(NamedTuple):
+    """The places of the tokens of a batch."""
+
+    piece_BT: Tensor
+    """Piece that each token belongs to: it attends to those of its own."""
+    angle_BTF: Tensor
+    """Angle, fp32, by which each of the F = S / 2 pairs of dimensions of a head is turned; one row where all rows have
+    the same positions.
+    """
 
 
 class Placed(NamedTuple):
-    """The places of the tokens, as all layers use them; it is computed once a pass."""
+    """The places of the tokens, as plain layers use them; it is computed once a pass."""
 
     bias_B1TT: Tensor | None
     """Added to attention scores."""
     cos_BT1S: Tensor
-    """Cosine of the angle by which each dimension of a head is turned; one row where all rows have the same
-    positions.
-    """
+    """Cosine of the angle by which each dimension of a head is turned; B may be 1."""
     sin_BT1S: Tensor
     """Sine of that angle, negative in the first half of a head."""
 
@@ -152,7 +158,7 @@ AnyLayer = Layer | ModernLayer
 
 def norm(width: int) -> nn.LayerNorm:
     """LayerNorm without bias."""
-    return nn.LayerNorm(width, eps=NORM_EPS, bias=False)
+    return nn.LayerNorm(width, eps=MODERN_NORM_EPS, bias=False)
 
 
 class ModernLayers(Layers):
@@ -164,12 +170,20 @@ class ModernLayers(Layers):
         super().__init__(model, [ModernLayer(model, first=number == 0) for number in range(model.num_hidden_layers)])
         self.final_norm = norm(model.hidden_size)
 
-    def forward(self, hidden_BTD: Tensor, placed: Any) -> Tensor:
-        out: Tensor = self.final_norm(self.through(slice(None), hidden_BTD, placed))
+    def forward(self, hidden_BTD: Tensor, places: Any) -> Tensor:
+        out: Tensor = self.final_norm(self.through(slice(None), hidden_BTD, places))
         return out
 
-    def through(self, chosen: slice, hidden_BTD: Tensor, placed: Placed) -> Tensor:
+    def through(self, chosen: slice, hidden_BTD: Tensor, places: Places) -> Tensor:
         """Output of some of the layers, without the last norm."""
+        device = hidden_BTD.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_BTD.dtype
+        cos, sin = places.angle_BTF[:, :, None].cos(), places.angle_BTF[:, :, None].sin()
+        placed = Placed(
+            bias_B1TT=attention_bias(places.piece_BT, dtype),
+            cos_BT1S=torch.cat([cos, cos], -1).to(dtype),
+            sin_BT1S=torch.cat([-sin, sin], -1).to(dtype),
+        )
         for layer in self.layer[chosen]:
             hidden_BTD = layer(hidden_BTD, placed)
         return hidden_BTD
@@ -196,11 +210,12 @@ class ModernEncoder(Encoder):
     Args:
         model: the shape.
         embeddings: the word table to share; a new one if None.
+        run: runs the layers.
     """
 
     encoder: ModernLayers
 
-    def __init__(self, model: Model, *, embeddings: Embeddings | None = None) -> None:
+    def __init__(self, model: Model, *, embeddings: Embeddings | None = None, run: Run = run_plainly) -> None:
         nn.Module.__init__(self)
         self.embeddings = embeddings if embeddings is not None else ModernEmbeddings(model)
         self.embeddings_project = None
@@ -209,39 +224,31 @@ class ModernEncoder(Encoder):
         self.embeddings_norm = norm(model.hidden_size)
         self.dropout = Dropout(model.hidden_dropout_prob)
         self.encoder = ModernLayers(model)
+        self.run = run
 
     def forward(self, ids_BT: Tensor, batch: Batch) -> Tensor:
         """Encode `ids_BT`, laid out (positions, pieces) as `batch` says."""
-        hidden = self._embedded(ids_BT, batch)
-        encoded: Tensor = self.encoder(hidden, self._placed(batch, hidden))
-        return encoded
+        return self.run(self.encoder, self._embedded(ids_BT, batch), self._places(batch))
 
     def halves(self, ids_BT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Hidden states after n // 2 of the n layers, as the next layer reads them, and after all, each [B, T, D]."""
         half, middle = len(self.encoder.layer) // 2, self._embedded(ids_BT, batch)
-        placed = self._placed(batch, middle)
-        middle = self.encoder.through(slice(half), middle, placed)
-        last = self.encoder.final_norm(self.encoder.through(slice(half, None), middle, placed))
+        places = self._places(batch)
+        middle = self.encoder.through(slice(half), middle, places)
+        last = self.encoder.final_norm(self.encoder.through(slice(half, None), middle, places))
         return self.encoder.layer[half].attn_norm(middle), last  # type: ignore[operator]
 
     def _embedded(self, ids_BT: Tensor, batch: Batch) -> Tensor:
         embedded: Tensor = self.dropout(self.embeddings_norm(super()._embedded(ids_BT, batch)))
         return embedded
 
-    def _placed(self, batch: Batch, hidden: Tensor) -> Placed:
-        model, device = self.encoder.model, hidden.device.type
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
-        size, position = model.hidden_size // model.num_attention_heads, batch.position_BT
+    def _places(self, batch: Batch) -> Places:
+        model, position = self.encoder.model, batch.position_BT
+        size = model.hidden_size // model.num_attention_heads
         if whole_rows(batch.piece_BT):
             position = position[:1]
         frequency_F = 1.0 / model.rotary_theta ** (torch.arange(0, size, 2, device=position.device).float() / size)
-        angle_BT1F = position[..., None, None].float() * frequency_F
-        cos, sin = angle_BT1F.cos(), angle_BT1F.sin()
-        return Placed(
-            bias_B1TT=attention_bias(batch.piece_BT, dtype),
-            cos_BT1S=torch.cat([cos, cos], -1).to(dtype),
-            sin_BT1S=torch.cat([-sin, sin], -1).to(dtype),
-        )
+        return Places(batch.piece_BT, position[..., None].float() * frequency_F)
 
 
 class PredictionHead(nn.Module):

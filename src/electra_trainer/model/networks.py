@@ -34,12 +34,11 @@ alike.
 
 
 def build_encoder(model: Model, *, embeddings: Embeddings | None = None) -> Encoder:
-    """An encoder of the block that `model` names, with these embeddings or new ones; BERT's runs by the kernels that
-    are there.
+    """An encoder of the block that `model` names, with these embeddings or new ones, run by the kernels that are
+    there.
     """
-    if model.block == "modern":
-        return ModernEncoder(model, embeddings=embeddings)
-    return Encoder(model, embeddings=embeddings, run=run_layers)
+    kind = ModernEncoder if model.block == "modern" else Encoder
+    return kind(model, embeddings=embeddings, run=run_layers)
 
 
 class Discriminator(nn.Module):

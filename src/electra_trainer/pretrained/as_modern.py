@@ -20,8 +20,7 @@ from torch import Tensor
 from electra_trainer.data import tokenizer
 from electra_trainer.errors import CheckpointError
 from electra_trainer.files.reading import short
-from electra_trainer.model.modern import NORM_EPS
-from electra_trainer.settings.config import Model
+from electra_trainer.settings.config import MODERN_NORM_EPS, Model
 
 TYPE = "modernbert"
 """`model_type` in config.json."""
@@ -30,7 +29,7 @@ LABELS = ("original", "replaced")
 _FIXED = {
     "hidden_activation": "gelu",
     "classifier_activation": "gelu",
-    "norm_eps": NORM_EPS,
+    "norm_eps": MODERN_NORM_EPS,
     "norm_bias": False,
     "attention_bias": False,
     "mlp_bias": False,
@@ -130,8 +129,8 @@ def model_fields(table: Mapping[str, Any], *, where: Path) -> dict[str, Any]:
         )
     theta = turned.get("rope_theta") if isinstance(turned, dict) else None
     inner = table.get("intermediate_size")
-    if isinstance(inner, int) and inner % 16:
-        raise CheckpointError(f"{where}: intermediate_size {inner}, expected a multiple of 16. Choose another model.")
+    if isinstance(inner, int) and inner % 32:
+        raise CheckpointError(f"{where}: intermediate_size {inner}, expected a multiple of 32. Choose another model.")
     dropped = {"hidden_dropout_prob": "mlp_dropout", "attention_probs_dropout_prob": "attention_dropout"}
     return {
         "block": "modern",

@@ -15,6 +15,8 @@ from electra_trainer.errors import ConfigError, refuse_if, require
 from electra_trainer.settings import methods
 
 Block = Literal["bert", "modern"]
+MODERN_NORM_EPS = 1e-5
+"""Added to the variance in LayerNorm by the modern block."""
 _RULES: dict[str, Callable[[float], bool]] = {
     "at least 0": lambda value: value >= 0,
     "at least 1": lambda value: value >= 1,
@@ -111,8 +113,8 @@ class Model:
 
     @property
     def inner_size(self) -> int:
-        """Inner width as built: in the modern block two thirds, in multiples of 16, for about as many parameters."""
-        return self.intermediate_size if self.block == "bert" else max(16, 2 * self.intermediate_size // 3 // 16 * 16)
+        """Inner width as built: in the modern block two thirds, in multiples of 32, for about as many parameters."""
+        return self.intermediate_size if self.block == "bert" else max(32, 2 * self.intermediate_size // 3 // 32 * 32)
 
 
 @dataclass(frozen=True, kw_only=True)

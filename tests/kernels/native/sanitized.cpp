@@ -18,17 +18,21 @@ std::vector<float> numbers(long count) {
     return out;
 }
 
-void layers(long hidden, long inner, long heads, long tokens, long rows, double dropout) {
-    const Shape s{2, hidden, inner, heads, tokens, 1e-12, dropout, dropout, 7};
+void layers(long hidden, long inner, long heads, long tokens, long rows, double dropout, bool modern) {
+    const std::vector<float> angles = numbers(tokens * hidden / heads);
+    const Shape s{2, hidden, inner, heads, tokens, 1e-12, dropout, dropout, 7, modern ? angles.data() : nullptr, 1};
+    std::vector<long> sizes;
+    for (int i = 0; i < 2 * PARAMETERS && !modern; ++i) sizes.push_back(parameter_size(s, i % PARAMETERS));
+    if (modern) {
+        for (long norm : {0l, hidden}) sizes.insert(sizes.end(), {norm, 3 * hidden * hidden, hidden * hidden, hidden, 2 * inner * hidden, inner * hidden});
+        sizes.push_back(hidden);
+    }
     std::vector<std::vector<float>> weights, gradients;
     std::vector<const float*> p;
     std::vector<float*> d;
-    for (int i = 0; i < 2 * PARAMETERS; ++i) {
-        weights.push_back(numbers(parameter_size(s, i % PARAMETERS)));
-        gradients.push_back(numbers(parameter_size(s, i % PARAMETERS)));
-    }
-    for (auto& w : weights) p.push_back(w.data());
-    for (auto& g : gradients) d.push_back(g.data());
+    for (long size : sizes) weights.push_back(numbers(size)), gradients.push_back(numbers(size));
+    for (auto& w : weights) p.push_back(w.empty() ? nullptr : w.data());
+    for (auto& g : gradients) d.push_back(g.empty() ? nullptr : g.data());
     const long all = rows * tokens;
     const std::vector<float> in = numbers(all * hidden);
     std::vector<float> out(all * hidden), d_in(all * hidden);
@@ -62,7 +66,9 @@ void softmax(long positions, long words, long width) {
 }  // namespace
 
 int main() {
-    layers(64, 160, 1, 64, 5, .1), layers(96, 64, 3, 32, 20, 0), layers(192, 96, 2, 96, 2, .5);
+    for (bool modern : {false, true}) {
+        layers(64, 160, 1, 64, 5, .1, modern), layers(96, 64, 3, 32, 20, 0, modern), layers(192, 96, 2, 96, 2, .5, modern);
+    }
     softmax(1, 40, 32), softmax(33, 256, 64), softmax(300, 1000, 96), softmax(257, 513, 32);
     std::puts("sanitizers: nothing found");
 }

@@ -7,14 +7,10 @@
 #include <unistd.h>
 #endif
 
-#include "layers.hpp"
+#include "modern_layers.hpp"
 #include "softmax.hpp"
 
 namespace {
-
-constexpr long CHUNK = 256;  // tokens that go through a layer together
-
-long chunk_of(const Shape& s) { return std::max<long>(1, CHUNK / s.tokens) * s.tokens; }
 
 Kept slice(Kept k, const Shape& s, long first) {
     const long H = s.hidden;
@@ -47,19 +43,23 @@ int allowed() {
 #endif
 }
 
-int64_t operand_bytes(const Shape* s) { return s->layers * s->layer_operands() * sizeof(Number); }
+int64_t operand_bytes(const Shape* s) { return s->layers * (s->angles ? modern_operand_count(*s) : s->layer_operands()) * sizeof(Number); }
 int64_t kept_bytes(const Shape* s, int64_t tokens, int keep) {
+    if (s->angles) return ModernKept::bytes(*s, tokens, keep);
     return (keep ? s->layers : 1) * Kept::layer_bytes(*s, tokens) + sizeof(Number) * tokens * s->hidden;
 }
 
-// Weights of layers [first, last) as operands, for the backward pass too if `both`; `p`: 16 pointers a layer, in the order of Parameter.
+// Weights of layers [first, last) as operands, for the backward pass too if `both`; `p`: 16 pointers a layer, in the order of Parameter;
+// of modern layers 6, in the order of ModernParameter (the first has no norm: null), and at the end the last norm's.
 int pack_layers(const Shape* s, const float* const* p, int64_t first, int64_t last, int both, Number* operands) {
-    for (long l = first; l < last; ++l) {
-        const Operands to(*s, operands + l * s->layer_operands());
-        to.fill_forward(*s, p + PARAMETERS * l);
-        if (both) to.fill_backward(*s, p + PARAMETERS * l);
-    }
-    return 0;
+    return guarded([&] {
+        if (s->angles) return modern_pack(*s, p, first, last, both, operands);
+        for (long l = first; l < last; ++l) {
+            const Operands to(*s, operands + l * s->layer_operands());
+            to.fill_forward(*s, p + PARAMETERS * l);
+            if (both) to.fill_backward(*s, p + PARAMETERS * l);
+        }
+    });
 }
 
 // in [all, H] -> out [all, H], fp32, for tokens [first, first + tokens); with `keep`, what the backward pass needs stays in `memory`.
@@ -67,6 +67,7 @@ int layers_forward(const Shape* s, Number* operands, const float* const* p, cons
                     int64_t first, int64_t tokens, int keep, uint8_t* memory, float* out) {
     return guarded([&] {
         const Tiles tiles;
+        if (s->angles) return modern_forward(*s, operands, p, piece, in, all_tokens, first, tokens, keep, memory, out);
         const long H = s->hidden, chunk = std::min<long>(chunk_of(*s), tokens);
         Heads heads(s->tokens, s->head());
         Buffer<Number> inner(chunk * s->inner);
@@ -85,12 +86,13 @@ int layers_forward(const Shape* s, Number* operands, const float* const* p, cons
     });
 }
 
-// d_out [all, H] -> d_in [all, H] for tokens [first, first + tokens); their part of the parameters' gradients is written to `d`
-// (16 pointers a layer).
+// d_out [all, H] -> d_in [all, H] for tokens [first, first + tokens); their part of the parameters' gradients is written to
+// `d`, pointers in the order of `p`.
 int layers_backward(const Shape* s, Number* operands, const float* const* p, const int32_t* piece, const float* d_out, int64_t all_tokens,
                      int64_t first, int64_t tokens, uint8_t* memory, float* d_in, float* const* d) {
     return guarded([&] {
         const Tiles tiles;
+        if (s->angles) return modern_backward(*s, operands, p, piece, d_out, all_tokens, first, tokens, memory, d_in, d);
         const long H = s->hidden, chunk = std::min<long>(chunk_of(*s), tokens);
         Heads heads(s->tokens, s->head());
         Work work(*s, chunk);

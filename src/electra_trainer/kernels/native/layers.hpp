@@ -13,6 +13,8 @@ struct Shape {  // as library.py fills it in
     int64_t layers, hidden, inner, heads, tokens;  // `tokens`: in a row, a multiple of 32
     double eps, hidden_dropout, attention_dropout;
     int64_t key;  // of dropout
+    const float* angles;  // of modern_layers.hpp; null: these layers
+    int64_t angle_rows;
 
     long head() const { return hidden / heads; }
     long layer_operands() const { return 2 * (4 * hidden * hidden + 2 * hidden * inner); }
@@ -66,6 +68,10 @@ struct Places {  // names of a layer's three dropouts
     uint32_t attention, middle, output;
     explicit Places(long layer) : attention(3 * layer), middle(3 * layer + 1), output(3 * layer + 2) {}
 };
+
+constexpr long CHUNK = 256;  // tokens that go through a layer together
+
+long chunk_of(const Shape& s) { return std::max<long>(1, CHUNK / s.tokens) * s.tokens; }
 
 // ------------------------------------------------------------------------------------------------ LayerNorm
 
@@ -179,17 +185,19 @@ void attend(const Number* qkv, const Row& row, long H, long heads, const Dropout
     }
 }
 
-// d_mixed -> d_qkv, both in the layout rows.
+// d_mixed -> d_qkv, both in the layout rows. finish(which, token, n, values) returns what is written of the gradient of queries (0),
+// keys (1) or values (2) for the 32 columns n of a token.
+template <class Finish>
 void attend_backward(const Number* qkv, const Number* mixed, const Number* d_mixed, const Row& row, long H, long heads, const Dropout& drop,
-                     uint32_t place, Heads& m, const float* log_z, Number* d_qkv, float* const* d_bias) {
+                     uint32_t place, Heads& m, const float* log_z, Number* d_qkv, Finish finish) {
     const long T = m.T, d = m.d, panel = 48 * H, thin = 16 * H;
     const float scale = 1 / std::sqrt(static_cast<float>(d));
     for (long h = 0; h < heads; ++h) {
         const Number *q = qkv + h * d * 16, *k = q + H * 16, *v = k + H * 16, *dm = d_mixed + h * d * 16, *mx = mixed + h * d * 16;
         auto put_gradient = [&](int which) {
-            return [=](long i, long r, long n, const Line& p) {
-                add_to(d_bias[which] + h * d + 32 * n, p);
-                put(d_qkv + i * panel + ((which * H + h * d) / 32 + n) * GROUP + r * LINE<Number>, p);
+            return [=, &finish](long i, long r, long n, const Line& p) {
+                const Line out = finish(which, 16 * i + r, h * d / 32 + n, p);
+                put(d_qkv + i * panel + ((which * H + h * d) / 32 + n) * GROUP + r * LINE<Number>, out);
             };
         };
         as_transposed_operand(k, panel, T / 32, d / 32, m.a.data);
@@ -313,10 +321,10 @@ void layer_backward(const Shape& s, long layer, const Operands& w, const float* 
     multiply(work.dropped.data, 16 * H, w.out_back, 32 * H, tokens / 32, H / 32, H / 32, [&](long i, long r, long n, const Line& v) {
         put(work.mixed + i * 16 * H + n * GROUP + r * LINE<Number>, v);
     });
-    float* const d_bias[] = {d[QB], d[KB], d[VB]};
+    const auto add_bias = [&](int which, long, long n, const Line& p) { return add_to(d[QB + 2 * which] + 32 * n, p), p; };
     for (long t = 0; t < tokens; t += T)
         attend_backward(kept.qkv + 3 * t * H, kept.mixed + t * H, work.mixed + t * H, Row(piece + t, T, (first + t) / T), H, s.heads, attention,
-                        place.attention, m, kept.log_z + t * s.heads, work.qkv + 3 * t * H, d_bias);
+                        place.attention, m, kept.log_z + t * s.heads, work.qkv + 3 * t * H, add_bias);
     weight_gradient(work.qkv, 3 * H, kept.x, H, tokens, work, work.sums);
     input_gradient(work.qkv, 3 * H, w.qkv_back, H, tokens, dy);
 }

@@ -2,6 +2,7 @@
 
 import ctypes
 import threading
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from electra_trainer.kernels.declared import Stack, other_class
 from electra_trainer.kernels.native.library import call, cpu_precision, kernels, share_out, slices_of
+from electra_trainer.settings.config import MODERN_NORM_EPS
 
 _LINE = 32
 """Widths and the length of a row must be multiples of it; rows are padded to one."""
@@ -26,6 +28,8 @@ class _Shape(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("layers", "hidden", "inner", "heads", "tokens")),
         *((name, ctypes.c_double) for name in ("eps", "hidden_dropout", "attention_dropout")),
         ("key", ctypes.c_int64),
+        ("angles", ctypes.c_void_p),
+        ("angle_rows", ctypes.c_int64),
     )
 
 
@@ -41,7 +45,7 @@ def why_not(layers: Stack, hidden_BTD: Tensor) -> str:
     if kernels(cpu_precision()) is None:
         return f"there are no {cpu_precision()} kernels here"
     model = layers.model
-    widths = (model.hidden_size, model.intermediate_size, model.hidden_size // model.num_attention_heads)
+    widths = (model.hidden_size, model.inner_size, model.hidden_size // model.num_attention_heads)
     few = not torch.is_grad_enabled() and cpu_precision() == "fp32" and hidden_BTD.shape[:2].numel() < _FEW
     all_dropped = layers.training and max(model.hidden_dropout_prob, model.attention_probs_dropout_prob) >= 1
     hooked = any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in layers.modules())
@@ -54,18 +58,23 @@ def why_not(layers: Stack, hidden_BTD: Tensor) -> str:
         "a module has hooks": hooked,
     }
     reason = next((reason for reason, holds in reasons.items() if holds), "")
-    if not reason and (odd := other_class(layers, "bert")):
-        reason = f"{odd} is not declared to be a part of BERT's block"
+    if not reason and (odd := other_class(layers, model.block)):
+        reason = f"{odd} is not declared to be a part of the block {model.block!r}"
     return reason or ("" if _plain(layers) else "the parameters are not those of a plain fp32 stack")
 
 
 def _plain(layers: Stack) -> bool:
     """True if the parameters are exactly those of a stack of layers, and a pointer can read each of them."""
-    width, inner = layers.model.hidden_size, layers.model.intermediate_size
-    attention = [(width, width), (width,)] * 4 + [(width,)] * 2
-    expected = attention + [(inner, width), (inner,), (width, inner), (width,)] + [(width,)] * 2
+    width, inner, count = layers.model.hidden_size, layers.model.inner_size, layers.model.num_hidden_layers
+    expected: list[tuple[int, ...]]
+    if layers.model.block == "modern":
+        layer = [(width,), (3 * width, width), (width, width), (width,), (2 * inner, width), (width, inner)]
+        expected = [*(layer * count)[1:], (width,)]
+    else:
+        attention = [(width, width), (width,)] * 4 + [(width,)] * 2
+        expected = (attention + [(inner, width), (inner,), (width, inner), (width,)] + [(width,)] * 2) * count
     found = list(layers.parameters())
-    return [tuple(p.shape) for p in found] == expected * layers.model.num_hidden_layers and all(
+    return [tuple(p.shape) for p in found] == expected and all(
         type(p) in (Tensor, nn.Parameter)  # not a part of one: ranks/sharding.py
         and p.dtype == torch.float32
         and p.device.type == "cpu"
@@ -74,31 +83,37 @@ def _plain(layers: Stack) -> bool:
     )
 
 
-def run_layers(layers: Stack, hidden_BTD: Tensor, piece_BT: Tensor) -> Tensor:
-    """What `layers` computes, fp32 [B, T, D]; a token attends to those of its own piece.
+def run_layers(layers: Stack, hidden_BTD: Tensor, places: Any) -> Tensor:
+    """Output of `layers`, fp32 [B, T, D]; a token attends to those of its own piece.
 
     Dropout's numbers follow from one draw of PyTorch's own generator.
+
+    Args:
+        places: what the stack itself takes: the pieces [B, T], or `Places` of model/modern.py.
     """
-    model, training = layers.model, layers.training
+    model, training, modern = layers.model, layers.training, layers.model.block == "modern"
     tokens = hidden_BTD.shape[1]
     pad = -tokens % _LINE
     dropout = (model.hidden_dropout_prob, model.attention_probs_dropout_prob) if training else (0.0, 0.0)
     shape = _Shape(
         layers=model.num_hidden_layers,
         hidden=model.hidden_size,
-        inner=model.intermediate_size,
+        inner=model.inner_size,
         heads=model.num_attention_heads,
         tokens=tokens + pad,
-        eps=model.layer_norm_eps,
+        eps=MODERN_NORM_EPS if modern else model.layer_norm_eps,
         hidden_dropout=dropout[0],
         attention_dropout=dropout[1],
         key=int(torch.randint(2**63 - 1, ())) if any(dropout) else 0,
     )
     parameters = list(layers.parameters())
     keep = torch.is_grad_enabled() and (hidden_BTD.requires_grad or any(p.requires_grad for p in parameters))
-    hidden, piece = hidden_BTD.float().contiguous(), piece_BT.int().contiguous()
+    hidden, piece = hidden_BTD.float().contiguous(), (places.piece_BT if modern else places).int().contiguous()
     if pad:
         hidden, piece = F.pad(hidden, (0, 0, 0, pad)), F.pad(piece, (0, pad), value=-1)
+    if modern:
+        angles = F.pad(torch.cat([places.angle_BTF.cos(), places.angle_BTF.sin()], -1), (0, 0, 0, pad)).contiguous()
+        shape.angles, shape.angle_rows, shape.kept = angles.data_ptr(), len(angles), angles
     out: Tensor = _Layers.apply(kernels(cpu_precision()), hidden, piece, shape, keep, *parameters)  # type: ignore[no-untyped-call]
     return out[:, :tokens] if pad else out
 
@@ -131,6 +146,11 @@ def forget() -> None:
         _spare.clear()
 
 
+def _pointed(shape: _Shape, parameters: Sequence[Tensor]) -> list[Tensor | None]:
+    """The parameters that the kernels are given pointers to; the first modern layer has no norm."""
+    return [None, *parameters] if shape.angles else [*parameters]
+
+
 class _Layers(torch.autograd.Function):
     """Weights are packed in every call: nothing tells reliably that one has changed (a fused optimizer leaves
     `_version` as it is).
@@ -141,7 +161,7 @@ class _Layers(torch.autograd.Function):
         ctx: Any, library: ctypes.CDLL, hidden: Tensor, piece: Tensor, shape: _Shape, keep: bool, *parameters: Tensor
     ) -> Tensor:
         rows, tokens, _ = hidden.shape
-        out, weights = torch.empty_like(hidden), list(parameters)
+        out, weights = torch.empty_like(hidden), _pointed(shape, parameters)
         memory = _take(call(library.kept_bytes, shape, rows * tokens, keep))
         operands = _take(call(library.operand_bytes, shape))
         share_out(shape.layers, lambda _, a, b: call(library.pack_layers, shape, weights, a, b, keep, operands))
@@ -170,8 +190,9 @@ class _Layers(torch.autograd.Function):
         d_in = torch.empty_like(d_out)
         sizes = [p.numel() for p in parameters]
         sums = torch.empty(slices_of(rows), sum(sizes), dtype=torch.float32, device="cpu")  # of each slice
-        grads = [list(part.split(sizes)) for part in sums]
-        backward = partial(call, library.layers_backward, shape, operands, parameters, piece, d_out, rows * tokens)
+        grads = [_pointed(shape, part.split(sizes)) for part in sums]
+        weights = _pointed(shape, parameters)
+        backward = partial(call, library.layers_backward, shape, operands, weights, piece, d_out, rows * tokens)
         share_out(rows, lambda i, a, b: backward(a * tokens, (b - a) * tokens, memory, d_in, grads[i]))
         _give_back(operands, memory)
         total = sums[0]

@@ -215,5 +215,5 @@ def _as_c(value: Any) -> object:
     if isinstance(value, int):
         return ctypes.c_int64(value)
     if isinstance(value, list):
-        return (ctypes.c_void_p * len(value))(*(tensor.data_ptr() for tensor in value))
+        return (ctypes.c_void_p * len(value))(*(None if tensor is None else tensor.data_ptr() for tensor in value))
     return ctypes.c_void_p(value.data_ptr()) if isinstance(value, torch.Tensor) else ctypes.byref(value)
