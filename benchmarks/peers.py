@@ -1,7 +1,8 @@
 """The peer: ELECTRA on `transformers` as people wire it, which is what our speed is compared with.
 
 `transformers` ships the two networks, ElectraForMaskedLM and ElectraForPreTraining, and no pre-training. The public recipes
-that put them together agree on these things, and so does this file, which is written anew from that description:
+that put them together agree on these things, and so does this file, which is written anew from that description (for the
+modern block with ModernBertForMaskedLM and ModernBertForTokenClassification, each with its own word table):
 
     - the embeddings (word, position, type, LayerNorm) are one module that both networks use, and the generator's output
       matrix is the word embedding;
@@ -20,13 +21,15 @@ through at once, as where memory allows. Learning-rate schedule and logging, whi
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from types import SimpleNamespace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra_trainer.batch import Masked
+from electra_trainer.pretrained.as_modern import modern_table
 from electra_trainer.settings.config import Config, Model, generator_shape
 from electra_trainer.settings.methods import RTD
 from electra_trainer.train.device import autocast
@@ -63,10 +66,33 @@ def electra_config(model: Model, **more: object) -> object:
     return ElectraConfig(**fields, **more)
 
 
+class Modern(nn.Module):
+    """A ModernBERT of transformers with the arguments and the logits of its ELECTRA; its own table, as wide as it is."""
+
+    def __init__(self, model: Model, kind: str) -> None:
+        super().__init__()
+        import transformers
+
+        table = modern_table(replace(model, embedding_size=model.hidden_size), pad_id=0) | {"num_labels": 1}
+        self.network = getattr(transformers, kind)(transformers.ModernBertConfig(**table))
+
+    def forward(self, *, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> SimpleNamespace:
+        """Words of one segment, so that `token_type_ids` says nothing."""
+        logits = self.network(input_ids=input_ids, attention_mask=attention_mask).logits
+        return SimpleNamespace(logits=logits.squeeze(-1))
+
+
 def build_networks(config: Config) -> nn.ModuleDict:
-    """`generator` and `discriminator`, embeddings tied."""
+    """`generator` and `discriminator`, embeddings tied; of ModernBERT each with its own."""
     from transformers import ElectraForMaskedLM, ElectraForPreTraining
 
+    if config.model.block == "modern":
+        return nn.ModuleDict(
+            {
+                "generator": Modern(generator_shape(config), "ModernBertForMaskedLM"),
+                "discriminator": Modern(config.model, "ModernBertForTokenClassification"),
+            }
+        )
     generator = ElectraForMaskedLM(electra_config(generator_shape(config)))
     discriminator = ElectraForPreTraining(electra_config(config.model))
     generator.electra.embeddings = discriminator.electra.embeddings

@@ -33,7 +33,7 @@ from electra_trainer.files.processes import cores
 from electra_trainer.kernels.native.library import VARIANTS, missing
 from electra_trainer.presets.models import preset
 from electra_trainer.settings.config import Config, changed
-from electra_trainer.settings.methods import RTD
+from electra_trainer.settings.methods import RTD, Joint, Learned
 from electra_trainer.settings.records import to_dict
 from electra_trainer.train.device import choose_device
 from electra_trainer.train.plan import fit_to_data
@@ -217,6 +217,7 @@ def report(job: Job, results: dict[str, Result], rates: dict[str, float]) -> dic
     return {
         "device": job.device,
         "preset": job.config.preset,
+        "block": job.config.model.block,
         "task": job.task,
         "batch": job.config.batch.size,
         "sequence_length": job.config.batch.sequence_length,
@@ -235,7 +236,7 @@ def table(facts: dict[str, Any]) -> str:
     peers = [name for name in measured if SYSTEMS[name].peer] or measured[:1]  # what the others are compared with
     rates = ", ".join(f"{name} {rate / 1e9:,.0f} GFLOP/s" for name, rate in facts["matrix_flops_per_second"].items())
     lines = [
-        f"{facts['preset']}, {facts['task']}: {facts['batch']} rows x {facts['sequence_length']} tokens, {facts['device']}, "
+        f"{facts['preset']}, {facts['block']}, {facts['task']}: {facts['batch']} rows x {facts['sequence_length']} tokens, {facts['device']}, "
         f"{facts['threads']} threads; matrix products {rates}",
         f"{'':<28}{'tokens/s':>11}{'s a step (least - most)':>30}{'memory':>10}{'MFU':>7}"
         + "".join(f"{'x ' + peer.removeprefix('transformers-'):>18}" for peer in peers),
@@ -258,6 +259,7 @@ def main() -> int:
     """Command line; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--preset", default="small")
+    parser.add_argument("--block", choices=["bert", "modern"], default="bert", help="layers of both networks")
     parser.add_argument("--batch", type=_positive, help="rows a step; default: the preset's, 32 when fine-tuning")
     parser.add_argument(
         "--lanes", type=_positive, help="portions that ours computes one after another; default: the preset's"
@@ -297,8 +299,10 @@ def plan(arguments: argparse.Namespace) -> tuple[Job, list[str]]:
         if name not in SYSTEMS:
             raise ConfigError(f"unknown system {name!r}.{did_you_mean(name, SYSTEMS)} Known: {', '.join(SYSTEMS)}.")
     config = changed(preset(arguments.preset), optimizer={"name": "adam"})  # all systems move weights alike
-    if arguments.task == "pretrain" and not isinstance(config.objective, RTD):
-        raise ConfigError(f"--preset {arguments.preset}: the peers do replaced token detection; take small, base, ...")
+    config = dataclasses.replace(config, model=dataclasses.replace(config.model, block=arguments.block))
+    if not isinstance(config.objective, RTD):  # the peers do replaced token detection, and so does ours, in that shape
+        generator = Learned(width=0.25)
+        config = dataclasses.replace(config, objective=RTD(), phases=Joint(), generator=generator, sharing="embeddings")
     if arguments.data is not None:
         config = fit_to_data(config, Store.open(arguments.data))
     length = finetune.PADDED if arguments.task == "finetune" else arguments.seq_len

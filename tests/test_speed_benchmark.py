@@ -26,7 +26,7 @@ from electra_trainer.finetuning.training_step import collate
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.presets.models import tiny
 from electra_trainer.randomness import Rng
-from electra_trainer.settings.config import Config
+from electra_trainer.settings.config import Block, Config
 from electra_trainer.settings.methods import RTD
 from electra_trainer.supervise.launcher import tuned
 from electra_trainer.train import timing
@@ -161,7 +161,6 @@ def test_a_worker_that_does_not_answer_is_given_up() -> None:
 def test_wrong_words(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for words, said in (
         (["--systems", "transformer-fp32"], "Did you mean 'transformers-fp32'?"),
-        (["--preset", "bert_small"], "replaced token detection"),
         (["--preset", "smal"], "Did you mean 'small'?"),
     ):
         monkeypatch.setattr(sys, "argv", ["speed", *words])
@@ -234,9 +233,11 @@ def test_the_peer_computes_our_losses_and_gradients() -> None:
     assert len(list(networks.parameters())) == len(list(ours.parameters()))
 
 
-def test_the_peer_trains() -> None:
+@pytest.mark.parametrize("block", ["bert", "modern"])
+def test_the_peer_trains(block: Block) -> None:
     """Ten steps of the recipe lower its generator's loss, from about log(words)."""
     config = dataclasses.replace(without_dropout(), batch=dataclasses.replace(small.config().batch, size=8))
+    config = dataclasses.replace(config, model=dataclasses.replace(config.model, block=block))
     peer = peers.Pretraining(config, small.feed(config), precision="fp32", compiled=False)
     with torch.no_grad():
         before = float(peers.generator_loss(peer.generator, peer.batches[0])[0])
