@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # What is wanted from a GPU, for machines that end a command after ten minutes and forget everything between two commands:
 #
-#   gpu.sh 1              Is it right? Kernels against their twins, one step in every way, the tests that need a card, a memory checker
-#   gpu.sh 2              Where does the time go? Each optimisation left out, kernels, gaps, attention, batches
+#   gpu.sh 1              Is it right? One step in every way, the tests that need a card, a memory checker
+#   gpu.sh 2              Where does the time go? Each optimisation left out, kernels, gaps, batches
 #   gpu.sh 3              The figures: against transformers, what to expect, and a run that is stopped and resumed
 #   gpu.sh 4              Every arm of the paper's experiments, one step in two ways
 #   gpu.sh train MINUTES  Train, from where the carried run stopped
@@ -103,7 +103,6 @@ case $call in
   2)
     measure "ways-$first" 150 gpu_steps ways --preset "$first" --batch "$(batch_of "$first")" --seconds $seconds
     for preset in "${presets[@]}"; do measure "profile-$preset" 60 gpu_profile --preset "$preset" --batch "$(batch_of "$preset")" --seconds $seconds; done
-    measure attention 90 gpu_attention
     # shellcheck disable=SC2086
     measure batches 80 gpu_steps batches --preset "$first" --batch $batches --seconds $seconds
     measure deterministic 60 gpu_steps deterministic --preset "$first" --batch "$(batch_of "$first")" --seconds $seconds

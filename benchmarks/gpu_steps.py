@@ -21,7 +21,6 @@ import torch
 from benchmarks.parity import WAYS, switches
 from benchmarks.synthetic import Made, make, sized
 from electra_trainer.cost.flops import step_flops
-from electra_trainer.kernels.gpu import trust
 from electra_trainer.settings.config import Config
 from electra_trainer.train import graph
 
@@ -104,12 +103,6 @@ def ways(name: str, device: torch.device, given: argparse.Namespace, rate: float
         with mock.patch.dict(os.environ, switches(on)):
             found = measure(config, device, precision="auto", limit=given.seconds, rate=rate)
         show(preset=name, batch=given.batch[0], precision="auto", way=way, **found)
-    for word in (
-        ("vocabulary", "attention", "dropout") if device.type == "cuda" else ()
-    ):  # one kernel alone, all else on
-        with mock.patch.dict(os.environ, {trust.SWITCH: word}):
-            found = measure(config, device, precision="auto", limit=given.seconds, rate=rate)
-        show(preset=name, batch=given.batch[0], precision="auto", way=f"all, of the kernels {word} alone", **found)
     if device.type == "cuda":
         found = measure(config, device, precision="fp32", limit=given.seconds, rate=rate)
         show(preset=name, batch=given.batch[0], precision="fp32", way="all", **found)

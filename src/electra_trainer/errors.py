@@ -191,11 +191,9 @@ def out_of_memory(error: Exception) -> bool:
     """Whether Python or PyTorch found no memory; its errors are recognised by their words, since torch may not be
     loaded.
     """
-    return (
-        isinstance(error, MemoryError)
-        or type(error).__name__ == "OutOfMemoryError"
-        or "can't allocate memory" in str(error)
-    )
+    words = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return named or (isinstance(error, RuntimeError) and any(word in str(error) for word in words))
 
 
 def require(condition: bool, field_name: str, value: object, expected: str) -> None:

@@ -1,7 +1,7 @@
 """Training steps on the pretended card: `python -m tests.gpu.rehearse CASES`, a JSON list; one JSON line a case.
 
-A case names `arm`, and may name `preset`, `batch`, `layers`, `lanes`, `precision`, `kernels`, `compile`, `device`, `deterministic`. The card
-computes nothing, so what depends on values is left out: the checks of kernels against their twins, and what a step reports of its rows.
+A case names `arm`, and may name `preset`, `batch`, `layers`, `lanes`, `precision`, `compile`, `device`, `deterministic`. The card
+computes nothing, so what depends on values is left out: what a step reports of its rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import torch
 from benchmarks.synthetic import make, sized
 
 from electra_trainer.batch import Losses
-from electra_trainer.kernels.gpu import trust
 from electra_trainer.presets import arms
 from electra_trainer.settings.config import Config, changed
 from electra_trainer.train import graph, measures, step
@@ -49,13 +48,12 @@ def config_of(case: dict[str, Any]) -> Config:
 
 @contextmanager
 def without_values() -> Iterator[None]:
-    """Leave out what depends on values: the kernels are taken as right, and no slot is picked out to be measured."""
+    """Leave out what depends on values: no slot is picked out to be measured."""
 
     def nothing(losses: Losses) -> Losses:
         return Losses(terms=losses.terms, diagnostics={})
 
     with (
-        mock.patch.object(trust, "trusted", lambda name, *_, **__: trust.wanted(name)),
         mock.patch.object(measures, "keep_measured", nothing),
         mock.patch.object(step, "on_standard_fakes", lambda *_: {}),
     ):
@@ -88,11 +86,7 @@ def rehearse(case: dict[str, Any]) -> dict[str, Any]:
     """What is to be said of a case."""
     line: dict[str, Any] = {"case": case}
     device = torch.device(case.get("device", "cuda"))
-    switches = {
-        trust.SWITCH: case.get("kernels", "on"),
-        graph.GRAPH: "on",
-        graph.COMPILE: "on" if case.get("compile") else "off",
-    }
+    switches = {graph.GRAPH: "on", graph.COMPILE: "on" if case.get("compile") else "off"}
     gc.collect()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)

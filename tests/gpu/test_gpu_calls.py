@@ -19,7 +19,7 @@ BUDGET = 600
 """Seconds: calls take what they need, here far less; a busy machine is no fault of theirs."""
 STAGES = {
     "1": ["environment", "parity", "tests"],
-    "2": ["ways-tiny", "profile-tiny", "attention", "batches", "deterministic"],
+    "2": ["ways-tiny", "profile-tiny", "batches", "deterministic"],
     "3": ["run-1", "run-2"],
     "4": ["parity"],
     "train": ["train", "pack"],

@@ -13,9 +13,8 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections import Counter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from tests.gpu.pretend import ROOT, Ledger, command, environment, needs_card, rehearse
@@ -24,24 +23,11 @@ from tests.prepared import write_store
 from electra_trainer.presets.arms import ARMS
 
 pytestmark = [needs_card, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(1200)]
-RECORDED = Path(__file__).with_name("launches.json")
-"""Nodes of a step's graphs. They may become fewer; ELECTRA_CARD_RECORD=1 writes those of now."""
 EAGER = ("mlm-hard",)
 """Arms that no graph can record."""
-MATRIX = [
-    (kernels, precision, lanes) for kernels in ("on", "off") for precision in ("bf16", "fp32") for lanes in (1, 2)
-]
+MATRIX = [(precision, lanes) for precision in ("bf16", "fp32") for lanes in (1, 2)]
 WAITS = 3
 """Copies between host and card and waits of a step that is not logged: the inputs, the outcome, the wait for it."""
-
-
-def recorded(name: str, nodes: dict[str, int]) -> dict[str, int]:
-    """The limits of `name`."""
-    known = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
-    if os.environ.get("ELECTRA_CARD_RECORD"):
-        known[name] = nodes
-        RECORDED.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
-    return known[name]
 
 
 def quiet_steps(ledger: Ledger) -> list[Ledger]:
@@ -50,10 +36,9 @@ def quiet_steps(ledger: Ledger) -> list[Ledger]:
     return [part for number, part in enumerate(steps) if number != 1 and not part.of("capture")]
 
 
-@pytest.mark.parametrize("kernels, precision, lanes", MATRIX)
-def test_every_arm(kernels: str, precision: str, lanes: int, tmp_path: Path) -> None:
-    cases = [{"arm": arm, "kernels": kernels, "precision": precision, "lanes": lanes} for arm in ARMS]
-    found: dict[str, int] = {}
+@pytest.mark.parametrize("precision, lanes", MATRIX)
+def test_every_arm(precision: str, lanes: int, tmp_path: Path) -> None:
+    cases = [{"arm": arm, "precision": precision, "lanes": lanes} for arm in ARMS]
     for arm, (line, ledger) in zip(ARMS, rehearse(cases, tmp_path), strict=True):
         assert "error" not in line and not ledger.of("fault"), (arm, line, ledger.of("fault")[:3])
         assert not [one for one in ledger.of("copy", place="captured") if "pageable" in one.text], arm
@@ -67,50 +52,19 @@ def test_every_arm(kernels: str, precision: str, lanes: int, tmp_path: Path) -> 
         assert len(dict(ledger.parts())["again"].of("replay")) >= 1, (
             arm
         )  # evaluation in between took nothing from the graph
-        found[arm] = parts[-1].nodes()
-    limits = recorded(f"kernels {kernels}, {precision}, lanes {lanes}", found)
-    assert {arm: (nodes, limits[arm]) for arm, nodes in found.items() if nodes > limits[arm]} == {}
-
-
-class Whole(NamedTuple):
-    """A step with all its layers, compiled."""
-
-    nodes: int
-    gap: float
-    """Milliseconds in which the card has nothing to do between two steps, by this machine's clock."""
-    memory: float
-    """The most that was reserved, building included, by what the graph holds."""
-
-
-@functools.cache
-def whole(preset: str, batch: int) -> Whole:
-    case = {"arm": "electra", "preset": preset, "batch": batch, "layers": None, "compile": True}
-    with tempfile.TemporaryDirectory() as folder:
-        [(line, ledger)] = rehearse([case], Path(folder))
-    assert "error" not in line and not line["said"] and not ledger.of("fault"), line
-    assert line["in use"][:2] == ["CUDA graph", "compiled layers"]
-    parts = quiet_steps(ledger)
-    assert max(len(part.waits()) for part in parts) <= WAITS
-    gap = Ledger(one for part in parts for one in part).gap() / 1e6
-    found = Whole(parts[-1].nodes(), gap, line["peak"] / line["reserved"])
-    print(
-        preset,
-        batch,
-        found,
-        Counter(one.kind for one in ledger.of("kernel", "product", "copy", "fill", place="captured")),
-    )
-    return found
 
 
 @pytest.mark.parametrize("preset, batch", [("small", 128), ("base", 64)])
-def test_a_whole_compiled_step(preset: str, batch: int) -> None:
-    nodes = whole(preset, batch).nodes
-    assert nodes <= recorded(f"{preset}, {batch} rows, compiled", {"nodes": nodes})["nodes"]
-
-
-def test_small_waits_little_and_holds_what_it_needs() -> None:
-    found = whole("small", 128)
-    assert found.gap <= 0.15 and found.memory <= 1.15, found
+def test_a_whole_compiled_step_waits_little_and_holds_what_it_needs(preset: str, batch: int, tmp_path: Path) -> None:
+    case = {"arm": "electra", "preset": preset, "batch": batch, "layers": None, "compile": True}
+    [(line, ledger)] = rehearse([case], tmp_path)
+    assert "error" not in line and not line["said"] and not ledger.of("fault"), line
+    assert line["in use"] == ["CUDA graph", "compiled layers"]
+    parts = quiet_steps(ledger)
+    gap = Ledger(one for part in parts for one in part).gap() / 1e6  # milliseconds, by this machine's clock
+    print(preset, batch, parts[-1].nodes(), gap, line["peak"] / line["reserved"])
+    assert max(len(part.waits()) for part in parts) <= WAITS
+    assert preset == "base" or (gap <= 0.15 and line["peak"] / line["reserved"] <= 1.15)
 
 
 @functools.cache

@@ -16,7 +16,6 @@ from torch import Tensor
 from electra_trainer import load
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.data.batches import encode_rows
-from electra_trainer.model import exact_sums
 from electra_trainer.objectives import build
 from electra_trainer.pretrained.agreement import check_agreement
 from electra_trainer.pretrained.pretrained import export_run
@@ -63,20 +62,6 @@ def test_the_start_is_that_of_shared_tables() -> None:
             both = found[name.replace(".weight", ".delta")] + found[name.replace("discriminator.", "generator.")]
             assert torch.allclose(both, gradient, rtol=1e-5, atol=1e-6), name
     assert found.keys() - expected.keys() == TABLES | DELTAS
-
-
-def test_a_gpu_reads_the_same_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It reads whole tables, a CPU their rows: the same sums to the bit, and gradients of the differences alone."""
-    objective, batch = moved(made(settings())), masked_rows(settings()).batch
-    embeddings, found = objective.discriminator.electra.embeddings, {}
-    for where in ("cpu", "gpu"):
-        monkeypatch.setattr(exact_sums, "on_a_gpu", lambda _, where=where: where == "gpu")
-        embedded_BTE = embeddings(batch.ids_BT, batch)
-        found[where] = embedded_BTE, gradients(objective, embedded_BTE.square().sum())
-    assert torch.equal(found["cpu"][0], found["gpu"][0])
-    names = {f"discriminator.electra.embeddings.{name}" for name, _ in embeddings.named_parameters()}
-    assert names > DELTAS and found["cpu"][1].keys() == found["gpu"][1].keys() == names
-    assert all(torch.allclose(found["cpu"][1][name], found["gpu"][1][name], rtol=1e-4, atol=1e-5) for name in names)
 
 
 def moved(objective: Any) -> Any:

@@ -71,7 +71,6 @@ ALLOWED = {
     # drawn from the generator that randomness.py has seeded with the key of the step and lane
     ("model/attention.py", "torch.randint"),
     ("kernels/native/layers.py", "torch.randint"),
-    ("kernels/gpu/keyed_dropout.py", "torch.randint"),
     # numbers to multiply while a machine is measured
     ("train/timing.py", "torch.randn"),
     # asked only for a name that is no folder and looks like one of the Hub

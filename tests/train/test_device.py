@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,8 +11,15 @@ import torch
 
 from electra_trainer.errors import ConfigError
 from electra_trainer.ranks.world import local_device
-from electra_trainer.train import static_step
+from electra_trainer.train import device, static_step
 from electra_trainer.train.device import choose_device, choose_precision
+
+
+def card(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int] = (9, 0), built: str = "sm_80 sm_90") -> None:
+    """GPUs of one architecture, and a PyTorch that was built for some."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.cuda, "get_arch_list", built.split)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a card")
 
 
 @pytest.fixture
@@ -20,6 +29,7 @@ def current(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    card(monkeypatch)
     return chosen
 
 
@@ -80,3 +90,68 @@ def test_a_mac_s_gpu_is_taken_only_when_it_is_asked_for(monkeypatch: pytest.Monk
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     with pytest.raises(ConfigError, match=r"--device mps: .* Use --device cpu"):
         choose_device("mps")
+
+
+@pytest.mark.parametrize(
+    ("capability", "built", "runs"),
+    [
+        ((7, 0), "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120 compute_120", False),  # V100, PyPI's wheel
+        ((6, 1), "sm_75 sm_80", False),  # Pascal
+        ((7, 5), "sm_75 sm_80", True),  # T4
+        ((8, 9), "sm_75 sm_80 sm_86", True),  # binaries run on the same major version
+        ((8, 0), "sm_86 sm_90", False),  # and not on a lower minor one
+        ((12, 0), "sm_80 sm_90 compute_90", True),  # the driver compiles for newer ones
+        ((9, 0), "sm_90a", True),
+    ],
+)
+def test_a_gpu_that_pytorch_has_no_code_for_is_refused(
+    capability: tuple[int, int], built: str, runs: bool, current: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card(monkeypatch, capability, built)
+    if runs:
+        assert choose_device("auto").type == "cuda"
+    else:
+        with pytest.raises(ConfigError, match=r"has no code for a card \(sm_.*pytorch.org.*--device cpu"):
+            choose_device("auto")
+
+
+@pytest.mark.parametrize("name", ["auto", "cuda"])
+def test_a_driver_that_pytorch_cannot_use_is_an_error(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch finds no GPU then, and training on the CPU would be a surprise."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(device, "_CONTROL", tmp_path)
+    monkeypatch.setattr(device, "driver", lambda: "535.1")
+    with pytest.raises(ConfigError, match=r"cannot use the NVIDIA driver 535.1 .* needs 580 or newer"):
+        choose_device(name)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # hidden on purpose
+    assert choose_device("auto").type == "cpu"
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setattr(device, "_CONTROL", tmp_path / "nothing")  # a container that was given no GPU
+    assert choose_device("auto").type == "cpu"
+
+
+def test_a_gpu_is_described_with_those_that_stay_idle(current: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    properties = SimpleNamespace(name="a card", total_memory=80e9)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda where: properties)
+    monkeypatch.setattr(device, "driver", lambda: "580.1")
+    idle = "a card (80 GB, driver 580.1; 1 more GPU unused: --processes 2 takes all)"
+    assert device.describe(torch.device("cuda")) == idle and not device.describe(torch.device("cpu"))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert device.describe(torch.device("cuda")) == "a card (80 GB, driver 580.1)"
+
+
+def test_a_gpu_that_is_slow_in_bf16_computes_in_fp32_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    where = torch.device("cuda")
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
+    assert choose_precision("auto", where) == "fp32"
+    assert device.arithmetic("fp32", where) == "fp32, since this GPU is slow in bf16"
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
+    assert choose_precision("auto", where) == "bf16" and device.arithmetic("fp32", where) == "fp32"
+    monkeypatch.setattr(torch.version, "hip", "7.0")  # which says so of every card
+    for name, precision in (("gfx1030", "fp32"), ("gfx942:sramecc+", "bf16")):
+        properties = SimpleNamespace(gcnArchName=name)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda where, found=properties: found)
+        assert choose_precision("auto", where) == precision

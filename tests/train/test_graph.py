@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import os
 import signal
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -19,9 +21,11 @@ from tests.reliability.ranks import run_ranks
 from tests.small import config, feed
 from tests.train.test_static import weights
 
-from electra_trainer.errors import ElectraError, Interrupted
+from electra_trainer.errors import ConfigError, ElectraError, Interrupted
+from electra_trainer.kernels.gpu import gpu_softmax
+from electra_trainer.kernels.native import library
 from electra_trainer.model.encoder import Layer
-from electra_trainer.objectives import build
+from electra_trainer.objectives import build, vocabulary_softmax
 from electra_trainer.ranks import world
 from electra_trainer.runs.signals import StopRequest
 from electra_trainer.settings.config import BatchShape
@@ -48,7 +52,7 @@ def made(name: str = "adam", **changes: Any) -> tuple[torch.nn.Module, torch.opt
 
 def test_where_no_graph_can_be_recorded_steps_run_and_are_the_same() -> None:
     objective, optimizer, given = made()
-    with pytest.warns(UserWarning, match="the CUDA graph is left out and steps run one operation at a time"):
+    with pytest.warns(UserWarning, match=r"the CUDA graph is left out: .*ELECTRA_GPU_GRAPH=off skips it"):
         step = graph.build_fast_step(objective, optimizer, given)  # type: ignore[arg-type]
     assert step is not None
     other, its_optimizer, _ = made()
@@ -62,7 +66,7 @@ def test_where_no_graph_can_be_recorded_steps_run_and_are_the_same() -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_layers_are_compiled_for_the_step_alone(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One graph a layer, without breaks, with the rounded matrices put in; `aot_eager` traces as `inductor` does."""
+    """One graph a layer, without breaks; `aot_eager` traces as `inductor` does."""
     as_on_a_gpu.use(monkeypatch)
     monkeypatch.delenv(graph.COMPILE)
     monkeypatch.setattr(graph, "_BACKEND", "aot_eager")
@@ -72,7 +76,7 @@ def test_layers_are_compiled_for_the_step_alone(precision: str, monkeypatch: pyt
     assert ["CUDA graph" in str(warning.message) for warning in said] == [True]  # compiling itself gave no warning
     assert isinstance(step, graph.GraphStep)
     layers = [module for module in objective.modules() if isinstance(module, Layer)]
-    assert list(step._compiled) == layers and all(layer._compiled_call_impl is None for layer in layers)
+    assert list(step.compiled) == layers and all(layer._compiled_call_impl is None for layer in layers)
     other, its_optimizer, _ = made()
     plain = dataclasses.replace(given, precision=precision)
     for number in range(2):
@@ -150,16 +154,58 @@ def test_what_is_recorded_is_the_whole_step(lanes: int, deterministic: bool, mon
         assert (tensor - expected[name]).norm() <= 2e-5 * expected[name].norm() + 1e-6, name
 
 
-def test_what_does_not_agree_is_undone() -> None:
-    undone: list[int] = []
+def attempt(made: Callable[[], dict[str, float]], undone: list[int]) -> dict[str, float]:
     before = {"loss": 2.0, "norm": 1.0}
-    with pytest.warns(UserWarning, match="it is left out and that: ArithmeticError: norm is 1.2 with it, 1 without"):
-        kept = graph._try(lambda: {"loss": 2.0, "norm": 1.2}, before, 0.1, "it", "that", lambda: undone.append(1))
-    assert kept == before and undone == [1]
+    given = feed(config())
+    return graph._try(given, made, before, 0.1, "the CUDA graph", lambda: undone.append(1))
+
+
+def test_a_part_that_does_not_agree_is_undone() -> None:
+    undone: list[int] = []
+    with pytest.warns(UserWarning, match="the CUDA graph is left out: ArithmeticError: norm is 1.2 with it, 1 without"):
+        assert attempt(lambda: {"loss": 2.0, "norm": 1.2}, undone) == {"loss": 2.0, "norm": 1.0}
     with pytest.warns(UserWarning, match="nan with it"):
-        graph._try(lambda: {"loss": float("nan"), "norm": 1.0}, before, 0.1, "it", "that", lambda: undone.append(2))
-    after = graph._try(lambda: {"loss": 2.01, "norm": 1.0}, before, 0.1, "it", "that", lambda: undone.append(3))
-    assert after["loss"] == 2.01 and undone == [1, 2]
+        attempt(lambda: {"loss": float("nan"), "norm": 1.0}, undone)
+    assert attempt(lambda: {"loss": 2.01, "norm": 1.0}, undone)["loss"] == 2.01 and undone == [1, 1]
+
+
+def test_a_failed_part_holds_no_memory() -> None:
+    """An error keeps the frames that it passed, and all their tensors."""
+    kept: list[weakref.ref[torch.Tensor]] = []
+
+    def fails() -> dict[str, float]:
+        large = torch.zeros(3)
+        kept.append(weakref.ref(large))
+        raise RuntimeError("capture failed")
+
+    gc.disable()
+    try:
+        with pytest.warns(UserWarning, match="capture failed"):
+            attempt(fails, [])
+        assert kept[0]() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 8 GiB",
+        "CUDA error: out of memory",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "Triton Error [CUDA]: out of memory",
+    ],
+)
+def test_a_step_without_memory_says_what_to_set(words: str) -> None:
+    """No slower step is tried, which would need more."""
+    undone: list[int] = []
+
+    def fails() -> dict[str, float]:
+        raise RuntimeError(words)
+
+    with pytest.raises(ConfigError, match=r"Set --batch.lanes 2, or more") as raised:
+        attempt(fails, undone)
+    assert not undone and ("2.50 GiB more are needed" in str(raised.value)) == ("2.50 GiB" in words)
 
 
 def killed(*_: object) -> dict[str, float]:
@@ -181,18 +227,18 @@ def test_a_signal_ends_the_building_of_a_step(at: str, monkeypatch: pytest.Monke
     assert stop.name == "SIGTERM"
 
 
-@pytest.mark.parametrize("at", ["rehearse", "compile", "capture"])
-def test_a_device_that_is_lost_ends_the_building(at: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No plain step is left to take where a kernel's check broke the device."""
+def test_a_gpu_that_fails_with_the_kernel_says_how_to_do_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Step:
+        proved = {"a shape"}
 
-    def lost(self: graph.GraphStep) -> dict[str, float]:
-        raise ElectraError("the check left cuda:0 unusable")
+        def __call__(self, step: int, *, diagnose: bool) -> None:
+            raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
 
-    monkeypatch.delenv(graph.COMPILE)
-    monkeypatch.setattr(graph.GraphStep, "compile", lambda self: self.rehearse())
-    monkeypatch.setattr(graph.GraphStep, at, lost)
-    with pytest.raises(ElectraError, match="unusable"):
-        graph.build_fast_step(*made())  # type: ignore[arg-type]
+    objective, optimizer, given = made()
+    monkeypatch.setattr(graph, "_fast_step", lambda *_: Step())
+    on_a_gpu = dataclasses.replace(given, device=torch.device("cuda"))
+    with pytest.raises(ElectraError, match=r"illegal memory access.*ELECTRA_GPU_KERNELS=off"):
+        graph.train_step(objective, optimizer, on_a_gpu, step=0)  # type: ignore[arg-type]
 
 
 def test_a_signal_waits_until_a_rehearsal_has_taken_its_step_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,46 +261,64 @@ def test_a_signal_waits_until_a_rehearsal_has_taken_its_step_back(monkeypatch: p
 
 
 @pytest.mark.filterwarnings("ignore:the CUDA graph is left out")
-def test_what_a_step_is_made_of_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_parts_of_a_step_are_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     run = made()
     graph._fast_step(*run)  # type: ignore[arg-type]
-    told = graph.news()
-    assert told is not None and told["step"] == ["one operation at a time"]
-    assert told["left_out"].keys() == {"torch.compile", "the CUDA graph"}
-    assert told["left_out"]["torch.compile"] == "ELECTRA_GPU_COMPILE=off" and "attention" in " ".join(told["kernels"])
-    assert "a step is one operation at a time; without torch.compile: ELECTRA_GPU_COMPILE=off; " in graph.in_words(told)
+    found = graph.news()
+    assert found is not None and found["step"] == ["one operation at a time"]
+    assert found["left_out"].keys() == {"torch.compile", "the CUDA graph"}
+    assert found["left_out"]["torch.compile"] == "ELECTRA_GPU_COMPILE=off"
+    words = "a step is one operation at a time; without torch.compile: ELECTRA_GPU_COMPILE=off; "
+    assert words in graph.in_words(found)
     graph._fast_step(*run)  # type: ignore[arg-type]
     assert graph.news() is None
     monkeypatch.setenv(graph.GRAPH, "off")
     graph._fast_step(*made())  # type: ignore[arg-type]
-    told = graph.news()
-    assert told is not None and told["left_out"] == {"the CUDA graph": "ELECTRA_GPU_GRAPH=off"}
+    found = graph.news()
+    assert found is not None and found["left_out"] == {
+        "the CUDA graph": "ELECTRA_GPU_GRAPH=off and ELECTRA_GPU_COMPILE=off"
+    }
 
 
-def test_kernels_are_asked_for_under_the_name_that_tensors_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[torch.device] = []
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
-    monkeypatch.setattr(graph.trust, "report", lambda device: asked.append(device) or [])  # type: ignore[func-returns-value]
-    for name in ("cuda", "cuda:1", "cpu"):
-        monkeypatch.setattr(graph, "_untold", [torch.device(name)])
-        graph.news()
-    assert [str(device) for device in asked] == ["cuda:3", "cuda:1", "cpu"]
+@pytest.mark.filterwarnings("ignore:the CUDA graph is left out")
+def test_the_kernel_is_used_only_where_it_is_asked_for_and_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[set[Any]] = []
+    monkeypatch.setattr(library, "load", lambda precision: (None, "not in use"))
+    monkeypatch.setattr(graph.kernel_proof, "prove", lambda device, shapes: asked.append(shapes))
+    step = graph.build_fast_step(*made())  # type: ignore[arg-type]
+    assert step is not None and not asked and not step.proved
+    monkeypatch.setenv("ELECTRA_GPU_KERNELS", "on")
+    monkeypatch.setattr(gpu_softmax.VocabularySoftmax, "apply", plain_softmax)
+    step = graph.build_fast_step(*made())  # type: ignore[arg-type]
+    assert step is not None and step.proved == asked[0] and step(0).finite
+    (shape,) = asked[0]
+    assert (shape.dtype, shape.words) == ("float32", config().model.vocab_size)
+
+    def unproved(device: torch.device, shapes: set[Any]) -> None:
+        raise graph.kernel_proof.Unproved("its proof ended with -6: no message")
+
+    monkeypatch.setattr(graph.kernel_proof, "prove", unproved)
+    with pytest.warns(UserWarning, match=r"vocabulary softmax is left out: Unproved: its proof ended with -6"):
+        step = graph.build_fast_step(*made())  # type: ignore[arg-type]
+    assert step is not None and not step.proved
+
+
+def plain_softmax(*given: Any) -> tuple[torch.Tensor, ...]:
+    """PyTorch's softmax under the signature of the kernel."""
+    found: tuple[torch.Tensor, ...] = vocabulary_softmax._TokenSoftmax.apply(  # type: ignore[no-untyped-call]
+        *given[:5], (*given[5], vocabulary_softmax.Sampling())
+    )
+    return found
 
 
 def test_a_run_notes_what_its_steps_are_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = {
-        "step": ["a part"],
-        "left_out": {"another": "a reason"},
-        "kernels": {"attention": "in use, checked", "softmax": "too slow"},
-    }
-    to_tell = [None, found]
-    monkeypatch.setattr(loop, "news", lambda: to_tell.pop() if to_tell else None)
+    found = {"device": "a card", "step": ["a part"], "left_out": {"another": "a reason"}}
+    waiting = [None, found]
+    monkeypatch.setattr(loop, "news", lambda: waiting.pop() if waiting else None)
     out = loop.pretrain(small_config(steps=3), write_store(tmp_path / "data"), out=tmp_path / "run", quiet=True)
     environment = json.loads((out / "environment.json").read_text())
     assert environment["computed_by"] == found and environment["run_id"]
-    assert (out / "log.txt").read_text().count(
-        "a step is a part, with kernels for attention; without another: a reason; without softmax: too slow"
-    ) == 1
+    assert (out / "log.txt").read_text().count("a step is a part; without another: a reason") == 1
 
 
 def test_with_deterministic_pytorch_adds_in_a_fixed_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,9 +350,7 @@ def test_what_one_rank_cannot_use_no_rank_uses(monkeypatch: pytest.MonkeyPatch) 
             step = graph.build_fast_step(*made(batch=BatchShape(size=12, sequence_length=24, lanes=2)))  # type: ignore[arg-type]
             assert step is not None and not step.recorded and step(0).finite  # type: ignore[attr-defined]
             (line,) = [str(warning.message) for warning in said]
-            assert line.endswith(
-                "RuntimeError: no graph on this machine" if rank else "another process could not use it"
-            )
+            assert ("RuntimeError: no graph on this machine" if rank else "another process could not use it") in line
 
     assert run_ranks(2, of_two) == [0, 0]
 

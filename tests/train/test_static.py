@@ -80,10 +80,7 @@ def test_equals_the_plain_step(case: str) -> None:
 
 
 def test_bf16_equals_the_plain_step_in_bf16() -> None:
-    """Matrices rounded once a step, against autocast: the same rounding, so the same numbers."""
     plain, optimizer, static = pair(settings(), "bf16")
-    assert any(name.endswith("query.weight") for name in static.rounded)
-    assert not any("LayerNorm" in name or "word_embeddings" in name for name in static.rounded)
     for step in range(3):
         one = train_step(plain, optimizer, static.feed, step=step)
         two = static(step)

@@ -185,13 +185,12 @@ def run_doctor(arguments: DoctorArguments) -> None:
 def _findings() -> dict[str, str]:
     import torch
 
-    from electra_trainer.kernels.gpu import add_norm, gpu_attention, gpu_softmax, trust  # noqa: F401  (each registers its check)
     from electra_trainer.kernels.native import library as native
-    from electra_trainer.train.device import choose_device, choose_precision, use_threads
+    from electra_trainer.train.device import choose_device, choose_precision, describe, use_threads
     from electra_trainer.version import __version__
 
     device = choose_device("auto")
-    name = torch.cuda.get_device_name() if device.type == "cuda" else torch.backends.cpu.get_cpu_capability()
+    name = describe(device) or torch.backends.cpu.get_cpu_capability()
     free = shutil.disk_usage(Path.cwd()).free / 1e9
     lines = [
         ("electra-trainer", __version__),
@@ -200,7 +199,6 @@ def _findings() -> dict[str, str]:
         ("precision", f"{choose_precision('auto', device)} (--precision auto)"),
         ("native kernels", native.status() if device.type == "cpu" else "for CPUs only"),
         ("threads", str(use_threads())),
-        *(trust.report(device) if device.type == "cuda" else []),
         ("disk here", f"{free:.1f} GB free"),
         *((package, _version(package) or f"MISSING: {install()}") for package in _NEEDED),
         *(

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
 from electra_trainer.model.attention import Dropout, attend, attention_bias
-from electra_trainer.model.exact_sums import sum_of_rows
 from electra_trainer.model.shared_table import SharedTable
 from electra_trainer.settings.config import Block, Model
 
@@ -37,9 +36,8 @@ class Embeddings(nn.Module):
         self.dropout = Dropout(model.hidden_dropout_prob)
 
     def forward(self, ids_BT: Tensor, batch: Batch) -> Tensor:
-        tables = [self.word_embeddings, self.position_embeddings, self.token_type_embeddings]
-        sum_BTE = sum_of_rows(tables, [ids_BT, batch.position_BT, batch.segment_BT])
-        embedded: Tensor = self.dropout(self.LayerNorm(sum_BTE))
+        placed_BTE = self.word_embeddings(ids_BT) + self.position_embeddings(batch.position_BT)
+        embedded: Tensor = self.dropout(self.LayerNorm(placed_BTE + self.token_type_embeddings(batch.segment_BT)))
         return embedded
 
 

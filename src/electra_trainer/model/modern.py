@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from electra_trainer.batch import Batch
 from electra_trainer.model.attention import Dropout, attend, attention_bias, whole_rows
 from electra_trainer.model.encoder import Embeddings, Encoder, Layer, Layers, Run, run_plainly
-from electra_trainer.model.exact_sums import sum_of_rows
 from electra_trainer.settings.config import MODERN_NORM_EPS, Model
 from electra_trainer.settings.config import Block as Kind
 
@@ -199,7 +198,8 @@ class ModernEmbeddings(Embeddings):
         self.word_embeddings = nn.Embedding(model.vocab_size, model.embedding_size)
 
     def forward(self, ids_BT: Tensor, batch: Batch) -> Tensor:
-        return sum_of_rows([self.word_embeddings], [ids_BT])
+        words_BTE: Tensor = self.word_embeddings(ids_BT)
+        return words_BTE
 
 
 class ModernEncoder(Encoder):

@@ -68,20 +68,13 @@ def token_softmax(
     """
     special = draws_K is not None and sampling != _AS_THEY_ARE
     if not special and native.fits(projected_KE):
-        loss, sampled_K, *seen = native.run_softmax(projected_KE, words_VE, bias_V, labels_K, draws_K)
-        return TokenSoftmax(loss, sampled_K, *seen)
+        return TokenSoftmax(*native.run_softmax(projected_KE, words_VE, bias_V, labels_K, draws_K))
     lower = torch.is_autocast_enabled(projected_KE.device.type)
     dtype = torch.get_autocast_dtype(projected_KE.device.type) if lower else torch.float32
-    found: tuple[Tensor, ...]
-    if not special and gpu_softmax.usable(
-        projected_KE.device, gpu_softmax.Shape(dtype, projected_KE.shape[1], len(words_VE))
-    ):
-        how = (dtype, torch.is_grad_enabled(), diagnose)
-        found = gpu_softmax.VocabularySoftmax.apply(projected_KE, words_VE, bias_V, labels_K, draws_K, how)  # type: ignore[no-untyped-call]
-    else:
-        plain = (dtype, torch.is_grad_enabled(), diagnose, sampling if special else _AS_THEY_ARE)
-        found = _TokenSoftmax.apply(projected_KE, words_VE, bias_V, labels_K, draws_K, plain)  # type: ignore[no-untyped-call]
-    return TokenSoftmax(*found)
+    inputs, how = (projected_KE, words_VE, bias_V, labels_K, draws_K), (dtype, torch.is_grad_enabled(), diagnose)
+    if not special and gpu_softmax.usable(projected_KE, words_VE, dtype):
+        return TokenSoftmax(*gpu_softmax.VocabularySoftmax.apply(*inputs, how))  # type: ignore[no-untyped-call]
+    return TokenSoftmax(*_TokenSoftmax.apply(*inputs, (*how, sampling)))  # type: ignore[no-untyped-call]
 
 
 class _TokenSoftmax(torch.autograd.Function):
@@ -101,11 +94,8 @@ class _TokenSoftmax(torch.autograd.Function):
         with torch.autocast(projected_KE.device.type, enabled=False):
             hidden_KE, words = projected_KE.to(dtype), words_VE.to(dtype)
             loss = torch.zeros((), device=projected_KE.device)
-            grads = (
-                [torch.zeros_like(tensor, dtype=torch.float32) for tensor in (projected_KE, words_VE, bias_V)]
-                if wants
-                else []
-            )
+            inputs = (projected_KE, words_VE, bias_V) if wants else ()
+            grads = [torch.zeros_like(tensor, dtype=torch.float32) for tensor in inputs]
             sampled, correct, entropy = torch.zeros_like(labels_K), [], []
             for part in chunks(len(labels_K), len(words_VE), CHUNK_ELEMENTS):
                 logits_kV = (hidden_KE[part] @ words.t()).float().add_(bias_V)
@@ -129,11 +119,9 @@ class _TokenSoftmax(torch.autograd.Function):
                     grads[0][part] = delta_kV @ words
                     grads[1] += delta_kV.t() @ hidden_KE[part]
         ctx.save_for_backward(*grads)
-        seen = (
-            (torch.cat(correct), torch.cat(entropy)) if correct else (labels_K.new_zeros(0).bool(), loss.new_zeros(0))
-        )
-        ctx.mark_non_differentiable(sampled, *seen)
-        return loss, sampled, *seen
+        looked = torch.cat([labels_K.new_zeros(0).bool(), *correct]), torch.cat([loss.new_zeros(0), *entropy])
+        ctx.mark_non_differentiable(sampled, *looked)
+        return loss, sampled, *looked
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
@@ -175,7 +163,8 @@ def log_probability(projected_NE: Tensor, words_VE: Tensor, bias_V: Tensor, labe
     """
     device = projected_NE.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32
-    found: Tensor = _LogProbability.apply(projected_NE, words_VE, bias_V, labels_N, dtype)  # type: ignore[no-untyped-call]
+    inputs = (projected_NE, words_VE, bias_V, labels_N, dtype)
+    found: Tensor = _LogProbability.apply(*inputs)  # type: ignore[no-untyped-call]
     return found
 
 
@@ -184,7 +173,7 @@ def log_probabilities(projected_NE: Tensor, words_VE: Tensor, bias_V: Tensor) ->
     looking.
     """
     for part in chunks(len(projected_NE), len(words_VE), CHUNK_ELEMENTS):
-        with torch.autocast(projected_NE.device.type, enabled=False):  # it would round the product whatever the dtypes
+        with torch.autocast(projected_NE.device.type, enabled=False):  # it would round the product in any case
             log_p_nV = _logits(projected_NE[part], words_VE, bias_V, torch.float32).log_softmax(-1)
         yield part, log_p_nV
 

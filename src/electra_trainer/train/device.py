@@ -1,7 +1,9 @@
 """Choose the device, and the precision in which it computes fastest."""
 
 import os
+import re
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 import torch
 
@@ -15,23 +17,112 @@ def choose_device(name: str) -> torch.device:
     becomes the current one.
 
     `mps`, the GPU of a Mac, has not been tried, so only asking for it by name gives it.
+
+    Raises:
+        ConfigError: PyTorch cannot use the device, or finds none where there is one.
     """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        device = torch.device(name)
+        device = torch.device("cuda" if name == "auto" else name)
     except RuntimeError:
         raise ConfigError(f"--device {name!r}: expected auto, cpu, cuda, cuda:N or mps.") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"--device {name}: PyTorch {torch.__version__} finds no GPU here. Use --device cpu.")
-    if device.type == "mps" and not torch.backends.mps.is_available():
-        raise ConfigError(f"--device {name}: PyTorch {torch.__version__} finds no GPU of a Mac here. Use --device cpu.")
+    found = torch.cuda.is_available()
+    if name == "auto" and not found and not _unused_driver():
+        return torch.device("cpu")
+    if reason := _unusable(device, found=found):
+        raise ConfigError(f"--device {name}: {reason}")
     if device.type == "cuda" and device.index is not None:
-        count = torch.cuda.device_count()
-        if device.index >= count:
-            raise ConfigError(f"--device {name}: GPUs are counted from 0, and PyTorch finds {count} here.")
         torch.cuda.set_device(device)  # libraries, and calls without a device, take the current one
     return device
+
+
+def _unusable(device: torch.device, *, found: bool) -> str:
+    """Why PyTorch cannot compute on the device, and what to do; empty if it can. `found`: it finds a GPU of CUDA's."""
+    this = f"PyTorch {torch.__version__}"
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        return f"{this} finds no GPU of a Mac here. Use --device cpu."
+    if device.type != "cuda":
+        return ""
+    if not found and (old := _unused_driver()):
+        return (
+            f"{this} (CUDA {torch.version.cuda}) cannot use the NVIDIA driver {old} of this machine. Update the driver "
+            "(CUDA 13 needs 580 or newer), or install a PyTorch for an older CUDA from pytorch.org; --device cpu does "
+            "without the GPU."
+        )
+    if not found:
+        return f"{this} finds no GPU here. Use --device cpu."
+    count = torch.cuda.device_count()
+    if device.index is not None and device.index >= count:
+        return f"GPUs are counted from 0, and PyTorch finds {count} here."
+    architecture, known = _architecture(device), torch.cuda.get_arch_list()
+    if not _covered(architecture, known):
+        return (
+            f"{this} has no code for {torch.cuda.get_device_name(device)} ({architecture}); it was built for "
+            f"{', '.join(known)}. Install a PyTorch that has (pytorch.org lists them by CUDA; builds for CUDA 12.6 "
+            "have code for older GPUs), or use --device cpu."
+        )
+    return ""
+
+
+def _unused_driver() -> str:
+    """Version of an NVIDIA driver where a PyTorch that was built for it finds no GPU; empty where all is as it should
+    be.
+    """
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    return "" if hidden or torch.version.cuda is None or not _CONTROL.exists() else driver()
+
+
+_CONTROL = Path("/dev/nvidiactl")
+"""Made by NVIDIA's driver, and in a container only where it was given a GPU."""
+
+
+def driver() -> str:
+    """Version of the NVIDIA driver; "unknown" where the system does not say."""
+    try:
+        text = Path("/proc/driver/nvidia/version").read_text()
+    except OSError:
+        return "unknown"
+    return next((word for word in text.split() if re.fullmatch(r"\d+\.\d+(\.\d+)?", word)), "unknown")
+
+
+def _architecture(device: torch.device) -> str:
+    """Architecture of a GPU as PyTorch's builds list them: `sm_90`, or `gfx942` of an AMD card."""
+    if torch.version.hip:
+        return str(torch.cuda.get_device_properties(device).gcnArchName).split(":")[0]
+    return "sm_{}{}".format(*torch.cuda.get_device_capability(device))
+
+
+def _covered(architecture: str, known: list[str]) -> bool:
+    """Whether a build with code for `known` runs on a GPU: code of the same major version, or any older `compute_`."""
+    if architecture in known or not known or not architecture.startswith("sm_"):
+        return architecture in known or not known
+    wanted = int(architecture.removeprefix("sm_"))
+    for name in known:
+        kind, _, number = name.partition("_")
+        built = int(re.sub(r"\D", "", number) or 0)
+        if built <= wanted and (kind == "compute" or built // 10 == wanted // 10):
+            return True
+    return False
+
+
+def describe(device: torch.device) -> str:
+    """Name, memory and driver of a GPU, and the number of others that this run leaves unused; empty for a CPU."""
+    if device.type != "cuda":
+        return ""
+    properties = torch.cuda.get_device_properties(device)
+    others = torch.cuda.device_count() - int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    unused = f"; {others} more GPU{'s' * (others > 1)} unused: --processes {others + 1} takes all" if others > 0 else ""
+    return f"{properties.name} ({properties.total_memory / 1e9:.0f} GB, driver {driver()}{unused})"
+
+
+def need_memory(error: Exception, device: torch.device, lanes: int) -> ConfigError:
+    """What to set where a GPU has run out of memory, and how much is missing."""
+    asked = re.search(r"Tried to allocate ([\d.]+ \w+)", str(error))
+    free, total = torch.cuda.mem_get_info(device) if device.type == "cuda" else (0, 0)
+    size = f"{asked[1]} more are needed" if asked else "more is needed"
+    return ConfigError(
+        f"{device} has not enough memory for a step: {size}, {free / 2**30:.2f} GiB of {total / 2**30:.2f} GiB are "
+        f"free. Set --batch.lanes {2 * lanes}, or more: the same step in smaller parts."
+    )
 
 
 def choose_precision(name: str, device: torch.device) -> str:
@@ -39,7 +130,8 @@ def choose_precision(name: str, device: torch.device) -> str:
     if name != "auto":
         return name
     if device.type == "cuda":
-        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+        fast = torch.cuda.is_bf16_supported(including_emulation=False)  # ROCm's says so of every card
+        return "bf16" if fast and not (torch.version.hip and _architecture(device).startswith("gfx10")) else "fp32"
     if device.type == "mps":
         return "fp32"
     if library.kernels("bf16") is None and library.kernels("fp32") is not None:
@@ -54,7 +146,9 @@ def autocast(precision: str, device: torch.device) -> AbstractContextManager[obj
 
 
 def arithmetic(precision: str, device: torch.device) -> str:
-    """The arithmetic, in words: `fp32`, `bf16`, `bf16 with native kernels (amx)`."""
+    """The arithmetic in words: `fp32`, `bf16`, `bf16 with native kernels (amx)`."""
+    if device.type == "cuda" and precision == "fp32" and choose_precision("auto", device) == "fp32":
+        return "fp32, since this GPU is slow in bf16"
     library_of, name = library.load(precision) if device.type == "cpu" else (None, "")
     return precision if library_of is None else f"{precision} with native kernels ({name})"
 

@@ -1,14 +1,16 @@
 """The fastest training step of a device: on a GPU one CUDA graph, elsewhere that of step.py.
 
-A graph is recorded once and replayed, so that some 1,500 kernels cost one launch. PyTorch's compiler also fuses the
-pointwise operations of the encoder's layers, and kernels/gpu/ has kernels for the rest. Each of these is left out if it
-fails or disagrees with the step without it; the log and environment.json have what is in use, and for the rest the
-reason. `ELECTRA_GPU_GRAPH=off` and `ELECTRA_GPU_COMPILE=off` leave it out from the start.
+A graph is recorded once and replayed, so that some 1,500 kernels cost one launch. Four rungs lead to it, each compared
+with the one below and left out if it fails: the step with fixed shapes, its layers under PyTorch's compiler, the kernel
+of kernels/gpu/ (only where `ELECTRA_GPU_KERNELS=on` asks for it and kernel_proof.py proved it), and the graph. The log
+and environment.json have what is in use, and the reason for the rest. `ELECTRA_GPU_COMPILE=off` and
+`ELECTRA_GPU_GRAPH=off` leave theirs out from the start.
 
 Dropout inside a graph reads PyTorch's generator when the graph is replayed, so a step remains a function of (config,
 seed, step).
 """
 
+import gc
 import os
 import warnings
 from collections.abc import Callable, Iterator
@@ -18,14 +20,16 @@ from typing import Any
 
 import torch
 
-from electra_trainer.errors import ElectraError
-from electra_trainer.kernels.gpu import gpu_stack, trust
+from electra_trainer.errors import ElectraError, out_of_memory, tell
+from electra_trainer.kernels.gpu import gpu_softmax
 from electra_trainer.kernels.native import layers
 from electra_trainer.model.modern import AnyLayer
 from electra_trainer.objectives import Objective
 from electra_trainer.ranks.sharding import is_sharded
 from electra_trainer.ranks.world import any_rank, world
-from electra_trainer.runs.signals import finish_first, raise_again
+from electra_trainer.runs.signals import beat, finish_first, raise_again
+from electra_trainer.train import kernel_proof
+from electra_trainer.train.device import describe, need_memory
 from electra_trainer.train.optim import Lamb
 from electra_trainer.train.static_step import StaticStep
 from electra_trainer.train.step import Feed, StepResult
@@ -36,13 +40,19 @@ _BACKEND = "inductor"
 _REHEARSALS = 3
 """Steps that move nothing, before a capture: libraries choose their kernels and allocate their workspaces."""
 _SAME = 1e-2
-"""Relative, of losses and gradient norm: a replay against the same step before the capture. Only the order of sums
-differs.
+"""Relative difference that is allowed of losses and gradient norm between a replay and the same step before the
+capture: only the order of sums differs.
 """
 _ALIKE = 0.3
-"""The same for compiled layers against plain ones, which drop other elements. benchmarks/parity.py compares them
-without dropout.
+"""The allowance for compiled layers and kernels against plain ones, which drop and sample others;
+benchmarks/parity.py compares them without dropout.
 """
+_REMEDIES = {
+    "torch.compile": f"needs a C compiler and Python's headers (apt install gcc python3-dev); {COMPILE}=off skips it",
+    "the CUDA graph": f"a step is right without, and slower; {GRAPH}=off skips it",
+    gpu_softmax.NAME: f"PyTorch's is used; leave {kernel_proof.SWITCH} out to skip it",
+    "the step with fixed shapes": f"a step is right without, and slower; {GRAPH}=off {COMPILE}=off skips it",
+}
 
 
 def train_step(
@@ -55,34 +65,40 @@ def train_step(
     if fast is None:
         return plain_step(objective, optimizer, feed, step=step, diagnose=diagnose)
     finish_first()
-    return fast(step, diagnose=diagnose)
+    try:
+        return fast(step, diagnose=diagnose)
+    except torch.AcceleratorError as error:
+        if fast.proved and not out_of_memory(error):
+            remedy = f"Start again without the kernel, {kernel_proof.SWITCH}=off: the run resumes."
+            raise ElectraError(f"the GPU failed ({_first_line(error)}). {remedy}") from error
+        raise
 
 
-_latest: list[tuple[Objective, torch.optim.Optimizer, Feed, StaticStep | None]] = []
+_latest: list[tuple[Objective, torch.optim.Optimizer, Feed, "GraphStep | None"]] = []
 """The only graph that is kept: a process trains one network at a time, and a graph holds the memory of a whole step."""
 
 
-def _fast_step(objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed) -> StaticStep | None:
+def _fast_step(objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed) -> "GraphStep | None":
     wanted = (objective, optimizer, feed)
     if not (_latest and all(one is other for one, other in zip(_latest[0], wanted, strict=False))):
         _latest.clear()
         _fix_order(feed.config.deterministic)
         _latest.append((*wanted, build_fast_step(objective, optimizer, feed)))
-        _untold[:] = [feed.device]
+        _unreported[:] = [feed.device]
     return _latest[0][3]
 
 
 def in_use() -> list[str]:
-    """What the latest step is made of, fastest first; empty for the plain step."""
+    """Parts of the latest step, fastest first; empty for the plain step."""
     step = _latest[0][3] if _latest else None
-    if not isinstance(step, GraphStep):
+    if step is None:
         return []
-    parts = {"CUDA graph": step.recorded, "compiled layers": step._compiled, "matrices rounded together": step.rounded}
+    parts = {"CUDA graph": step.recorded, "compiled layers": step.compiled, gpu_softmax.NAME: step.proved}
     return [name for name, there in parts.items() if there]
 
 
 _order_is_fixed: list[str] = []
-"""Not empty while PyTorch was told here to add in a fixed order."""
+"""Not empty while PyTorch was asked here to add in a fixed order."""
 
 
 def _fix_order(wanted: bool) -> None:
@@ -101,30 +117,25 @@ def _fix_order(wanted: bool) -> None:
 
 
 _left_out: dict[str, str] = {}
-"""What the latest step does without, and why."""
-_untold: list[torch.device] = []
-"""The device of a step that was built and not told of."""
+"""Parts that the latest step does without, and why."""
+_unreported: list[torch.device] = []
+"""Device of a step that was built and that `news` has not reported."""
 
 
 def news() -> dict[str, Any] | None:
-    """Once after each step that was built: `step`, its parts; `left_out`, the others, each with the reason; `kernels`,
-    each with its state.
+    """Once after each step that was built: `device`, `step`, its parts, and `left_out`, the others, each with the
+    reason.
     """
-    if not _untold:
+    if not _unreported:
         return None
-    device = _untold.pop()
-    if str(device) == "cuda":
-        device = torch.device("cuda", torch.cuda.current_device())  # as its tensors name it
-    kernels = dict(trust.report(device))
-    return {"step": in_use() or ["one operation at a time"], "left_out": dict(_left_out), "kernels": kernels}
+    device = describe(_unreported.pop())
+    return {"device": device, "step": in_use() or ["one operation at a time"], "left_out": dict(_left_out)}
 
 
 def in_words(news: dict[str, Any]) -> str:
     """`news` in one line."""
-    used = [name for name, state in news["kernels"].items() if state.startswith("in use")]
-    others = {name: state for name, state in news["kernels"].items() if name not in used}
-    without = "".join(f"; without {name}: {why}" for name, why in (news["left_out"] | others).items())
-    return f"a step is {', '.join(news['step'])}{', with kernels for ' * bool(used)}{', '.join(used)}{without}"
+    without = "".join(f"; without {name}: {why}" for name, why in news["left_out"].items())
+    return f"a step is {', '.join(news['step'])}{without}"
 
 
 def forget() -> None:
@@ -139,13 +150,16 @@ def forget() -> None:
         torch.cuda.empty_cache()
 
 
-def build_fast_step(objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed) -> StaticStep | None:
+Outcome = dict[str, float]
+"""Losses and gradient norm of a rehearsal."""
+
+
+def build_fast_step(objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed) -> "GraphStep | None":
     """A recorded step; an unrecorded one if recording fails; None if only the plain step works.
 
     Raises:
-        Interrupted: a signal came while it was built, whoever caught it: the compiler and the checks of kernels catch
-            every error.
-        ElectraError: a check of a kernel left the device unusable.
+        Interrupted: a signal came while it was built, whoever caught it: the compiler catches every error.
+        ConfigError: there is not enough memory; a slower step would need more.
     """
     _left_out.clear()
     if why := _why_plain(objective, optimizer):
@@ -154,34 +168,41 @@ def build_fast_step(objective: Objective, optimizer: torch.optim.Optimizer, feed
     for group in optimizer.param_groups:
         group["capturable"] = True
     optimizer._warned_capturable_if_run_uncaptured = True  # rehearsals are meant
-    step, expected, failed = None, {}, None
-    try:
-        step = GraphStep(objective, optimizer, feed)
-        expected = step.rehearse()
-        raise_again()
-    except ElectraError:
-        raise
-    except Exception as error:
-        failed = error
-    if any_rank(failed is not None):
+    made: list[GraphStep] = []
+
+    def first() -> Outcome:
+        made.append(GraphStep(objective, optimizer, feed))
+        return made[0].rehearse()
+
+    def undo_first() -> None:
+        made.clear()
         for parameter in objective.parameters():
             parameter.grad = None
-        raise_again()
-        _say("the step with fixed shapes", "steps run one operation at a time", failed)
+
+    build = partial(_try, feed)
+    expected = build(first, {}, _SAME, "the step with fixed shapes", undo_first)
+    if not made:
         return None
-    assert step is not None
+    step = made[0]
     if _off(COMPILE):
         _left_out["torch.compile"] = f"{COMPILE}=off"
     else:
-        expected = _try(step.compile, expected, _ALIKE, "torch.compile", "the layers run uncompiled", step.uncompile)
-    _try(step.capture, expected, _SAME, "the CUDA graph", "steps run one operation at a time", step.release)
+        if feed.device.type == "cuda" and world().leads:
+            tell("building the training step: its layers are compiled, which takes a minute or two")
+        expected = build(step.compile, expected, _ALIKE, "torch.compile", step.uncompile)
+    if kernel_proof.wanted():
+        expected = build(step.use_kernels, expected, _ALIKE, gpu_softmax.NAME, step.leave_kernels)
+    if _off(GRAPH):
+        _left_out["the CUDA graph"] = f"{GRAPH}=off"
+    else:
+        build(step.capture, expected, _SAME, "the CUDA graph", step.release)
     return step
 
 
 def _why_plain(objective: Objective, optimizer: torch.optim.Optimizer) -> str:
-    """Why no graph is recorded; empty where one can be."""
-    if _off(GRAPH):
-        return f"{GRAPH}=off"
+    """Why a step is that of step.py; empty where a faster one can be built."""
+    if _off(GRAPH) and _off(COMPILE):
+        return f"{GRAPH}=off and {COMPILE}=off"
     if is_sharded(objective):
         return "--shard gathers the layers one by one"
     if not isinstance(optimizer, torch.optim.AdamW | Lamb):
@@ -189,35 +210,40 @@ def _why_plain(objective: Objective, optimizer: torch.optim.Optimizer) -> str:
     return "" if objective.static else f"the shapes of {type(objective).__name__} follow from the text"
 
 
-Outcome = dict[str, float]
-"""Losses and gradient norm of a rehearsal."""
-
-
 def _try(
-    make: Callable[[], Outcome], expected: Outcome, tolerance: float, what: str, instead: str, undo: Callable[[], None]
+    feed: Feed, make: Callable[[], Outcome], expected: Outcome, tolerance: float, what: str, undo: Callable[[], None]
 ) -> Outcome:
     """Keep what `make` makes if its rehearsal agrees with the one before, on every rank; else warn and undo it.
 
     Returns:
         The outcome that is now valid.
+
+    Raises:
+        ConfigError: memory ran out.
     """
-    failed, found = None, expected
+    failed, found = "", expected
+    beat()
     try:
         found = make()
         raise_again()
         for name, value in expected.items():
             if not abs(found[name] - value) <= tolerance * abs(value) + 1e-12:
                 raise ArithmeticError(f"{name} is {found[name]:.6g} with it, {value:.6g} without")
-    except ElectraError:
-        undo()
-        raise
     except Exception as error:
-        failed = error
-    if not any_rank(failed is not None):
+        if isinstance(error, ElectraError):
+            undo()
+            raise
+        if out_of_memory(error):
+            raise need_memory(error, feed.device, feed.config.batch.lanes) from None
+        failed = f"{type(error).__name__}: {_first_line(error)}"  # the words alone: the error holds the step's memory
+    if not any_rank(bool(failed)):
         return found
+    gc.collect()
     undo()
     raise_again()
-    _say(what, instead, failed)
+    why = f"{failed or 'another process could not use it'} ({_REMEDIES[what]})"
+    _left_out[what] = why
+    warnings.warn(f"{what} is left out: {why}", stacklevel=2)
     return expected
 
 
@@ -232,8 +258,9 @@ class GraphStep(StaticStep):
         super().__init__(objective, optimizer, feed)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._update: torch.cuda.CUDAGraph | None = None
-        self._compiled: dict[AnyLayer, object] = {}
-        self._run_layer = gpu_stack.run_layer
+        self.compiled: dict[AnyLayer, object] = {}
+        self.proved: set[gpu_softmax.Shape] = set()
+        self._asked: set[gpu_softmax.Shape] = set()
 
     @property
     def recorded(self) -> bool:
@@ -252,27 +279,43 @@ class GraphStep(StaticStep):
         """Compile the encoder's layers for this step alone: evaluation has other shapes and runs them uncompiled."""
         torch._dynamo.reset()  # an earlier step's shapes would count against the limit of recompilations
         _release_unused(self.feed.device)
-        self._run_layer = torch.compile(gpu_stack.run_layer, fullgraph=True, dynamic=False, backend=_BACKEND)
         for layer in _layers(self.objective):
             layer.compile(fullgraph=True, dynamic=False, backend=_BACKEND)
-            self._compiled[layer] = layer._compiled_call_impl
+            self.compiled[layer] = layer._compiled_call_impl
             layer._compiled_call_impl = None
         return self.rehearse()
 
     def uncompile(self) -> None:
         """Back to plain layers."""
-        self._compiled, self._run_layer = {}, gpu_stack.run_layer
+        self.compiled = {}
+        self.start_over()
+
+    def use_kernels(self) -> Outcome:
+        """Use the kernel of kernels/gpu/ for the shapes that the last rehearsal asked for.
+
+        Raises:
+            kernel_proof.Unproved: it is not proved for one of them.
+        """
+        _release_unused(self.feed.device)
+        kernel_proof.prove(self.feed.device, self._asked)
+        self.proved = {*self._asked}
+        return self.rehearse()
+
+    def leave_kernels(self) -> None:
+        """Back to PyTorch's softmax."""
+        self.proved = set()
         self.start_over()
 
     @contextmanager
-    def _layers_compiled(self) -> Iterator[None]:
-        for layer, call in self._compiled.items():
+    def _fast_parts(self) -> Iterator[None]:
+        """Within it the layers are the compiled ones, and the kernel is used where it is proved."""
+        for layer, call in self.compiled.items():
             layer._compiled_call_impl = call  # type: ignore[assignment]
         try:
-            with gpu_stack.layers_run_by(self._run_layer):
+            with gpu_softmax.proved(self.proved) as self._asked:
                 yield
         finally:
-            for layer in self._compiled:
+            for layer in self.compiled:
                 layer._compiled_call_impl = None
 
     def capture(self) -> Outcome:
@@ -282,7 +325,7 @@ class GraphStep(StaticStep):
         mode = "global" if world().size == 1 else "thread_local"  # a thread of NCCL's asks the device meanwhile
         stream = _side_stream(self.feed.device)
         recording = partial(torch.cuda.graph, pool=pool, stream=stream, capture_error_mode=mode)
-        with torch.cuda.device(self.feed.device), self._layers_compiled():
+        with torch.cuda.device(self.feed.device), _stream_kept(self.feed.device), self._fast_parts():
             graph, update = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph() if lanes > 1 else None
             with recording(graph):
                 self.lane()
@@ -304,11 +347,11 @@ class GraphStep(StaticStep):
         if self._graph is not None:
             self._graph.replay()
             return
-        with self._layers_compiled():
+        with self._fast_parts():
             super().run_lane()
 
     def run_update(self) -> None:
-        """The same of the update, which may be in the graph of the lane."""
+        """Replay the graph of the update, unless it is in that of the lane; before the capture, compute."""
         if self._update is not None:
             self._update.replay()
         elif self._graph is None:
@@ -350,6 +393,17 @@ def _beside(device: torch.device) -> Iterator[None]:
     current.wait_stream(side)
 
 
+@contextmanager
+def _stream_kept(device: torch.device) -> Iterator[None]:
+    """Put the current stream back: a capture that fails as it ends leaves its own in place."""
+    current = torch.cuda.current_stream(device) if device.type == "cuda" else None
+    try:
+        yield
+    finally:
+        if current is not None:
+            torch.cuda.set_stream(current)
+
+
 def _release_unused(device: torch.device) -> None:
     """Give back what the allocator keeps: the next way of computing a step needs blocks of other sizes."""
     if device.type == "cuda":
@@ -361,9 +415,5 @@ def _off(name: str) -> bool:
     return os.environ.get(name, "").lower() in ("off", "0")
 
 
-def _say(what: str, instead: str, error: Exception | None) -> None:
-    """`error`: None where it is that of another rank."""
-    first = (str(error).strip().splitlines() or [""])[0]
-    why = f"{type(error).__name__}: {first}" if error is not None else "another process could not use it"
-    _left_out[what] = why
-    warnings.warn(f"{what} is left out and {instead}: {why}", stacklevel=2)
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [""])[0]

@@ -31,7 +31,7 @@ from electra_trainer.settings import records
 from electra_trainer.settings.config import FOLLOWS_FROM_STEPS, Config
 from electra_trainer.train import measures, optim, plan, resumable, step
 from electra_trainer.train.continued import Continued, ContinueFrom, check_continued
-from electra_trainer.train.device import arithmetic, choose_device, choose_precision, use_threads
+from electra_trainer.train.device import arithmetic, choose_device, choose_precision, describe, use_threads
 from electra_trainer.train.graph import forget, in_words, news, train_step
 from electra_trainer.train.new_words import fit_words
 from electra_trainer.train.step import Feed, StepResult, evaluate
@@ -91,9 +91,10 @@ def pretrain(
         run = _built(config, store, where, folder=folder, initial=initial, stop=stop, shard=shard, display=display)
         run.resume()
         divided = ", which divide the weights" if sharding.is_sharded(run.network) else ""
+        on = f"{describe(where) or where.type} {arithmetic(run.precision, where)}"
         run.display.say(
-            f"{config.preset}: {parameters(config).joint:,} parameters, {config.schedule.steps:,} steps, {where.type} "
-            f"{arithmetic(run.precision, where)}, {here.described(threads)}{divided} -> {folder.path}"
+            f"{config.preset}: {parameters(config).joint:,} parameters, {config.schedule.steps:,} steps, "
+            f"{on}, {here.described(threads)}{divided} -> {folder.path}"
         )
         with run.display, run.saver or nullcontext():
             run.train(lambda: stop.name)

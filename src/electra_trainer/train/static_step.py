@@ -2,9 +2,9 @@
 
 It equals step.py's `train_step` up to rounding. The differences: masked slots are padded to the most there can be, and
 unused slots have no label (loss and gradient 0); divisors, learning rate and the "finite" flag are numbers on the
-device; clipping and skipping happen inside the fused optimizer; and in bf16 the matrices of a lane are rounded all
-together. With several lanes a step is `lane` for each, and `update`; between them their gradients, in one long tensor,
-are added over the ranks. It also runs without a GPU, where the tests compare it.
+device; clipping and skipping happen inside the fused optimizer. With several lanes a step is `lane` for each, and
+`update`; between them their gradients, in one long tensor, are added over the ranks. It also runs without a GPU, where
+the tests compare it.
 """
 
 from dataclasses import dataclass, replace
@@ -12,10 +12,8 @@ from itertools import compress
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from electra_trainer.batch import Batch, Losses, Masked, Term
-from electra_trainer.model.networks import is_norm
 from electra_trainer.objectives import Objective
 from electra_trainer.randomness import Rng
 from electra_trainer.ranks import world as ranks
@@ -140,10 +138,6 @@ class StaticStep:
         drawn = {"sample": rows * feed.mask.most(tokens), **dict.fromkeys(objective.draws, rows * tokens)}
         self.inputs = Inputs(rows=rows, tokens=tokens, counts=names, drawn=drawn, device=feed.device)
         self.parameters = [p for p in objective.parameters() if p.requires_grad]
-        self.rounded = _rounded(objective) if feed.precision == "bf16" else {}
-        masters = dict(objective.named_parameters())
-        self._masters: list[Tensor] = [masters[name] for name in self.rounded]
-        self._master_grads = [torch.zeros_like(master) for master in self._masters]
         elements = sum(p.numel() for p in self.parameters) if config.batch.lanes > 1 else 0
         self.flat = torch.zeros(elements, device=feed.device)  # where gradients are added over lanes, and over ranks
         self._sums = _views(self.flat, self.parameters) if elements else []
@@ -160,21 +154,9 @@ class StaticStep:
     def lane(self) -> None:
         """Forward and backward pass of the lane in `inputs`; gradients add up over the lanes of a step."""
         rng = GivenDraws(0, 0, 0, self.inputs.draws)
-        if self.rounded:
-            with torch.no_grad():
-                torch._foreach_copy_(list(self.rounded.values()), self._masters)
         with autocast(self.feed.precision, self.feed.device):
-            losses: Losses = functional_call(
-                self.objective, self.rounded, (self.inputs.masked, rng), {"diagnose": True}, strict=False
-            )
+            losses: Losses = self.objective(self.inputs.masked, rng, diagnose=True)
         backward(losses.total(self.inputs.divisors))
-        for tensor, master, grad in zip(self.rounded.values(), self._masters, self._master_grads, strict=True):
-            assert tensor.grad is not None
-            master.grad = grad
-        if self.rounded:
-            torch._foreach_copy_(self._master_grads, [t.grad for t in self.rounded.values() if t.grad is not None])
-            for tensor in self.rounded.values():
-                tensor.grad = None
         if self._sums:
             self._moves = [p.grad is not None for p in self.parameters]
             gradients = [p.grad for p in self.parameters if p.grad is not None]
@@ -270,22 +252,11 @@ class StaticStep:
         self.flat.zero_()
 
     def _forget_gradients(self) -> None:
-        for tensor in (*self.parameters, *self.rounded.values()):
-            tensor.grad = None
+        for parameter in self.parameters:
+            parameter.grad = None
 
 
 def _views(flat: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
     """The parts of a long tensor, shaped as the parameters."""
     parts = torch.split(flat, [p.numel() for p in parameters])
     return [part.view_as(parameter) for part, parameter in zip(parts, parameters, strict=True)]
-
-
-def _rounded(objective: Objective) -> dict[str, Tensor]:
-    """Copies in bf16 of the matrices and biases of the layers, which autocast would round one by one, with separate
-    gradients.
-    """
-    return {
-        name: parameter.detach().bfloat16().requires_grad_()
-        for name, parameter in objective.named_parameters()
-        if not is_norm(name) and (".encoder.layer." in name or ".embeddings_project." in name)
-    }

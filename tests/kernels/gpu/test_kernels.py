@@ -1,4 +1,4 @@
-"""The Triton kernels against their plain twins, through Triton's interpreter on the CPU; and when they are trusted."""
+"""The Triton kernel against PyTorch's softmax, through Triton's interpreter on the CPU; and how a child proves it."""
 
 from __future__ import annotations
 
@@ -6,31 +6,27 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
 
-from electra_trainer.errors import ElectraError, Interrupted
-from electra_trainer.kernels.gpu import gpu_attention, trust
+from electra_trainer.kernels.gpu import gpu_softmax
+from electra_trainer.kernels.gpu.gpu_softmax import Shape
+from electra_trainer.train import kernel_proof
 
 ROOT = Path(__file__).resolve().parents[3]
 BESIDE = Path(sys.prefix) / "triton-3.6"
 """Where `make` puts Triton on machines whose PyTorch brings none."""
+HERE = find_spec("triton") is not None
 needs_triton = pytest.mark.skipif(
-    not trust.has_triton() and not BESIDE.exists(), reason="Triton is not installed (make test installs it)"
+    not HERE and not BESIDE.exists(), reason="Triton is not installed (make test installs it)"
 )
 
 
 def with_triton(**more: str) -> dict[str, str]:
-    places = [
-        str(ROOT / "src"),
-        str(ROOT),
-        *([] if trust.has_triton() else [str(BESIDE)]),
-        os.environ.get("PYTHONPATH", ""),
-    ]
+    places = [str(ROOT / "src"), str(ROOT), *([] if HERE else [str(BESIDE)]), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(places), **more}
 
 
@@ -38,7 +34,7 @@ def with_triton(**more: str) -> dict[str, str]:
 def interpreted() -> dict[str, str]:
     """Checks of tests/kernels/gpu/interpreted.py -> what they raised."""
     command = [sys.executable, "-m", "tests.kernels.gpu.interpreted"]
-    environment = with_triton(TRITON_INTERPRET="1")
+    environment = with_triton(TRITON_INTERPRET="1", ELECTRA_NATIVE="off")
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     raised: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
@@ -46,17 +42,15 @@ def interpreted() -> dict[str, str]:
 
 
 @needs_triton
-@pytest.mark.parametrize(
-    "name", ["vocabulary", "frequencies", "norm", "attention", "long_rows", "operators", "compiled", "model"]
-)
-def test_kernels_equal_their_plain_twins(name: str, interpreted: dict[str, str]) -> None:
+@pytest.mark.parametrize("name", ["vocabulary", "frequencies", "wrong", "model"])
+def test_the_kernel_equals_its_plain_twin(name: str, interpreted: dict[str, str]) -> None:
     assert not interpreted[name], interpreted[name]
 
 
 @pytest.mark.slow
 @needs_triton
-def test_kernels_fit_the_cards() -> None:
-    """Registers, shared memory and instructions of the machine code for A100, RTX 40 and H100: what compiled.py lists."""
+def test_the_kernel_fits_the_cards() -> None:
+    """Registers and shared memory of the machine code: what compiled.py lists."""
     environment = with_triton()
     environment.pop("TRITON_INTERPRET", None)
     command = [sys.executable, "-m", "tests.kernels.gpu.compiled"]
@@ -64,140 +58,65 @@ def test_kernels_fit_the_cards() -> None:
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def agrees(device: torch.device, shape: int) -> None:
-    trust.close("a number", torch.ones(3), torch.ones(3) + 1e-6, 1e-5)
+def test_no_kernel_is_used_outside_a_proved_step() -> None:
+    hidden, words = torch.zeros(5, 8), torch.zeros(20, 8)
+    shape = Shape("bfloat16", slots=5, width=8, words=20)
+    assert not gpu_softmax.usable(hidden, words, torch.bfloat16)
+    with gpu_softmax.proved({shape}) as asked:
+        assert gpu_softmax.usable(hidden, words, torch.bfloat16)
+        assert not gpu_softmax.usable(hidden, words, torch.float32) and not gpu_softmax.usable(
+            hidden[:4], words, torch.bfloat16
+        )
+    assert len(asked) == 3 and not gpu_softmax.usable(hidden, words, torch.bfloat16)
 
 
-def differs(device: torch.device, shape: int) -> None:
-    torch.manual_seed(1)
-    trust.close("a number", torch.ones(3), torch.ones(3) + 1e-3, 1e-5)
+@pytest.mark.parametrize(
+    ("deed", "verdict"),
+    [
+        ("print('noise'); print('verdict: ')", ""),
+        ("print('verdict: it is slow')", "it is slow"),
+        ("import os; os.abort()", "its proof ended with -6: no message"),
+        ("raise RuntimeError('CUDA error: an illegal memory access')",
+         "its proof ended with 1: RuntimeError: CUDA error: an illegal memory access"),
+        ("print('verdict: '); import os; os.abort()", "its proof ended with -6: no message"),
+        ("pass", "its proof ended with 0: no message"),
+        ("import time; time.sleep(60)", "its proof hung for 2 s"),
+    ],
+)  # fmt: skip
+def test_a_child_that_ends_in_any_way_is_a_verdict(deed: str, verdict: str) -> None:
+    limit = 2 if "sleep" in deed else 60
+    assert kernel_proof.ask_child([sys.executable, "-c", deed], limit=limit) == verdict
 
 
-def nothing(device: torch.device, shape: int) -> None:
-    trust.close("a number", torch.full((3,), float("nan")), torch.ones(3), 1e-5)
+def test_verdicts_are_kept_by_card_and_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Shape] = []
+    verdicts = ["", "", "it ran out of memory", "it is slow"]
+
+    def child(command: list[str]) -> str:
+        assert command[:4] == [sys.executable, "-m", "electra_trainer.train.kernel_proof", "cuda:0"]
+        asked.append(Shape(**json.loads(command[4])))
+        return verdicts[len(asked) - 1]
+
+    monkeypatch.setattr(kernel_proof, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(kernel_proof, "ask_child", child)
+    monkeypatch.setattr(kernel_proof, "find_spec", lambda name: object.__new__(Spec))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a card")
+    card, shape = torch.device("cuda:0"), Shape("bfloat16", 5, 8, 20)
+    for _ in range(2):
+        kernel_proof.prove(card, {shape})
+    assert asked == [shape]
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "another card")
+    kernel_proof.prove(card, {shape})
+    other = Shape("bfloat16", 6, 8, 20)
+    for verdict in ("it ran out of memory", "it is slow", "it is slow"):  # memory may be there next time
+        with pytest.raises(kernel_proof.Unproved, match=verdict):
+            kernel_proof.prove(card, {other})
+    assert asked == [shape, shape, other, other]
+    with pytest.raises(kernel_proof.Unproved, match="not written for float16"):
+        kernel_proof.prove(card, {Shape("float16", 5, 8, 20)})
+    with pytest.raises(kernel_proof.Unproved, match="no softmax over the vocabulary"):
+        kernel_proof.prove(card, set())
 
 
-def small_only(device: torch.device, shape: int) -> None:
-    if shape > 128:
-        raise RuntimeError(f"out of resource: shared memory, Required: {shape}, Hardware limit: 128")
-
-
-def stopped(device: torch.device, shape: int) -> None:
-    raise Interrupted("SIGTERM: stopped")
-
-
-@pytest.fixture
-def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> torch.device:
-    """Pretends that Triton is there, and a GPU that computes on the CPU."""
-    monkeypatch.setattr(trust, "has_triton", lambda: True)
-    monkeypatch.setattr(trust, "_found", {})
-    monkeypatch.setattr(
-        trust, "_checks", {f.__name__: (f, 64) for f in (agrees, differs, nothing, small_only, stopped)}
-    )
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    real = trust._check
-    monkeypatch.setattr(trust, "_check", lambda name, device, shape: real(name, torch.device("cpu"), shape))
-    monkeypatch.delenv(trust.SWITCH, raising=False)
-    return torch.device("cuda", 0)
-
-
-def test_a_path_that_agrees_is_used(on_a_gpu: torch.device) -> None:
-    assert trust.trusted("agrees", on_a_gpu, 64)
-    assert not trust.trusted("agrees", torch.device("cpu"), 64)
-
-
-@pytest.mark.parametrize("name", ["differs", "nothing"])
-def test_a_path_that_differs_is_left_with_one_line(name: str, on_a_gpu: torch.device) -> None:
-    before = torch.get_rng_state()
-    with pytest.warns(
-        UserWarning, match=f"{name}: the plain path is used on cuda:0 for 64, because Mismatch: a number differs"
-    ) as said:
-        assert not trust.trusted(name, on_a_gpu, 64)
-        assert not trust.trusted(name, on_a_gpu, 64)
-    assert len(said) == 1
-    assert torch.equal(torch.get_rng_state(), before)
-    assert trust._found[name, "cuda:0", 64].startswith("Mismatch")
-
-
-def test_the_switch(on_a_gpu: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(trust.SWITCH, "off")
-    assert not trust.trusted("agrees", on_a_gpu, 64)
-    assert dict(trust.report(on_a_gpu))["agrees"] == "plain path: ELECTRA_GPU_KERNELS=off"
-    monkeypatch.setenv(trust.SWITCH, "differs, agree")
-    assert trust.trusted("agrees", on_a_gpu, 64) and not trust.wanted("nothing")
-
-
-def test_a_kernel_that_does_not_fit_is_left_out_for_that_shape_alone(
-    on_a_gpu: torch.device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert trust.trusted("small_only", on_a_gpu, 128)
-    with pytest.warns(
-        UserWarning, match="small_only: the plain path is used on cuda:0 for 512, because RuntimeError: out of resource"
-    ):
-        assert not trust.trusted("small_only", on_a_gpu, 512)
-    assert trust.trusted("small_only", on_a_gpu, 128)
-    monkeypatch.setattr(trust, "_checks", {"small_only": (small_only, 64)})
-    assert dict(trust.report(on_a_gpu))["small_only"].startswith(
-        "plain path for some shapes: RuntimeError: out of resource"
-    )
-
-
-def test_a_signal_during_a_check_stops_the_run(on_a_gpu: torch.device) -> None:
-    with pytest.raises(Interrupted):
-        trust.trusted("stopped", on_a_gpu, 64)
-    assert not trust._found
-
-
-def test_a_check_that_left_the_device_unusable_says_what_to_type(
-    on_a_gpu: torch.device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def dead(*_: object) -> None:
-        raise RuntimeError("CUDA error: an illegal memory access was encountered")
-
-    monkeypatch.undo()
-    monkeypatch.setattr(trust, "_checks", {"agrees": (dead, 64)})
-    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: torch.zeros(1))
-    monkeypatch.setattr(torch.cuda, "set_rng_state", dead)
-    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
-    with pytest.raises(ElectraError, match=r"illegal memory access.*ELECTRA_GPU_KERNELS=off"):
-        trust._check("agrees", on_a_gpu, 64)
-
-
-def test_twins_multiply_exactly_where_the_run_does_not(on_a_gpu: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    def exact(device: torch.device, shape: int) -> None:
-        assert torch.get_float32_matmul_precision() == "highest"
-
-    monkeypatch.setitem(trust._checks, "agrees", (exact, 64))
-    torch.set_float32_matmul_precision("high")
-    try:
-        assert trust.trusted("agrees", on_a_gpu, 64)
-        assert torch.get_float32_matmul_precision() == "high"
-    finally:
-        torch.set_float32_matmul_precision("highest")
-
-
-class Launches:
-    """In place of the module of kernels: which were launched, and over how many programs."""
-
-    def __init__(self) -> None:
-        self.grids: dict[str, tuple[int, ...]] = {}
-
-    def __getattr__(self, name: str) -> Launches:
-        self.name = name
-        return self
-
-    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
-        self.grids[self.name] = grid
-        return lambda *_, **__: None
-
-
-def test_heads_and_rows_are_on_the_grid_s_first_axis(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There 2^31 fit, on the others 65,535: 12 heads of 6,000 rows are more."""
-    seen = Launches()
-    monkeypatch.setattr(trust, "kernels", lambda: seen)
-    packed = torch.empty((6000, 512, 3, 12, 64), device="meta", dtype=torch.bfloat16)
-    gpu_attention._run(packed, 0.1, back=False)
-    gpu_attention._run(packed, 0.1, back=True)
-    assert seen.grids == dict.fromkeys(
-        ("attention_forward", "attention_backward", "attention_backward_queries"), (6000 * 12 * 8,)
-    )
+class Spec:
+    origin = "triton 3.7"

@@ -1,1 +1,3 @@
-"""Triton kernels for GPUs. Each has a plain twin, and is used only where the two agree (trust.py)."""
+"""A Triton kernel for GPUs, used where `ELECTRA_GPU_KERNELS=on` asks for it and a child process proved it on this card
+(train/kernel_proof.py).
+"""

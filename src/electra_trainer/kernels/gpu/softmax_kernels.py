@@ -1,8 +1,7 @@
 """Triton kernels of gpu_softmax.py. Capitals are compile-time constants.
 
 A tile is [BLOCK_K slots, BLOCK_V words]. Each kernel computes its logits anew from hidden states and words, in fp32,
-and keeps them in
-registers: computing them twice costs less than writing and reading K x V of them.
+and keeps them in registers: computing them twice costs less than writing and reading K x V of them.
 """
 
 import triton
@@ -10,7 +9,10 @@ import triton.language as tl
 
 
 @triton.jit
-def _logits(hidden, words, bias, slots, columns, K, V, WIDTH: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_E: tl.constexpr, WIDEN: tl.constexpr):  # fmt: skip
+def _logits(
+    hidden, words, bias, slots, columns, K, V,
+    WIDTH: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_E: tl.constexpr, WIDEN: tl.constexpr,
+):  # fmt: skip
     """A tile of logits, fp32; -inf past the vocabulary."""
     total = tl.zeros((BLOCK_K, BLOCK_V), dtype=tl.float32)
     for first in range(0, WIDTH, BLOCK_E):
@@ -36,10 +38,11 @@ def _logits(hidden, words, bias, slots, columns, K, V, WIDTH: tl.constexpr, BLOC
 @triton.jit
 def block_statistics(
     hidden, words, bias, labels, most, mass, best, spread, label_logit, K, V, BLOCKS,
-    WIDTH: tl.constexpr, LOOK: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_E: tl.constexpr, WIDEN: tl.constexpr,
+    WIDTH: tl.constexpr, LOOK: tl.constexpr,
+    BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_E: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
-    """Of each slot and each block of words: the largest logit m, Σ exp(x - m), and with LOOK its word and Σ exp(x - m)
-    (x - m).
+    """Statistics by slot and block of words: the largest logit m, Σ exp(x - m), with LOOK its word and
+    Σ exp(x - m) (x - m) as well.
     """
     slots = tl.program_id(0) * BLOCK_K + tl.arange(0, BLOCK_K)
     block = tl.program_id(1)
@@ -63,12 +66,12 @@ def block_statistics(
 
 @triton.jit
 def choose(
-    hidden, words, bias, labels, draws, most, mass, best, spread, label_logit, loss, log_z, sampled, correct, entropy, V, BLOCKS,
-    WIDTH: tl.constexpr, SAMPLE: tl.constexpr, LOOK: tl.constexpr, BLOCK_B: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_E: tl.constexpr, WIDEN: tl.constexpr,
+    hidden, words, bias, labels, draws, most, mass, best, spread, label_logit,
+    loss, log_z, sampled, correct, entropy, V, BLOCKS,
+    WIDTH: tl.constexpr, SAMPLE: tl.constexpr, LOOK: tl.constexpr,
+    BLOCK_B: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_E: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
-    """One slot: its loss and normaliser, and the word at which the cumulative distribution passes its draw, first by
-    block.
-    """
+    """Loss and normaliser of one slot, and the word at which the cumulative distribution passes its draw."""
     slot = tl.program_id(0)
     label = tl.load(labels + slot).to(tl.int32)
     blocks = tl.arange(0, BLOCK_B)
@@ -119,9 +122,7 @@ def logit_gradient(
     hidden, words, bias, labels, log_z, delta, sums, K, V, STRIDE,
     WIDTH: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_E: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
-    """Softmax - onehot(label) of a tile, and its sums over the tile's slots; 0 for slots that are not used, 0 past the
-    vocabulary.
-    """
+    """Softmax - onehot(label) of a tile, and its sums over the tile's slots; 0 for slots and words not there."""
     slots = tl.program_id(0) * BLOCK_K + tl.arange(0, BLOCK_K)
     columns = tl.program_id(1) * BLOCK_V + tl.arange(0, BLOCK_V)
     logits = _logits(hidden, words, bias, slots, columns, K, V, WIDTH, BLOCK_K, BLOCK_V, BLOCK_E, WIDEN)

@@ -114,7 +114,8 @@ def run_layers(layers: Stack, hidden_BTD: Tensor, places: Any) -> Tensor:
     if modern:
         angles = F.pad(torch.cat([places.angle_BTF.cos(), places.angle_BTF.sin()], -1), (0, 0, 0, pad)).contiguous()
         shape.angles, shape.angle_rows, shape.kept = angles.data_ptr(), len(angles), angles
-    out: Tensor = _Layers.apply(kernels(cpu_precision()), hidden, piece, shape, keep, *parameters)  # type: ignore[no-untyped-call]
+    library = kernels(cpu_precision())
+    out: Tensor = _Layers.apply(library, hidden, piece, shape, keep, *parameters)  # type: ignore[no-untyped-call]
     return out[:, :tokens] if pad else out
 
 

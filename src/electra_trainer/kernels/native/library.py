@@ -121,7 +121,7 @@ def _built(variant_name: str, variant: Variant) -> Path:
     recipe = [*compiler, *flags, *cpu_instructions(), *(source.read_text() for source in sorted(_HERE.glob("*.?pp")))]
     name = f"kernels-{variant_name}-{hashlib.sha256(chr(10).join(recipe).encode()).hexdigest()[:16]}.so"
     try:
-        cache = _cache()
+        cache = cache_folder()
     except (OSError, RuntimeError):  # no home, or none that can be written: for this process only
         kept = contextlib.ExitStack()
         cache = kept.enter_context(scratch())
@@ -138,7 +138,7 @@ def _built(variant_name: str, variant: Variant) -> Path:
     return target
 
 
-def _cache() -> Path:
+def cache_folder() -> Path:
     """The user's cache folder, which nobody else may write to."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "electra-trainer"
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
