@@ -28,7 +28,8 @@ _ALIASES = {("Optimizer", "learning_rate"): ("--learning-rate", "--lr"), ("Batch
 """Short names that people try, by class and field of the settings."""
 _DECIDED = {"Model.vocab_size", "BatchShape.sequence_length"}
 """Settings that the prepared data decides: no help has them."""
-_OWN = ("Arguments", "Flags", "Config", "Recipe")
+_REQUESTS = ("Finetune", "Glue", "Squad", "Compare", "Table", "Figure", "Cloze", "MinimalPairs")
+_OWN = ("Arguments", "Flags", "Config", "Changes", *_REQUESTS)
 """Endings of the classes whose fields are flags without a prefix."""
 
 
@@ -133,7 +134,7 @@ class _Fields:
             self._inside.pop()
         if not isinstance(spec, StructConstructorSpec):
             return None
-        kind, of_verb = info.type, info.type.__name__.endswith("Arguments")
+        kind, of_verb = info.type, info.type.__name__.endswith(("Arguments", *_REQUESTS))
         if of_verb and not any(field.name == "config" for field in spec.fields):
             added = StructFieldSpec("config", Path | None, None, helptext=_FILE_OF_FLAGS)  # type: ignore[arg-type]  # a union is no class
 
@@ -169,7 +170,7 @@ class _Fields:
 
 def _default(owner: str, name: str, label: str) -> str:
     """What is taken where the flag is not given; of fine-tuning what each recipe takes, where they differ."""
-    if owner == "Recipe":
+    if owner == "Changes":
         from electra_trainer.finetuning.recipe import RECIPES
 
         shown = {True: "yes", False: "no"}
@@ -184,7 +185,7 @@ def _metavar(name: str, hint: Any) -> str | None:
     """`RUN`, `N`, `FILE [FILE ...]`, `{a,b}`; None where tyro's own says as much."""
     kind, optional = _without_none(_bare(hint))
     if kind is bool or get_origin(kind) is Literal:
-        return "{" + ",".join(map(str, get_args(kind))) + "}" if optional else None
+        return "{" + ",".join(map(str, get_args(kind) or ("yes", "no"))) + "}" if optional else None
     word = _WORDS.get(name, name.rpartition("_")[2].upper())
     if name == "out" and optional:
         word = "FILE"

@@ -10,7 +10,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import tyro
 
@@ -265,108 +265,3 @@ def _dry_run(arguments: PretrainArguments, length: object) -> None:
 def _print_rows(rows: Sequence[tuple[str, str]]) -> None:
     for name, value in rows:
         print(f"  {name:<28} {value}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompareArguments:
-    """Pre-train several arms with several seeds at equal compute, probe what each learned, and compare by seed.
-
-    The same command resumes where it stopped; more seeds, arms or probes extend the experiment. All other flags are the
-    configuration's, as for `electra pretrain`, and hold for all arms.
-    """
-
-    data: tyro.conf.Positional[Path]
-    """Folder that `electra prepare` made."""
-    arms: str
-    """Arms between commas, the first the reference: electra, electra-15, electra-15-other, mlm, mlm-80-10-10, mlm-rare,
-    mlm-hard, replace-mlm, all-tokens-mlm, unigram, uniform, same-size, sharing-none, sharing-all, disentangled,
-    two-stage, two-stage-fresh, adversarial, warm-sampling, disallow-correct, sentence-contrast; untrained: fresh
-    weights, the baseline of every probe."""
-    out: Path
-    """Folder of the experiment: a new one, or one to resume or extend."""
-    seeds: str = "3"
-    """How many, or which: 3 is 1,2,3."""
-    flops: float | None = None
-    """Operations of each run, for example 1e15."""
-    steps: int | None = None
-    """Optimizer steps of each run."""
-    budget: str | None = None
-    """Wall-clock time of each run, for example 10m; the steps that fit are measured once an arm, when it begins."""
-    match: Literal["paper-flops", "real-flops", "steps", "time"] | None = None
-    """What is equal between arms. Default: paper-flops with --flops, steps with --steps, time with --budget."""
-    probe: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """held-out, pos=TREEBANK_DIR, sentences=GLUE_DIR, minimal-pairs=DIR, glue=DIR or squad=DIR; may be repeated. With
-    nested- before its name, a probe is scored on a part of its training rows. Default: held-out."""
-    probe_sentences: int = 4000
-    """Sentences that the part-of-speech probe is trained on."""
-    probe_pairs: int = 100
-    """Minimal pairs that are read of each paradigm."""
-    probe_seeds: int = 1
-    """Fine-tuning seeds of the probes glue and squad; their scores are medians, as the paper's."""
-    sweep: tuple[str, ...] = ()
-    """Values of settings, crossed, each combination an arm: optimizer.learning-rate=1e-4,3e-4
-    objective.weight=10,50.
-    """
-    choose: str | None = None
-    """With --sweep: choose each arm's best values by this metric, on rows that no table reports:
-    held-out/discriminator_standard_auc, or one of a nested probe, for example nested-pos/accuracy."""
-    metrics: str | None = None
-    """Metrics between commas whose contrasts are declared, for example pos/accuracy: p-values are corrected over them.
-    Default: what pos, minimal-pairs and glue say, else the held-out losses of words and the AUC on standard fakes."""
-    shard: str = "1/1"
-    """i/N: run every N-th cell, from the i-th on, so that N machines share the work."""
-    parallel: int = 1
-    """Train N runs at the same time, each with its share of the cores, or with a GPU."""
-    config: Path | None = None
-    """JSON or TOML file with settings; it may hold only some."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:N, or mps on a Mac."""
-    quiet: bool = False
-    """Print the tables only."""
-    tracking: Annotated[TrackFlags, tyro.conf.arg(name="")] = field(default_factory=TrackFlags)
-    settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
-    brief: ClassVar[str] = (
-        "data arms out seeds flops steps budget match probe parallel config device track preset BatchShape.size"
-    )
-    """What the short help shows."""
-
-    @staticmethod
-    def begin(words: Sequence[str]) -> dict[str, Any]:
-        """As for `pretrain`; ConfigError for what the arms or the seeds decide."""
-        if cli.value_of(words, "--seed") is not None:
-            raise ConfigError("--seed: compare trains several. Give --seeds 3 or a list such as --seeds 1,2,5.")
-        for flag in ("--objective", "--generator", "--phases", "--objective.loss-over"):
-            if cli.value_of(words, flag) is not None:
-                raise ConfigError(f"{flag}: is what arms differ in. Name the arm that has it in --arms (see --help).")
-        return {"settings": settings_from(words)}
-
-
-def run_compare(arguments: CompareArguments) -> None:
-    """Run the cells, then print the tables."""
-    from electra_trainer.experiments.folder import parse_seeds, parse_shard
-    from electra_trainer.paper import arm_summary, comparison
-
-    read = {
-        "arms": _list(arguments.arms),
-        "seeds": parse_seeds(arguments.seeds),
-        "probes": arguments.probe or ("held-out",),
-        "metrics": _list(arguments.metrics or ""),
-    }
-    asked = comparison.Comparison(**cli.shared(arguments, comparison.Comparison) | read)
-    with arguments.tracking.mirrored(arguments.out):
-        summary = comparison.compare(
-            asked,
-            arguments.settings,
-            arguments.data,
-            out=arguments.out,
-            shard=parse_shard(arguments.shard),
-            parallel=arguments.parallel,
-            device=arguments.device,
-            quiet=arguments.quiet,
-        )
-    arm_summary.print_summary(summary)
-    print(arguments.out / "summary.md")
-
-
-def _list(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())

@@ -20,7 +20,7 @@ _HIDDEN = get_args(tyro.conf.Suppress[str])[1]
 
 def reads_run_settings(kind: Any) -> bool:
     """Whether --config of the verb names the configuration of a run, not its flags."""
-    return "config" in kind.__annotations__
+    return any("config" in vars(one).get("__annotations__", {}) for one in kind.__mro__)
 
 
 def defaults(kind: Any, words: Sequence[str], config: str | None) -> Any:

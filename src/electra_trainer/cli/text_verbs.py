@@ -87,7 +87,7 @@ def run_prepare(arguments: PrepareArguments) -> None:
     )
     shard = None
     if arguments.shard is not None:
-        from electra_trainer.experiments.folder import parse_shard
+        from electra_trainer.experiments.cell import parse_shard
 
         shard = parse_shard(arguments.shard)
     start, warned = time.monotonic(), False

@@ -49,12 +49,12 @@ def run_track(arguments: TrackArguments) -> None:
 
 def _has_ended(root: Path) -> bool:
     """Whether a run, or all that was declared of an experiment, is over."""
-    from electra_trainer.experiments import folder
+    from electra_trainer.experiments import cell
     from electra_trainer.runs.progress import STATUS
     from electra_trainer.settings.records import read_table
 
-    if folder.exists(root):
-        return all(cell.result.is_file() for cell in folder.read(root).cells(root))
+    if cell.exists(root):
+        return all(one.is_done for one in cell.read(root).cells(root))
     if not (root / STATUS).is_file():
         return False
     status = read_table(root / STATUS)
