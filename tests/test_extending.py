@@ -180,10 +180,10 @@ def applied(diff: str, folder: Path) -> Path:
 
 
 def test_a_verb(tmp_path: Path) -> None:
-    """The page's commit: one new file, one new line; the verb runs and is listed."""
+    """The page's commit: one new file, two new lines; the verb runs and is listed."""
     source = applied(VERB, tmp_path)
     changed = [line for line in VERB.split("cli/main.py\n@@")[1].splitlines() if line.startswith(("+", "-"))]
-    assert len(changed) == 1
+    assert len(changed) == 2
     tokenizer = write_store(tmp_path / "data") / "tokenizer"
     program = f"from electra_trainer.cli.main import main; main(['pieces', {str(tokenizer)!r}, 'the value']); main([])"
     said = run(source, "-c", program)

@@ -9,7 +9,7 @@ import pytest
 from tests.command import Electra
 
 from electra_trainer.cli.main import VERBS, read
-from electra_trainer.cli.settings_file import settings_of
+from electra_trainer.cli.flags import settings_of
 from electra_trainer.errors import ConfigError
 
 NEEDED = {
@@ -36,7 +36,7 @@ def test_what_show_prints_is_read_back(electra: Electra, tmp_path: Path, verb: s
     assert code == 0 and table
     plain, again = read(verb, NEEDED[verb]), read(verb, [*NEEDED[verb], "--config", str(path)])
     for name in vars(plain):
-        if name not in ("words", "config", "recipe"):
+        if name not in ("typed", "config", "recipe"):
             assert getattr(plain, name) == getattr(again, name)
     if hasattr(plain, "recipe"):  # it names the recipe, and pins none of its values
         assert plain.changes == again.changes and again.changes.given() == {}
@@ -91,9 +91,7 @@ def test_a_wrong_file_is_refused(electra: Electra, tmp_path: Path, content: str,
 
 
 def test_settings_of_a_verb_have_no_value_that_the_encoder_decides() -> None:
-    from electra_trainer.finetuning.request import Finetune
-
-    chosen, open_ = settings_of(Finetune)
+    chosen, open_ = settings_of(VERBS["finetune"].request)
     assert chosen["recipe"] == "paper" and "learning_rate" in open_ and "out" in open_
 
 

@@ -24,7 +24,7 @@ from tests.reach import (
 )
 
 from electra_trainer import load
-from electra_trainer.cli.pretrain import settings_from
+from electra_trainer.train.from_flags import settings_from
 from electra_trainer.objectives.two_stage import DiscriminatorStage, begin_from_generator
 from electra_trainer.presets.arms import ARMS
 from electra_trainer.pretrained.agreement import check_agreement

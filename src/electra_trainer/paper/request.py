@@ -85,6 +85,14 @@ class Compare:
     """Name of the project there. Default: the tracker's own variable, else electra."""
     settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
     """The configuration that every arm begins from; its seed is not used."""
+    refused: ClassVar[dict[str, str]] = {
+        "--seed": "compare trains several. Give --seeds 3 or a list such as --seeds 1,2,5.",
+        **dict.fromkeys(
+            ("--objective", "--generator", "--phases", "--objective.loss-over"),
+            "is what arms differ in. Name the arm that has it in --arms (see --help).",
+        ),
+    }
+    """Flags of the configuration that the arms or the seeds decide."""
     brief: ClassVar[str] = (
         "data arms out seeds flops steps budget match probe parallel config device track preset BatchShape.size"
     )
