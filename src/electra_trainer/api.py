@@ -31,10 +31,31 @@ from electra_trainer.train.loop import pretrain as run_config
 from electra_trainer.train.plan import Length
 
 __all__ = [
-    "Candidate", "ClozeScores", "Evaluated", "Finetuned", "Manifest", "OwnTask", "PairScores", "Pretrained", "Replayed", "Scored", "Summary", "cloze",
-    "compare", "evaluate", "export", "finetune", "load", "load_finetuned", "minimal_pairs", "prepare", "pretrain", "replay", "report",
+    "Candidate",
+    "ClozeScores",
+    "Evaluated",
+    "Finetuned",
+    "Manifest",
+    "OwnTask",
+    "PairScores",
+    "Pretrained",
+    "Replayed",
+    "Scored",
+    "Summary",
+    "cloze",
+    "compare",
+    "evaluate",
+    "export",
+    "finetune",
+    "load",
+    "load_finetuned",
+    "minimal_pairs",
+    "prepare",
+    "pretrain",
+    "replay",
+    "report",
     "train_tokenizer",
-]  # fmt: skip
+]
 
 export = export_run
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.command import Electra
 
-from electra_trainer.cli.main import VERBS, read
 from electra_trainer.cli.flags import settings_of
+from electra_trainer.cli.main import VERBS, read
 from electra_trainer.errors import ConfigError
 
 NEEDED = {

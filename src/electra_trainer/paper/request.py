@@ -99,7 +99,9 @@ class Compare:
     """Flags of the short help."""
 
     def __post_init__(self) -> None:
-        names = self.arm_names if isinstance(self.arms, str) else ["-"]  # tyro fills a request before it is read
+        if any(value is tyro.MISSING for value in vars(self).values()):  # as a request is before its flags are read
+            return
+        names = self.arm_names
         if not names:
             raise ConfigError("compare: expected at least one arm, for example --arms electra,mlm.")
         if twice := [name for name in names if names.count(name) > 1]:

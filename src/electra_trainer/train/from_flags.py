@@ -46,7 +46,7 @@ def settings_from(words: Sequence[str]) -> Config:
     objective = _OTHER_NAMES.get(first.objective or "", first.objective)
     files = [path for path in (_settings_of_continued(first), first.config) if path]
     if files or objective not in (None, *methods.ObjectiveSettings.kinds):
-        import electra_trainer.objectives  # noqa: F401  makes objectives known that have their settings in their own file
+        import electra_trainer.objectives  # noqa: F401  registers objectives whose settings are in their own file
     for path in files:
         config = records.overlay(config, path)
     config = _choose(config, "objective", objective, methods.ObjectiveSettings.kinds)
