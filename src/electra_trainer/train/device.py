@@ -51,7 +51,7 @@ def _unusable(device: torch.device, *, found: bool) -> str:
     if not found:
         return f"{this} finds no GPU here. Use --device cpu."
     count = torch.cuda.device_count()
-    if device.index is not None and device.index >= count:
+    if str(device) != "cuda" and device.index >= count:
         return f"GPUs are counted from 0, and PyTorch finds {count} here."
     architecture, known = _architecture(device), torch.cuda.get_arch_list()
     if not _covered(architecture, known):

@@ -52,8 +52,8 @@ def usable(projected_KE: Tensor, words_VE: Tensor, dtype: torch.dtype) -> bool:
     """True where the kernels are to be used for a call of this shape."""
     if not _scopes:
         return False
-    shapes, asked = _scopes[-1]
-    shape = Shape(str(dtype).removeprefix("torch."), *projected_KE.shape, len(words_VE))
+    (shapes, asked), (slots, width) = _scopes[-1], projected_KE.shape
+    shape = Shape(str(dtype).removeprefix("torch."), slots, width, len(words_VE))
     asked.add(shape)
     return shape in shapes
 
