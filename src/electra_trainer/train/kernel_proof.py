@@ -136,7 +136,7 @@ def _disagreement(
             if not torch.equal(mine[labels >= 0], theirs[labels >= 0]):
                 return f"its {name} are others"
         elif name != "samples":
-            distance, size = float((mine - theirs).float().norm()), float(theirs.float().norm())
+            distance, size = (float(one.detach().float().norm()) for one in (mine - theirs, theirs))
             if not distance <= _BOUNDS[dtype] * size + 1e-30:
                 return f"its {name} differs by {distance / max(size, 1e-30):.2g} (relative)"
     for part, log_p_kV in log_probabilities(*(one.detach() for one in inputs)):
