@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from electra_trainer.data import store
-from electra_trainer.data.documents import DocumentsWriter, RowDocuments
+from electra_trainer.data.documents import DocumentsWriter
 from electra_trainer.data.tokenizer import save_tokenizer, saved_tokenizer
 from electra_trainer.errors import DataError, MissingInputError, storage_error
 
@@ -135,9 +135,7 @@ class _Joined:
             if not getattr(manifest, split).rows:
                 continue
             first = self._rows[split] * manifest.sequence_length
-            documents: RowDocuments | None = shard.documents(split)
-            assert documents is not None
-            for start, place in documents.all():
+            for start, place in shard.documents(split).all():
                 self._documents.add(split, first + start, place)
             rows = shard.rows(split)
             for begin in range(0, len(rows), _ROWS):
