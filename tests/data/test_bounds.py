@@ -92,12 +92,7 @@ def test_repetitive_text_is_read_and_endless_text_is_not(tmp_path: Path, monkeyp
     """Lines, JSON lines, arrays and tables; what the message says helps."""
     line = "One and the same line of a text.\n"
     record = json.dumps({"text": line})
-    contents = {
-        "a.txt": line * 12_000,
-        "a.jsonl": (record + "\n") * 6_000,
-        "a.json": f"[{', '.join([record] * 6_000)}]",
-        "a.csv": "text\n" + line * 6_000,
-    }
+    contents = {"a.txt": line * 12_000, "a.jsonl": (record + "\n") * 6_000, "a.csv": "text\n" + line * 6_000}
     for name, text in contents.items():
         for ending, pack in ((".gz", gzip.compress), (".xz", lzma.compress)):
             path = tmp_path / (name + ending)
@@ -120,9 +115,13 @@ def test_repetitive_text_is_read_and_endless_text_is_not(tmp_path: Path, monkeyp
 @pytest.mark.parametrize(
     ("name", "data", "words"),
     [
-        ("a.json", b'[{"text": "a", "x": [' + b"{}," * 5_000_000 + b"{}]}]", "very many values"),
-        ("a.wet", b"WARC/1.0\r\n" + b"A: b\r\n" * 60_000 + b"\r\n", "a header of a record over 256 KiB"),
-        ("a.wet", b"WARC/1.0\r\nContent-Length: " + b"9" * 6000 + b"\r\n\r\n", "a length"),
+        ("a.json", b'{"text": "a", "x": [' + b"{}," * 5_000_000 + b"{}]}", "more than 1,000,000 values"),
+        ("a.wet", b"WARC/1.0\r\n" + b"A: b\r\n" * 12_000_000 + b"\r\n", "a record of over 64 MiB"),
+        (
+            "a.wet",
+            b"WARC/1.0\r\nWARC-Type: conversion\r\nContent-Length: " + b"9" * 6000 + b"\r\n\r\na\n",
+            "the length of a record is wrong",
+        ),
         ("a.csv", b"text\n" + b"a" * (17 << 20) + b"\n", "a line of more than 16 MiB"),
     ],
 )

@@ -1,9 +1,7 @@
-"""Texts of Parquet and Arrow files and of saved data sets, read by a child process that a malformed file cannot take
-this one down with.
+"""Texts of Parquet and Arrow files and of saved data sets, read by a child process that a malformed file may end.
 
 pyarrow trusts lengths and offsets of a file until they are validated, and some mutations end it before that. The child
-has no more memory and time than the file's size allows, validates each batch of rows, and asks its parent for the
-bytes, wherever they are.
+has no more memory and time than the file's size allows, and validates each batch of rows.
 """
 
 import io
@@ -14,15 +12,17 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from electra_trainer.data import remote
 from electra_trainer.data.bounds import Bound
+from electra_trainer.data.text_files import TextFile
 from electra_trainer.errors import DataError, ElectraError, named
 from electra_trainer.files import kinds
 from electra_trainer.files.processes import Connection, Pool
 
 Values = Iterator[tuple[Any, int]]
+FORMATS = {kinds.PARQUET: "parquet", kinds.ARROW: "file", kinds.ARROW_STREAM: "stream"}
 _CHUNK = 1 << 20
 _MEMORY = 600 << 20
 """Bytes that the child may take beyond what its libraries take, plus four times the file's size."""
@@ -31,17 +31,15 @@ _SECONDS = 20
 _LONGEST = 1 << 26
 """Bytes of one text."""
 _BATCH = 1 << 24
-"""Bytes of text in a batch of rows, as far as the file's own figures can be believed."""
-_FORMATS = {kinds.PARQUET: "parquet", kinds.ARROW: "file", kinds.ARROW_STREAM: "stream"}
+"""Bytes of a batch of rows, as far as the file's own figures can be believed."""
 _WRITE_AGAIN = "Fetch it again, or write its texts to a .jsonl file with the program that made it, and name that."
 
 
-def arrow_texts(file: str, raw: IO[bytes], column: str, tick: Callable[[int], None], *, kind: kinds.Kind) -> Values:
+def arrow_texts(file: TextFile, column: str, tick: Callable[[int], None], kind: kinds.Kind) -> Values:
     """A column of a Parquet or Arrow file, with the rows' numbers from 1. Other columns are not read.
 
     Args:
-        file: its name in messages.
-        raw: the open file.
+        file: on a disk or at a URL.
         column: name of the column of texts.
         tick: called with the number of bytes read.
         kind: its format.
@@ -50,97 +48,50 @@ def arrow_texts(file: str, raw: IO[bytes], column: str, tick: Callable[[int], No
         ConfigError: the extra [hub] is missing. DataError: damaged, larger than it may be, or without this column of
             texts.
     """
-    with remote.extra(f"Reading {file}"):
-        if find_spec("pyarrow") is None:
-            raise ImportError(name="pyarrow")
-    size = raw.seek(0, os.SEEK_END)
-    request = {"entry": _FORMATS[kind], "file": file, "column": column, "size": size}
-    return _asked(request, raw, lambda: tick(raw.tell()))
+    return _asked({"entry": FORMATS[kind], "file": str(file), "column": column, "size": file.size}, "pyarrow", tick)
 
 
 def folder_texts(folder: str, column: str) -> Values:
     """A column of a data set that `save_to_disk` wrote; errors as for `remote.DataSet.texts`, and a damaged file."""
-    with remote.extra(f"Reading {folder}"):
-        if find_spec("datasets") is None:
-            raise ImportError(name="datasets")
     size = sum(path.stat().st_size for path in Path(folder).rglob("*.arrow"))
-    return _asked({"entry": "folder", "file": folder, "column": column, "size": size}, io.BytesIO(), lambda: None)
+    return _asked({"entry": "folder", "file": folder, "column": column, "size": size}, "datasets", lambda _: None)
 
 
-def _asked(request: Mapping[str, Any], raw: IO[bytes], tick: Callable[[], None]) -> Values:
-    """Values from a child; it gets the bytes of `raw` that it asks for."""
-    row, at = 0, raw.tell()
+def _asked(request: Mapping[str, Any], package: str, tick: Callable[[int], None]) -> Values:
+    """Values from a child."""
+    with remote.extra(f"Reading {request['file']}"):
+        if find_spec(package) is None:
+            raise ImportError(name=package)
+    row = 0
     with Pool(f"{__name__}:child", count=1) as pool:
         (child,) = pool.children
         try:
             child.pipe.send_bytes(json.dumps(request).encode())
             while message := child.pipe.recv_bytes():
-                if message[:1] == b"?":
-                    offset, length = json.loads(message[1:])
-                    at = offset if offset == at else raw.seek(offset)
-                    at += len(data := raw.read(length))
-                    child.pipe.send_bytes(data)
-                    continue
-                if message[:1] == b"!":
-                    kind, sentence = json.loads(message[1:])
-                    raise named(kind)(sentence)
-                tick()
-                for value in json.loads(message[1:]):
+                about, values = json.loads(message)
+                if isinstance(about, str):
+                    raise named(about)(values)
+                tick(about)
+                for value in values:
                     row += 1
                     yield value, row
         except (EOFError, BrokenPipeError, ConnectionResetError):
-            raise _died(request, child.exit_status()) from None
-
-
-def _died(request: Mapping[str, Any], status: int | None) -> DataError:
-    if status == -signal.SIGXCPU:
-        return DataError(
-            f"{request['file']}: a batch of its rows takes over {_seconds(request)} s to read. {_WRITE_AGAIN}"
-        )
-    return DataError(
-        f"{request['file']}: is damaged: the process that read it ended with status {status}. Fetch or write it again."
-    )
+            status = child.exit_status()
+            if status == -signal.SIGXCPU:
+                what = f"a batch of its rows takes over {_seconds(request)} s to read. {_WRITE_AGAIN}"
+            else:
+                what = f"is damaged: the process that read it ended with status {status}. Fetch or write it again."
+            raise DataError(f"{request['file']}: {what}") from None
 
 
 def _seconds(request: Mapping[str, Any]) -> int:
     return _SECONDS + (int(request["size"]) >> 24)
 
 
-class _Asking(io.RawIOBase):
-    """A file of the parent's, for pyarrow."""
-
-    def __init__(self, pipe: Connection, size: int) -> None:
-        self._pipe, self._size, self._at = pipe, size, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        return self._at
-
-    def read(self, size: int | None = -1) -> bytes:
-        rest = max(self._size - self._at, 0)
-        size = rest if size is None or size < 0 else min(size, rest)
-        parts = []
-        while size > 0:
-            self._pipe.send_bytes(b"?" + json.dumps([self._at, min(size, _CHUNK)]).encode())
-            if not (part := self._pipe.recv_bytes()):
-                break
-            parts.append(part)
-            self._at += len(part)
-            size -= len(part)
-        return b"".join(parts)
-
-
 def child(pipe: Connection) -> None:
-    """Answer one request: texts, one batch a message, then the empty message; or an error's kind and sentence."""
+    """Answer one request: batches of texts, each after the bytes read, then the empty message; or an error's kind and
+    sentence.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what C++ prints when it ends the process
     os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # takes room only where it is needed
     request = json.loads(pipe.recv_bytes())
@@ -148,13 +99,10 @@ def child(pipe: Connection) -> None:
         _send_texts(pipe, request)
         pipe.send_bytes(b"")
     except ElectraError as error:
-        _send_error(pipe, type(error).__name__, str(error))
+        _send(pipe, type(error).__name__, str(error))
     except MemoryError:
-        allowed = (
-            f"{request['size']:,} bytes on disk, but a batch of its rows takes over {_room(request) >> 20:,} "
-            "MiB of memory"
-        )
-        _send_error(pipe, "DataError", f"{request['file']}: has {allowed}. {_WRITE_AGAIN}")
+        allowed = f"a batch of its rows takes over {_room(request) >> 20:,} MiB of memory. {_WRITE_AGAIN}"
+        _send(pipe, "DataError", f"{request['file']}: has {request['size']:,} bytes on disk, but {allowed}")
     except (BrokenPipeError, EOFError):  # the parent is gone
         os._exit(0)
     except Exception as error:  # pyarrow has errors of every kind for what is not right
@@ -162,33 +110,36 @@ def child(pipe: Connection) -> None:
         known: ElectraError = DataError(f"{request['file']}: is damaged ({said}). Fetch or write it again.")
         if isinstance(error, OSError) and error.errno is not None:
             known = remote.unreached(request["file"], error)
-        _send_error(pipe, type(known).__name__, str(known))
+        _send(pipe, type(known).__name__, str(known))
     os._exit(0)
 
 
-def _send_error(pipe: Connection, kind: str, sentence: str) -> None:
-    pipe.send_bytes(b"!" + json.dumps([kind, sentence]).encode())
+def _send(pipe: Connection, about: int | str, values: Any) -> None:
+    pipe.send_bytes(json.dumps([about, values]).encode())
 
 
 def _send_texts(pipe: Connection, request: Mapping[str, Any]) -> None:
-    file, column, bound = request["file"], request["column"], Bound(request["file"], request["size"])
+    file, column = request["file"], request["column"]
+    batches: Iterator[Any]
     with remote.extra(f"Reading {file}"):
         import pyarrow
         import pyarrow.parquet
-    batches: Iterator[Any]
     if request["entry"] == "folder":
-        batches = _of_folder(file, remote.DataSet(file, True).loaded(column), column)
-    elif request["entry"] == "parquet":
-        batches = _of_parquet(pyarrow, _Asking(pipe, request["size"]), file, column, bound)
+        rows = remote.DataSet(file, True).loaded(column).with_format("arrow").iter(batch_size=remote.ROWS)
+        raw, batches = None, (batch.column(column) for batch in rows)
     else:
-        batches = _of_arrow(pyarrow, _Asking(pipe, request["size"]), file, column, is_file=request["entry"] == "file")
+        raw = remote.opened(file) if remote.is_url(file) else io.FileIO(file)
+        if request["entry"] == "parquet":
+            batches = _of_parquet(pyarrow, raw, file, column, Bound(file, request["size"]))
+        else:
+            batches = _of_arrow(pyarrow, raw, file, column, is_file=request["entry"] == "file")
     signal.signal(signal.SIGXCPU, signal.SIG_DFL)
     _limit_memory(_room(request))
     _limit_seconds(_seconds(request))
     for values in batches:
         values.validate(full=True)
         for texts in _parts(file, values):
-            pipe.send_bytes(b"+" + json.dumps(texts).encode())
+            _send(pipe, raw.tell() if raw else 0, texts)
         _limit_seconds(_seconds(request))
 
 
@@ -232,45 +183,29 @@ def _parts(file: str, values: Any) -> Iterator[list[Any]]:
         yield part
 
 
-def _of_parquet(arrow: Any, raw: io.RawIOBase, file: str, column: str, bound: Bound) -> Iterator[Any]:
-    """Arrays of a column, about 16 MiB of text each; pages are read as they are needed."""
+def _of_parquet(arrow: Any, raw: Any, file: str, column: str, bound: Bound) -> Iterator[Any]:
+    """Arrays of a column, about 16 MiB of rows each; pages are read as they are needed."""
     with arrow.parquet.ParquetFile(raw, buffer_size=_CHUNK, pre_buffer=False) as table:
         _check_column(arrow, file, table.schema_arrow, column)
-        bound.claims(table.metadata.num_rows)
-        rows = max(1, min(remote.ROWS, _BATCH // max(1, _bytes_a_row(table.metadata, column))))
+        about = table.metadata
+        bound.claims(about.num_rows)
+        groups = [about.row_group(number) for number in range(min(about.num_row_groups, 100))]
+        longest = max((one.total_byte_size // max(1, one.num_rows) for one in groups), default=1)
+        rows = max(1, min(remote.ROWS, _BATCH // max(1, longest)))
         for batch in table.iter_batches(rows, columns=[column], use_threads=False):
             yield batch.column(column)
 
 
-def _bytes_a_row(metadata: Any, column: str) -> int:
-    """The most bytes that a row of the column has on average in one of the first row groups."""
-    most = 0
-    for number in range(min(metadata.num_row_groups, 100)):
-        group = metadata.row_group(number)
-        for index in range(min(group.num_columns, 10_000)):
-            chunk = group.column(index)
-            if chunk.path_in_schema == column:
-                most = max(most, chunk.total_uncompressed_size // max(1, chunk.num_values))
-    return most
-
-
-def _of_arrow(arrow: Any, raw: io.RawIOBase, file: str, column: str, *, is_file: bool) -> Iterator[Any]:
+def _of_arrow(arrow: Any, raw: Any, file: str, column: str, *, is_file: bool) -> Iterator[Any]:
     """Arrays of a column, one for each batch of the file."""
     opened = arrow.ipc.open_file if is_file else arrow.ipc.open_stream
     schema = opened(raw).schema
     _check_column(arrow, file, schema, column)
     raw.seek(0)
-    source = opened(
-        raw, options=arrow.ipc.IpcReadOptions(included_fields=[schema.get_field_index(column)], use_threads=False)
-    )
+    options = arrow.ipc.IpcReadOptions(included_fields=[schema.get_field_index(column)], use_threads=False)
+    source = opened(raw, options=options)
     for batch in map(source.get_batch, range(source.num_record_batches)) if is_file else source:
         yield batch.column(0)
-
-
-def _of_folder(folder: str, data: Any, column: str) -> Iterator[Any]:
-    """Arrays of a column of a data set."""
-    for batch in data.with_format("arrow").iter(batch_size=remote.ROWS):
-        yield batch.column(column)
 
 
 def _check_column(arrow: Any, file: str, schema: Any, column: str) -> None:

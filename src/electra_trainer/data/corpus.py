@@ -170,13 +170,9 @@ class _Source:
         """A document a value."""
         for value, number in values:
             self._bound.add(len(value) if isinstance(value, str) else 0, least=RECORD)
-            text = value
-            if isinstance(value, dict):
-                text = self._field(value, number)
-            elif value is not None and not isinstance(value, str):
+            if value is not None and not isinstance(value, str):
                 self._is_bad("not a text", number, detail=f": {short(value)}", can_replace=False)
-                continue
-            if text is not None and (text := self._cleaned(text, number)) is not None:
+            elif value is not None and (text := self._cleaned(value, number)) is not None:
                 self._report.bytes += 1 + (len(text) if text.isascii() else len(text.encode()))
                 yield from self._whole(text, number)
             elif value is None:
@@ -233,7 +229,7 @@ class _Source:
         text = self._field(record, line)
         return None if text is None else self._cleaned(text, line)
 
-    def _field(self, record: Any, where: ByteLine | int) -> str | None:
+    def _field(self, record: Any, where: ByteLine) -> str | None:
         """The text of a JSON record, or None when it has none and the policy says to leave it out."""
         name = self._reading.text_field
         value = record.get(name) if isinstance(record, dict) else None
@@ -241,11 +237,6 @@ class _Source:
             return value
         fields = record if isinstance(record, dict) else {}
         hint = f" The fields are: {', '.join(map(short, list(fields)[:8]))}." if fields else ""
-        rows = next(
-            (key for key, one in fields.items() if isinstance(one, list) and one and isinstance(one[0], dict)), ""
-        )
-        if rows.isidentifier() and where == 1:  # the only value of a .json
-            hint += f" {kinds.rows_in(rows, self._path)}"
         what, detail = f"JSON without a text in field {name!r}", f".{hint} Choose one with --text-field"
         self._is_bad(what, where, detail=detail, can_replace=False)
         return None
