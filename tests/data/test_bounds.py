@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from electra_trainer.data import bounds
+from electra_trainer.data import text_files
 from electra_trainer.data.corpus import CorpusReport, documents
 from electra_trainer.errors import DataError
 
@@ -40,7 +40,7 @@ def same_text(path: Path, text: str, rows: int, **options: Any) -> Path:
 @needs_arrow
 def test_parquet_of_one_long_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a dictionary and as texts: 1.2 kB that are 1.1 GB in one batch of rows."""
-    monkeypatch.setattr(bounds, "FREE", 1 << 25)
+    monkeypatch.setattr(text_files, "FREE", 1 << 25)
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # of other tests' processes
     resident = (
         int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() // 1024
@@ -99,8 +99,8 @@ def test_repetitive_text_is_read_and_endless_text_is_not(tmp_path: Path, monkeyp
             path.write_bytes(pack(text.encode()))
             assert path.stat().st_size < len(text) / 40
             assert count(path) >= 1
-    monkeypatch.setattr(bounds, "FREE", 1 << 16)
-    monkeypatch.setattr(bounds, "RATIO", 10)
+    monkeypatch.setattr(text_files, "FREE", 1 << 16)
+    monkeypatch.setattr(text_files, "RATIO", 10)
     for name, text in contents.items():
         with pytest.raises(
             DataError, match=re.escape(f"{name}.gz: has") + r".*too much for its size.*not compressed"

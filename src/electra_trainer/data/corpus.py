@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from electra_trainer.data import columnar, legibility, remote, text_formats
-from electra_trainer.data.bounds import RECORD, Bound
+from electra_trainer.data import legibility, remote, text_formats
 from electra_trainer.data.text_files import (
+    RECORD,
+    Bound,
     ByteLine,
     Document,
     Place,
@@ -157,7 +158,7 @@ class _Source:
             self._report.disk_bytes = done + position
 
         if isinstance(source, remote.DataSet) and source.is_folder:
-            return self._from_values(columnar.folder_texts(source.name, column))
+            return self._from_values(text_formats.folder_texts(source.name, column))
         if not isinstance(source, TextFile):
             return self._from_values(source.texts(column))
         if (values := text_formats.records(source, column, tick)) is not None:

@@ -28,16 +28,6 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 HUB_NAME = re.compile(
     r"(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w.-]+))?(:(?P<config>[\w.-]*))?(:(?P<split>[\w.-]+))?"
 )
-_FILE_SYSTEMS = {
-    "s3": "s3fs",
-    "gs": "gcsfs",
-    "gcs": "gcsfs",
-    "abfs": "adlfs",
-    "az": "adlfs",
-    "http": "aiohttp",
-    "https": "aiohttp",
-}
-"""What fsspec needs for a protocol."""
 
 
 @contextmanager
@@ -61,16 +51,10 @@ def _reach(url: str) -> tuple[Any, str]:
     """The file system of a URL, and its path there."""
     with extra(f"Reading {url}"):
         from fsspec import core
-    protocol = url.partition("://")[0].lower()
     try:
         return core.url_to_fs(url)  # type: ignore[no-any-return]
-    except ImportError as error:
-        needs = _FILE_SYSTEMS.get(protocol, f"what fsspec says ({error})")
-        raise ConfigError(f"{url}: {protocol}:// needs the package {needs}. Type: pip install {needs}") from None
-    except ValueError as error:
-        raise ConfigError(
-            f"{url}: {protocol}:// cannot be read ({error}).{did_you_mean(protocol, _FILE_SYSTEMS)}"
-        ) from None
+    except (ImportError, ValueError) as error:
+        raise ConfigError(f"{url}: {url.partition('://')[0]}:// cannot be read ({error}).") from None
 
 
 def unreached(url: str, error: Exception) -> ElectraError:
