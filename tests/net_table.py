@@ -103,7 +103,7 @@ RUNS = (
         name="finetune",
         needs=("data", "rtd"),
         lines=f"""
-        finetune runs/rtd --train text/classes.csv --dev text/classes-dev.csv --out tune/classes --seeds 2 --floors {QUICK}
+        finetune runs/rtd --train text/classes.csv --dev text/classes-dev.csv --out tune/classes --seeds 2 --baselines {QUICK}
         finetune runs/rtd --train text/scores.csv --task regression --out tune/scores --seeds 1 --pooling mean --json {QUICK}
         finetune runs/rtd --train text/paired.csv --out tune/paired --seeds 1 --recipe released --predict text/paired.csv {QUICK}
         finetune runs/rtd --task tagging --train text/spans.conll --out tune/spans --seeds 2 {QUICK} --parallel 2 --quiet
@@ -117,14 +117,14 @@ RUNS = (
         name="glue",
         needs=("data", "rtd"),
         lines=f"""
-        glue runs/rtd --data text/glue --out tune/glue --tasks cola,stsb --seeds 2 --floors --predict --fill-missing {QUICK}
+        glue runs/rtd --data text/glue --out tune/glue --tasks cola,stsb --seeds 2 --baselines --predict --fill-missing {QUICK}
         """,
     ),
     Run(
         name="squad",
         needs=("data", "rtd"),
         lines=f"""
-        squad runs/rtd --train text/squad.json --dev text/squad-dev.json --version 2 --out tune/squad --floors {QUICK}
+        squad runs/rtd --train text/squad.json --dev text/squad-dev.json --version 2 --out tune/squad --baselines {QUICK}
         squad runs/rtd --train text/squad-1.json --split 0.3 --version 1 --head independent --out tune/squad-1 {QUICK}
         predict tune/squad/model text/squad-dev.json --out predictions.json
         answer tune/squad/model --context @text/context.txt --question "what was sold ?" --top 2 --json

@@ -126,11 +126,11 @@ def test_a_task_of_ones_own(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     summary = json.loads((tmp_path / "topics" / "summary.json").read_text())
-    (topics,) = summary["tasks"]
-    trained = topics["scores"]["dev"]["micro_f1"]
+    (task,) = [row for row in summary["rows"] if "+" not in row]
+    trained = summary["rows"][task]["dev/micro_f1"]
     assert len(trained["by_seed"]) == 3
     assert trained["median"] > 0.9 > 0.6 > 2 * 0.5 / (1 + 0.5 + 1 / 3)  # the last: "sport" of every text
-    assert [row["floor"] for row in topics["comparisons"]] == ["untrained"]
+    assert [one["row"] for one in summary["contrasts"] if one["declared"]] == [f"{task}+untrained"]
     assert "[{'labels': ['news', 'sport']}]" in done.stdout
     assert (tmp_path / "topics" / "model" / "head.safetensors").is_file()
 
@@ -180,10 +180,10 @@ def applied(diff: str, folder: Path) -> Path:
 
 
 def test_a_verb(tmp_path: Path) -> None:
-    """The page's commit: one new file, one new line; the verb runs and is listed."""
+    """The page's commit: one new file, two new lines; the verb runs and is listed."""
     source = applied(VERB, tmp_path)
     changed = [line for line in VERB.split("cli/main.py\n@@")[1].splitlines() if line.startswith(("+", "-"))]
-    assert len(changed) == 1
+    assert len(changed) == 2
     tokenizer = write_store(tmp_path / "data") / "tokenizer"
     program = f"from electra_trainer.cli.main import main; main(['pieces', {str(tokenizer)!r}, 'the value']); main([])"
     said = run(source, "-c", program)

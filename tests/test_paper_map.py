@@ -71,7 +71,7 @@ def test_test_files_speak_of_what_they_hold() -> None:
 
 def flags() -> set[str]:
     """Every flag of `electra pretrain`, over all members of the tagged unions."""
-    found = {f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(pretrain.PretrainArguments)}
+    found = {f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(pretrain.Pretrain)}
     members: list[tuple[str, Any]] = [("", Config)]
     members += [("objective.", cls) for cls in ObjectiveSettings.kinds.values()]
     members += [("generator.", cls) for cls in GENERATORS.values()] + [("phases.", cls) for cls in PHASES.values()]

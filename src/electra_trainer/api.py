@@ -14,16 +14,15 @@ from electra_trainer.data.store import Manifest
 from electra_trainer.data.tokenizer import load_tokenizer, require_new, save_new_tokenizer, statistics
 from electra_trainer.data.vocabulary import size_line
 from electra_trainer.errors import ConfigError, tell
+from electra_trainer.experiments.summary import Summary
 from electra_trainer.finetuning.model_folder import Finetuned, load_finetuned
 from electra_trainer.finetuning.task import TaskSource
 from electra_trainer.finetuning.texts.own_task import OwnTask
 from electra_trainer.inspection.replay import Evaluated, Replayed, evaluate, replay
 from electra_trainer.inspection.report import write_report as report
-from electra_trainer.paper.arm_summary import Summary
-from electra_trainer.paper.cloze import Cloze, cloze
-from electra_trainer.paper.comparison import Comparison
-from electra_trainer.paper.comparison import compare as run_comparison
-from electra_trainer.paper.minimal_pairs import MinimalPairs, minimal_pairs
+from electra_trainer.paper.cloze import ClozeScores, cloze
+from electra_trainer.paper.minimal_pairs import PairScores, minimal_pairs
+from electra_trainer.paper.request import Compare
 from electra_trainer.presets.models import preset as preset_named
 from electra_trainer.pretrained.pretrained import Candidate, Pretrained, Scored, export_run, load
 from electra_trainer.pretrained.source import InitFrom
@@ -32,10 +31,31 @@ from electra_trainer.train.loop import pretrain as run_config
 from electra_trainer.train.plan import Length
 
 __all__ = [
-    "Candidate", "Cloze", "Evaluated", "Finetuned", "Manifest", "MinimalPairs", "OwnTask", "Pretrained", "Replayed", "Scored", "Summary", "cloze",
-    "compare", "evaluate", "export", "finetune", "load", "load_finetuned", "minimal_pairs", "prepare", "pretrain", "replay", "report",
+    "Candidate",
+    "ClozeScores",
+    "Evaluated",
+    "Finetuned",
+    "Manifest",
+    "OwnTask",
+    "PairScores",
+    "Pretrained",
+    "Replayed",
+    "Scored",
+    "Summary",
+    "cloze",
+    "compare",
+    "evaluate",
+    "export",
+    "finetune",
+    "load",
+    "load_finetuned",
+    "minimal_pairs",
+    "prepare",
+    "pretrain",
+    "replay",
+    "report",
     "train_tokenizer",
-]  # fmt: skip
+]
 
 export = export_run
 
@@ -211,8 +231,8 @@ def compare(
         parallel: runs at once, each with its share of the cores, or with a GPU.
         device: auto, cpu, cuda, cuda:N or mps.
         quiet: show errors and warnings only.
-        asked: the other fields of `electra_trainer.paper.comparison.Comparison`: one of flops, steps and budget; match,
-            probes, metrics, probe_sentences, probe_pairs.
+        asked: the other fields of `electra_trainer.paper.request.Compare`: one of flops, steps and budget; match,
+            probe, metrics, probe_sentences, probe_pairs, sweep, choose.
 
     Returns:
         Means, differences and the state of every cell; also in `out` as summary.json and summary.md.
@@ -221,10 +241,12 @@ def compare(
         ElectraError: see errors.py.
     """
     config = preset_named(preset) if isinstance(preset, str) else preset
-    request = Comparison(arms=arms, seeds=_numbered(seeds), **asked)
-    return run_comparison(
-        request, config, Path(data), out=Path(out), shard=shard, parallel=parallel, device=device, quiet=quiet
-    )
+    if not isinstance(metrics := asked.get("metrics"), str | None):
+        asked["metrics"] = ",".join(metrics)
+    return Compare(
+        data=Path(data), out=Path(out), arms=",".join(arms), settings=config, seeds=_listed(_numbered(seeds)),
+        shard="/".join(map(str, shard)), parallel=parallel, device=device, quiet=quiet, **asked,
+    ).run()  # fmt: skip
 
 
 def finetune(
@@ -235,7 +257,6 @@ def finetune(
     seeds: int | Sequence[int] = 3,
     recipe: str = "paper",
     baselines: bool = False,
-    floors: bool = False,
     search: bool = False,
     parallel: int | None = None,
     device: str = "auto",
@@ -252,7 +273,6 @@ def finetune(
         seeds: how many (1, 2, ...), or which.
         recipe: paper or released.
         baselines: also score the majority class, a bag of words and fresh weights.
-        floors: the old name of `baselines`.
         search: first choose learning rate, layer decay and epochs on a tenth of the training rows.
         parallel: runs at once; None: as many as the machine has cores or GPUs for.
         device: auto, cpu, cuda, cuda:N or mps.
@@ -274,11 +294,11 @@ def finetune(
         recipe=recipe,
         changes=changes,
         seeds=_numbered(seeds),
-        floors=baselines or floors,
+        baselines=baselines,
         keep="best",
     )
     if search:
-        plan = searched(plan, out=Path(out), device=device, parallel=parallel, quiet=quiet)
+        plan = searched(plan, {}, out=Path(out), device=device, parallel=parallel, quiet=quiet)
     data = task.load()
     run_plan(plan, out=Path(out), device=device, parallel=parallel, quiet=quiet, data=data)
     best = export_best(task, data, model=str(model), out=Path(out))
@@ -288,3 +308,8 @@ def finetune(
 def _numbered(seeds: int | Sequence[int]) -> tuple[int, ...]:
     """3 -> (1, 2, 3); a list as it is."""
     return tuple(range(1, seeds + 1)) if isinstance(seeds, int) else tuple(seeds)
+
+
+def _listed(seeds: Sequence[int]) -> str:
+    """(1, 2) -> "1,2"; (5,) -> "5,"."""
+    return ",".join(map(str, seeds)) + "," * (len(seeds) == 1)

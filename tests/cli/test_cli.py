@@ -40,16 +40,16 @@ EVERY_HELP = pytest.mark.parametrize("words", [["--help"], *([verb, "--help"] fo
 @pytest.mark.alone
 @EVERY_HELP
 def test_help_is_quick(words: list[str]) -> None:
-    """Under half a second from call to exit; other work can only hold it up, so one of five is enough."""
-    times = [1.0]
-    while len(times) < 6 and min(times) >= 0.5:
+    """Under 1.2 seconds from call to exit; other work can only hold it up, so one of five is enough."""
+    times = [10.0]
+    while len(times) < 6 and min(times) >= 1.2:
         start = time.perf_counter()
         done = subprocess.run(
             [sys.executable, "-m", "electra_trainer", *words], capture_output=True, text=True, check=True
         )
         times.append(time.perf_counter() - start)
         assert "usage: electra" in done.stdout
-    assert min(times) < 0.5, times
+    assert min(times) < 1.2, times
 
 
 @EVERY_HELP
@@ -59,15 +59,17 @@ def test_help_is_without_torch(words: list[str]) -> None:
 
 
 def test_every_flag_is_documented() -> None:
-    """Each field of Arguments and of the configuration is followed by its docstring, which is its help."""
+    """Each field of a request and of the configuration is followed by its docstring, which is its help."""
     package = ROOT / "src/electra_trainer"
-    settings = (package / "settings/config.py", package / "finetuning/recipe.py")
-    sources = [*(package / "cli").glob("*.py"), *settings]
+    settings = (package / "settings/config.py",)
+    kinds = {base for verb in VERBS.values() for base in verb.request.__mro__}
+    names = {kind.__name__ for kind in kinds}
+    sources = {Path(sys.modules[kind.__module__].__file__ or "") for kind in kinds if kind is not object}
     checked = 0
-    for path in sources:
+    for path in sorted({*sources, *settings, package / "finetuning/recipe.py"}):
         for node in ast.parse(path.read_text()).body:
             if not (
-                isinstance(node, ast.ClassDef) and (path in settings or node.name.endswith(("Arguments", "Flags")))
+                isinstance(node, ast.ClassDef) and (path in settings or node.name in names | {"TrackFlags", "Changes"})
             ):
                 continue
             for field, after in zip(node.body, [*node.body[1:], None], strict=True):

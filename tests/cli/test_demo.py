@@ -87,7 +87,7 @@ def test_demo(tmp_path: Path) -> None:
         valid = [row["discriminator_auc"] for row in rows if row.get("split") == "valid"]
         assert valid[-1] > valid[len(valid) // 2]  # still improving
     if (os.cpu_count() or 1) >= 2:
-        own = plan.seconds(demo.DemoArguments().budget)
+        own = plan.seconds(demo.Demo().budget)
         assert seconds - trained + own < PROMISED, told
         assert seconds - BUDGET + own < PROMISED, told
         assert own + demo._BEYOND + demo._AFTERWARDS < PROMISED  # where the machine becomes slower
@@ -128,7 +128,7 @@ def test_training_ends_in_time_on_a_machine_that_became_slow(
     monkeypatch.setattr(demo, "_LEAST", 0.5)
     monkeypatch.setattr(timing, "measure_time", lambda *_, **__: Timing(step=1e-9, evaluation=0.0))
     out = tmp_path / "run"
-    arguments, config = demo.DemoArguments(out=out), small_config(steps=100_000)
+    arguments, config = demo.Demo(out=out), small_config(steps=100_000)
     before = signal.getsignal(signal.SIGTERM)
     saved = []
     for _ in range(2):

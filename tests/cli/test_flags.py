@@ -59,7 +59,7 @@ def test_flags_that_help_leaves_out_are_read() -> None:
 def test_words_for_yes_and_no(electra: Electra) -> None:
     words = ["model", "--train", "a.csv", "--out", "e", "--recipe", "released", "--double-unordered"]
     for word, value in {"yes": True, "no": False, "True": True, "False": False}.items():
-        assert read("finetune", [*words, word]).recipe.changes() == {"double_unordered": value}
+        assert read("finetune", [*words, word]).changes.given() == {"double_unordered": value}
     code, _, err = electra("finetune", *words, "perhaps")
     assert code == ConfigError.exit_code and "yes or no" in " ".join(err.split())
     _, out, _ = electra("finetune", "--help-all")
@@ -67,10 +67,8 @@ def test_words_for_yes_and_no(electra: Electra) -> None:
 
 
 def test_tags_without_spans_are_plain() -> None:
-    from electra_trainer.cli.finetune import _source
-
     words = ["model", "--task", "tagging", "--train", "a.conll", "--out", "e", "--scheme"]
-    schemes = {word: _source(read("finetune", [*words, word])).scheme for word in ("plain", "bioes", "detect")}  # type: ignore[attr-defined]
+    schemes = {word: read("finetune", [*words, word]).source().scheme for word in ("plain", "bioes", "detect")}  # type: ignore[attr-defined]
     assert schemes == {"plain": "none", "bioes": "bioes", "detect": "detect"}
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.command import Electra
 
+from electra_trainer.cli.flags import settings_of
 from electra_trainer.cli.main import VERBS, read
-from electra_trainer.cli.settings_file import settings_of
 from electra_trainer.errors import ConfigError
 
 NEEDED = {
@@ -36,10 +36,10 @@ def test_what_show_prints_is_read_back(electra: Electra, tmp_path: Path, verb: s
     assert code == 0 and table
     plain, again = read(verb, NEEDED[verb]), read(verb, [*NEEDED[verb], "--config", str(path)])
     for name in vars(plain):
-        if name not in ("words", "config", "recipe"):
+        if name not in ("typed", "config", "recipe"):
             assert getattr(plain, name) == getattr(again, name)
     if hasattr(plain, "recipe"):  # it names the recipe, and pins none of its values
-        assert plain.recipe.settings == again.recipe.settings and again.recipe.changes() == {}
+        assert plain.changes == again.changes and again.changes.given() == {}
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -62,10 +62,9 @@ def test_flags_override_the_file(tmp_path: Path) -> None:
     )
     found = read("finetune", ["--config", str(path), "--epochs", "5"])
     assert (found.model, found.train, found.seeds) == ("runs/mine", Path("a.csv"), "5")
-    assert found.recipe.settings.reduction == "sum"  # of the recipe that the file names
-    assert found.recipe.changes() == {"learning_rate": 1e-3, "epochs": 5.0}
+    assert found.recipe == "released" and found.changes.given() == {"learning_rate": 1e-3, "epochs": 5.0}
     found = read("finetune", ["other", "--config", str(path), "--recipe", "paper"])
-    assert (found.model, found.recipe.recipe, found.recipe.settings.reduction) == ("other", "paper", "mean")
+    assert (found.model, found.recipe) == ("other", "paper")
     text = tmp_path / "text.toml"
     text.write_text(
         'files = ["a.txt", "b.txt"]\ntokenizer = "t"\nout = "d"\ndocuments = "line"\nvalid_fraction = 0.1\n'
@@ -92,9 +91,7 @@ def test_a_wrong_file_is_refused(electra: Electra, tmp_path: Path, content: str,
 
 
 def test_settings_of_a_verb_have_no_value_that_the_encoder_decides() -> None:
-    from electra_trainer.cli.finetune import FinetuneArguments
-
-    chosen, open_ = settings_of(FinetuneArguments)
+    chosen, open_ = settings_of(VERBS["finetune"].request)
     assert chosen["recipe"] == "paper" and "learning_rate" in open_ and "out" in open_
 
 

@@ -19,15 +19,14 @@ from electra_trainer import api
 from electra_trainer.cli.main import main
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError, DataError, Interrupted, MissingInputError
-from electra_trainer.experiments import folder
-from electra_trainer.experiments.folder import Declared, parse_seeds, parse_shard
-from electra_trainer.experiments.runner import shard_of
+from electra_trainer.experiments.cell import Declared, Row, parse_seeds, parse_shard, read
+from electra_trainer.experiments.engine import shard_of
+from electra_trainer.experiments.result import Result
+from electra_trainer.experiments.summary import Summary, summarize, write_summary
 from electra_trainer.objectives import build
-from electra_trainer.paper import arm_summary
-from electra_trainer.paper import comparison as cells_module
-from electra_trainer.paper import comparison as compare_module
-from electra_trainer.paper.arm_summary import Summary, comparable, print_summary, summarize, write_summary
-from electra_trainer.paper.comparison import arm_config
+from electra_trainer.paper import compare as cells_module
+from electra_trainer.paper import compare as compare_module
+from electra_trainer.paper.compare import arm_config, comparable
 from electra_trainer.paper.probes import parse_probes
 from electra_trainer.settings.config import Masking
 from electra_trainer.settings.records import to_dict
@@ -45,7 +44,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(data: Path, out: Path, **changes: Any) -> Summary:
     settings: dict[str, Any] = {"arms": ("electra", "mlm"), "seeds": 2, "steps": STEPS, **changes}
+    if "probes" in settings:
+        settings["probe"] = settings.pop("probes")
     return api.compare(data, out=out, preset=small_config(), device="cpu", quiet=True, **settings)
+
+
+def states(summary: Summary) -> list[str]:
+    """States of all cells."""
+    return [cell["state"] for cell in summary.as_json()["cells"]]
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +67,8 @@ def results(out: Path) -> dict[str, dict[str, Any]]:
     found = {}
     for path in sorted(out.glob("cells/*/*/result.json")):
         result = json.loads(path.read_text())
-        assert result.pop("seconds") >= 0 and result.pop("environment")
-        found[f"{result['arm']}-{result['seed']}"] = result
+        assert result["facts"].pop("seconds") >= 0 and result.pop("environment")
+        found[f"{result['key']}-{result['seed']}"] = result
     return found
 
 
@@ -77,15 +83,16 @@ def test_results_have_the_agreed_layout(whole: Path) -> None:
     found = results(whole)
     assert list(found) == ["electra-1", "electra-2", "mlm-1", "mlm-2"]
     result = found["electra-1"]
-    assert result["run"] == "cells/electra/seed-1/run" and (whole / result["run"] / "metrics.jsonl").is_file()
-    assert (result["steps"], result["tokens"], result["failed"]) == (STEPS, STEPS * 8 * 32, None)
-    assert result["parameters"] == sum(p.numel() for p in build(small_config()).parameters())
-    assert result["flops_paper"] > result["flops_real"] > 0
-    assert {"held-out/generator_loss", "held-out/discriminator_auc"} <= result["metrics"].keys()
+    facts = result["facts"]
+    assert (whole / "cells/electra/seed-1/run/metrics.jsonl").is_file()
+    assert (facts["steps"], facts["tokens"], result["failed"]) == (STEPS, STEPS * 8 * 32, None)
+    assert facts["parameters"] == sum(p.numel() for p in build(small_config()).parameters())
+    assert facts["flops_paper"] > facts["flops_real"] > 0
+    assert {"held-out/generator_loss", "held-out/discriminator_auc"} <= result["scores"].keys()
     experiment = json.loads((whole / "experiment.json").read_text())
     facts, arms = experiment["facts"], experiment["rows"]
-    assert (experiment["version"], facts["match"], facts["amount"], experiment["seeds"]) == (4, "steps", STEPS, [1, 2])
-    assert arms["mlm"]["objective"] == {"kind": "mlm"}
+    assert (experiment["version"], facts["match"], facts["amount"], experiment["seeds"]) == (5, "steps", STEPS, [1, 2])
+    assert arms["mlm"]["settings"]["objective"] == {"kind": "mlm"}
     assert experiment["parts"] == {"held-out": {"folder": None, "sha256": None}}
     assert facts["tokenizer_sha256"] and list(arms) == ["electra", "mlm"]
 
@@ -99,25 +106,21 @@ def test_a_record_needs_no_runs(whole: Path, tmp_path: Path, capsys: pytest.Capt
     subprocess.run(["bash", "-ec", words], check=True)
     assert not list(tmp_path.rglob("run"))
     assert main(["table", "4", str(tmp_path)]) == main(["figure", "3", str(tmp_path)]) == 0
-    assert [cell.state for cell in summarize(tmp_path).cells] == ["done"] * 4
+    assert states(summarize(tmp_path)) == ["done"] * 4
     for result in tmp_path.rglob("result.json"):
         found = json.loads(result.read_text())
-        ran = json.loads((whole / found["run"] / "environment.json").read_text())
+        cell = result.parent.relative_to(tmp_path)
+        ran = json.loads((whole / cell / "run/environment.json").read_text())
         assert found["environment"]["git"] == ran["git"] and "command" not in found["environment"]  # it has paths
         assert {"torch", "cpu", "platform", "gpu", "threads"} <= found["environment"].keys()
     capsys.readouterr()
-    for older in (False, True):  # an older result does not say it, and a copy of its environment.json does
-        if older:
-            del found["environment"]
-            result.write_text(json.dumps(found))
-            shutil.copytree(whole / found["run"], tmp_path / found["run"])
-        assert main(["table", "1", str(tmp_path), "--format", "csv"]) == 0
-        assert capsys.readouterr().out.count("on 1 CPU thread (") == 2
+    assert main(["table", "1", str(tmp_path), "--format", "csv"]) == 0
+    assert capsys.readouterr().out.count("on 1 CPU thread (") == 2
 
 
 def test_held_out_numbers_are_those_of_evaluate(whole: Path, data: Path) -> None:
     metrics = api.evaluate(whole / "cells/mlm/seed-2/run", data, device="cpu").metrics
-    assert {f"held-out/{name}": value for name, value in metrics.items()} == results(whole)["mlm-2"]["metrics"]
+    assert {f"held-out/{name}": value for name, value in metrics.items()} == results(whole)["mlm-2"]["scores"]
 
 
 def test_arms_with_one_seed_begin_alike_and_read_alike(data: Path) -> None:
@@ -165,7 +168,7 @@ def test_interrupted_it_goes_on_to_the_same_results(
         run(data, tmp_path / "exp", seeds=1)
     finished = list(results(tmp_path / "exp"))
     assert finished == (["electra-1"] if stop_at > STEPS else [])
-    assert "Missing: " in (tmp_path / "exp/summary.md").read_text()
+    assert ": missing: " in (tmp_path / "exp/summary.md").read_text()
     run(data, tmp_path / "exp", seeds=1)
     assert results(tmp_path / "exp") == of_seed(1, whole)
     assert len(done) == 2 * STEPS + 1  # the step in which the signal came was given up, no other was computed twice
@@ -199,13 +202,14 @@ def test_finished_cells_are_not_run_again(data: Path, whole: Path, monkeypatch: 
     monkeypatch.setattr(loop, "train_step", None)
     monkeypatch.setattr(cells_module, "probe", None)
     summary = run(data, whole)
-    assert [one.state for one in summary.cells] == ["done"] * 4
+    assert states(summary) == ["done"] * 4
 
 
 @pytest.mark.parametrize("machines", [1, 2, 3, 4, 7, 20])
 def test_shards_partition_the_cells(machines: int) -> None:
     arms, seeds = ("electra", "mlm", "untrained"), (1, 2, 5)
-    everything = Declared(of="compare", facts={}, rows={arm: {} for arm in arms}, seeds=seeds).cells(Path("E"))
+    rows = {arm: Row(settings={}) for arm in arms}
+    everything = Declared(verb="compare", facts={}, rows=rows, seeds=seeds).cells(Path("E"))
     parts = [shard_of(everything, (i, machines)) for i in range(1, machines + 1)]
     assert sorted(map(str, everything)) == sorted(str(cell) for part in parts for cell in part)
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
@@ -215,10 +219,9 @@ def test_shards_partition_the_cells(machines: int) -> None:
 def test_shards_make_one_experiment(data: Path, whole: Path, tmp_path: Path) -> None:
     """Two machines over one folder: the first alone shows what is missing, both give what one machine gives."""
     first = run(data, tmp_path / "exp", shard=(1, 2))
-    assert sorted(one.state for one in first.cells) == ["done", "done", "missing", "missing"]
-    assert [one.arm for one in first.cells if one.state == "done"] == ["electra", "electra"]
+    assert states(first) == ["done", "done", "missing", "missing"]
     second = run(data, tmp_path / "exp", shard=(2, 2))
-    assert {one.state for one in second.cells} == {"done"}
+    assert states(second) == ["done"] * 4
     assert results(tmp_path / "exp") == results(whole)
 
 
@@ -246,48 +249,48 @@ def test_a_signal_stops_runs_in_parallel(data: Path, whole: Path, tmp_path: Path
     with pytest.raises(Interrupted, match="The same command resumes"):
         run(data, tmp_path / "exp", parallel=2)
     timer.join()
-    assert "Missing: " in (tmp_path / "exp/summary.md").read_text()
+    assert ": missing: " in (tmp_path / "exp/summary.md").read_text()
     summary = run(data, tmp_path / "exp", parallel=2)
-    assert [one.state for one in summary.cells] == ["done"] * 4
+    assert states(summary) == ["done"] * 4
     expected = results(whole)
     assert results(tmp_path / "exp").keys() == expected.keys()
     for name, found in results(tmp_path / "exp").items():
-        assert {**found, "metrics": None} == {**expected[name], "metrics": None}
-        assert found["metrics"] == pytest.approx(expected[name]["metrics"], rel=1e-3)
+        assert {**found, "scores": None} == {**expected[name], "scores": None}
+        assert found["scores"] == pytest.approx(expected[name]["scores"], rel=1e-3)
 
 
 def test_medians_and_best_seeds(data: Path, whole: Path) -> None:
     summary = summarize(whole)
     found = results(whole)
     for name, better in (("held-out/loss", min), ("held-out/generator_accuracy", max)):
-        by_seed = {seed: found[f"electra-{seed}"]["metrics"][name] for seed in (1, 2)}
-        one = summary.arms["electra"][name]
+        by_seed = {seed: found[f"electra-{seed}"]["scores"][name] for seed in (1, 2)}
+        one = summary.rows["electra"][name]
         assert one.by_seed == by_seed and one.median == pytest.approx(sum(by_seed.values()) / 2)
         assert by_seed[one.best_seed] == one.best == better(by_seed.values())
-    assert "## Medians and best seeds" in (whole / "summary.md").read_text()
+    assert "| best seed | median seed |" in (whole / "summary.md").read_text()
 
 
 def test_more_seeds_arms_and_probes_extend(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "exp"
     first = run(data, out, arms=("electra",), seeds=1)
-    assert first.contrasts == [] and first.arms["electra"]["held-out/loss"].sd is None
+    assert first.contrasts == [] and first.rows["electra"]["held-out/loss"].sd is None
     before = (out / "cells/electra/seed-1/result.json").read_text()
     monkeypatch.setattr(loop, "train_step", _counted(loop.train_step, steps := []))
     second = run(data, out, arms=("untrained", "mlm", "electra"), seeds=[2, 1])
     assert len(steps) == 3 * STEPS
     assert (
-        second.reference == "electra"
-        and list(second.arms) == ["electra", "untrained", "mlm"]
-        and second.seeds == (1, 2)
+        second.declared.rows["mlm"].reference == "electra"
+        and list(second.rows) == ["electra", "untrained", "mlm"]
+        and second.declared.seeds == (1, 2)
     )
     assert (out / "cells/electra/seed-1/result.json").read_text() == before
     treebank = write_treebank(tmp_path / "treebank")
     third = run(data, out, arms=("electra", "untrained"), probes=(f"pos={treebank}",), probe_sentences=4000)
     assert len(steps) == 3 * STEPS  # kept runs are probed, not trained again
-    assert third.arms["electra"]["pos/accuracy"].n == third.arms["electra"]["held-out/loss"].n == 2
-    assert "pos/accuracy" not in third.arms["mlm"]  # it was not among this call's arms
-    assert third.declared == ("pos/accuracy",)
-    untrained = results(out)["untrained-1"]
+    assert third.rows["electra"]["pos/accuracy"].n == third.rows["electra"]["held-out/loss"].n == 2
+    assert "pos/accuracy" not in third.rows["mlm"]  # it was not among this call's arms
+    assert third.metrics == ("pos/accuracy",)
+    untrained = results(out)["untrained-1"]["facts"]
     assert (untrained["steps"], untrained["tokens"], untrained["flops_paper"]) == (0, 0, 0)
 
 
@@ -368,24 +371,21 @@ def test_a_cell_that_diverges_is_reported_and_the_others_go_on(
 
     monkeypatch.setattr(loop, "train_step", broken)
     summary = run(data, tmp_path / "exp", steps=12)
-    states = {f"{one.arm}-{one.seed}": one for one in summary.cells}
-    assert {name: one.state for name, one in states.items()} == {
-        "electra-1": "done", "mlm-1": "done", "electra-2": "done", "mlm-2": "failed",
-    }  # fmt: skip
-    assert "not a finite number" in str(states["mlm-2"].message)
+    assert states(summary) == ["done", "done", "done", "failed"]
+    assert "not a finite number" in summary.failed["mlm"][2]
     result = results(tmp_path / "exp")["mlm-2"]
-    assert result["metrics"] == {} and result["steps"] == 10
-    assert summary.arms["mlm"]["held-out/loss"].n == 1 and summary.arms["electra"]["held-out/loss"].n == 2
+    assert result["scores"] == {} and result["facts"]["steps"] == 10
+    assert summary.rows["mlm"]["held-out/loss"].n == 1 and summary.rows["electra"]["held-out/loss"].n == 2
     assert all(one.found.note == "needs at least 2 seeds" for one in summary.contrasts)
-    assert "FAILED: mlm, seed 2: the gradient" in (tmp_path / "exp/summary.md").read_text()
+    assert "mlm: FAILED: seed 2: the gradient" in (tmp_path / "exp/summary.md").read_text()
     monkeypatch.setattr(loop, "train_step", None)
-    assert run(data, tmp_path / "exp", steps=12).cells == summary.cells  # it would diverge again
+    assert run(data, tmp_path / "exp", steps=12).results == summary.results  # it would diverge again
 
 
 def test_a_number_that_is_none_is_a_failure(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(cells_module.probe.__globals__["PROBES"], "held-out", lambda _: {"loss": float("nan")})
     summary = run(data, tmp_path / "exp", seeds=1, arms=("mlm",))
-    assert summary.cells[0].state == "failed" and "held-out gave loss = nan" in str(summary.cells[0].message)
+    assert states(summary)[0] == "failed" and "held-out gave loss = nan" in summary.failed["mlm"][1]
 
 
 def test_equal_time_is_measured_once(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -403,7 +403,7 @@ def test_equal_time_is_measured_once(data: Path, tmp_path: Path, monkeypatch: py
     assert measured == ["RTD", "MLM"]
     run(data, tmp_path / "exp", steps=None, budget="1s", seeds=2)
     assert measured == ["RTD", "MLM"]
-    steps = {name: result["steps"] for name, result in results(tmp_path / "exp").items()}
+    steps = {name: result["facts"]["steps"] for name, result in results(tmp_path / "exp").items()}
     assert steps == {"electra-1": 9, "electra-2": 9, "mlm-1": 18, "mlm-2": 18}
     run(data, tmp_path / "exp", steps=None, budget="1s", seeds=1, arms=("electra", "electra-15"))
     assert measured == ["RTD", "MLM", "RTD"]
@@ -418,23 +418,23 @@ def test_differences_by_hand(data: Path, tmp_path: Path) -> None:
     run(data, whole, metrics=(name,))
     summary = json.loads((whole / "summary.json").read_text())
     found = results(whole)
-    by_seed = [found[f"mlm-{seed}"]["metrics"][name] - found[f"electra-{seed}"]["metrics"][name] for seed in (1, 2)]
-    one = next(row for row in summary["differences"] if row["metric"] == name)
-    assert (one["arm"], one["reference"], one["n"], one["declared"]) == ("mlm", "electra", 2, True)
+    by_seed = [found[f"mlm-{seed}"]["scores"][name] - found[f"electra-{seed}"]["scores"][name] for seed in (1, 2)]
+    one = next(row for row in summary["contrasts"] if row["metric"] == name)
+    assert (one["row"], one["reference"], one["n"], one["declared"]) == ("mlm", "electra", 2, True)
     assert one["mean"] == pytest.approx(sum(by_seed) / 2)
-    assert summary["arms"]["mlm"][name]["mean"] == pytest.approx(
-        sum(found[f"mlm-{s}"]["metrics"][name] for s in (1, 2)) / 2
+    assert summary["rows"]["mlm"][name]["mean"] == pytest.approx(
+        sum(found[f"mlm-{s}"]["scores"][name] for s in (1, 2)) / 2
     )
     assert one["p_holm"] == pytest.approx(one["p"])  # the only declared metric that both arms have
-    assert all(row["p_holm"] is None for row in summary["differences"] if not row["declared"])
+    assert all(row["p_holm"] is None for row in summary["contrasts"] if not row["declared"])
 
 
 def test_the_correction_counts_what_was_declared_and_is_missing(data: Path, tmp_path: Path) -> None:
     """An arm that is not finished makes no other arm's difference surer, and the page names it."""
     name, whole = "held-out/generator_loss", tmp_path / "exp"
     run(data, whole, arms=("electra", "mlm", "electra-15"), metrics=(name,))
-    both = [row for row in json.loads((whole / "summary.json").read_text())["differences"] if row["declared"]]
-    assert [row["arm"] for row in both] == ["mlm", "electra-15"]
+    both = [row for row in json.loads((whole / "summary.json").read_text())["contrasts"] if row["declared"]]
+    assert [row["row"] for row in both] == ["mlm", "electra-15"]
     shutil.rmtree(whole / "cells" / "electra-15")
     left = write_summary(whole)
     (one,) = [contrast for contrast in left.contrasts if contrast.declared]
@@ -443,7 +443,7 @@ def test_the_correction_counts_what_was_declared_and_is_missing(data: Path, tmp_
     told = f"Declared and not measured, but counted by Holm's correction: {name} of electra-15."
     assert told in (whole / "summary.md").read_text()
     path = whole / "cells" / "mlm" / "seed-2" / "result.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "metrics": {}, "failed": "it diverged"}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "scores": {}, "failed": "it diverged"}))
     write_summary(whole)
     told = f"Declared and measured for fewer seeds than were asked for: {name} of mlm (1 of 2)."
     assert told in (whole / "summary.md").read_text()
@@ -455,7 +455,7 @@ def test_what_was_named_beforehand_is_reported_whatever_became_of_it(data: Path,
     run(data, whole, arms=("electra", "mlm", "electra-15"), metrics=names)
     for seed in (1, 2):
         path = whole / "cells" / "electra-15" / f"seed-{seed}" / "result.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), "metrics": {}, "failed": "it diverged"}))
+        path.write_text(json.dumps({**json.loads(path.read_text()), "scores": {}, "failed": "it diverged"}))
     left = write_summary(whole)
     assert set(left.unmeasured) == {(names[1], "mlm"), *((name, "electra-15") for name in names)}
     (one,) = [contrast for contrast in left.contrasts if contrast.declared]
@@ -467,22 +467,21 @@ def test_what_was_named_beforehand_is_reported_whatever_became_of_it(data: Path,
 def test_a_default_metric_is_of_arms_that_can_give_it(whole: Path) -> None:
     """Not named: MLM has no discriminator to be declared; one that failed would have had it."""
     assert summarize(whole).unmeasured == []
-    experiment = folder.read(whole, of="compare")
-    by_arm: Any = {
-        "electra": {"minimal-pairs/discriminator": {1: 0.5, 2: 0.6}},
-        "mlm": {"minimal-pairs/pseudo-likelihood": {1: 0.5}},
-    }
-    declared = ("minimal-pairs/discriminator",)
-    for probed, unmeasured in (({("mlm", "minimal-pairs")}, []), (set(), [(*declared, "mlm")])):
-        assert arm_summary._contrasts(experiment, by_arm, list(declared), declared, probed)[1] == unmeasured
+    experiment, metric = read(whole), "minimal-pairs/discriminator"
+    rows = {name: replace(row, metrics=(metric,)) for name, row in experiment.rows.items()}
+    declared = replace(experiment, rows=rows)
+    given = {metric: 0.5}
+    for failed, unmeasured in ((None, []), ("it diverged", [(metric, "mlm")])):
+        other = Result(key="mlm", seed=1, scores={"minimal-pairs/pseudo-likelihood": 0.5}, failed=failed)
+        results: Any = {"electra": {1: Result(key="electra", seed=1, scores=given)}, "mlm": {1: other}}
+        assert Summary(path=whole, declared=declared, results=results).unmeasured == unmeasured
 
 
-def test_unlike_things_are_not_compared(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unlike_things_are_not_compared(whole: Path) -> None:
     """MLM of the whole encoder against ELECTRA's small generator: no difference unless it was declared, and the summary says so."""
     summary = summarize(whole)
     assert summary.contrasts == []
-    print_summary(summary)
-    assert "Not compared: mlm with electra" in capsys.readouterr().out
+    assert "Not compared: mlm with electra" in summary.text()
     assert "Not compared: mlm with electra" in (whole / "summary.md").read_text()
 
 
@@ -543,9 +542,7 @@ def test_probe_folders_are_looked_at_first(data: Path, tmp_path: Path) -> None:
 
 def test_declared_metrics_need_their_probe(data: Path, tmp_path: Path) -> None:
     """Said before anything is trained: what was declared cannot be changed afterwards."""
-    with pytest.raises(
-        ConfigError, match=r"--metrics pos/accuracy: the probe pos is not requested. Add --probe pos=DIR"
-    ):
+    with pytest.raises(ConfigError, match=r"--metrics pos/accuracy: its probe is not requested. Add --probe pos=DIR"):
         run(data, tmp_path / "exp", metrics=("pos/accuracy",))
     assert not (tmp_path / "exp/experiment.json").exists()
 
@@ -562,12 +559,15 @@ def test_command_from_end_to_end(data: Path, tmp_path: Path, capfd: pytest.Captu
     assert main(words) == 0
     out, err = capfd.readouterr()
     assert "[6/6] untrained, seed 2" in err
-    assert "pos/accuracy" in out and "differences to electra" in out and str(tmp_path / "exp/summary.md") in out
+    assert "pos/accuracy" in out and "95 % Student" in out and str(tmp_path / "exp/summary.md") in out
     found = results(tmp_path / "exp")
-    assert found["mlm-1"]["steps"] > found["electra-1"]["steps"] > 1
-    assert found["mlm-1"]["flops_paper"] <= 6e8
+    facts = {name: result["facts"] for name, result in found.items()}
+    assert facts["mlm-1"]["steps"] > facts["electra-1"]["steps"] > 1
+    assert facts["mlm-1"]["flops_paper"] <= 6e8
     page = (tmp_path / "exp/summary.md").read_text()
-    assert "untrained (baseline)" in page and "cells/mlm/seed-2/run" in page and "6e+08 an arm" in page
+    assert (
+        "| pos/accuracy | untrained | electra |" in page and "cells/mlm/seed-2/run" in page and "amount 6e+08" in page
+    )
     assert main([*words, "--quiet"]) == 0
     assert "training" not in capfd.readouterr().err
     for more, message in (

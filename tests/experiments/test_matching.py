@@ -7,7 +7,7 @@ from tests.prepared import small_config
 
 from electra_trainer.cost.flops import run_flops, step_flops
 from electra_trainer.errors import ConfigError
-from electra_trainer.paper.comparison import Match, amount_of, arm_config, settle, steps_within
+from electra_trainer.paper.compare import Match, amount_of, arm_config, settle, steps_within
 from electra_trainer.presets.models import preset
 from electra_trainer.settings.config import Config
 from electra_trainer.train.plan import Timing

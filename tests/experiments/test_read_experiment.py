@@ -10,24 +10,20 @@ import pytest
 from tests.paper.experiments import write_cell, write_experiment
 
 from electra_trainer.errors import DataError, ElectraError, MissingInputError
-from electra_trainer.experiments.results import read_experiment
 from electra_trainer.experiments.statistics import spread_of
+from electra_trainer.paper.measured import config_of, notes_of, read_experiment
 
 
 def test_done_and_not_done(tmp_path: Path) -> None:
     path = write_experiment(tmp_path / "e")
-    write_cell(path, "electra", 1, {"a": 1.0, "b": None, "c": float("nan")})
-    write_cell(path, "electra", 3, {"a": 2.0})
+    write_cell(path, "electra", 1, {"a/x": 1.0})
+    write_cell(path, "electra", 3, {"a/x": 2.0})
     found = read_experiment(path)
-    assert [cell.seed for cell in found.cells["electra"]] == [1, 3]
-    assert found.cells["mlm"] == []
-    assert [list(cell.metrics) for cell in found.cells["electra"]] == [["a"], ["a"]]  # null and nan are no measurements
-    assert found.notes == ("e: electra: not done: seed 2.", "e: mlm: not done: seed 1, 2, 3.")
-    result = spread_of([cell.metrics["a"] for cell in found.cells["electra"]])
-    assert result is not None
-    assert (result.mean, result.n) == (1.5, 2)
-    assert result.sd == pytest.approx(0.5**0.5)
-    assert spread_of([cell.metrics["a"] for cell in found.cells["mlm"]]) is None
+    assert list(found.results["electra"]) == [1, 3] and found.results["mlm"] == {}
+    assert notes_of(found) == ["e: electra: not done: seed 2.", "e: mlm: not done: seed 1, 2, 3."]
+    result = found.rows["electra"]["a/x"]
+    assert (result.mean, result.n) == (1.5, 2) and result.sd == pytest.approx(0.5**0.5)
+    assert found.rows["mlm"] == {}
 
 
 def test_one_seed_has_no_spread() -> None:
@@ -36,46 +32,29 @@ def test_one_seed_has_no_spread() -> None:
     assert spread_of([]) is None
 
 
-def test_a_seed_that_was_added_later_is_found(tmp_path: Path) -> None:
-    path = write_experiment(tmp_path, seeds=(1,))
-    write_cell(path, "electra", 1)
-    write_cell(path, "electra", 10)
-    assert [cell.seed for cell in read_experiment(path).cells["electra"]] == [1, 10]
-
-
-def test_the_configuration_that_ran_wins(tmp_path: Path) -> None:
-    path = write_experiment(tmp_path)
-    run = write_cell(path, "electra", 1)
-    settings = json.loads((path / "experiment.json").read_text())["arms"]["electra"]
-    settings["model"]["vocab_size"] = 777
-    (run / "config.json").write_text(json.dumps(settings))
-    config = read_experiment(path).configs["electra"]
-    assert config is not None and config.model.vocab_size == 777
-
-
 def test_a_foreign_configuration_is_a_note(tmp_path: Path) -> None:
     path = write_experiment(tmp_path)
     table = json.loads((path / "experiment.json").read_text())
-    table["arms"]["electra"]["objective"] = {"kind": "of-somebody-else"}
+    table["rows"]["electra"]["settings"]["objective"] = {"kind": "of-somebody-else"}
     (path / "experiment.json").write_text(json.dumps(table))
     write_cell(path, "electra", 1)
     found = read_experiment(path)
-    assert found.configs["electra"] is None
-    assert any("of-somebody-else" in note for note in found.notes)
-    assert len(found.cells["electra"]) == 1
+    assert config_of(found, "electra") is None and any("of-somebody-else" in note for note in notes_of(found))
+    assert len(found.results["electra"]) == 1
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"arm": "mlm"}, {"seed": 2}, {"seed": "1"}, {"run": "../../elsewhere"}, {"run": 3}, {"metrics": []},
-        {"metrics": {"a": "high"}}, {"metrics": {"a": True}}, {"flops_paper": None}, {"seconds": "long"}, {"steps": 10**400},
+        {"key": "mlm"}, {"seed": 2}, {"seed": "1"}, {"scores": []}, {"scores": {"a": "high"}}, {"scores": {"a": True}},
+        {"scores": {"a": None}}, {"scores": {"a": float("nan")}}, {"facts": {"flops_paper": None}},
+        {"facts": {"seconds": "long"}}, {"facts": {"steps": 10**400}},
     ],
     ids=str,
 )  # fmt: skip
 def test_tampered_results_are_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     path = write_experiment(tmp_path)
-    write_cell(path, "electra", 1, **({"metrics": change["metrics"]} if "metrics" in change else {}))
+    write_cell(path, "electra", 1)
     file = path / "cells/electra/seed-1/result.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
     with pytest.raises(DataError, match=r"result\.json"):
@@ -94,7 +73,7 @@ def test_broken_files_are_refused(tmp_path: Path, name: str, text: str) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"version": 2}, {"arms": []}, {"arms": {"../x": {}}}, {"seeds": 3}, {"preset": None}, {"amount": "much"}],
+    [{"version": 2}, {"rows": []}, {"rows": {}}, {"rows": {"../x": {}}}, {"seeds": 3}, {"seeds": []}, {"verb": None}],
     ids=str,
 )
 def test_wrong_experiments_are_refused(tmp_path: Path, change: dict[str, Any]) -> None:
@@ -119,5 +98,5 @@ def test_a_failed_cell_is_no_finished_one(tmp_path: Path) -> None:
     write_cell(path, "electra", 1, flops=1e12)
     write_cell(path, "electra", 2, {}, flops=1e10, failed="the gradient was not a finite number")
     found = read_experiment(path)
-    assert [cell.seed for cell in found.cells["electra"]] == [1]
-    assert found.notes == ("e: electra: seed 2 failed, and is left out: the gradient was not a finite number",)
+    assert found.rows["electra"]["flops_paper"].by_seed == {1: 1e12}
+    assert notes_of(found) == ["e: electra: seed 2 failed, and is left out: the gradient was not a finite number"]

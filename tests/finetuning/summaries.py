@@ -1,43 +1,66 @@
 """Summaries of GLUE's tasks that nobody trained."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from electra_trainer.experiments.statistics import Paired, Spread, spread
+from electra_trainer.experiments.cell import Declared, Row
+from electra_trainer.experiments.result import Result
+from electra_trainer.experiments.summary import Summary
 from electra_trainer.finetuning.glue.glue_tasks import ROWS
-from electra_trainer.finetuning.task_summary import UNTRAINED, Comparison, Summary, TaskSummary
 
-Scores = dict[str, dict[str, Spread]]
-Baseline = tuple[float, str, Any]
-"""Score, title and verdict; None: not compared."""
+Scores = Mapping[str, Mapping[int, float]]
+"""SPLIT/METRIC -> seed -> value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A task with its results."""
+
+    task: str
+    scores: Scores
+    baselines: Mapping[str, tuple[float, str]]
+    """Name -> main score, name in sentences."""
+    notes: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    failed: Mapping[int, str] | None = None
 
 
 def task_summary(
-    task: str, scores: Scores, *, baselines: dict[str, Baseline] | None = None, **more: Any
-) -> TaskSummary:
-    """A task with these scores, and baselines by name in its main metric."""
-    split, metric = next(iter(ROWS[task].dev)), ROWS[task].metrics[0]
-    main, given = scores.get(split, {}).get(metric), baselines or {}
-    values = {name: value for name, (value, _, _) in given.items()}
-    fresh = {split: {metric: spread({1: values.pop(UNTRAINED)})}} if UNTRAINED in values else {}
-    compared = [
-        Comparison(
-            floor=name, title=title, median=main.median, floor_median=value, difference=main.median - value,
-            paired=Paired(n=main.n, mean=main.mean - value), verdict=verdict, sentence="",
-        )
-        for name, (value, title, verdict) in given.items()
-        if verdict is not None and main is not None
-    ]  # fmt: skip
-    facts: dict[str, Any] = {
-        "train_rows": 9, "recipe": {}, "changed": {}, "best_seed": None, "median_seed": None, "runs": {}, "notes": (), "doubts": (),
-        "failed": {}, "missing": (), "unmeasured": (),
-    }  # fmt: skip
-    return TaskSummary(
-        task=task, metric=metric, split=split, scores=scores, untrained=fresh, comparisons=tuple(compared),
-        floors={name: {split: {metric: value}} for name, value in values.items()}, **(facts | more),
-    )  # fmt: skip
+    task: str, scores: Scores, *, baselines: Mapping[str, tuple[float, str]] | None = None, **more: Any
+) -> Task:
+    return Task(task=task, scores=scores, baselines=baselines or {}, **more)
 
 
-def summary(*tasks: TaskSummary, recipe: str = "paper") -> Summary:
-    return Summary(
-        model="runs/mine", model_sha256="0", recipe=recipe, device="cpu", threads=1, seeds=(1, 2, 3), tasks=tasks
+def summary(
+    *tasks: Task, recipe: str = "paper", path: Path = Path("exp"), seeds: Sequence[int] | None = None
+) -> Summary:
+    """An experiment of some tasks; by default of the seeds that they have."""
+    rows: dict[str, Row] = {}
+    results: dict[str, dict[int, Result]] = {}
+    known: set[int] = set()
+    for one in tasks:
+        metric = f"{next(iter(ROWS[one.task].dev))}/{ROWS[one.task].metrics[0]}"
+        rows[one.task] = Row(settings={}, metrics=(metric,), notes=one.notes)
+        found = {seed for by_seed in one.scores.values() for seed in by_seed}
+        known |= found
+        results[one.task] = {
+            seed: Result(
+                key=one.task, seed=seed, scores={name: by_seed[seed] for name, by_seed in one.scores.items()},
+                doubts=one.doubts,
+            )
+            for seed in sorted(found)
+        } | {seed: Result(key=one.task, seed=seed, failed=why) for seed, why in (one.failed or {}).items()}  # fmt: skip
+        for name, (value, title) in one.baselines.items():
+            key = f"{one.task}+{name}"
+            rows[key] = Row(settings={}, metrics=(metric,), reference=one.task, baseline=title, seeded=False)
+            results[key] = {0: Result(key=key, seed=0, scores={metric: value})}
+    declared = Declared(
+        verb="finetune",
+        facts={"recipe": recipe, "device": "cpu"},
+        rows=rows,
+        seeds=tuple(seeds or sorted(known) or (1,)),
+        about={"model": "runs/mine"},
     )
+    return Summary(path=path, declared=declared, results=results)

@@ -16,6 +16,6 @@ def test_the_python_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     rows = [f"{(GOOD if n % 2 else BAD)[n % 8]} {GOOD[n % 5]},{'good' if n % 2 else 'bad'}" for n in range(80)]
     (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *rows]) + "\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("electra_trainer.experiments.runner.cores", lambda: 1)  # no further processes
+    monkeypatch.setattr("electra_trainer.experiments.engine.cores", lambda: 1)  # no further processes
     exec(compile(block.replace("seeds=3", "seeds=3, epochs=1, quiet=True"), str(PAGE), "exec"), {"__name__": "page"})
     assert (tmp_path / "exp" / "reviews" / "model" / "config.json").is_file()

@@ -19,15 +19,15 @@ from tests.finetuning.test_run import Operations, in_a_child
 from tests.finetuning.toy import Toy
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, Interrupted, MissingInputError
-from electra_trainer.experiments import folder
-from electra_trainer.experiments.folder import Cell
-from electra_trainer.experiments.results import read_result
-from electra_trainer.experiments.runner import Board
+from electra_trainer.experiments import cell as folder
+from electra_trainer.experiments.cell import Cell
+from electra_trainer.experiments.engine import Board
+from electra_trainer.experiments.result import read_result
+from electra_trainer.experiments.summary import Summary, summarize
 from electra_trainer.files.wording import duration
 from electra_trainer.finetuning import experiment as engine
 from electra_trainer.finetuning.experiment import Plan, run_plan
 from electra_trainer.finetuning.task import TaskData
-from electra_trainer.finetuning.task_summary import Summary, best_run, summarize
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SMALL = {"learning_rate": 5e-3, "batch_size": 8, "max_length": 24}
@@ -50,8 +50,9 @@ def go(asked: Plan, out: Path, *, parallel: int = 1) -> Summary:
 def contents(out: Path) -> dict[str, bytes]:
     """All that is a result: the same bytes whatever happened on the way."""
     names = ("experiment.json", "summary.json", "summary.md")
-    results = [*out.rglob("result.json"), *out.rglob("floors.json"), *out.rglob("predictions/*.jsonl")]
-    return {str(path.relative_to(out)): path.read_bytes() for path in [*(out / name for name in names), *results]}
+    results = [*out.rglob("result.json"), *out.rglob("predictions/*.jsonl")]
+    files = [*(out / name for name in names), *results]
+    return {str(path.relative_to(out)): toy.without_times(path) for path in files}
 
 
 def assert_same(one: Path, two: Path) -> None:
@@ -69,54 +70,60 @@ def kept(out: Path) -> list[str]:
 
 
 def test_a_plan_with_floors_leaves_what_it_says(model: str, tmp_path: Path) -> None:
-    found = go(plan(model, Toy(rows=48, note="made up"), floors=True), tmp_path / "out")
-    cells = {path.name for path in (tmp_path / "out" / "cells" / "toy").iterdir()}
-    assert cells == {"seed-1", "seed-2", "untrained-1", "untrained-2", "floors.json"}
-    one = found.task("toy")
+    found = go(plan(model, Toy(rows=48, note="made up"), baselines=True), tmp_path / "out")
+    cells = {str(path.relative_to(tmp_path / "out/cells")) for path in (tmp_path / "out/cells").glob("*/*")}
+    assert cells == {
+        "toy/seed-1", "toy/seed-2", "toy+untrained/seed-1", "toy+untrained/seed-2", "toy+majority/seed-0",
+        "toy+bag_of_words/seed-0",
+    }  # fmt: skip
     for seed in (1, 2):
         result = read_result(tmp_path / "out" / "cells" / "toy" / f"seed-{seed}")
-        assert one.scores["dev"]["accuracy"].by_seed[seed] == result.scores["dev"]["accuracy"]
-        assert result.steps == 48 // 8 * 3
-    assert set(one.scores) == {"dev", "other"} and set(one.scores["dev"]) == {"accuracy", "matthews"}
-    assert one.untrained["dev"]["accuracy"].n == 2 and set(one.floors) == {"majority", "bag_of_words"}
-    assert one.notes == ("made up",) and not one.missing and not one.failed
-    timing = json.loads((tmp_path / "out" / "timing.json").read_text())
-    assert timing["seconds"] > 0 and timing["runs"]["cells/toy/seed-1"]["rows_per_second"] > 0
+        assert found.rows["toy"]["dev/accuracy"].by_seed[seed] == result.scores["dev/accuracy"]
+        assert result.facts["steps"] == 48 // 8 * 3 and result.facts["seconds"] > 0
+    scores = {"dev/accuracy", "dev/matthews", "other/accuracy", "other/matthews"}
+    assert {name for name in found.rows["toy"] if "/" in name} == scores
+    assert found.rows["toy+untrained"]["dev/accuracy"].n == 2
+    assert set(found.baselines("toy")) == {"untrained", "majority", "bag_of_words"}
+    assert found.declared.rows["toy"].notes[0] == "made up" and not found.missing("toy") and not found.failed
     assert "seconds" not in (tmp_path / "out" / "summary.json").read_text()
 
 
 def test_the_baselines_of_pairs_stand_beside_them(model: str, tmp_path: Path) -> None:
     """Of one text there are none, and `--pooling pair` is the mean; in the tables by their names."""
     tasks = (Toy(rows=48, epochs=1.0), Toy(name="pairs", rows=48, epochs=1.0, paired=True))
-    found = go(plan(model, *tasks, seeds=(1,), floors=True, changes={**SMALL, "pooling": "pair"}), tmp_path / "out")
-    single, pairs = found.tasks
-    assert (single.recipe["pooling"], pairs.recipe["pooling"]) == ("mean", "pair")
-    assert set(single.floors) == {"majority", "bag_of_words"}
-    assert set(pairs.floors) == {*single.floors, "word_overlap", "random_words"} and not pairs.missing
+    found = go(plan(model, *tasks, seeds=(1,), baselines=True, changes={**SMALL, "pooling": "pair"}), tmp_path / "out")
+    pooling = {name: found.declared.rows[name].settings["recipe"]["pooling"] for name in ("toy", "pairs")}
+    assert pooling == {"toy": "mean", "pairs": "pair"}
+    assert set(found.baselines("toy")) == {"untrained", "majority", "bag_of_words"}
+    assert set(found.baselines("pairs")) == {*found.baselines("toy"), "word_overlap", "random_words"}
     page = (tmp_path / "out" / "summary.md").read_text()
-    assert "| bag of words | word overlap | random words |" in page
     assert "the word overlap" in page and "the pair features over random words" in page
 
 
 def test_seeds_and_tasks_are_added_to_what_is_there(model: str, tmp_path: Path) -> None:
     one, two = Toy(rows=24, epochs=1.0), Toy(name="pairs", rows=24, epochs=1.0, paired=True)
-    go(plan(model, one, two, seeds=(1, 2, 5), floors=True), tmp_path / "at once")
+    go(plan(model, one, two, seeds=(1, 2, 5), baselines=True), tmp_path / "at once")
     go(plan(model, one, seeds=(5,)), tmp_path / "grown")
     first = (tmp_path / "grown" / "cells" / "toy" / "seed-5" / "result.json").stat().st_mtime_ns
     go(plan(model, one, two, seeds=(1, 2)), tmp_path / "grown")
-    assert {one.task: one.missing for one in summarize(tmp_path / "grown").tasks} == {"toy": (), "pairs": (5,)}
-    go(plan(model, one, two, seeds=(2, 1, 5), floors=True), tmp_path / "grown")
+    grown = summarize(tmp_path / "grown")
+    assert (grown.missing("toy"), grown.missing("pairs")) == ([], [5])
+    go(plan(model, one, two, seeds=(2, 1, 5), baselines=True), tmp_path / "grown")
     assert (tmp_path / "grown" / "cells" / "toy" / "seed-5" / "result.json").stat().st_mtime_ns == first
     assert_same(tmp_path / "at once", tmp_path / "grown")
+
+
+def recipes(found: Summary) -> list[dict[str, Any]]:
+    return [row.settings["recipe"] for row in found.declared.rows.values()]
 
 
 def test_recipe_epochs_are_the_task_s_unless_given(model: str, tmp_path: Path) -> None:
     tasks = (Toy(rows=16, epochs=2.0), Toy(name="long", rows=16, epochs=5.0))
     found = go(plan(model, *tasks, seeds=(1,)), tmp_path / "own")
-    assert [one.recipe["epochs"] for one in found.tasks] == [2.0, 5.0]
+    assert [recipe["epochs"] for recipe in recipes(found)] == [2.0, 5.0]
     found = go(plan(model, *tasks, seeds=(1,), changes={**SMALL, "epochs": 1.0, "dropout": None}), tmp_path / "given")
-    assert [one.recipe["epochs"] for one in found.tasks] == [1.0, 1.0] and found.tasks[0].recipe["dropout"] == 0.1
-    assert read_result(tmp_path / "given" / "cells" / "long" / "seed-1").steps == 2
+    assert [recipe["epochs"] for recipe in recipes(found)] == [1.0, 1.0] and recipes(found)[0]["dropout"] == 0.1
+    assert read_result(tmp_path / "given" / "cells" / "long" / "seed-1").facts["steps"] == 2
 
 
 def test_what_was_changed_in_a_recipe_is_told(model: str, tmp_path: Path) -> None:
@@ -125,11 +132,11 @@ def test_what_was_changed_in_a_recipe_is_told(model: str, tmp_path: Path) -> Non
     changes = {**SMALL, "epochs": 1.0, "max_length": 24, "pooling": "mean", "precision": "fp32"}
     go(plan(model, Toy(rows=16), seeds=(1,), changes=changes), out)
     said = "epochs 1, batch-size 8, max-length 24, pooling mean"
-    assert f"Recipe `paper` with learning-rate 0.005, {said}; fp32 on cpu" in (out / "summary.md").read_text()
-    found = go(plan(model, Toy(name="two", rows=16, epochs=1.0), seeds=(1,), changes={"pooling": "cls"}), out)
-    assert [one.otherwise for one in found.tasks] == [f"learning-rate 0.005, {said}", ""]
+    line = f"- toy: Recipe `paper` with learning-rate 0.005, {said}."
+    assert line in (out / "summary.md").read_text()
+    go(plan(model, Toy(name="two", rows=16, epochs=1.0), seeds=(1,), changes={"pooling": "cls"}), out)
     page = (out / "summary.md").read_text()
-    assert f"Recipe `paper` (toy with learning-rate 0.005, {said}; two as it is); fp32" in page
+    assert line in page and "two: Recipe" not in page
     go(plan(model, Toy(name="two", rows=16, epochs=1.0), seeds=(1,), changes={}), out)
     with pytest.raises(ConfigError, match=r"\(task.pooling: 'mean' -> 'cls' in toy\)"):
         go(plan(model, Toy(rows=16), seeds=(1,), changes={**changes, "pooling": None}), out)
@@ -162,7 +169,7 @@ def test_another_encoder_or_folder_is_refused(model: str, tmp_path: Path, monkey
         go(plan(other, seeds=(1,)), tmp_path / "out")
     moved = toy.write_model(tmp_path / "moved")
     go(plan(moved, seeds=(1, 2)), tmp_path / "out")  # the same weights elsewhere are the same encoder
-    with pytest.raises(ConfigError, match="and no fine-tuning experiment"):
+    with pytest.raises(ConfigError, match="and no experiment"):
         go(plan(model), Path(model))
     monkeypatch.setattr(folder, "PATIENCE", 0.1)
     with (tmp_path / "out" / ".lock").open("w") as lock:
@@ -170,7 +177,7 @@ def test_another_encoder_or_folder_is_refused(model: str, tmp_path: Path, monkey
         with pytest.raises(ConfigError, match="another command is at work there"):
             go(plan(model), tmp_path / "out")
     (tmp_path / "out" / "experiment.json").write_text('{"version": 2}')
-    with pytest.raises(DataError, match="expected version 4"):
+    with pytest.raises(DataError, match="expected version 5"):
         go(plan(model), tmp_path / "out")
 
 
@@ -183,7 +190,6 @@ def test_another_encoder_or_folder_is_refused(model: str, tmp_path: Path, monkey
         ({"tasks": (Toy(), Toy())}, "task toy: is given twice"),
         ({"tasks": (Toy(name="../x"),)}, "'../x': expected a name of letters"),
         ({"changes": {"learning_rat": 1e-3}}, "unknown. Did you mean 'learning_rate'"),
-        ({"keep": "some"}, "--keep some: expected none, best or all"),
     ],
 )
 def test_plans_that_cannot_be(settings: dict[str, Any], said: str) -> None:
@@ -217,9 +223,9 @@ def test_threads_are_settled_by_cores_and_runs(
 
 
 def test_threads_stay_what_they_were(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert go(plan(model, Toy(rows=16), seeds=(1,)), tmp_path / "out").threads == 1
+    assert go(plan(model, Toy(rows=16), seeds=(1,)), tmp_path / "out").declared.facts["threads"] == 1
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    assert go(plan(model, Toy(rows=16), seeds=(1, 2)), tmp_path / "out").threads == 1
+    assert go(plan(model, Toy(rows=16), seeds=(1, 2)), tmp_path / "out").declared.facts["threads"] == 1
 
 
 # Whose weights stay
@@ -229,17 +235,13 @@ def test_the_best_run_s_weights_stay(model: str, tmp_path: Path) -> None:
     out, asked = tmp_path / "out", plan(model, Toy(rows=48, epochs=2.0), seeds=(1, 2, 3))
     go(asked, out)
     assert kept(out) == []
-    found = go(replace(asked, keep="best"), out).task("toy")  # trained again: only it
-    scores = found.scores["dev"]["accuracy"].by_seed
+    found = go(replace(asked, keep="best"), out).rows["toy"]["dev/accuracy"]  # trained again: only it
     assert kept(out) == [f"seed-{found.best_seed}"]
-    assert found.best_seed == min(seed for seed in scores if scores[seed] == max(scores.values()))
-    assert best_run(out, "toy") == out / "cells" / "toy" / kept(out)[0]
-    go(replace(asked, keep="all"), out)
-    assert kept(out) == ["seed-1", "seed-2", "seed-3"]
+    best = [seed for seed, score in found.by_seed.items() if score == max(found.by_seed.values())]
+    assert found.best_seed == min(best)
+    assert summarize(out).best("toy").folder == out / "cells" / "toy" / kept(out)[0]
     go(replace(asked, keep="none"), out)
-    assert kept(out) == ["seed-1", "seed-2", "seed-3"]  # what was kept is not taken away unasked
-    go(replace(asked, keep="best"), out)
-    assert kept(out) == [f"seed-{found.best_seed}"]
+    assert kept(out) == [f"seed-{found.best_seed}"]  # what was kept is not taken away unasked
     straight = tmp_path / "straight"
     go(replace(asked, keep="best"), straight)
     assert kept(straight) == kept(out)
@@ -247,14 +249,14 @@ def test_the_best_run_s_weights_stay(model: str, tmp_path: Path) -> None:
 
 
 def test_no_best_run_of_what_is_not_there(model: str, tmp_path: Path) -> None:
-    with pytest.raises(MissingInputError, match="no fine-tuning experiment is here"):
-        best_run(tmp_path, "toy")
+    with pytest.raises(MissingInputError, match="no experiment is here"):
+        summarize(tmp_path).best("toy")
     with pytest.raises(ElectraError, match="7: label"):
         go(plan(model, Toy(breaks_from=1)), tmp_path / "out")
     with pytest.raises(MissingInputError, match="no run of toy is done"):
-        best_run(tmp_path / "out", "toy")
+        summarize(tmp_path / "out").best("toy")
     with pytest.raises(ConfigError, match="Did you mean 'toy'"):
-        best_run(tmp_path / "out", "toys")
+        summarize(tmp_path / "out").best("toys")
 
 
 # What goes wrong
@@ -262,13 +264,13 @@ def test_no_best_run_of_what_is_not_there(model: str, tmp_path: Path) -> None:
 
 def test_a_run_that_diverges_is_a_result(model: str, tmp_path: Path) -> None:
     asked = plan(model, Toy(rows=96), changes={**SMALL, "learning_rate": 1e38})
-    found = go(asked, tmp_path / "out").task("toy")
-    assert set(found.failed) == {1, 2} and "not a finite number for 10 steps" in found.failed[1]
-    assert found.main is None and found.best_seed is None and not found.missing
+    found = go(asked, tmp_path / "out")
+    assert set(found.failed["toy"]) == {1, 2} and "not a finite number for 10 steps" in found.failed["toy"][1]
+    assert found.main("toy") is None and not found.missing("toy")
     assert "FAILED: seed 1" in (tmp_path / "out" / "summary.md").read_text()
     before = contents(tmp_path / "out")
     written = (tmp_path / "out" / "cells" / "toy" / "seed-1" / "result.json").stat().st_mtime_ns
-    go(replace(asked, keep="all"), tmp_path / "out")
+    go(replace(asked, keep="best"), tmp_path / "out")
     assert contents(tmp_path / "out") == before
     assert (tmp_path / "out" / "cells" / "toy" / "seed-1" / "result.json").stat().st_mtime_ns == written
 
@@ -281,9 +283,9 @@ def test_an_error_of_a_worker_comes_back_and_other_runs_stay(
     with pytest.raises(DataError, match=r"broken, seed [12]: toy\.tsv:7: label 'ugly': expected one of bad, good"):
         go(asked, tmp_path / "out", parallel=2)
     found = summarize(tmp_path / "out")
-    main = found.task("toy").main
+    main = found.main("toy")
     assert main is not None and main.n >= 1
-    assert found.task("broken").missing == (1, 2)
+    assert found.missing("broken") == [1, 2]
     assert "Traceback" not in capfd.readouterr().err
 
 
@@ -311,7 +313,7 @@ def test_a_class_that_no_other_process_can_import_runs_here(model: str, tmp_path
     class Local(Toy):
         pass
 
-    assert go(plan(model, Local(rows=16)), tmp_path / "out", parallel=2).task("toy").main is not None
+    assert go(plan(model, Local(rows=16)), tmp_path / "out", parallel=2).main("toy") is not None
 
 
 def test_a_signal_while_files_are_read_stops_at_once(model: str, tmp_path: Path) -> None:
@@ -340,7 +342,7 @@ def whole(model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
         patch.setattr("electra_trainer.finetuning.run.SAVE_EVERY", 60.0)
-        go(plan(model, replace(TASK, save_every=None), seeds=SEEDS, floors=True, keep="best"), out)
+        go(plan(model, replace(TASK, save_every=None), seeds=SEEDS, baselines=True, keep="best"), out)
     return out
 
 
@@ -351,7 +353,7 @@ def test_killed_at_seeded_moments_of_one_process(
     """Killed hard a dozen times, by the clock or before some file operation, and begun again each time."""
     monkeypatch.setattr("electra_trainer.files.durable.os.fsync", lambda _: None)
     random, out, killed = np.random.default_rng(3), tmp_path / "out", 0
-    asked = plan(model, TASK, seeds=SEEDS, floors=True, keep="best")
+    asked = plan(model, TASK, seeds=SEEDS, baselines=True, keep="best")
     for attempt in range(12):
         operation, moment = int(random.integers(2, 40)), float(random.uniform(0.05, 0.5))
 
@@ -370,7 +372,7 @@ def test_killed_at_seeded_moments_of_one_process(
 
 
 def command(model: str, out: Path, settings: Path) -> subprocess.Popen[str]:
-    asked = {"model": model, "seeds": SEEDS, "floors": True, "keep": "best", "changes": SMALL}
+    asked = {"model": model, "seeds": SEEDS, "baselines": True, "keep": "best", "changes": SMALL}
     tasks = [{"rows": TASK.rows, "dev": TASK.dev, "epochs": TASK.epochs, "save_every": TASK.save_every}]
     settings.write_text(json.dumps({"plan": asked, "tasks": tasks, "out": str(out), "parallel": 2}))
     path = os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])
@@ -425,12 +427,12 @@ def test_killed_and_stopped_with_workers(model: str, whole: Path, tmp_path: Path
     assert time.monotonic() - asked < max(10, asked - begun)  # on a crowded machine its start took longer, too
     assert "SIGTERM: all runs are saved" in said and "Traceback" not in said
     assert "resuming at step" in said or not halfway
-    assert f"/{2 * len(SEEDS) + 1}] toy, " in said
+    assert f"/{2 * len(SEEDS) + 2}] toy, " in said
     partial = summarize(out)
-    assert 0 < len(partial.task("toy").runs) < len(SEEDS) or partial.task("toy").unmeasured
-    assert json.loads((out / "summary.json").read_text())["tasks"][0]["runs"]
+    assert any(partial.missing(row) for row in partial.rows) and partial.results["toy"]
+    assert json.loads((out / "summary.json").read_text())["rows"]["toy"]
 
-    go(plan(model, TASK, seeds=SEEDS, floors=True, keep="best"), out)
+    go(plan(model, TASK, seeds=SEEDS, baselines=True, keep="best"), out)
     assert kept(out) == kept(whole)
     assert_same(whole, out)
 
@@ -440,7 +442,7 @@ def test_killed_and_stopped_with_workers(model: str, whole: Path, tmp_path: Path
 
 def test_lines_when_piped(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(float(second) for second in range(0, 10_000, 10))
-    monkeypatch.setattr("electra_trainer.experiments.runner.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("electra_trainer.experiments.engine.time.monotonic", lambda: next(clock))
     cells = [Cell(root=Path("x"), key="cola", seed=seed) for seed in (1, 2, 3, 4)]
     with Board(dict.fromkeys(cells, 100.0), done={cells[0]}) as board:
         board.begin(cells[1])
@@ -452,16 +454,16 @@ def test_lines_when_piped(capsys: pytest.CaptureFixture[str], monkeypatch: pytes
         board.done(cells[3], score=("matthews", 0.5))
     lines = capsys.readouterr().err.splitlines()
     shown = [line for line in lines if "matthews" in line]
-    assert shown[0].startswith("[2/4] cola, seed 2: matthews 25.0 (best 25.0), ") and " left" in shown[0]
-    assert shown[1].startswith("[3/4] cola, seed 3: matthews 75.0 (best 75.0)")
-    assert shown[2].startswith("[4/4] cola, seed 4: matthews 50.0 (best 75.0)") and " left" not in shown[2]
+    assert shown[0].startswith("[2/4] cola, seed 2: matthews 0.25 (best 0.25), ") and " left" in shown[0]
+    assert shown[1].startswith("[3/4] cola, seed 3: matthews 0.75 (best 0.75)")
+    assert shown[2].startswith("[4/4] cola, seed 4: matthews 0.5 (best 0.75)") and " left" not in shown[2]
     assert any("cola, seed 2 " in line for line in lines if "matthews" not in line)
 
 
 def test_time_left_counts_only_what_this_command_did(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that goes on at 80 % and takes 10 s to 90 % leaves 10 s of its own and 100 s of another like it."""
     now = [0.0]
-    monkeypatch.setattr("electra_trainer.experiments.runner.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("electra_trainer.experiments.engine.time.monotonic", lambda: now[0])
     cells = [Cell(root=Path("x"), key="rte", seed=seed) for seed in (1, 2)]
     board = Board(dict.fromkeys(cells, 50.0), done=set(), quiet=True)
     board.begin(cells[0])

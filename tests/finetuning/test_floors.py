@@ -15,10 +15,23 @@ from tests.finetuning.toy import Toy
 from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.squad.squad_task import QuestionAnswering
 from electra_trainer.finetuning.tagging.tagging import Tagging
-from electra_trainer.finetuning.task import Task, TaskData, measure_baselines
+from electra_trainer.finetuning.task import Task, TaskData
 from electra_trainer.finetuning.texts import overlap, tasks
 from electra_trainer.finetuning.texts.overlap import inverse_frequency, overlap_features
 from electra_trainer.finetuning.texts.tasks import Classification, Regression, bag_of_words, learn, terms
+
+
+def measure_baselines(data: TaskData) -> dict[str, Any]:
+    """Scores of the baselines by name and split, and their notes."""
+    known = data.task.baselines(data.train)
+    found: dict[str, Any] = {
+        "majority": None,
+        "bag_of_words": None,
+        "notes": [one.note for one in known.values() if one.note],
+    }
+    for name, one in known.items():
+        found[name] = {split: data.task.score(rows, one.predict(rows)) for split, rows in data.dev.items()}
+    return found
 
 
 def classified(labels: Sequence[str], dev: Sequence[str]) -> TaskData:

@@ -41,8 +41,8 @@ def job(task: QuestionAnswering, examples) -> Job:
 def test_learns_four_questions(tmp_path: Path, kind: str) -> None:
     task = QuestionAnswering(head_kind=kind, width=32)  # type: ignore[arg-type]
     result = finetune_run(job(task, LEARNED), out=tmp_path / "run", device="cpu", quiet=True)
-    assert result.rows == 6, "some contexts are longer than a row"
-    assert result.scores["dev"] == {"f1": 1.0, "exact_match": 1.0}
+    assert result.facts["rows"] == 6, "some contexts are longer than a row"
+    assert result.by_split["dev"] == {"f1": 1.0, "exact_match": 1.0}
     said = [json.loads(line) for line in (tmp_path / "run/predictions/dev.jsonl").read_text().splitlines()]
     assert [one["id"] for one in said] == ["1", "2", "3", "4"]
     assert [one["text"] for one in said] == ["chef", "guest", "noon", "paris"]
@@ -57,12 +57,12 @@ def test_learns_what_has_no_answer(tmp_path: Path, kind: str) -> None:
     examples = [*LEARNED[:2], question(MEAL, "how much?", None, name="3"), question(MEAL, "is it red?", None, name="4")]
     task = QuestionAnswering(version=2, head_kind=kind, width=32, name="squad-2.0")  # type: ignore[arg-type]
     result = finetune_run(job(task, examples), out=tmp_path / "run", device="cpu", quiet=True)
-    assert set(result.scores["dev"]) == {
+    assert set(result.by_split["dev"]) == {
         "f1", "exact_match", "best_f1", "best_exact_match", "has_answer_f1", "has_answer_exact_match", "no_answer_accuracy",
         "threshold", "best_f1_threshold", "best_exact_match_threshold",
     }  # fmt: skip
-    assert result.scores["dev"]["best_exact_match"] == 1.0
-    assert result.scores["dev"]["no_answer_accuracy"] == 1.0
+    assert result.by_split["dev"]["best_exact_match"] == 1.0
+    assert result.by_split["dev"]["no_answer_accuracy"] == 1.0
     said = [json.loads(line) for line in (tmp_path / "run/predictions/dev.jsonl").read_text().splitlines()]
     assert [one["text"] for one in said][2:] == ["", ""]
     assert max(one["no_answer_score"] for one in said[:2]) < min(one["no_answer_score"] for one in said[2:])

@@ -11,6 +11,7 @@ from tests.finetuning.test_experiment import SMALL
 from tests.finetuning.toy import Toy
 
 from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.experiments import sweep
 from electra_trainer.finetuning import search
 from electra_trainer.finetuning.experiment import Plan, run_plan
 from electra_trainer.finetuning.task import TaskData
@@ -22,52 +23,65 @@ GIVEN = {name: value for name, value in SMALL.items() if name != "learning_rate"
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def found(asked: Plan, out: Path) -> Plan:
-    return search.searched(asked, out=out, device="cpu", parallel=1, quiet=True)
+def found(asked: Plan, out: Path, grid: search.Grid | None = None) -> Plan:
+    return search.searched(asked, grid or {}, out=out, device="cpu", parallel=1, quiet=True)
 
 
-def test_each_arm_runs_with_its_own_best(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def given(scores: dict[str, float], tried: list[str] | None = None) -> Any:
+    """An experiment that trains nothing: scores of its trials by name, 0.5 for others."""
+
+    def run_plan(asked: Plan, **_: Any) -> Any:
+        assert asked.seeds == (1,) and not asked.baselines
+        names = [sweep.named(row, one) for row, trials in asked.trials.items() for one in trials]
+        (tried if tried is not None else []).extend(names)
+        return SimpleNamespace(main=lambda name: SimpleNamespace(median=scores.get(name, 0.5)))
+
+    return run_plan
+
+
+def test_each_row_runs_with_its_own_best(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The scores are given: of the encoder 2 x the rate without decay is best, for longer; of fresh weights the first trial, for shorter."""
-    given = (
-        {"learning-rate-0.0006-layer-decay-1": 0.8, "longer": 0.9},
-        {"learning-rate-0.0003-layer-decay-0.8": 0.8, "longer": 0.7, "shorter": 0.9},
-    )
-
-    def run_trial(asked: Plan, *, out: Path, **_: Any) -> Any:
-        assert asked.seeds == (1,) and not asked.floors and asked.fresh == (out.parent.name == "untrained")
-        main = SimpleNamespace(median=given[asked.fresh].get(out.name, 0.5))
-        return SimpleNamespace(task=lambda name: SimpleNamespace(main=main))
-
+    scores = {
+        "toy+learning-rate=0.0006+layer-decay=1": 0.8,
+        "toy+learning-rate=0.0006+layer-decay=1+epochs=9": 0.9,
+        "toy+untrained+learning-rate=0.0003+layer-decay=0.8": 0.8,
+        "toy+untrained+learning-rate=0.0003+layer-decay=0.8+epochs=9": 0.7,
+        "toy+untrained+learning-rate=0.0003+layer-decay=0.8+epochs=1": 0.9,
+    }
     with monkeypatch.context() as patch:
-        patch.setattr("electra_trainer.finetuning.experiment.run_plan", run_trial)
-        asked = found(Plan(model=model, tasks=(Toy(rows=60),), changes=GIVEN, floors=True), tmp_path)
-    assert asked.chosen == {"toy": {"learning_rate": 6e-4, "layer_decay": 1.0, "epochs": 9.0}}
-    assert asked.chosen_untrained == {"toy": {"learning_rate": 3e-4, "layer_decay": 0.8, "epochs": 1.0}}
+        patch.setattr("electra_trainer.finetuning.experiment.run_plan", given(scores))
+        asked = found(Plan(model=model, tasks=(Toy(rows=60),), changes=GIVEN, baselines=True), tmp_path)
+    assert asked.chosen == {
+        "toy": {"learning_rate": 6e-4, "layer_decay": 1.0, "epochs": 9.0},
+        "toy+untrained": {"learning_rate": 3e-4, "layer_decay": 0.8, "epochs": 1.0},
+    }
     summary = run_plan(asked, out=tmp_path, device="cpu", parallel=1, quiet=True)
-    for kind, recipe in (("seed-1", (6e-4, 1.0, 9.0)), ("untrained-1", (3e-4, 0.8, 1.0))):
-        ran = _config(tmp_path / "cells/toy" / kind)["recipe"]
-        assert (ran["learning_rate"], ran["layer_decay"], ran["epochs"]) == recipe, kind
-    assert "toy: searched on training rows: learning-rate 0.0006, layer-decay 1, epochs 9." in summary.task("toy").notes
+    for row, recipe in (("toy", (6e-4, 1.0, 9.0)), ("toy+untrained", (3e-4, 0.8, 1.0))):
+        ran = _config(tmp_path / "cells" / row / "seed-1")["recipe"]
+        assert (ran["learning_rate"], ran["layer_decay"], ran["epochs"]) == recipe, row
+    note = "toy: searched on training rows: learning-rate 0.0006, layer-decay 1, epochs 9."
+    assert note in summary.declared.rows["toy"].notes
 
 
 def test_trials_of_fresh_weights_begin_with_them(model: str, tmp_path: Path) -> None:
-    asked = found(Plan(model=model, tasks=(Toy(rows=40),), changes=SMALL, floors=True), tmp_path)
-    for arm, fresh in (("encoder", False), ("untrained", True)):
-        trials = sorted(path.name for path in (tmp_path / "search" / arm).iterdir())
-        assert trials == ["layer-decay-0.8", "layer-decay-1", "longer", "shorter"]
-        run = tmp_path / "search" / arm / "layer-decay-1" / "cells/toy/seed-1"
-        assert _config(run)["model"].startswith("untrained") == fresh
-        page = (tmp_path / "search" / arm / "longer/summary.md").read_text()
-        assert ("fresh weights, not those of the model" in page) == fresh
-    assert asked.chosen_untrained
+    asked = found(Plan(model=model, tasks=(Toy(rows=40),), changes=SMALL, baselines=True), tmp_path)
+    assert set(asked.chosen) == {"toy", "toy+untrained"}
+    trials = sorted(path.name for path in (tmp_path / "search/cells").iterdir())
+    for row in ("toy", "toy+untrained"):
+        mine = [name for name in trials if sweep.arm_of_row(name) == row]
+        decay = f"{asked.chosen[row]['layer_decay']:g}"
+        assert {f"{row}+layer-decay=0.8", f"{row}+layer-decay=1", f"{row}+layer-decay={decay}+epochs=9"} <= {*mine}
+        assert len(mine) == 4
+        run = tmp_path / "search/cells" / f"{row}+layer-decay=1" / "seed-1"
+        assert _config(run)["model"].startswith("untrained") == (row != "toy")
 
 
 def test_baselines_may_come_later(model: str, tmp_path: Path) -> None:
     plan = Plan(model=model, tasks=(Toy(rows=40),), changes=SMALL | {"epochs": 1.0})
-    for floors in (False, True, False):
-        asked = found(replace(plan, floors=floors), tmp_path)
+    for baselines in (False, True, False):
+        asked = found(replace(plan, baselines=baselines), tmp_path)
         summary = run_plan(asked, out=tmp_path, device="cpu", parallel=1, quiet=True)
-    assert summary.task("toy").untrained
+    assert "untrained" in summary.baselines("toy")
 
 
 def test_what_the_experiment_refuses_is_refused_before_the_search(model: str, tmp_path: Path) -> None:
@@ -113,26 +127,25 @@ def test_what_is_given_is_not_searched(model: str, tmp_path: Path) -> None:
 
 def test_the_papers_grid_and_ones_own(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every rate with every decay of the grid, then the other epochs with the best; what the grid does not name is not searched."""
-    tried: list[dict[str, float]] = []
-
-    def run_trial(asked: Plan, *, out: Path, **_: Any) -> Any:
-        tried.append(dict(asked.chosen["toy"]))
-        main = SimpleNamespace(median=1 - abs(tried[-1].get("learning_rate", 0) - 5e-5) + tried[-1].get("epochs", 0))
-        return SimpleNamespace(task=lambda name: SimpleNamespace(main=main))
-
-    monkeypatch.setattr("electra_trainer.finetuning.experiment.run_plan", run_trial)
-    plan = Plan(model=model, tasks=(Toy(rows=60),), grid=search.parse_grid(["paper-base"]))
-    assert found(plan, tmp_path / "base").chosen == {"toy": {"learning_rate": 5e-5, "layer_decay": 0.9}}
-    assert [(one["learning_rate"], one["layer_decay"]) for one in tried] == [
-        (rate, decay) for rate in (3e-5, 5e-5, 1e-4, 1.5e-4) for decay in (0.9, 0.8, 0.7)
+    tried: list[str] = []
+    best = {"toy+learning-rate=5e-05+layer-decay=0.9": 0.9, "toy+learning-rate=5e-05": 0.9}
+    best |= {"toy+learning-rate=5e-05+epochs=10": 0.95}
+    monkeypatch.setattr("electra_trainer.finetuning.experiment.run_plan", given(best, tried))
+    plan = Plan(model=model, tasks=(Toy(rows=60),))
+    chosen = found(plan, tmp_path / "base", search.parse_grid(["paper-base"])).chosen
+    assert chosen == {"toy": {"learning_rate": 5e-5, "layer_decay": 0.9}}
+    assert tried == [
+        f"toy+learning-rate={rate:g}+layer-decay={decay:g}"
+        for rate in (3e-5, 5e-5, 1e-4, 1.5e-4)
+        for decay in (0.9, 0.8, 0.7)
     ]  # Appendix B
     assert search.PAPER_GRIDS["paper-small"] == {"learning_rate": (1e-4, 2e-4, 3e-4, 5e-3)}
     tried.clear()
-    own = replace(plan, grid=search.parse_grid(["learning-rate=1e-4,5e-5", "epochs=3,10"]))
-    assert found(own, tmp_path / "own").chosen == {"toy": {"learning_rate": 5e-5, "epochs": 10.0}}
-    assert len(tried) == 3  # of the epochs the toy's own, 3, were tried first
+    own = search.parse_grid(["learning-rate=1e-4,5e-5", "epochs=3,10"])
+    assert found(plan, tmp_path / "own", own).chosen == {"toy": {"learning_rate": 5e-5, "epochs": 10.0}}
+    assert len({*tried}) == 3  # of the epochs the toy's own, 3, were tried first
     with pytest.raises(ConfigError, match="--grid learning-rate and --learning-rate"):
-        found(replace(own, changes={"learning_rate": 1e-4}), tmp_path / "both")
+        found(replace(plan, changes={"learning_rate": 1e-4}), tmp_path / "both", own)
     for words in (["paper"], ["batch-size=1"], ["epochs=3,3"], ["epochs=many"], ["epochs"], ["layer-decay=2"]):
         with pytest.raises(ConfigError, match=r"--grid|layer_decay"):
             search.parse_grid(words)

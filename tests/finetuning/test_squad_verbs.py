@@ -34,18 +34,16 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         recipe: str
         changes: dict[str, object]
         seeds: tuple[int, ...]
-        floors: bool
+        baselines: bool
         keep: str
 
     def run_plan(plan: Plan, *, out: Path, quiet: bool, **how: Any) -> object:
         plans.append(plan)
         out.mkdir()
-        (out / "summary.md").write_text("the table\n")
-        (out / "summary.json").write_text('{"version": 1}')
-        return types.SimpleNamespace(tasks=())
+        return types.SimpleNamespace(text=lambda: "the table", as_json=lambda: {"version": 1})
 
     def export_best(source: Any, data: Any, *, model: str, out: Path) -> Any:
-        return types.SimpleNamespace(model=out / "model")
+        return types.SimpleNamespace(model=out / "model", confusion={}, predictions=None)
 
     module = types.ModuleType("electra_trainer.finetuning.experiment")
     vars(module).update(Plan=Plan, run_plan=run_plan, export_best=export_best)
@@ -57,10 +55,16 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_squad_plans_what_was_asked(tmp_path: Path, planned: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
     train, dev = squad_file(tmp_path, "train.json", 4), squad_file(tmp_path, "dev.json", 2, start=7)
     words = ["--train", str(train), "--dev", str(dev), "--version", "1", "--out", str(tmp_path / "exp"), "--seeds", "3"]
-    assert main(["squad", "runs/x", *words, "--limit", "7", "--floors", "--learning-rate", "1e-3"]) == 0
+    assert main(["squad", "runs/x", *words, "--limit", "7", "--baselines", "--learning-rate", "1e-3"]) == 0
     (plan,) = planned
     assert plan.tasks == (Squad(train=train, dev=dev, limit=7),)
-    assert (plan.model, plan.recipe, plan.seeds, plan.floors, plan.keep) == ("runs/x", "paper", (1, 2, 3), True, "best")
+    assert (plan.model, plan.recipe, plan.seeds, plan.baselines, plan.keep) == (
+        "runs/x",
+        "paper",
+        (1, 2, 3),
+        True,
+        "best",
+    )
     assert plan.changes == {"learning_rate": 1e-3} and plan.tasks[0].max_length == 512
     printed = capsys.readouterr().out
     assert "the table" in printed and "7 of 12 training questions." in printed

@@ -289,7 +289,7 @@ def test_a_run_learns_and_can_be_repeated(tmp_path: Path) -> None:
     recipe = Recipe(learning_rate=3e-3, layer_decay=1.0, epochs=12, max_length=12)
     job = Job(source=source(), data=data, recipe=recipe, seed=1)
     result = finetune_run(job, out=tmp_path / "one", device="cpu", quiet=True)
-    assert result.scores["dev"]["accuracy"] > 0.85 and not result.doubts
+    assert result.scores["dev/accuracy"] > 0.85 and not result.doubts
     written = predictions(tmp_path / "one")["test"]
     assert [len(said["tags"]) for said in written] == [len(example.words) for example in data.test["test"]]
     job = replace(job, recipe=replace(recipe, epochs=2))
@@ -333,4 +333,4 @@ def test_real_sentences_are_tagged_better_than_by_the_most_frequent_tag(shared: 
     )
     labels = [label for example in data.dev["dev"] for label in example.labels]
     majority = max(labels.count(label) for label in set(labels)) / len(labels)
-    assert majority < 0.2 and result.scores["dev"]["accuracy"] > majority + 0.2
+    assert majority < 0.2 and result.scores["dev/accuracy"] > majority + 0.2

@@ -76,7 +76,7 @@ def test_one_command_from_two_columns(work: Path, first: tuple[int, str, str]) -
         "The best run on dev:",
         "true \\ said  fruit  tool",
         "exp/model: the best run; transformers loads it",
-        "exp/predictions.csv: what it says of new.csv.",
+        "Predictions written to exp/predictions.csv.",
     ):
         assert words in out
     assert "without --epochs" not in out  # they were given
@@ -108,7 +108,7 @@ def test_as_json(electra: Electra, first: tuple[int, str, str]) -> None:
 
 def test_scores_of_all_seeds_stand_on_the_card(work: Path, first: tuple[int, str, str]) -> None:
     files = [work / f"exp/cells/classification/seed-{seed}/result.json" for seed in (1, 2)]
-    accuracy = [json.loads(path.read_text())["scores"]["dev"]["accuracy"] for path in files]
+    accuracy = [json.loads(path.read_text())["scores"]["dev/accuracy"] for path in files]
     assert load_finetuned(work / "exp").table["scores"]["dev"]["accuracy"] == {"1": accuracy[0], "2": accuracy[1]}
     mean = f"{50 * sum(accuracy):.1f}"  # of two also the median
     assert f"| dev, accuracy | 2 | {mean} | {mean} |" in (work / "exp" / "model" / "README.md").read_text()
@@ -247,7 +247,7 @@ def test_tagging(work: Path, electra: Electra, piped: Callable[..., tuple[int, s
         "dev.conll",
     )
     code, out, _ = electra(*words, "--out", "tags", *SHORT)
-    assert code == 0 and "true \\ said" in out and "tags/predictions.conll: what it says of dev.conll." in out
+    assert code == 0 and "true \\ said" in out and "Predictions written to tags/predictions.conll." in out
     lines = (work / "tags" / "predictions.conll").read_text().splitlines()
     asked = (work / "dev.conll").read_text().splitlines()
     assert [line.split("\t")[0] for line in lines if line] == [line.split("\t")[0] for line in asked if line]
@@ -356,7 +356,7 @@ def test_what_is_wrong_is_said(work: Path, electra: Electra, first: tuple[int, s
 
 def changes(*words: str) -> dict[str, object]:
     made = read("finetune", ["M", "--train", "t.csv", "--out", "o", *words])
-    return made.recipe.changes()
+    return made.changes.given()
 
 
 def test_flags_of_a_recipe() -> None:

@@ -123,3 +123,13 @@ def job(*, seed: int = 1, rows: int = 96, source_seed: int = 5, **changes: objec
     small = {"learning_rate": 5e-3, "epochs": 1.0, "batch_size": 8, "max_length": 24, "precision": "fp32"}
     recipe = Recipe(**{**small, **changes})  # type: ignore[arg-type]
     return Job(source=source(seed=source_seed), data=Toy(rows=rows).load(), recipe=recipe, seed=seed)
+
+
+def without_times(file: Path) -> bytes:
+    """Content of a file; of a result without its seconds and where it was computed."""
+    content = file.read_bytes()
+    if file.name != "result.json":
+        return content
+    table = json.loads(content)
+    table["facts"].pop("seconds", None)
+    return json.dumps({**table, "environment": None}).encode()

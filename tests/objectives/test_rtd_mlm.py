@@ -24,7 +24,6 @@ from tests.reach import (
 )
 
 from electra_trainer import load
-from electra_trainer.cli.pretrain import settings_from
 from electra_trainer.objectives.two_stage import DiscriminatorStage, begin_from_generator
 from electra_trainer.presets.arms import ARMS
 from electra_trainer.pretrained.agreement import check_agreement
@@ -33,6 +32,7 @@ from electra_trainer.pretrained.source import InitFrom
 from electra_trainer.runs.verified import read
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import MLM, RTD, Learned, RtdMLM, TwoStage
+from electra_trainer.train.from_flags import settings_from
 from electra_trainer.train.loop import pretrain
 
 

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from electra_trainer.cost.flops import step_flops
+from electra_trainer.experiments.cell import Declared, Row
+from electra_trainer.experiments.cell import write as write_declared
+from electra_trainer.experiments.result import FACTS, environment_of
 from electra_trainer.presets.arms import arm as make_arm
 from electra_trainer.presets.models import preset as make_preset
 from electra_trainer.settings.config import Config
@@ -32,14 +35,19 @@ def write_experiment(
 ) -> Path:
     """experiment.json alone: no cell is done."""
     made = {name: make_arm(name, make_preset(preset)) for name in arms} | dict(configs or {})
-    write(
-        path / "experiment.json",
-        {
-            "version": 1, "preset": preset, "data": "data", "tokenizer_sha256": "0" * 64, "match": "paper-flops",
-            "amount": 1e12, "seeds": list(seeds), "probes": {},
-            "arms": {name: to_dict(config) for name, config in made.items()},
+    first = next(iter(made))
+    declared = Declared(
+        verb="compare",
+        facts={"preset": preset, "match": "paper-flops", "amount": 1e12, "metrics": [], "choose": None},
+        rows={
+            name: Row(settings=to_dict(config), reference=None if name == first else first)
+            for name, config in made.items()
         },
-    )  # fmt: skip
+        seeds=tuple(seeds),
+        about={"data": "data"},
+    )
+    path.mkdir(parents=True, exist_ok=True)
+    write_declared(path, declared)
     return path
 
 
@@ -63,10 +71,10 @@ def write_cell(
         for index, (share, auc) in enumerate(curve)
     ]
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    facts = dict(zip(FACTS, (100, 1000, flops, 2 * flops, seconds, 123), strict=True))
     result = {
-        "arm": arm, "seed": seed, "run": f"cells/{arm}/seed-{seed}/run", "steps": 100, "tokens": 1000,
-        "flops_paper": flops, "flops_real": 2 * flops, "seconds": seconds, "parameters": 123,
-        "metrics": dict(METRICS if metrics is None else metrics),
+        "key": arm, "seed": seed, "facts": facts, "scores": dict(METRICS if metrics is None else metrics), "failed": None,
+        "doubts": [], "environment": environment_of(run),
     }  # fmt: skip
     write(run.parent / "result.json", result | changes)
     return run

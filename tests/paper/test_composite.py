@@ -1,16 +1,14 @@
 """Q against a hand-made table, and `--probe quick`, which measures what Q is made of."""
 
-import json
 from pathlib import Path
 
 import pytest
 from tests.paper.experiments import write_cell, write_experiment
 
 from electra_trainer.errors import ConfigError
-from electra_trainer.experiments.results import read_experiment
-from electra_trainer.paper.arm_summary import write_summary
-from electra_trainer.paper.composite import composite
-from electra_trainer.paper.measured import choose_metric
+from electra_trainer.experiments.composite import composite
+from electra_trainer.experiments.summary import write_summary
+from electra_trainer.paper.measured import choose_metric, read_experiment
 from electra_trainer.paper.paper_tables import build_table
 from electra_trainer.paper.probes import parse_probes
 
@@ -53,20 +51,16 @@ def test_without_two_seeds_or_spread_there_is_no_q() -> None:
 
 def test_an_arm_without_q_leaves_the_summary_standing(tmp_path: Path) -> None:
     root = write_experiment(tmp_path / "exp", seeds=(1, 2))
-    declared = json.loads((root / "experiment.json").read_text())
-    (root / "experiment.json").write_text(json.dumps(declared | {"metrics": []}))
     for seed in (1, 2):
         write_cell(root, "electra", seed, {name: values[seed] for name, values in BASE.items()})
         write_cell(root, "mlm", seed, {"pos/accuracy": 0.8})
     summary = write_summary(root)
-    assert summary.arms["electra"]["q"].mean == pytest.approx(0) and "q" not in summary.arms["mlm"]
+    assert summary.rows["electra"]["q"].mean == pytest.approx(0) and "q" not in summary.rows["mlm"]
 
 
 def test_tables_and_figures_have_q(tmp_path: Path) -> None:
     """The summary's, though no result.json has it; and a figure shows it before its parts."""
     root = write_experiment(tmp_path / "exp", seeds=(1, 2, 3))
-    declared = json.loads((root / "experiment.json").read_text())
-    (root / "experiment.json").write_text(json.dumps(declared | {"metrics": []}))
     other = arm((0.74, 0.62, 0.64, 0.52), (0.72, 0.62, 0.72, 0.56))
     for name, values in (("electra", BASE), ("mlm", other)):
         for seed in values["pos/accuracy"]:
@@ -74,7 +68,7 @@ def test_tables_and_figures_have_q(tmp_path: Path) -> None:
     found, summary = [read_experiment(root)], write_summary(root)
     rows = {row.model: row for row in build_table(4, found).rows if row.source != "paper"}
     for model, name in (("ELECTRA", "electra"), ("BERT", "mlm")):
-        assert rows[model].values["q"].number == pytest.approx(summary.arms[name]["q"].mean)
+        assert rows[model].values["q"].number == pytest.approx(summary.rows[name]["q"].mean)
     assert rows["BERT"].values["q"].number == pytest.approx(0.625)
     assert choose_metric(found, None) == "q"
 

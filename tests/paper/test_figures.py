@@ -11,9 +11,15 @@ from tests.paper.experiments import with_width, write_cell, write_experiment
 
 from electra_trainer.cli.main import main
 from electra_trainer.errors import ConfigError, DataError
-from electra_trainer.experiments.results import read_experiment
 from electra_trainer.paper.figures import draw_figure
-from electra_trainer.paper.measured import choose_metric, generator_size, missing_arms, paired_gain, readings
+from electra_trainer.paper.measured import (
+    choose_metric,
+    generator_size,
+    missing_arms,
+    paired_gain,
+    read_experiment,
+    readings,
+)
 from electra_trainer.paper.published import published_points
 
 AUC = "held-out/discriminator_auc"
@@ -159,7 +165,7 @@ def test_same_input_same_picture(tiny: Path) -> None:
 
 def test_names_are_not_mathematics(tmp_path: Path) -> None:
     path = write_experiment(tmp_path / "$x_{1$", arms=(), configs={"$\\frac$": with_width(0.5)}, seeds=(1,))
-    with pytest.raises(DataError, match="not the name"):  # a backslash could be a path
+    with pytest.raises(DataError, match="not a row"):  # a backslash could be a path
         read_experiment(path)
     path = write_experiment(tmp_path / "$y_{1$", arms=(), configs={"$a_{b$": with_width(0.5)}, seeds=(1,))
     write_cell(path, "$a_{b$", 1, {"m$_{$": 0.5})

@@ -9,7 +9,7 @@ from tests.finetuning.glue_samples import write_glue
 from tests.prepared import small_config, write_store
 
 from electra_trainer.errors import DataError, MissingInputError
-from electra_trainer.experiments.results import read_result
+from electra_trainer.experiments.result import read_result
 from electra_trainer.paper.minimal_pairs import minimal_pairs
 from electra_trainer.paper.probes import METRICS, PROBES, Subject, fingerprint, probe
 from electra_trainer.pretrained.pretrained import load
@@ -77,7 +77,7 @@ def test_glue_is_fine_tuned_with_the_papers_recipe(subject: Subject, tmp_path: P
     found = probe({"glue": str(folder)}, subject)
     beside = subject.run.parent / "glue"
     rte, stsb = (read_result(beside / task) for task in ("rte", "stsb"))
-    assert found == {"glue/sts": stsb.scores["dev"]["spearman"], "glue/rte": rte.scores["dev"]["accuracy"]}
+    assert found == {"glue/sts": stsb.scores["dev/spearman"], "glue/rte": rte.scores["dev/accuracy"]}
     assert {name.removeprefix("glue/") for name in found} <= set(METRICS["glue"])
     config = json.loads((beside / "rte/config.json").read_text())
     assert (

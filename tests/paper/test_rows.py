@@ -156,15 +156,15 @@ def test_table_1_and_figure_1(at: Path, electra: Electra, tmp_path: Path) -> Non
     ]
     cell = json.loads((whole / "cells/electra/seed-1/result.json").read_text())
     assert len(score) == 2
-    assert cell["metrics"]["glue/rte"] == statistics.median(one["dev"]["accuracy"] for one in score)
+    assert cell["scores"]["glue/rte"] == statistics.median(one["dev/accuracy"] for one in score)
     figure = tmp_path / "figure.svg"
     code, _, err = electra("figure", 1, whole, half, *along, *base, "--metric", "glue/average", "--out", figure)
     assert code == 0, err
     for shown in ("electra (small)", "mlm (small)", "electra (half)"):
         assert shown in figure.read_text(), shown
     assert "electra (1)" not in figure.read_text()  # the checkpoints are one line, named after their run
-    timing = json.loads((along[0] / "cells/rte/seed-1/timing.json").read_text())
-    assert timing["environment"].keys() >= {"git", "torch", "cpu", "gpu"} and "command" not in timing["environment"]
+    ran = json.loads((along[0] / "cells/rte/seed-1/result.json").read_text())["environment"]
+    assert ran.keys() >= {"git", "torch", "cpu", "gpu"} and "command" not in ran
     mine, again = (whole, half, *along), [record(path, tmp_path / path.name) for path in (whole, half, *along)]
     assert numbers(table(electra, 1, *again)) == numbers(table(electra, 1, *mine))
 
@@ -218,7 +218,7 @@ def test_table_3(at: Path, electra: Electra) -> None:
     found = row(table(electra, 3, probed), "ELECTRA")
     for version, name, column in ((1, "f1", "squad1/f1"), (2, "best_exact_match", "squad2/em")):
         files = list(probed.glob(f"cells/electra/seed-1/squad{version}/*/result.json"))
-        scores = [json.loads(path.read_text())["scores"]["dev"][name] for path in files]
+        scores = [json.loads(path.read_text())["scores"][f"dev/{name}"] for path in files]
         assert len(scores) == 3 and float(found[column]) == pytest.approx(100 * statistics.median(scores))
     run(
         "squad", f"{at / 'runs/small'}@8", "--train", at / "squad/train-v1.1.json", "--dev", at / "squad/dev-v1.1.json", "--version", 1,
@@ -241,7 +241,7 @@ def test_table_4_and_figure_3(at: Path, electra: Electra, tmp_path: Path) -> Non
     rows = table(electra, 4, out)
     assert {name: float(row(rows, name)["glue/average"]) for name in names.values()} == pytest.approx(
         {
-            name: 100 * json.loads((out / f"cells/{arm}/seed-1/result.json").read_text())["metrics"]["glue/average"]
+            name: 100 * json.loads((out / f"cells/{arm}/seed-1/result.json").read_text())["scores"]["glue/average"]
             for arm, name in names.items()
         }
     )

@@ -19,24 +19,30 @@ from tests.prepared import small_config, write_store
 
 from electra_trainer import api
 from electra_trainer.errors import ConfigError
-from electra_trainer.experiments.results import read_experiment
+from electra_trainer.experiments.summary import Summary
+from electra_trainer.experiments.sweep import choices, parse_axes, require_choosable, require_fields, swept
 from electra_trainer.finetuning.search import TrainingRows
 from electra_trainer.paper import measured, probes
-from electra_trainer.paper.arm_summary import Summary, print_summary
+from electra_trainer.paper.measured import read_experiment
 from electra_trainer.paper.paper_tables import build_table
-from electra_trainer.paper.sweep import choices, parse_sweep, require_choosable, require_fields, swept
 from electra_trainer.presets.arms import arm
 from electra_trainer.settings.methods import Learned
 from electra_trainer.settings.records import to_dict
 from electra_trainer.train import loop
 
 STEPS = 4
+
+
+def axes_of(words: list[str]) -> Any:
+    return parse_axes(words, flag="--sweep", example="masking.fraction=0.15,0.3")
+
+
 SWEEP = ("generator.width=0.5,1", "masking.fraction=0.15,0.3")
 
 
 def test_combinations_are_arms() -> None:
     """All crossed; the arm's own first, under its own name; fields that an arm does not have, or use, are not crossed."""
-    axes = parse_sweep(["generator.width=1,0.5", "optimizer.learning-rate=1e-4,2e-3", "objective.weight=10,50"])
+    axes = axes_of(["generator.width=1,0.5", "optimizer.learning-rate=1e-4,2e-3", "objective.weight=10,50"])
     electra = arm("electra", small_config())
     electra = replace(electra, generator=Learned(width=0.5), optimizer=replace(electra.optimizer, learning_rate=1e-4))
     found = swept("electra", electra, axes)
@@ -52,9 +58,9 @@ def test_combinations_are_arms() -> None:
     ("words", "told"),
     [
         (["optimizer.learning-rate"], "expected FIELD=VALUE,VALUE"),
-        (["masking.fraction=0.1,0.10"], "a value is given twice"),
-        (["masking.fraction=0.1", "masking.fraction=0.2"], "the field is given twice"),
-        (["schedule.steps=10,20"], "the seeds, the amount or the data decide"),
+        (["masking.fraction=0.1,0.10"], "VALUE,VALUE, each once"),
+        (["masking.fraction=0.1", "masking.fraction=0.2"], "VALUE,VALUE, each once"),
+        (["schedule.steps=10,20"], "no arm can vary this field"),
         (["optimizer.learningrate=1"], r"Did you mean 'optimizer\.learning-rate'"),
         (["objective.weight=high"], r"objective: weight = 'high': expected float"),
         (["generator.width=1.1"], r"generator\.width = 1\.1"),
@@ -62,7 +68,7 @@ def test_combinations_are_arms() -> None:
 )
 def test_what_cannot_be_swept(words: list[str], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        axes = parse_sweep(words)
+        axes = axes_of(words)
         require_fields(axes, [small_config()])
         swept("electra", small_config(), axes)
 
@@ -105,7 +111,7 @@ def run(data: Path, tmp_path: Path) -> Run:
 
     def made(**changes: Any) -> Summary:
         asked: dict[str, Any] = {
-            "arms": ("electra", "mlm"), "seeds": 2, "steps": STEPS, "sweep": SWEEP, "probes": (f"nested-pos={treebank}",),
+            "arms": ("electra", "mlm"), "seeds": 2, "steps": STEPS, "sweep": SWEEP, "probe": (f"nested-pos={treebank}",),
             "choose": "nested-pos/embeddings_accuracy", **changes,
         }  # fmt: skip
         return api.compare(data, out=tmp_path / "exp", preset=small_config(), device="cpu", quiet=True, **asked)
@@ -122,7 +128,7 @@ def test_a_sweep_is_an_experiment(run: Run, tmp_path: Path, electra: Electra, mo
     summary = run()
     rows = ["electra", "electra+generator.width=0.5+masking.fraction=0.3", "electra+generator.width=1+masking.fraction=0.15",
             "electra+generator.width=1+masking.fraction=0.3", "mlm", "mlm+masking.fraction=0.3"]  # fmt: skip
-    assert list(summary.arms) == rows and summary.reference == "electra"
+    assert list(summary.rows) == rows and summary.declared.rows["mlm"].reference == "electra"
     assert summary.chosen == {"electra": rows[1], "mlm": "mlm"}
     page = (tmp_path / "exp/summary.md").read_text()
     assert (
@@ -140,7 +146,7 @@ def test_a_sweep_is_an_experiment(run: Run, tmp_path: Path, electra: Electra, mo
         pytest.fail("the chosen values are not in the row ELECTRA")
     with monkeypatch.context() as patch:
         patch.setattr(loop, "train_step", None)
-        assert run().cells == summary.cells
+        assert run().results == summary.results
     with pytest.raises(ConfigError, match=r"choose: 'nested-pos/embeddings_accuracy' -> None"):
         run(choose=None)
     values = iter([0.95] * 2)
@@ -148,26 +154,21 @@ def test_a_sweep_is_an_experiment(run: Run, tmp_path: Path, electra: Electra, mo
     assert more.chosen == {"electra": rows[1], "mlm": "mlm+masking.fraction=0.2"}
 
 
-def test_nothing_is_declared_on_a_run_s_own_fakes(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_declared_on_a_run_s_own_fakes(run: Run, tmp_path: Path) -> None:
     """A worse generator makes easier fakes; and every row of the tables has its values, the arm's own too."""
     own = small_config().optimizer.learning_rate
-    summary = run(arms=("electra",), sweep=(f"optimizer.learning-rate={own},4e-3",), probes=("held-out",), choose=None)
-    assert summary.declared == ("held-out/generator_loss", "held-out/discriminator_standard_auc")
-    assert {one.metric for one in summary.contrasts if one.declared} == set(summary.declared)
-    assert list(summary.arms) == ["electra", "electra+optimizer.learning-rate=0.004"]
-    print_summary(summary)
-    for shown in (capsys.readouterr().out, (tmp_path / "exp/summary.md").read_text()):
+    summary = run(arms=("electra",), sweep=(f"optimizer.learning-rate={own},4e-3",), probe=("held-out",), choose=None)
+    assert summary.metrics == ("held-out/generator_loss", "held-out/discriminator_standard_auc")
+    assert {one.metric for one in summary.contrasts if one.declared} == set(summary.metrics)
+    assert list(summary.rows) == ["electra", "electra+optimizer.learning-rate=0.004"]
+    for shown in (summary.text(), (tmp_path / "exp/summary.md").read_text()):
         assert f"electra+optimizer.learning-rate={own}" in shown and "electra+optimizer.learning-rate=0.004" in shown
         assert "| electra |" not in shown and "own generator" not in shown
 
 
 def test_a_metric_on_own_fakes_that_is_asked_for_by_name_has_a_note(run: Run, tmp_path: Path) -> None:
     run(
-        arms=("electra", "unigram"),
-        sweep=(),
-        probes=("held-out",),
-        choose=None,
-        metrics=("held-out/discriminator_auc",),
+        arms=("electra", "unigram"), sweep=(), probe=("held-out",), choose=None, metrics=("held-out/discriminator_auc",)
     )
     assert (
         "Note: held-out/discriminator_auc come from the fakes of each arm's own generator"
@@ -178,9 +179,9 @@ def test_a_metric_on_own_fakes_that_is_asked_for_by_name_has_a_note(run: Run, tm
 def test_a_choice_among_unlike_things_is_refused(run: Run, tmp_path: Path) -> None:
     """A held-out loss at other masks is another task; refused before anything is trained."""
     with pytest.raises(ConfigError, match=r"does not mean the same in electra and electra\+masking\.fraction=0\.3"):
-        run(choose="held-out/generator_loss", probes=("held-out",), sweep=("masking.fraction=0.15,0.3",))
+        run(choose="held-out/generator_loss", probe=("held-out",), sweep=("masking.fraction=0.15,0.3",))
     with pytest.raises(ConfigError, match="tables report this metric"):
-        run(choose="pos/accuracy", probes=(f"pos={tmp_path / 'treebank'}",))
+        run(choose="pos/accuracy", probe=(f"pos={tmp_path / 'treebank'}",))
     assert not (tmp_path / "exp").exists()
 
 
@@ -248,7 +249,7 @@ def test_medians_over_fine_tuning_seeds(data: Path, tmp_path: Path) -> None:
     write_squad(squad)
     summary = api.compare(
         data, out=tmp_path / "exp", preset=small_config(), arms=("electra",), seeds=[2], steps=STEPS, device="cpu", quiet=True,
-        probes=(f"glue={glue}", f"squad={squad}"), probe_seeds=3,
+        probe=(f"glue={glue}", f"squad={squad}"), probe_seeds=3,
     )  # fmt: skip
     cell = tmp_path / "exp/cells/electra/seed-2"
     for folder, metric, name in (
@@ -258,6 +259,6 @@ def test_medians_over_fine_tuning_seeds(data: Path, tmp_path: Path) -> None:
     ):
         results = [json.loads(path.read_text()) for path in cell.glob(f"{folder}/*/result.json")]
         assert sorted(result["seed"] for result in results) == [2, 1002, 2002]
-        median = statistics.median(result["scores"]["dev"][name] for result in results)
-        assert summary.arms["electra"][metric].mean == median
+        median = statistics.median(result["scores"][f"dev/{name}"] for result in results)
+        assert summary.rows["electra"][metric].mean == median
     assert json.loads((tmp_path / "exp/experiment.json").read_text())["facts"]["probe_seeds"] == 3

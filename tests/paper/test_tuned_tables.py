@@ -12,9 +12,9 @@ from tests.command import Electra
 from tests.paper.experiments import full_flops
 from tests.prepared import small_config, write_store
 
-from electra_trainer.experiments.folder import Declared, read, write
-from electra_trainer.experiments.results import read_experiment
-from electra_trainer.paper.measured import entries
+from electra_trainer.experiments.cell import Declared, Row, write
+from electra_trainer.experiments.result import Result, write_result
+from electra_trainer.paper.measured import config_of, entries, notes_of, read_experiment
 from electra_trainer.paper.paper_tables import build_table
 from electra_trainer.paper.published import TABLES
 from electra_trainer.presets.arms import arm
@@ -72,15 +72,17 @@ def medians(out: Path, task: str, metric: str) -> float:
     """From the files of the runs, by another way."""
     results = [json.loads(path.read_text()) for path in out.glob(f"cells/{task}/seed-*/result.json")]
     assert len(results) == 3
-    return 100 * statistics.median(next(iter(result["scores"].values()))[metric] for result in results)
+    return 100 * statistics.median(
+        next(value for name, value in result["scores"].items() if name.endswith(f"/{metric}")) for result in results
+    )
 
 
 def tell_apart(out: Path) -> None:
     """Another number for each seed and metric: an encoder of three steps answers nothing, and zeros look alike."""
     for seed, path in enumerate(sorted(out.glob("cells/*/seed-*/result.json")), start=1):
         result = json.loads(path.read_text())
-        for scores in result["scores"].values():
-            scores |= {name: 0.2 * seed + 0.01 * place for place, name in enumerate(sorted(scores))}
+        scores = result["scores"]
+        scores |= {name: 0.2 * seed + 0.01 * place for place, name in enumerate(sorted(scores))}
         path.write_text(json.dumps(result))
 
 
@@ -171,61 +173,41 @@ def test_the_documented_record_fills_its_tables() -> None:
         assert len({row.values["train_flops"].number for row in rows}) == 2, number
     hardware = [row.values["time_and_hardware"].words for row in build_table(1, experiments).rows if row.folder]
     assert all("1 CPU thread (AVX512)" in str(words) for words in hardware)
-    timing = json.loads((folders[0] / "cells/rte/seed-1/timing.json").read_text())
-    assert len(timing["environment"]["git"]) >= 40
+    ran = json.loads((folders[0] / "cells/rte/seed-1/result.json").read_text())["environment"]
+    assert len(ran["git"]) >= 40
 
 
 @pytest.mark.parametrize("path", sorted(RECORDS.rglob("experiment.json")), ids=lambda path: path.parent.name)
 def test_experiments_of_the_records_are_read(path: Path) -> None:
-    declared, found = read(path.parent), read_experiment(path.parent)
-    old = json.loads(path.read_text())
+    found = read_experiment(path.parent)
     assert [build_table(number, [found]).number for number in TABLES] == [*TABLES]
-    if old["version"] != 1:
-        return
-    assert list(found.configs) == list(old["arms"]) and None not in found.configs.values()
-    assert declared.facts["match"] == old["match"] and declared.seeds == tuple(old["seeds"])
-    assert {name: part["folder"] for name, part in declared.parts.items()} == old["probes"]
+    assert None not in [config_of(found, row) for row in found.declared.rows]
 
 
-def test_an_experiment_of_version_3_is_read(tmp_path: Path) -> None:
-    """One that an earlier fine-tuning began; its encoder's pre-training is not known."""
-    row = {
-        "task": {"kind": "Classification"}, "data_sha256": "1", "recipe": {"epochs": 3.0}, "metric": "accuracy", "dev": ["dev"],
-        "train_rows": 9, "notes": [], "changed": {},
-    }  # fmt: skip
-    old = {
-        "version": 3, "model": "runs/old", "model_sha256": "0", "recipe": "paper", "device": "cpu", "threads": 1, "seeds": [1, 2],
-        "floors": True, "tasks": {"cola": row, "mine": row},
-    }  # fmt: skip
-    (tmp_path / "experiment.json").write_text(json.dumps(old))
-    declared = read(tmp_path, of="finetune")
-    assert declared.floors and declared.rows == old["tasks"] and declared.about == {"model": "runs/old"}
-    for task in ("cola", "mine"):
-        (tmp_path / f"cells/{task}/seed-2").mkdir(parents=True)
-        result = {"task": task, "seed": 2, "steps": 1, "scores": {"dev": {"accuracy": 0.5}}, "doubts": []}
-        (tmp_path / f"cells/{task}/seed-2/result.json").write_text(json.dumps(result))
+def tuned(out: Path, *tasks: str, about: dict[str, Any]) -> None:
+    """A fine-tuning experiment of one seed, where every score is a half."""
+    rows = {task: Row(settings={}, metrics=("dev/matthews" if task == "cola" else "dev/accuracy",)) for task in tasks}
+    write(out, Declared(verb="finetune", facts={"recipe": "paper"}, rows=rows, seeds=(1,), about=about))
+    for task, row in rows.items():
+        (folder := out / f"cells/{task}/seed-1").mkdir(parents=True)
+        write_result(folder, Result(key=task, seed=1, scores={row.metrics[0]: 0.5}))
+
+
+def test_an_encoder_without_a_run(tmp_path: Path) -> None:
+    """Its pre-training is not known: no FLOPs; a task of one's own is a column by its name."""
+    tuned(tmp_path, "cola", "mine", about={"model": "runs/old"})
     (entry,) = entries([read_experiment(tmp_path)])
     assert (entry.preset, entry.arm, entry.config) == ("old", "fine-tuned", None)
-    assert [cell.metrics for cell in entry.cells] == [{"glue/cola": 0.5, "mine/accuracy": 0.5}]
+    assert [one.scores for one in entry.results] == [{"glue/cola": 0.5, "mine/accuracy": 0.5}]
     (row_,) = [row for row in build_table(2, [read_experiment(tmp_path)]).rows if row.source == "ours (old)"]
     assert row_.values["glue/cola"].number == 50.0 and "train_flops" not in row_.values
 
 
 def test_an_encoder_of_another_version_is_a_note(tmp_path: Path) -> None:
     """Its scores are shown; what follows from its configuration is left out, as it is of an arm."""
-    row = {
-        "task": {"kind": "Classification"}, "data_sha256": "1", "recipe": {"epochs": 3.0}, "metric": "matthews", "dev": ["dev"],
-        "train_rows": 9, "notes": [], "changed": {},
-    }  # fmt: skip
-    declared = Declared(
-        of="finetune", facts={"model_sha256": "0", "recipe": "paper", "device": "cpu", "threads": 1}, rows={"cola": row},
-        seeds=(1,), about={"model": "runs/new", "encoder": {"config": {"knob": 1}, "flops_paper": 1e12}},
-    )  # fmt: skip
-    write(tmp_path, declared)
-    (tmp_path / "cells/cola/seed-1").mkdir(parents=True)
-    result = {"task": "cola", "seed": 1, "steps": 1, "scores": {"dev": {"matthews": 0.5}}, "doubts": []}
-    (tmp_path / "cells/cola/seed-1/result.json").write_text(json.dumps(result))
+    tuned(tmp_path, "cola", about={"model": "runs/new", "encoder": {"config": {"knob": 1}, "flops_paper": 1e12}})
     found = read_experiment(tmp_path)
-    assert len(found.notes) == 1 and "knob" in found.notes[0]
+    (note,) = notes_of(found)
+    assert "knob" in note
     (entry,) = entries([found])
-    assert (entry.config, entry.preset, entry.cells[0].metrics) == (None, "new", {"glue/cola": 0.5})
+    assert (entry.config, entry.preset, entry.results[0].scores) == (None, "new", {"glue/cola": 0.5})

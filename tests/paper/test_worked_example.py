@@ -16,7 +16,7 @@ from torch import Tensor
 from electra_trainer.api import pretrain
 from electra_trainer.cli.main import main
 from electra_trainer.errors import ConfigError, DataError
-from electra_trainer.paper.worked_example import draw_example, terminal_table, worked_example
+from electra_trainer.paper.worked_example import draw_example, text_table, worked_example
 from electra_trainer.pretrained.pretrained import Pretrained
 from electra_trainer.settings.config import Evaluation
 from electra_trainer.settings.methods import MLM, Unigram
@@ -138,7 +138,7 @@ def test_picture_and_terminal(tmp_path: Path) -> None:
         "right about 6 of 6",
     ):
         assert text in svg, text
-    assert terminal_table(example).row_count == 6
+    assert len(text_table(example).splitlines()) == 1 + 6
     with pytest.raises(ConfigError):
         draw_example(example, name="x", form="gif")
 

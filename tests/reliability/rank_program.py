@@ -31,9 +31,9 @@ def arrange(what: str) -> None:
     if what in ("memory", UNWATCHED) and os.environ["RANK"] == "1":
         just_before("step", 3, _no_memory)
     elif what == "settings" and os.environ["RANK"] == "1":
-        from electra_trainer.cli import pretrain
+        from electra_trainer.cli import flags
 
-        pretrain.settings_from = _no_file
+        flags.settings_from = _no_file
     elif what.startswith(SLOW):
         _slow(float(what.removeprefix(SLOW)))
     elif ";" in what:

@@ -23,7 +23,7 @@ from tests.reliability.whole_runs import differences
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from electra_trainer.errors import ElectraError, Interrupted
-from electra_trainer.experiments import cell_workers
+from electra_trainer.experiments import engine as cell_workers
 from electra_trainer.files import processes
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.signals import STOP, StopRequest, signals_held

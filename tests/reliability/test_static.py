@@ -55,7 +55,7 @@ NETWORK = {
 ALLOWED = {
     # the private channel between a process and the child that it started; nothing of it is a file
     ("files/processes.py", "multiprocessing"),
-    ("experiments/cell_workers.py", "multiprocessing"),
+    ("experiments/engine.py", "multiprocessing"),
     # the library that native/ has compiled from the source beside it
     ("kernels/native/library.py", "ctypes"),
     ("kernels/native/layers.py", "ctypes"),

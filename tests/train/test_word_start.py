@@ -21,7 +21,7 @@ from electra_trainer.data.store import Store
 from electra_trainer.errors import CheckpointError, ConfigError
 from electra_trainer.inspection.replay import replay
 from electra_trainer.objectives import build
-from electra_trainer.paper import comparison
+from electra_trainer.paper.compare import initial_run
 from electra_trainer.pretrained.source import InitFrom
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.run_folder import WORDS
@@ -166,7 +166,7 @@ def test_vectors_of_another_width_are_refused(run: Path, tmp_path: Path) -> None
 
 
 def test_an_untrained_arm_begins_so(run: Path, data: Path, tmp_path: Path) -> None:
-    comparison.initial_run(config(), Store.open(data), tmp_path / "arm")
+    initial_run(config(), Store.open(data), tmp_path / "arm")
     mine, theirs = at(tmp_path / "arm", 0), at(run, 0)
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
 

@@ -2,16 +2,10 @@
 and so answers at once.
 """
 
-import contextlib
-import io
 import re
 import shlex
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
 
-import tyro
-
-from electra_trainer.cli import main as cli
 from electra_trainer.presets.models import MODELS
 
 _BASH = """\
@@ -35,27 +29,20 @@ complete -o default -F _electra electra electra-trainer
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class CompletionArguments:
-    """Print a script by which a shell completes verbs, flags and values. Install it once, and again after an update.
+Flags = Mapping[str, list[str]]
+"""Flags of a verb, each with its values where they can be listed."""
 
-    bash: electra completion bash > ~/.local/share/bash-completion/completions/electra
 
-    zsh: electra completion zsh > ~/.electra.zsh; echo 'source ~/.electra.zsh' >> ~/.zshrc
+def script(shell: str, verbs: Mapping[str, str], helps: Mapping[str, str]) -> str:
+    """The script for bash, zsh or fish.
 
-    fish: electra completion fish > ~/.config/fish/completions/electra.fish
+    Args:
+        verbs: what each verb does.
+        helps: the whole help of each.
     """
-
-    shell: tyro.conf.Positional[Literal["bash", "zsh", "fish"]]
-    """The shell."""
-
-
-def run_completion(arguments: CompletionArguments) -> None:
-    """Print the script."""
-    flags = {verb: _flags(verb) for verb in cli.VERBS}
-    if arguments.shell == "fish":
-        print("\n".join(_fish(flags)))
-        return
+    flags = {verb: _flags(text) for verb, text in helps.items()}
+    if shell == "fish":
+        return "\n".join(_fish(verbs, flags)) + "\n"
     values = [
         f'    "{verb} {flag}") known={shlex.quote(" ".join(known))} ;;'
         for verb, each in flags.items()
@@ -63,27 +50,24 @@ def run_completion(arguments: CompletionArguments) -> None:
         if known
     ]
     lines = [f"      {verb}) known={shlex.quote(' '.join(each))} ;;" for verb, each in flags.items()]
-    if arguments.shell == "zsh":
-        print("autoload -U +X compinit bashcompinit && compinit && bashcompinit")
-    print(_BASH.format(verbs=shlex.quote(" ".join(flags)), values="\n".join(values), flags="\n".join(lines)), end="")
+    begin = "autoload -U +X compinit bashcompinit && compinit && bashcompinit\n" if shell == "zsh" else ""
+    words = shlex.quote(" ".join(flags))
+    return begin + _BASH.format(verbs=words, values="\n".join(values), flags="\n".join(lines))
 
 
-def _flags(verb: str) -> dict[str, list[str]]:
-    """The flags of a verb, as its help has them, each with its values where they can be listed."""
-    shown, found = io.StringIO(), {"--help-all": list[str]()}
-    with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
-        cli.read(verb, ["--help-all"])
-    for entry in re.findall(r"^\W (-.*?)  ", shown.getvalue(), re.M):
+def _flags(help_text: str) -> Flags:
+    found: dict[str, list[str]] = {"--help-all": [], "--config": []}
+    for entry in re.findall(r"^\W (-.*?)  ", help_text, re.M):
         values = re.search(r"--\S+ \{(.+?)\}", entry)
         for flag in re.findall(r"(?:^|, )(--[\w.-]+)", entry):
             found[flag] = list(MODELS) if flag == "--preset" else values[1].split(",") if values else []
     return found
 
 
-def _fish(flags: dict[str, dict[str, list[str]]]) -> list[str]:
+def _fish(verbs: Mapping[str, str], flags: Mapping[str, Flags]) -> list[str]:
     lines = [
-        f"complete -c electra -n __fish_use_subcommand -f -a {verb} -d {shlex.quote(cli.VERBS[verb].what)}"
-        for verb in flags
+        f"complete -c electra -n __fish_use_subcommand -f -a {verb} -d {shlex.quote(what)}"
+        for verb, what in verbs.items()
     ]
     for verb, each in flags.items():
         for flag, known in each.items():

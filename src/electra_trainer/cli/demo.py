@@ -30,7 +30,7 @@ _LEAST = 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class DemoArguments:
+class Demo:
     """Vocabulary, rows, a tiny ELECTRA, its report and held-out sentences with a word exchanged, in a few minutes on
     two CPU cores.
 
@@ -44,48 +44,47 @@ class DemoArguments:
     steps: int | None = None
     """Steps, instead of the preset's, however long they take."""
 
+    def run(self) -> None:
+        """Run all parts, and print which is next."""
+        from electra_trainer.data.corpus import PrepareSettings
+        from electra_trainer.data.prepare import prepare, train_tokenizer_from
+        from electra_trainer.data.store import MANIFEST
+        from electra_trainer.inspection.report import write_report
+        from electra_trainer.presets.models import tiny
+        from electra_trainer.train.plan import seconds
 
-def run_demo(arguments: DemoArguments) -> None:
-    """Run all parts, and print which is next."""
-    from electra_trainer.data.corpus import PrepareSettings
-    from electra_trainer.data.prepare import prepare, train_tokenizer_from
-    from electra_trainer.data.store import MANIFEST
-    from electra_trainer.inspection.report import write_report
-    from electra_trainer.presets.models import tiny
-    from electra_trainer.train.plan import seconds
-
-    start = time.monotonic()
-    end = start + seconds(arguments.budget)
-    config, data = tiny(), arguments.out.with_name(arguments.out.name + "-data")
-    if not (data / MANIFEST).exists():
-        _say("1/4  a vocabulary, from the documentation of the packages installed here")
-        tokenizer, _ = train_tokenizer_from(["docstrings"], vocab_size=config.model.vocab_size)
-        _say("2/4  rows of token ids")
-        settings = PrepareSettings(valid_fraction=0.02)
-        length = config.batch.sequence_length
-        prepare(["docstrings"], tokenizer=tokenizer, sequence_length=length, out=data, settings=settings)
-    _say("3/4  pre-training: a generator replaces words, the discriminator learns to tell which")
-    _train(arguments, config, data, end=end)
-    page = write_report([arguments.out])
-    _say("4/4  what the discriminator says of sentences it has not seen: probability that each word was replaced")
-    _score(arguments.out, data)
-    _say(f"report: {page}   ({time.monotonic() - start:.0f} s in all)")
+        start = time.monotonic()
+        end = start + seconds(self.budget)
+        config, data = tiny(), self.out.with_name(self.out.name + "-data")
+        if not (data / MANIFEST).exists():
+            _say("1/4  a vocabulary, from the documentation of the packages installed here")
+            tokenizer, _ = train_tokenizer_from(["docstrings"], vocab_size=config.model.vocab_size)
+            _say("2/4  rows of token ids")
+            settings = PrepareSettings(valid_fraction=0.02)
+            length = config.batch.sequence_length
+            prepare(["docstrings"], tokenizer=tokenizer, sequence_length=length, out=data, settings=settings)
+        _say("3/4  pre-training: a generator replaces words, the discriminator learns to tell which")
+        _train(self, config, data, end=end)
+        page = write_report([self.out])
+        _say("4/4  what the discriminator says of sentences it has not seen: probability that each word was replaced")
+        _score(self.out, data)
+        _say(f"report: {page}   ({time.monotonic() - start:.0f} s in all)")
 
 
-def _train(arguments: DemoArguments, config: "Config", data: Path, *, end: float) -> None:
+def _train(request: Demo, config: "Config", data: Path, *, end: float) -> None:
     """As many steps as were asked for, or as fit until `end`."""
     from electra_trainer.errors import Interrupted
     from electra_trainer.train.loop import pretrain
     from electra_trainer.train.plan import Length
 
-    if arguments.steps is not None:
-        pretrain(config, data, out=arguments.out, length=Length(steps=arguments.steps))
+    if request.steps is not None:
+        pretrain(config, data, out=request.out, length=Length(steps=request.steps))
         return
-    length = _length(arguments.out, config, data, end=end)
+    length = _length(request.out, config, data, end=end)
     left = max(_LEAST, end + _BEYOND - time.monotonic())
-    with _time_limit(left, arguments.out) as is_over:
+    with _time_limit(left, request.out) as is_over:
         try:
-            pretrain(config, data, out=arguments.out, length=length)
+            pretrain(config, data, out=request.out, length=length)
         except Interrupted:
             if not is_over():
                 raise
@@ -149,7 +148,7 @@ def _score(run: Path, data: Path) -> None:
     """Say how often the exchanged word of a held-out sentence is found, and show the first sentences and some nearest
     words.
     """
-    from electra_trainer.cli.use import print_scored
+    from electra_trainer.cli.use import shown_scores
     from electra_trainer.data.store import Store
     from electra_trainer.inspection.exchanged import FREQUENT, exchange_words, nearest_words, suspect
     from electra_trainer.pretrained.pretrained import load
@@ -158,7 +157,7 @@ def _score(run: Path, data: Path) -> None:
     assert discriminator is not None
     found = suspect(discriminator, store, exchange_words(store, count=_EXCHANGED))
     for one in found[:_SHOWN]:
-        print_scored(one.scored)
+        _say("\n".join(shown_scores(one.scored)))
         outcome = "found" if one.found else f"not found, it suspects {one.suspect!r}"
         _say(f"  ^ {one.sentence.original!r} became {one.scored.tokens[one.sentence.place - 1]!r}: {outcome}")
     right, chance = sum(one.found for one in found), sum(1 / len(one.scored.tokens) for one in found)

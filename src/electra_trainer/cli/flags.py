@@ -1,15 +1,15 @@
-"""How flags are shown and read: values have names, not types; a default that says nothing is left out; 1e5 and 100k are
-numbers.
+"""From words to a request and back: how flags are shown and read, `--config FILE` of every verb, and what
+`electra show VERB --toml` prints.
 
 tyro asks a registry how to read a type and which fields a class has; ours answers for numbers and dataclasses, and
-leaves the rest to it.
+leaves the rest to it: values have names, not types; a default that says nothing is left out; 1e5 and 100k are numbers.
 """
 
 import dataclasses
 import types
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import tyro
 from tyro.constructors import (
@@ -21,6 +21,11 @@ from tyro.constructors import (
     StructTypeInfo,
 )
 
+from electra_trainer.errors import ConfigError
+from electra_trainer.settings import records
+from electra_trainer.settings.config import Config
+from electra_trainer.train.from_flags import settings_from, taken
+
 _UNITS = {"k": 10**3, "m": 10**6, "g": 10**9}
 _SILENT = ("", "None", "False")
 """Defaults that a reader learns nothing from: the flag is simply not given."""
@@ -28,8 +33,6 @@ _ALIASES = {("Optimizer", "learning_rate"): ("--learning-rate", "--lr"), ("Batch
 """Short names that people try, by class and field of the settings."""
 _DECIDED = {"Model.vocab_size", "BatchShape.sequence_length"}
 """Settings that the prepared data decides: no help has them."""
-_OWN = ("Arguments", "Flags", "Config", "Recipe")
-"""Endings of the classes whose fields are flags without a prefix."""
 
 
 def whole_number(text: str) -> int:
@@ -60,7 +63,6 @@ _WORDS = {
 _APPENDED = get_args(tyro.conf.UseAppendAction[str])[1]
 """Marks a flag that is given once for each of its values."""
 _HIDDEN = get_args(tyro.conf.Suppress[str])[1]
-_FILE_OF_FLAGS = "JSON or TOML file with any of these flags, which override it; `electra show VERB --toml` prints one."
 _SAID = {"yes": True, "no": False, "true": True, "false": False}
 _READ: dict[Any, tuple[str, Callable[[str], Any]]] = {
     int: ("a whole number, for example 1000, 1e3 or 1k", whole_number),
@@ -71,7 +73,120 @@ _READ: dict[Any, tuple[str, Callable[[str], Any]]] = {
 }
 
 
-def registry(*, for_help: bool = False, brief: Collection[str] = ()) -> ConstructorRegistry:
+@dataclasses.dataclass(frozen=True)
+class _File:
+    config: Path | None = None
+
+
+def read_request(kind: Any, verb: str, words: Sequence[str]) -> Any:
+    """The request of class `kind` that words describe; a file that --config names comes first, and flags override it.
+
+    A class with a field `settings: Config` reads the configuration of a run from the file (train/from_flags.py); one
+    with a field `command` keeps the words after `--`, and one with a field `typed` all of them.
+
+    Raises:
+        ConfigError: a file that cannot be used. SystemExit: tyro has printed help (0), or what is wrong with the flags.
+    """
+    flags, fields = list(words), {one.name for one in dataclasses.fields(kind)}
+    defaults: dict[str, Any] = {}
+    if "command" in fields and "--" in words:
+        flags, defaults["command"] = flags[: flags.index("--")], tuple(flags[flags.index("--") + 1 :])
+    if "typed" in fields:
+        defaults["typed"] = tuple(words)
+    for flag, why in getattr(kind, "refused", {}).items():
+        if any(word.partition("=")[0] == flag for word in flags):
+            raise ConfigError(f"{flag}: {why}")
+    if "settings" in fields and get_type_hints(kind)["settings"] is Config:
+        default = _begun(kind, defaults | {"settings": settings_from(flags)})
+    else:
+        file, flags = taken(_File, flags) if not _asks(flags) else (_File(), flags)
+        default = _from_file(kind, file.config, defaults)
+    brief = getattr(kind, "brief", "").split() if "--help-all" not in flags else []
+    try:
+        return tyro.cli(
+            kind,
+            args=["--help" if flag == "--help-all" else flag for flag in flags],
+            prog=f"electra {verb}",
+            default=default,
+            config=(tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName),
+            registry=_registry(for_help=_asks(flags), brief=brief if _asks(flags) else ()),
+        )
+    finally:
+        if _asks(flags):
+            if "config" not in fields:
+                print(f"--config FILE: JSON or TOML with any of these flags; `electra show {verb} --toml` prints one.")
+            if brief:
+                print(f"These are the flags that most runs need. All of them: electra {verb} --help-all")
+
+
+def _asks(flags: Sequence[str]) -> bool:
+    return bool({"-h", "--help", "--help-all"} & set(flags))
+
+
+def _begun(kind: Any, values: dict[str, Any]) -> Any:
+    """The request with these values, its own defaults, and tyro.MISSING where it has none."""
+    fields = dataclasses.fields(kind)
+    absent = {one.name: tyro.MISSING for one in fields if one.default is one.default_factory is dataclasses.MISSING}
+    return kind(**absent | values)
+
+
+def _from_file(kind: Any, path: Path | None, values: dict[str, Any]) -> Any:
+    """The same with the flags of a file; ConfigError for an unknown one, or a value that a flag cannot have."""
+    if path is None:
+        return _begun(kind, values)
+    read = records.read_table(path, expected="as `electra show VERB --toml` prints it")
+    table = {name.replace("-", "_"): value for name, value in read.items()}
+    owners = {name: (owner, field, hint) for owner, field, name, hint in _leaves(kind)}
+    hints = {name: hint for name, (*_, hint) in owners.items()}
+    texts = {name for name, hint in hints.items() if str in (hint, *get_args(hint))}
+    given = {n: str(value) if n in texts and type(value) in (int, float) else value for n, value in table.items()}
+    checked = records.read_values(hints, given, where=str(path))
+    try:
+        groups: dict[str | None, dict[str, Any]] = {None: dict(values)}
+        for name in table:
+            owner, field, _ = owners[name]
+            groups.setdefault(owner, {})[field] = checked[name]
+        own = groups.pop(None)
+        for owner, inner in groups.items():
+            own[str(owner)] = dataclasses.replace(_default_of(kind, str(owner)), **inner)
+        return _begun(kind, own)
+    except ConfigError as refused:
+        raise ConfigError(f"{path}: {refused}") from None
+
+
+def _default_of(kind: Any, name: str) -> Any:
+    field = next(one for one in dataclasses.fields(kind) if one.name == name)
+    return field.default_factory() if callable(field.default_factory) else field.default
+
+
+def _leaves(kind: Any) -> Iterator[tuple[str | None, str, str, Any]]:
+    """Each flag of a request: the field of the group that it is in (None: its own), field, name, type."""
+    hints = get_type_hints(kind, include_extras=True)
+    for one in dataclasses.fields(kind):
+        marks, bare = getattr(hints[one.name], "__metadata__", ()), _bare(hints[one.name])
+        if dataclasses.is_dataclass(bare):
+            yield from ((one.name, field, name, hint) for _, field, name, hint in _leaves(bare))
+        elif _HIDDEN not in marks:
+            named = next((str(mark.name) for mark in marks if getattr(mark, "name", None)), one.name)
+            yield None, one.name, named, bare
+
+
+def settings_of(kind: Any) -> tuple[dict[str, Any], list[str]]:
+    """The flags of a verb that have a value of their own, as `--config` reads them, and the names of the others."""
+    if get_type_hints(kind).get("settings") is Config:
+        return records.to_dict(settings_from(())), []
+    chosen, open_ = dict[str, Any](), list[str]()
+    begun = _begun(kind, {})
+    for owner, field, name, _ in _leaves(kind):
+        value = getattr(begun if owner is None else getattr(begun, owner), field)
+        if value is None or value is tyro.MISSING or value == ():
+            open_.append(name)
+        else:
+            chosen[name] = str(value) if isinstance(value, Path) else value
+    return chosen, open_
+
+
+def _registry(*, for_help: bool = False, brief: Collection[str] = ()) -> ConstructorRegistry:
     """What tyro is to know of our flags.
 
     Args:
@@ -81,8 +196,44 @@ def registry(*, for_help: bool = False, brief: Collection[str] = ()) -> Construc
     """
     found = ConstructorRegistry()
     found.primitive_rule(_reading)
-    found.struct_rule(_Fields(for_help, brief))
+    inside: list[Any] = []  # tyro's own rule is asked for the class that this one is asked for
+
+    def fields_of(info: StructTypeInfo) -> StructConstructorSpec | None:
+        """A dataclass as tyro sees it, with the names of its values and without silent defaults."""
+        if not dataclasses.is_dataclass(info.type) or info.type in inside:
+            return None
+        inside.append(info.type)
+        try:
+            spec = ConstructorRegistry.get_struct_spec(info)
+        finally:
+            inside.pop()
+        if not isinstance(spec, StructConstructorSpec):
+            return None
+        named = (_named(info.type, field, for_help=for_help, brief=brief) for field in spec.fields)
+        return dataclasses.replace(spec, fields=tuple(named))
+
+    found.struct_rule(fields_of)
     return found
+
+
+def _named(owner: Any, field: StructFieldSpec, *, for_help: bool, brief: Collection[str]) -> StructFieldSpec:
+    hint: Any = field.type
+
+    def words() -> str:
+        return " ".join(((field.helptext() if callable(field.helptext) else field.helptext) or "").split())
+
+    shown = tyro.conf.arg(
+        metavar=_metavar(field.name, hint),
+        aliases=_ALIASES.get((owner.__name__, field.name)),
+        help_behavior_hint=lambda label: "" if "Default:" in words() else _default(owner.__name__, field.name, label),
+    )
+    named: Any = Annotated[hint, shown]
+    prefixed = owner is not Config and owner.__module__.startswith("electra_trainer.settings.")
+    key = f"{owner.__name__}.{field.name}" if prefixed else field.name
+    is_group = any(dataclasses.is_dataclass(one) for one in (_bare(hint), *get_args(_bare(hint))))
+    if for_help and (key in _DECIDED or bool(brief and not is_group and key not in brief)):
+        named = Annotated[named, _HIDDEN]
+    return dataclasses.replace(field, type=named, helptext=words if field.helptext is not None else None)
 
 
 def _reading(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
@@ -114,62 +265,9 @@ def _reading(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
     )
 
 
-class _Fields:
-    """A dataclass as tyro sees it, with the names of its values and without silent defaults; a verb's own also with
-    --config.
-    """
-
-    def __init__(self, for_help: bool, brief: Collection[str]) -> None:
-        self._for_help, self._brief = for_help, brief
-        self._inside: list[Any] = []  # tyro's own rule is asked for the class that this one is asked for
-
-    def __call__(self, info: StructTypeInfo) -> StructConstructorSpec | None:
-        if not dataclasses.is_dataclass(info.type) or info.type in self._inside:
-            return None
-        self._inside.append(info.type)
-        try:
-            spec = ConstructorRegistry.get_struct_spec(info)
-        finally:
-            self._inside.pop()
-        if not isinstance(spec, StructConstructorSpec):
-            return None
-        kind, of_verb = info.type, info.type.__name__.endswith("Arguments")
-        if of_verb and not any(field.name == "config" for field in spec.fields):
-            added = StructFieldSpec("config", Path | None, None, helptext=_FILE_OF_FLAGS)  # type: ignore[arg-type]  # a union is no class
-
-            def made(config: Path | None = None, **values: Any) -> Any:
-                return kind(**values)
-
-            made.__doc__ = kind.__doc__  # the verb's description
-            spec = dataclasses.replace(spec, fields=(*spec.fields, added), instantiate=made)
-        return dataclasses.replace(spec, fields=tuple(self._named(kind.__name__, field) for field in spec.fields))
-
-    def _named(self, owner: str, field: StructFieldSpec) -> StructFieldSpec:
-        hint: Any = field.type
-
-        def words() -> str:
-            said = field.helptext() if callable(field.helptext) else field.helptext
-            return " ".join((said or "").split())
-
-        told = tyro.conf.arg(
-            metavar=_metavar(field.name, hint),
-            aliases=_ALIASES.get((owner, field.name)),
-            help_behavior_hint=lambda label: "" if "Default:" in words() else _default(owner, field.name, label),
-        )
-        named: Any = Annotated[hint, told]
-        if self._hides(owner, field.name, hint):
-            named = Annotated[named, _HIDDEN]
-        return dataclasses.replace(field, type=named, helptext=words if field.helptext is not None else None)
-
-    def _hides(self, owner: str, name: str, hint: Any) -> bool:
-        key = name if owner.endswith(_OWN) else f"{owner}.{name}"
-        is_group = any(dataclasses.is_dataclass(one) for one in (_bare(hint), *get_args(_bare(hint))))
-        return self._for_help and (key in _DECIDED or bool(self._brief and not is_group and key not in self._brief))
-
-
 def _default(owner: str, name: str, label: str) -> str:
     """What is taken where the flag is not given; of fine-tuning what each recipe takes, where they differ."""
-    if owner == "Recipe":
+    if owner == "Changes":
         from electra_trainer.finetuning.recipe import RECIPES
 
         shown = {True: "yes", False: "no"}
@@ -184,7 +282,7 @@ def _metavar(name: str, hint: Any) -> str | None:
     """`RUN`, `N`, `FILE [FILE ...]`, `{a,b}`; None where tyro's own says as much."""
     kind, optional = _without_none(_bare(hint))
     if kind is bool or get_origin(kind) is Literal:
-        return "{" + ",".join(map(str, get_args(kind))) + "}" if optional else None
+        return "{" + ",".join(map(str, get_args(kind) or ("yes", "no"))) + "}" if optional else None
     word = _WORDS.get(name, name.rpartition("_")[2].upper())
     if name == "out" and optional:
         word = "FILE"

@@ -3,17 +3,16 @@
 import re
 import shlex
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import tyro
 
-from electra_trainer.cli import main as cli
 from electra_trainer.errors import ConfigError
 from electra_trainer.files import durable, wording
 from electra_trainer.runs.signals import FORWARDS, WAITS
+from electra_trainer.train.from_flags import taken
 
 _MOST_WARNING = 65535
 """Seconds; Slurm's own limit."""
@@ -22,7 +21,7 @@ _USELESS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaunchArguments:
+class Launch:
     """Write a job file for a scheduler: pre-training on several machines that is signalled before its time is up,
     saves, and is queued again.
 
@@ -54,49 +53,55 @@ class LaunchArguments:
     command: tyro.conf.Suppress[tuple[str, ...]] = ()
     """The words after `--`."""
 
-    @staticmethod
-    def begin(words: Sequence[str]) -> dict[str, Any]:
-        """The words after `--` are kept as they are."""
-        return {"command": tuple(words[words.index("--") + 1 :])} if "--" in words else {}
+    def run(self) -> None:
+        """Check, and write the file."""
+        _check(self)
+        durable.write_output(self.file, sbatch(self).encode())
+        print(f"electra: {self.file}: type: sbatch {shlex.quote(str(self.file))}", file=sys.stderr)
 
 
-def run_launch(arguments: LaunchArguments) -> None:
-    """Check, and write the file."""
-    _check(arguments)
-    durable.write_output(arguments.file, sbatch(arguments).encode())
-    print(f"electra: {arguments.file}: type: sbatch {shlex.quote(str(arguments.file))}", file=sys.stderr)
-
-
-def _check(arguments: LaunchArguments) -> None:
+def _check(request: Launch) -> None:
     """ConfigError: the command is not one that can be queued again, or a value is not one that Slurm takes."""
-    command = arguments.command
+    command = request.command
     if command[:1] != ("pretrain",):
         raise ConfigError("launch: expected `-- pretrain DATA … --out RUN` after the flags.")
     flags = {word.split("=")[0] for word in command}
     if "--out" not in flags:
         raise ConfigError("launch: the pretrain command has no --out RUN, from which the next job resumes.")
-    if not cli.value_of(command, "--out"):
+    if not _out(request):
         raise ConfigError("launch: --out has no value.")
     if flags & {"--restarts", "--processes"}:
         raise ConfigError("launch: leave --restarts and --processes out: the job sees to processes and restarts.")
     for name, least in (("nodes", 1), ("gpus", 0), ("cores", 1), ("warning", 15)):
-        if getattr(arguments, name) < least:
-            raise ConfigError(f"--{name} {getattr(arguments, name)}: expected {least} or more.")
-    if not re.fullmatch(r"(\d+-)?\d{1,2}(:\d{2}){0,2}", arguments.time):
-        raise ConfigError(f"--time {arguments.time!r}: expected D-HH:MM:SS or HH:MM:SS.")
-    seconds = _seconds(arguments.time)
-    if arguments.warning > _MOST_WARNING or 0 < seconds <= arguments.warning:  # 0: without a limit
+        if getattr(request, name) < least:
+            raise ConfigError(f"--{name} {getattr(request, name)}: expected {least} or more.")
+    if not re.fullmatch(r"(\d+-)?\d{1,2}(:\d{2}){0,2}", request.time):
+        raise ConfigError(f"--time {request.time!r}: expected D-HH:MM:SS or HH:MM:SS.")
+    seconds = _seconds(request.time)
+    if request.warning > _MOST_WARNING or 0 < seconds <= request.warning:  # 0: without a limit
         raise ConfigError(
-            f"--warning {arguments.warning}: expected fewer seconds than --time {arguments.time} has ({seconds}), and "
+            f"--warning {request.warning}: expected fewer seconds than --time {request.time} has ({seconds}), and "
             "at most "
             f"{_MOST_WARNING}."
         )
-    for name, text in (("name", arguments.name), ("partition", arguments.partition or "x")):
+    for name, text in (("name", request.name), ("partition", request.partition or "x")):
         if not re.fullmatch(r"[\w.-]{1,64}", text):
             raise ConfigError(f"--{name} {text!r}: expected letters, digits, dots and hyphens.")
-    for option in arguments.options:
+    for option in request.options:
         if not re.fullmatch(r"[\x20-\x7e]+", option) or option.startswith("-"):
             raise ConfigError(f"--options {option!r}: expected name=value as sbatch takes it, without leading hyphens.")
+
+
+@dataclass(frozen=True)
+class _Out:
+    out: str | None = None
+
+
+def _out(request: Launch) -> str:
+    """The run folder that the command names; empty if its flag has no value."""
+    following = request.command[request.command.index("--out") + 1 :] if "--out" in request.command else ("",)
+    out = taken(_Out, request.command)[0].out if following else None
+    return str(Path(out)) if out else ""
 
 
 def _seconds(time: str) -> int:
@@ -110,13 +115,13 @@ def _seconds(time: str) -> int:
     return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
-def sbatch(arguments: LaunchArguments) -> str:
+def sbatch(request: Launch) -> str:
     """The text of the job file."""
     return wording.render(
         "job.sbatch",
-        job=arguments,
-        processes=max(1, arguments.gpus),
-        out=str(Path(cli.value_of(arguments.command, "--out") or "")),
-        variables={**FORWARDS, **{name: max(int(value), arguments.warning) for name, value in WAITS.items()}},
+        job=request,
+        processes=max(1, request.gpus),
+        out=_out(request),
+        variables={**FORWARDS, **{name: max(int(value), request.warning) for name, value in WAITS.items()}},
         useless_starts=_USELESS,
     )

@@ -1,70 +1,145 @@
-"""The command `electra`. Each verb imports torch when it runs, never to print help."""
+"""The command `electra`: a table of verbs, each a request whose fields are its flags. A request imports torch when it
+runs, never to print help.
+"""
 
-import functools
-import importlib
+import io
 import json
 import os
-import shutil
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import fields
-from types import ModuleType
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from contextlib import redirect_stdout, suppress
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
+import tyro
+
+from electra_trainer.cli import completion, show
+from electra_trainer.cli.demo import Demo
+from electra_trainer.cli.flags import read_request
+from electra_trainer.cli.launch import Launch
+from electra_trainer.cli.playground import Playground
+from electra_trainer.cli.predict import Answer, Predict
+from electra_trainer.cli.pretrain import Pretrain
+from electra_trainer.cli.show import Doctor, Flops
+from electra_trainer.cli.shown import Shown
+from electra_trainer.cli.text_verbs import Check, Merge, Prepare, Tokenizer
+from electra_trainer.cli.track import Track
+from electra_trainer.cli.use import Evaluate, Export, Fill, Push, Replay, Report, Score
 from electra_trainer.errors import ConfigError, ElectraError, as_known, did_you_mean, plain, tell
 from electra_trainer.files.plain_output import plain_output, styles
+from electra_trainer.finetuning.request import Finetune, Glue, Squad
+from electra_trainer.paper.request import Cloze, Compare, Figure, MinimalPairs, Table
 from electra_trainer.runs.signals import ended, leave_when_told, stop_with_parent
+from electra_trainer.settings.records import to_toml
 from electra_trainer.supervise.launcher import THREADS, restart_tuned
 from electra_trainer.version import __version__
 
 
-class Verb(NamedTuple):
-    """A verb NAME is the class `NameArguments` and the function `run_name` of a file in this folder; what it returns is
-    printed as JSON.
+@dataclass(frozen=True, kw_only=True)
+class Show:
+    """Show a preset (its whole configuration, its parameters and its FLOPs), or the flags of a verb with their
+    defaults.
+
+    A file with what --toml or --json prints is read by --config.
     """
 
-    file: str
+    name: tyro.conf.Positional[str]
+    """tiny, mini, small, small_plus_plus, base, large, bert_small, bert_base, bert_large; or `all`, which lists these
+    and a preset for every other published row, one line each. Or a verb, for example finetune."""
+    toml: bool = False
+    """Print TOML, a preset without its parameters and FLOPs."""
+    json: bool = False
+    """Print one JSON object."""
+
+    def run(self) -> Shown:
+        """Flags of a verb, or facts of a preset."""
+        if self.toml and self.json:
+            raise ConfigError("--toml and --json: give one of them.")
+        if self.name in VERBS:
+            return show.shown_flags(VERBS[self.name].request, self.name)
+        found = show.shown_preset(self.name)
+        return Shown(None, [to_toml(found.value["config"])]) if self.toml and "config" in found.value else found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completion:
+    """Print a script by which a shell completes verbs, flags and values. Install it once, and again after an update.
+
+    bash: electra completion bash > ~/.local/share/bash-completion/completions/electra
+
+    zsh: electra completion zsh > ~/.electra.zsh; echo 'source ~/.electra.zsh' >> ~/.zshrc
+
+    fish: electra completion fish > ~/.config/fish/completions/electra.fish
+    """
+
+    shell: tyro.conf.Positional[Literal["bash", "zsh", "fish"]]
+    """The shell."""
+
+    def run(self) -> Shown:
+        """The script, which holds all verbs, flags and values, and so answers at once."""
+        helps = {}
+        for verb in VERBS:
+            with redirect_stdout(io.StringIO()) as text, suppress(SystemExit):
+                read(verb, ["--help-all"])
+            helps[verb] = text.getvalue()
+        script = completion.script(self.shell, {name: verb.what for name, verb in VERBS.items()}, helps)
+        return Shown(script, script.splitlines())
+
+
+class Verb(NamedTuple):
+    """A verb: its request, whose `run()` returns the result that is printed, and what it does."""
+
+    request: Any
     what: str
+    trains: bool = False
+    """It computes training steps: worth restarting the process with a tuned allocator."""
 
 
-VERBS = {
-    "demo": Verb("demo", "pre-train a tiny ELECTRA on this machine in a few minutes and show what it learned"),
-    "tokenizer": Verb("text_verbs", "train a WordPiece vocabulary on your text"),
-    "prepare": Verb("text_verbs", "turn text into rows of token ids"),
-    "check": Verb("text_verbs", "survey text before it is prepared: what cannot be used, copies, lengths, accents"),
-    "merge": Verb("text_verbs", "put the shards of `prepare --shard I/N` together"),
-    "pretrain": Verb("pretrain", "pre-train an encoder on prepared rows; the same command again resumes"),
-    "launch": Verb("launch", "write a Slurm job file that pre-trains on several machines and requeues itself"),
-    "compare": Verb("pretrain", "train several objectives at equal compute, with seeds, and compare what they learned"),
-    "finetune": Verb("finetune", "fine-tune an encoder on your own files, score it, and export it"),
-    "predict": Verb("predict", "predict for each row of a file with a fine-tuned model"),
-    "glue": Verb("finetune", "fine-tune on GLUE with several seeds, print the paper's table, write the submission"),
-    "squad": Verb("finetune", "fine-tune an encoder to answer questions and score it, SQuAD 1.1 or 2.0"),
-    "answer": Verb("predict", "answer a question from a text, with a model that `squad` fine-tuned"),
-    "evaluate": Verb("use", "compute the held-out metrics of a run"),
-    "replay": Verb("use", "compute one step of a run again: its rows, documents, masks, replacements and losses"),
-    "report": Verb("use", "draw one page of figures for one or several runs"),
-    "track": Verb("track", "send the metrics of a run to TensorBoard, Weights & Biases, trackio or MLflow"),
-    "score": Verb("use", "show which tokens of a sentence look replaced"),
-    "fill": Verb("use", "fill the [MASK]s of a sentence"),
-    "playground": Verb("playground", "score and exchange words on a page in the browser; compare two models"),
-    "cloze": Verb("paper_verbs", "predict held-out words with ELECTRA as a masked language model (Appendix G)"),
-    "minimal-pairs": Verb("paper_verbs", "choose the grammatical one of two sentences (BLiMP)"),
-    "export": Verb("use", "write folders that transformers loads"),
-    "push": Verb("use", "upload exported folders to the Hugging Face Hub"),
-    "table": Verb("paper_verbs", "print a table of the paper with your results under the paper's"),
-    "figure": Verb("paper_verbs", "draw a figure of the paper, from your experiments or one run"),
-    "show": Verb("show", "print a preset: configuration, parameters, FLOPs"),
-    "flops": Verb("show", "count the operations of training and inference, as the paper does and as they are"),
-    "doctor": Verb("show", "check this machine: what it has, what is missing and, with --bench, how fast it trains"),
-    "completion": Verb(
-        "completion", "print a script by which bash, zsh or fish completes verbs, flags and their values"
-    ),
+GROUPS: dict[str, dict[str, Verb]] = {
+    "start": {
+        "demo": Verb(Demo, "pre-train a tiny ELECTRA on this machine in a few minutes and show what it learned", True),
+        "doctor": Verb(
+            Doctor, "check this machine: what it has, what is missing and, with --bench, how fast it trains"
+        ),
+        "completion": Verb(Completion, "print a script by which bash, zsh or fish completes verbs, flags and values"),
+    },
+    "train an encoder": {
+        "check": Verb(Check, "survey text before it is prepared: what cannot be used, copies, lengths, accents"),
+        "tokenizer": Verb(Tokenizer, "train a WordPiece vocabulary on your text"),
+        "prepare": Verb(Prepare, "turn text into rows of token ids"),
+        "merge": Verb(Merge, "put the shards of `prepare --shard I/N` together"),
+        "pretrain": Verb(Pretrain, "pre-train an encoder on prepared rows; the same command again resumes", True),
+        "launch": Verb(Launch, "write a Slurm job file that pre-trains on several machines and requeues itself"),
+        "evaluate": Verb(Evaluate, "compute the held-out metrics of a run"),
+        "report": Verb(Report, "draw one page of figures for one or several runs"),
+        "track": Verb(Track, "send the metrics of a run to TensorBoard, Weights & Biases, trackio or MLflow"),
+        "replay": Verb(Replay, "compute one step of a run again: its rows, documents, masks, replacements and losses"),
+    },
+    "use it": {
+        "score": Verb(Score, "show which tokens of a sentence look replaced"),
+        "fill": Verb(Fill, "fill the [MASK]s of a sentence"),
+        "playground": Verb(Playground, "score and exchange words on a page in the browser; compare two models"),
+        "export": Verb(Export, "write folders that transformers loads"),
+        "push": Verb(Push, "upload exported folders to the Hugging Face Hub"),
+    },
+    "fine-tune it": {
+        "finetune": Verb(Finetune, "fine-tune an encoder on your own files, score it, and export it", True),
+        "predict": Verb(Predict, "predict for each row of a file with a fine-tuned model"),
+        "glue": Verb(Glue, "fine-tune on GLUE with several seeds, print the paper's table, write the submission", True),
+        "squad": Verb(Squad, "fine-tune an encoder to answer questions and score it, SQuAD 1.1 or 2.0", True),
+        "answer": Verb(Answer, "answer a question from a text, with a model that `squad` fine-tuned"),
+    },
+    "reproduce the paper": {
+        "compare": Verb(Compare, "train several objectives at equal compute and compare what they learned", True),
+        "table": Verb(Table, "print a table of the paper with your results under the paper's"),
+        "figure": Verb(Figure, "draw a figure of the paper, from your experiments or one run"),
+        "cloze": Verb(Cloze, "predict held-out words with ELECTRA as a masked language model (Appendix G)"),
+        "minimal-pairs": Verb(MinimalPairs, "choose the grammatical one of two sentences (BLiMP)"),
+        "show": Verb(Show, "print a preset: configuration, parameters, FLOPs; or the flags of a verb"),
+        "flops": Verb(Flops, "count the operations of training and inference, as the paper does and as they are"),
+    },
 }
-
-_TRAIN = {"demo", "pretrain", "compare", "finetune", "glue", "squad"}
-"""They compute training steps: worth restarting the process with a tuned allocator."""
+VERBS = {name: verb for group in GROUPS.values() for name, verb in group.items()}
 _LONGEST = 4000
 """Characters of a message."""
 
@@ -125,153 +200,38 @@ def _shown(error: ElectraError) -> str:
 
 def _trains(words: list[str]) -> bool:
     """True if the command computes training steps."""
-    if {"-h", "--help", "--help-all"} & set(words):
+    if {"-h", "--help", "--help-all"} & set(words) or words[0] not in VERBS:
         return False
-    return words[0] in _TRAIN or (words[0] == "doctor" and "--bench" in words)
+    return VERBS[words[0]].trains or (words[0] == "doctor" and "--bench" in words)
 
 
 def _run(verb: str, words: list[str]) -> int:
-    if verb not in VERBS:
-        raise ConfigError(f"unknown verb {verb!r}.{did_you_mean(verb, VERBS)} Type: electra --help")
     try:
-        arguments = read(verb, words)
+        request = read(verb, words)
     except SystemExit as stop:  # tyro has printed help (0) or what is wrong with the flags (2)
         return 0 if stop.code in (0, None) else ConfigError.exit_code
-    found = _part_of(verb, f"run_{verb.replace('-', '_')}")(arguments)
-    if found is not None:
-        print(json.dumps(found))
+    result = request.run()
+    if result is not None:
+        print(json.dumps(result.as_json()) if getattr(request, "json", False) else result.text())
     return 0
 
 
-def _part_of(verb: str, name: str) -> Any:
-    return getattr(importlib.import_module(f"electra_trainer.cli.{VERBS[verb].file}"), name)
-
-
 def read(verb: str, words: Sequence[str]) -> Any:
-    """The words after a verb as its `Arguments`; a file that --config names comes first, and flags override it.
-
-    A method `begin` of theirs gives the defaults that follow from the words.
-    """
-    import tyro
-
-    kind = kind_of(verb)
-    flags = list(words[: words.index("--")] if hasattr(kind, "command") and "--" in words else words)
-    asks = {"-h", "--help", "--help-all"} & set(flags)
-    brief = [] if "--help-all" in asks or not asks else getattr(kind, "brief", "").split()
-    try:
-        with styles(), _quickly(shows_help=bool(asks)):
-            return tyro.cli(
-                kind,
-                args=["--help" if flag == "--help-all" else flag for flag in flags],
-                prog=f"electra {verb}",
-                **reading(kind, words, flags, for_help=bool(asks), brief=brief),
-            )
-    finally:
-        if brief:
-            print(f"These are the flags that most runs need. All of them: electra {verb} --help-all")
-
-
-def kind_of(verb: str) -> Any:
-    """The class of a verb's arguments."""
-    return _part_of(verb, f"{verb.title().replace('-', '')}Arguments")
-
-
-def reading(
-    kind: Any,
-    words: Sequence[str] = (),
-    flags: Sequence[str] = (),
-    *,
-    for_help: bool = False,
-    brief: Sequence[str] = (),
-) -> dict[str, Any]:
-    """What tyro is given to read a verb's flags: defaults, and how flags are shown and read."""
-    import tyro
-
-    from electra_trainer.cli.flags import registry
-    from electra_trainer.cli.settings_file import defaults, reads_run_settings
-
-    config = None if reads_run_settings(kind) else value_of(flags, "--config")
-    return {
-        "default": defaults(kind, words, config),
-        "config": (tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName),
-        "registry": registry(for_help=for_help, brief=brief),
-    }
-
-
-@contextmanager
-def _quickly(*, shows_help: bool) -> Iterator[None]:
-    """Without work of tyro's that is lost here. For help also without typeguard, which takes long to load and checks
-    only values.
-    """
-    import ast
-    import gc
-
-    unchecked: Any = ModuleType("typeguard")
-    unchecked.check_type, unchecked.TypeCheckError = lambda value, kind: value, TypeError
-    is_lent = shows_help and sys.modules.setdefault("typeguard", unchecked) is unchecked
-    plain, width = ast.parse, os.environ.get("COLUMNS")
-    if shows_help:  # a wider screen would get two columns, which are hard to read
-        os.environ["COLUMNS"] = str(min(shutil.get_terminal_size().columns, 120))
-    ast.parse = functools.cache(plain)  # type: ignore[assignment]  # the docstring of each class is looked up in its whole file, parsed anew
-    gc.disable()  # thousands of small trees, and nothing to collect
-    try:
-        yield
-    finally:
-        ast.parse = plain
-        gc.enable()
-        if width is None:
-            os.environ.pop("COLUMNS", None)
-        else:
-            os.environ["COLUMNS"] = width
-        if is_lent:
-            del sys.modules["typeguard"]
-
-
-def part(words: Sequence[str], flags: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """The values of some flags (of each the first), before all flags are parsed; and the words without these flags."""
-    values: dict[str, str] = {}
-    rest: list[str] = []
-    following = iter(words)
-    for word in following:
-        flag, equals, value = word.partition("=")
-        if flag not in flags:
-            rest.append(word)
-        elif (given := value if equals else next(following, None)) is not None:
-            values.setdefault(flag, given)
-    return values, rest
-
-
-def value_of(words: Sequence[str], flag: str) -> str | None:
-    """The value of a flag, before the flags are parsed."""
-    return part(words, (flag,))[0].get(flag)
-
-
-def shared(arguments: Any, kind: Any) -> dict[str, Any]:
-    """The flags that have the names of fields of the dataclass `kind`, with their values."""
-    names = {field.name for field in fields(kind)}
-    return {name: value for name, value in vars(arguments).items() if name in names}
-
-
-_GROUPS = {
-    "start": "demo doctor completion",
-    "train an encoder": "check tokenizer prepare merge pretrain launch evaluate report track replay",
-    "use it": "score fill playground export push",
-    "fine-tune it": "finetune predict glue squad answer",
-    "reproduce the paper": "compare table figure cloze minimal-pairs show flops",
-}
+    """The request of a verb that the words after it describe."""
+    if verb not in VERBS:
+        raise ConfigError(f"unknown verb {verb!r}.{did_you_mean(verb, VERBS)} Type: electra --help")
+    with styles():
+        return read_request(VERBS[verb].request, verb, words)
 
 
 def _overview() -> str:
     width = max(map(len, VERBS))
-    groups = {title: names.split() for title, names in _GROUPS.items()}
-    if rest := [name for name in VERBS if not any(name in names for names in groups.values())]:
-        groups["more"] = rest
-    verbs = "\n\n".join(
-        "\n".join((title, *(f"  {name:<{width}} {VERBS[name].what}" for name in names)))
-        for title, names in groups.items()
+    groups = (
+        "\n".join((title, *(f"  {name:<{width}} {verb.what}" for name, verb in verbs.items())))
+        for title, verbs in GROUPS.items()
     )
     return (
         "electra: give it text, it gives you a pre-trained text encoder.\n\n"
-        f"usage: electra VERB [OPTIONS]\n\n{verbs}\n\n"
+        "usage: electra VERB [OPTIONS]\n\n" + "\n\n".join(groups) + "\n\n"
         "electra VERB --help says more, --help-all everything. Begin with: electra demo"
     )

@@ -12,7 +12,7 @@ from electra_trainer.errors import ConfigError, need
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlaygroundArguments:
+class Playground:
     """Show a trained network on a page in the browser: type a sentence, see which words look replaced, exchange them;
     two models side by side. It is served on this machine alone and asks no other.
     """
@@ -26,23 +26,22 @@ class PlaygroundArguments:
     no_browser: bool = False
     """Do not open a browser, only print the address."""
 
+    def run(self) -> None:
+        """Load the models, print the address, serve until Ctrl-C."""
+        need("playground", ("starlette", "uvicorn"), extra="playground")
+        if not 1 <= len(self.models) <= 2:
+            raise ConfigError(f"playground: {len(self.models)} models were given. Give one, or two to compare.")
+        from electra_trainer.playground.answers import open_model
+        from electra_trainer.playground.server import listen
 
-def run_playground(arguments: PlaygroundArguments) -> None:
-    """Load the models, print the address, serve until Ctrl-C."""
-    need("playground", ("starlette", "uvicorn"), extra="playground")
-    if not 1 <= len(arguments.models) <= 2:
-        raise ConfigError(f"playground: {len(arguments.models)} models were given. Give one, or two to compare.")
-    from electra_trainer.playground.answers import open_model
-    from electra_trainer.playground.server import listen
+        serve, _, url = listen([open_model(name) for name in self.models], host=self.host, port=self.port)
+        print(f"{url}  (Ctrl-C ends it)", flush=True)
+        if not self.no_browser and _has_screen():
+            import webbrowser
 
-    serve, _, url = listen([open_model(name) for name in arguments.models], host=arguments.host, port=arguments.port)
-    print(f"{url}  (Ctrl-C ends it)", flush=True)
-    if not arguments.no_browser and _has_screen():
-        import webbrowser
-
-        webbrowser.open(url)
-    with suppress(KeyboardInterrupt):  # the way to end it
-        serve()
+            webbrowser.open(url)
+        with suppress(KeyboardInterrupt):  # the way to end it
+            serve()
 
 
 def _has_screen() -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from electra_trainer.cli.shown import Shown
 from electra_trainer.cli.standard_input import from_standard_input
 from electra_trainer.errors import ConfigError, DataError, StorageError, tell
 from electra_trainer.files import durable, reading
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictArguments:
+class Predict:
     """What a fine-tuned model says of each row of a file.
 
     Of a .csv, .tsv or .jsonl: its columns and a column `prediction`, for classes with probabilities. In tagging words
@@ -52,54 +53,53 @@ class PredictArguments:
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac."""
 
+    def run(self) -> None:
+        """Predict, then print or write."""
+        from electra_trainer.finetuning.model_folder import load_finetuned
 
-def run_predict(arguments: PredictArguments) -> None:
-    """Predict, then print or write."""
-    from electra_trainer.finetuning.model_folder import load_finetuned
-
-    out, piped = arguments.out, arguments.file == Path("-")
-    if out is not None and out.is_dir():
-        raise ConfigError(f"--out {out}: is a folder, expected a file.")
-    if out is not None and not out.parent.is_dir():
-        raise StorageError(f"--out {out}: there is no folder {out.parent}. Make it, or choose another --out.")
-    if out is not None and out.exists() and arguments.file.exists() and not piped and out.samefile(arguments.file):
-        raise ConfigError(f"--out {out}: is the file to predict. Choose another one.")
-    as_json = arguments.json or (out is not None and out.suffix == ".jsonl")
-    model = load_finetuned(arguments.folder)
-    if arguments.null_threshold is not None:
-        model = model.with_threshold(arguments.null_threshold)
-    if out is not None and model.task.endings and out.suffix not in model.task.endings:
-        raise ConfigError(f"--out {out}: answers are written as JSON. Name it {out.stem}.json, or {out.stem}.jsonl.")
-    named = {"text": arguments.text, "text_pair": arguments.text_pair}
-    with from_standard_input(model, named.values()) if piped else nullcontext(arguments.file) as file:
-        rows = model.task.examples_in(file, like=model.columns, pair=model.pair, as_json=as_json, **named)
-    for note in rows.notes:
-        tell(note)
-    for beside, content in rows.written(_predicted(model, rows.examples, arguments)).items():
-        if out is not None:
-            path = out.with_name(f"{out.stem}{beside}{out.suffix}")
-            durable.replace_durably(path, content.encode())
-            print(path)
-        elif not beside:
-            sys.stdout.write(content)
+        out, piped = self.out, self.file == Path("-")
+        if out is not None and out.is_dir():
+            raise ConfigError(f"--out {out}: is a folder, expected a file.")
+        if out is not None and not out.parent.is_dir():
+            raise StorageError(f"--out {out}: there is no folder {out.parent}. Make it, or choose another --out.")
+        if out is not None and out.exists() and self.file.exists() and not piped and out.samefile(self.file):
+            raise ConfigError(f"--out {out}: is the file to predict. Choose another one.")
+        as_json = self.json or (out is not None and out.suffix == ".jsonl")
+        model = load_finetuned(self.folder)
+        if self.null_threshold is not None:
+            model = model.with_threshold(self.null_threshold)
+        if out is not None and model.task.endings and out.suffix not in model.task.endings:
+            raise ConfigError(
+                f"--out {out}: answers are written as JSON. Name it {out.stem}.json, or {out.stem}.jsonl."
+            )
+        named = {"text": self.text, "text_pair": self.text_pair}
+        with from_standard_input(model, named.values()) if piped else nullcontext(self.file) as file:
+            rows = model.task.examples_in(file, like=model.columns, pair=model.pair, as_json=as_json, **named)
+        for note in rows.notes:
+            tell(note)
+        for beside, content in rows.written(_predicted(model, rows.examples, self)).items():
+            if out is not None:
+                path = out.with_name(f"{out.stem}{beside}{out.suffix}")
+                durable.replace_durably(path, content.encode())
+                print(path)
+            elif not beside:
+                sys.stdout.write(content)
 
 
-def _predicted(
-    model: "Finetuned", examples: Sequence[Any], arguments: "PredictArguments | AnswerArguments"
-) -> "list[Prediction]":
+def _predicted(model: "Finetuned", examples: Sequence[Any], request: "Predict | Answer") -> "list[Prediction]":
     """Predictions; letters that the model cannot read and texts that it cuts are reported on standard error."""
     from electra_trainer.data.legibility import Legibility
 
     tally = Legibility()
-    predictions = model.counting(tally).predict_examples(examples, device=arguments.device)
+    predictions = model.counting(tally).predict_examples(examples, device=request.device)
     longer = "Split them, or put first what matters; a larger --max-length counts when fine-tuning."
-    for finding in tally.findings(reader=str(arguments.folder), longer=longer):
+    for finding in tally.findings(reader=str(request.folder), longer=longer):
         tell(finding)
     return predictions
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnswerArguments:
+class Answer:
     """Answer a question from a text, with an encoder that `electra squad` fine-tuned."""
 
     folder: tyro.conf.Positional[Path]
@@ -121,34 +121,31 @@ class AnswerArguments:
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac."""
 
+    def run(self) -> Shown:
+        """The answer, or that there is none."""
+        if self.top < 1:
+            raise ConfigError(f"--top {self.top}: expected at least 1.")
+        context = read_context(self.context)
+        if not self.question.strip() or not self.question.isprintable():
+            raise DataError(f"--question {self.question!r}: expected one line of text.")
 
-def run_answer(arguments: AnswerArguments) -> Any:
-    """Print the answer, or that there is none."""
-    if arguments.top < 1:
-        raise ConfigError(f"--top {arguments.top}: expected at least 1.")
-    context = read_context(arguments.context)
-    if not arguments.question.strip() or not arguments.question.isprintable():
-        raise DataError(f"--question {arguments.question!r}: expected one line of text.")
+        from electra_trainer.finetuning.model_folder import load_finetuned
+        from electra_trainer.finetuning.squad import squad_files, squad_task
 
-    from electra_trainer.finetuning.model_folder import load_finetuned
-    from electra_trainer.finetuning.squad import squad_files, squad_task
-
-    loaded = load_finetuned(arguments.folder)
-    task = loaded.task
-    if not isinstance(task, squad_task.QuestionAnswering):
-        raise ConfigError(
-            f"{arguments.folder}: was fine-tuned for {task.name}, not to answer questions. Type `electra predict`."
-        )
-    if arguments.null_threshold is not None:
-        loaded = loaded.with_threshold(arguments.null_threshold)
-    asked = squad_files.Question(id="question", question=arguments.question, context=context)
-    (said,) = _predicted(loaded, [asked], arguments)
-    said["nbest"] = said["nbest"][: arguments.top]
-    given = task.threshold if arguments.null_threshold is None else arguments.null_threshold
-    said["null_threshold"] = given if task.version == 2 else None
-    if arguments.json:
-        return said
-    print("\n".join(lines(said, context)))
+        loaded = load_finetuned(self.folder)
+        task = loaded.task
+        if not isinstance(task, squad_task.QuestionAnswering):
+            raise ConfigError(
+                f"{self.folder}: was fine-tuned for {task.name}, not to answer questions. Type `electra predict`."
+            )
+        if self.null_threshold is not None:
+            loaded = loaded.with_threshold(self.null_threshold)
+        asked = squad_files.Question(id="question", question=self.question, context=context)
+        (said,) = _predicted(loaded, [asked], self)
+        said["nbest"] = said["nbest"][: self.top]
+        given = task.threshold if self.null_threshold is None else self.null_threshold
+        said["null_threshold"] = given if task.version == 2 else None
+        return Shown(said, lines(said, context))
 
 
 def read_context(given: str) -> str:

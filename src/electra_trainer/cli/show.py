@@ -1,8 +1,5 @@
-"""Verbs that only show something.
-
-electra show small     a preset, its parameters and its FLOPs; electra show finetune: the flags of a verb
-electra flops small    operations of training and inference
-electra doctor         this machine, and a forecast of its speed with each model
+"""`electra flops small`: operations of training and inference; `electra doctor`: this machine, and a forecast of its
+speed with each model; and what `electra show` shows.
 """
 
 import json
@@ -16,78 +13,47 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from electra_trainer.cli import main as cli
-from electra_trainer.errors import ConfigError, install
+from electra_trainer.cli.flags import settings_of
+from electra_trainer.cli.shown import Shown
+from electra_trainer.cost import flops, parameters
+from electra_trainer.errors import install
 from electra_trainer.presets import models
+from electra_trainer.settings.records import flat, to_dict, to_toml
 
 if TYPE_CHECKING:
     from electra_trainer.train.timing import Forecast, Machine
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShowArguments:
-    """Show a preset (its whole configuration, its parameters and its FLOPs), or the flags of a verb with their
-    defaults.
-
-    A file with what --toml or --json prints is read by --config.
-    """
-
-    name: tyro.conf.Positional[str]
-    """tiny, mini, small, small_plus_plus, base, large, bert_small, bert_base, bert_large; or `all`, which lists these
-    and a preset for every other published row, one line each. Or a verb, for example finetune."""
-    toml: bool = False
-    """Print TOML, a preset without its parameters and FLOPs."""
-    json: bool = False
-    """Print one JSON object."""
-
-
-def run_show(arguments: ShowArguments) -> Any:
-    """Print it."""
-    from electra_trainer.cost import flops, parameters
-    from electra_trainer.settings.records import flat, to_dict, to_toml
-
-    if arguments.toml and arguments.json:
-        raise ConfigError("--toml and --json: give one of them.")
-    if arguments.name in cli.VERBS:
-        return _show_verb(arguments.name, as_json=arguments.json)
-    if arguments.name == "all":
-        if arguments.json:
-            return models.SUMMARIES
-        print(*(f"{name:<24} {what}" for name, what in models.SUMMARIES.items()), sep="\n")
-        return None
-    config = models.preset(arguments.name)
-    if arguments.toml:
-        return print(to_toml(to_dict(config)))
+def shown_preset(name: str) -> Shown:
+    """The whole configuration of a preset, its parameters and its FLOPs; `all`: one line for each preset."""
+    if name == "all":
+        return Shown(models.SUMMARIES, [f"{preset:<24} {what}" for preset, what in models.SUMMARIES.items()])
+    config = models.preset(name)
     count, cost = parameters.parameters(config), flops.run_flops(config)
+    paper = flops.infer_flops(config).paper
     facts: dict[str, Any] = {
         "config": to_dict(config),
         "parameters": {"joint": count.joint, "kept": count.kept, **asdict(count)},
-        "flops": {"train_paper": cost.paper, "train_real": cost.real, "infer_paper": flops.infer_flops(config).paper},
+        "flops": {"train_paper": cost.paper, "train_real": cost.real, "infer_paper": paper},
     }
-    if arguments.json:
-        return facts
+    lines = []
     for title, table in facts.items():
-        print(title)
-        for name, value in flat(table).items():
-            print(f"  {name:<38} {value:,}" if isinstance(value, int) and value > 9999 else f"  {name:<38} {value}")
+        long = {key: f"{value:,}" for key, value in flat(table).items() if isinstance(value, int) and value > 9999}
+        lines += [title, *(f"  {key:<38} {long.get(key, value)}" for key, value in flat(table).items())]
+    return Shown(facts, lines)
 
 
-def _show_verb(verb: str, *, as_json: bool) -> Any:
-    """What `electra VERB --config` reads: flags with defaults, and as comments those without."""
-    from electra_trainer.cli.settings_file import settings_of
-    from electra_trainer.settings.records import to_toml
-
-    chosen, open_ = settings_of(cli.kind_of(verb))
-    if as_json:
-        return chosen
-    print(f"# electra {verb} --config FILE; flags override the file\n{to_toml(chosen)}")
+def shown_flags(request: Any, verb: str) -> Shown:
+    """What `electra VERB --config` reads: flags with defaults as TOML, and as comments those without."""
+    chosen, open_ = settings_of(request)
+    lines = [f"# electra {verb} --config FILE; flags override the file", to_toml(chosen)]
     if open_:
-        print("\n# these have no value unless you give one, or follow from the model and the data:")
-    print(*(f"# {name} = " for name in open_), sep="\n")
+        lines += ["", "# these have no value unless you give one, or follow from the model and the data:"]
+    return Shown(chosen, [*lines, *(f"# {name} = " for name in open_)])
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlopsArguments:
+class Flops:
     """Operations of training and inference (Appendix E): as the paper counts them, and the matrix products that are
     needed.
 
@@ -105,24 +71,20 @@ class FlopsArguments:
     less).
     """
 
+    def run(self) -> Shown:
+        """Costs, one line a name."""
+        from electra_trainer.paper.published import PUBLISHED, cost_of
 
-def run_flops(arguments: FlopsArguments) -> Any:
-    """Print one line a name."""
-    from electra_trainer.paper.published import PUBLISHED, cost_of
-
-    names = list(dict.fromkeys([*PUBLISHED, *models.PRESETS])) if arguments.name == "all" else [arguments.name]
-    costs = {name: cost_of(name, norm_slip=not arguments.mend_norm) for name in names}
-    if arguments.json:
-        return {name: asdict(cost) for name, cost in costs.items()}
-    width = max(map(len, names))
-    print(f"{'':<{width}}  {'train, paper':>12}  {'train, real':>11}  {'infer, paper':>12}")
-    for name, cost in costs.items():
-        print(f"{name:<{width}}  {cost.train_paper:>12.4g}  {cost.train_real:>11.4g}  {cost.infer_paper:>12.4g}")
-    if "bert_large" in names:
-        print(
-            "bert_large: the original, 1M steps of 256 rows. The preset of that name: bert_large_ours.", file=sys.stderr
-        )
-    return None
+        names = list(dict.fromkeys([*PUBLISHED, *models.PRESETS])) if self.name == "all" else [self.name]
+        costs = {name: cost_of(name, norm_slip=not self.mend_norm) for name in names}
+        width = max(map(len, names))
+        lines = [f"{'':<{width}}  {'train, paper':>12}  {'train, real':>11}  {'infer, paper':>12}"]
+        for name, cost in costs.items():
+            numbers = f"{cost.train_paper:>12.4g}  {cost.train_real:>11.4g}  {cost.infer_paper:>12.4g}"
+            lines.append(f"{name:<{width}}  {numbers}")
+        if "bert_large" in names and not self.json:
+            lines.append("bert_large: the original, 1M steps of 256 rows. The preset of that name: bert_large_ours.")
+        return Shown({name: asdict(cost) for name, cost in costs.items()}, lines)
 
 
 _EXTRAS = {"transformers": "hub", "datasets": "hub", "onnxruntime": "onnx"}
@@ -130,14 +92,14 @@ _NEEDED = ("torch", "numpy", "tokenizers", "safetensors", "rich", "tyro", "matpl
 _SECONDS = {"cpu": 80.0, "cuda": 480.0}
 """For all presets together; the one being timed is finished. A GPU compiles and records the step of each."""
 _HOW = """\
-arithmetic: the share of the step that its matrix products take at the matrix rate above. memory: the share that the bytes it
-must move take at the rate of a copy, pointwise work fused and nothing staying in a cache. limited by: the larger of both if it
-explains half of the step, else overhead: pointwise work, small products, launching. Rows are made up, and full.
-paper's run: the preset's own steps and batch; `electra pretrain --budget 4h` trains for less."""
+arithmetic: the share of the step that its matrix products take at the matrix rate above. memory: the share that the
+bytes it must move take at the rate of a copy, pointwise work fused and nothing staying in a cache. limited by: the
+larger of both if it explains half of the step, else overhead: pointwise work, small products, launching. Rows are made
+up, and full. paper's run: the preset's own steps and batch; `electra pretrain --budget 4h` trains for less."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class DoctorArguments:
+class Doctor:
     """Show what this machine has: device, arithmetic, threads, disk, packages; and what is missing."""
 
     bench: bool = False
@@ -148,38 +110,37 @@ class DoctorArguments:
     json: bool = False
     """Print one JSON object."""
 
+    def run(self) -> None:
+        """Print one line a finding, and the table of --bench."""
+        # a wrong name is an error before anything else
+        configs = [models.preset(name) for name in self.presets or models.MODELS]
+        findings = _findings()
+        if not self.json:
+            for label, value in findings.items():
+                print(f"{label:<16} {value}", flush=True)
+        if not self.bench:
+            if self.json:
+                print(json.dumps({"findings": findings}))
+            return
 
-def run_doctor(arguments: DoctorArguments) -> None:
-    """Print one line a finding, and the table of --bench."""
-    # a wrong name is an error before anything else
-    configs = [models.preset(name) for name in arguments.presets or models.MODELS]
-    findings = _findings()
-    if not arguments.json:
-        for label, value in findings.items():
-            print(f"{label:<16} {value}", flush=True)
-    if not arguments.bench:
-        if arguments.json:
-            print(json.dumps({"findings": findings}))
-        return
+        from electra_trainer.cost.flops import step_flops
+        from electra_trainer.train import device, timing
 
-    from electra_trainer.cost.flops import step_flops
-    from electra_trainer.train import device, timing
-
-    machine = timing.measure_machine(device.choose_device("auto"))
-    if not arguments.json:
-        _print_machine(machine)
-    forecasts: dict[str, Forecast | str] = {}
-    end = time.monotonic() + _SECONDS[machine.device.type]
-    for done, config in enumerate(sorted(configs, key=lambda config: step_flops(config).real / config.batch.size)):
-        left = end - time.monotonic()
-        forecasts[config.preset] = (
-            timing.forecast(config, machine, limit=max(2.0, min(8.0, left / (len(configs) - done))))
-            if left > 0
-            else f"no time was left; alone: electra doctor --bench --presets {config.preset}"
-        )
-        if not arguments.json:
-            _print_forecast(config.preset, forecasts[config.preset])
-    print(json.dumps(_doctor_facts(findings, machine, forecasts)) if arguments.json else f"\n{_HOW}")
+        machine = timing.measure_machine(device.choose_device("auto"))
+        if not self.json:
+            _print_machine(machine)
+        forecasts: dict[str, Forecast | str] = {}
+        end = time.monotonic() + _SECONDS[machine.device.type]
+        for done, config in enumerate(sorted(configs, key=lambda config: step_flops(config).real / config.batch.size)):
+            left = end - time.monotonic()
+            forecasts[config.preset] = (
+                timing.forecast(config, machine, limit=max(2.0, min(8.0, left / (len(configs) - done))))
+                if left > 0
+                else f"no time was left; alone: electra doctor --bench --presets {config.preset}"
+            )
+            if not self.json:
+                _print_forecast(config.preset, forecasts[config.preset])
+        print(json.dumps(_doctor_facts(findings, machine, forecasts)) if self.json else f"\n{_HOW}")
 
 
 def _findings() -> dict[str, str]:
@@ -234,11 +195,10 @@ def _print_forecast(name: str, forecast: "Forecast | str") -> None:
         how = f"extrapolated from {' and '.join(map(str, forecast.rows_timed))} of {forecast.rows} rows"
         if forecast.layers_timed != forecast.layers:
             how += f", {forecast.layers_timed} of {forecast.layers} layers"
-    print(
-        f"{name:<16}{forecast.tokens_per_second:>12,.0f}{duration(forecast.run_seconds):>14}{arithmetic:>12}{memory:>8}  "
-        f"{forecast.limit:<12}{how}" + (f"\n{'':<16}{forecast.step}" if forecast.step else ""),
-        flush=True,
-    )
+    speed, time_of_run = f"{forecast.tokens_per_second:,.0f}", duration(forecast.run_seconds)
+    note = f"\n{'':<16}{forecast.step}" if forecast.step else ""
+    shares = f"{arithmetic:>12}{memory:>8}  {forecast.limit:<12}"
+    print(f"{name:<16}{speed:>12}{time_of_run:>14}{shares}{how}{note}", flush=True)
 
 
 def _doctor_facts(

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from electra_trainer.cli.shown import Shown
 from electra_trainer.data.corpus import Boundary, PrepareSettings, Reading
 from electra_trainer.errors import ConfigError, DataError, MissingInputError
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    from tokenizers import Tokenizer as Words
 
     from electra_trainer.data.legibility import Legibility
     from electra_trainer.data.prepare import Progress
@@ -43,7 +44,7 @@ class PrepareFlags(ReadingFlags, PrepareSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrepareArguments:
+class Prepare:
     """Turn text into rows of token ids: tokenized on every core, packed without dropping text, documents held out."""
 
     files: tyro.conf.Positional[tuple[str, ...]]
@@ -68,63 +69,59 @@ class PrepareArguments:
     """
     settings: Annotated[PrepareFlags, tyro.conf.arg(name="")] = field(default_factory=PrepareFlags)
 
+    def run(self) -> Shown:
+        """Prepare: the manifest of what was made."""
+        from electra_trainer.data.prepare import prepare
+        from electra_trainer.data.tokenizer import load_tokenizer
 
-def run_prepare(arguments: PrepareArguments) -> None:
-    """Prepare, and print what was made."""
-    from electra_trainer.data.prepare import prepare
-    from electra_trainer.data.tokenizer import load_tokenizer
+        if not self.files:
+            raise ConfigError("prepare: give at least one file, folder or pattern.")
+        if not self.tokenizer.exists():
+            raise MissingInputError(
+                f"--tokenizer {self.tokenizer}: no such file or folder. Train one with `electra tokenizer FILES "
+                f"--out {self.tokenizer.name}`, "
+                "or give a folder with the tokenizer of a model; names of the Hub are not taken here."
+            )
+        tokenizer = load_tokenizer(self.tokenizer, cased=self.cased or None, keep_accents=self.keep_accents or None)
+        shard = None
+        if self.shard is not None:
+            from electra_trainer.experiments.cell import parse_shard
 
-    if not arguments.files:
-        raise ConfigError("prepare: give at least one file, folder or pattern.")
-    if not arguments.tokenizer.exists():
-        raise MissingInputError(
-            f"--tokenizer {arguments.tokenizer}: no such file or folder. Train one with `electra tokenizer FILES "
-            f"--out {arguments.tokenizer.name}`, "
-            "or give a folder with the tokenizer of a model; names of the Hub are not taken here."
+            shard = parse_shard(self.shard)
+        start, warned = time.monotonic(), False
+        if shard is None:
+            warned = _warn_at_once(self, tokenizer)
+        watch = _Watch()
+        manifest = prepare(
+            self.files,
+            tokenizer=tokenizer,
+            sequence_length=self.seq_len,
+            out=self.out,
+            settings=self.settings,
+            overwrite=self.overwrite,
+            progress=watch,
+            shard=shard,
         )
-    tokenizer = load_tokenizer(
-        arguments.tokenizer, cased=arguments.cased or None, keep_accents=arguments.keep_accents or None
-    )
-    shard = None
-    if arguments.shard is not None:
-        from electra_trainer.experiments.folder import parse_shard
+        lines = []
+        if watch.last is not None:
+            from electra_trainer.data.tokenizer import statistics
 
-        shard = parse_shard(arguments.shard)
-    start, warned = time.monotonic(), False
-    if shard is None:
-        warned = _warn_at_once(arguments, tokenizer)
-    watch = _Watch()
-    manifest = prepare(
-        arguments.files,
-        tokenizer=tokenizer,
-        sequence_length=arguments.seq_len,
-        out=arguments.out,
-        settings=arguments.settings,
-        overwrite=arguments.overwrite,
-        progress=watch,
-        shard=shard,
-    )
-    if watch.last is not None:
-        from electra_trainer.data.tokenizer import statistics
-
-        print(*watch.last.report.summary(), sep="\n")
-        measured = statistics(tokenizer, watch.last.report.sample.lines)
-        print(f"vocabulary: {_fit(measured)}")
-        if not warned:
-            _warn_of_unreadable(measured, arguments.tokenizer)
-    _print_made(manifest)
-    if shard is None:
-        _warn_of_little(manifest)
-    done = "ready" if shard is None else f"shard {arguments.shard} is ready"
-    print(f"{arguments.out}: {done} in {time.monotonic() - start:.0f} s")
+            measured = statistics(tokenizer, watch.last.report.sample.lines)
+            lines = [*watch.last.report.summary(), f"vocabulary: {_fit(measured)}"]
+            if not warned:
+                _warn_of_unreadable(measured, self.tokenizer)
+        if shard is None:
+            _warn_of_little(manifest)
+        done = "ready" if shard is None else f"shard {self.shard} is ready"
+        return Shown(manifest, [*lines, *_made(manifest), f"{self.out}: {done} in {time.monotonic() - start:.0f} s"])
 
 
-def _print_made(manifest: "Manifest") -> None:
-    for name, split in (("train", manifest.train), ("valid", manifest.valid)):
-        print(
-            f"{name}: {split.rows:,} rows of {manifest.sequence_length}, {split.documents:,} documents, "
-            f"{split.text_tokens:,} tokens of text, {100 * split.padding:.2f} % padding"
-        )
+def _made(manifest: "Manifest") -> list[str]:
+    return [
+        f"{name}: {split.rows:,} rows of {manifest.sequence_length}, {split.documents:,} documents, "
+        f"{split.text_tokens:,} tokens of text, {100 * split.padding:.2f} % padding"
+        for name, split in (("train", manifest.train), ("valid", manifest.valid))
+    ]
 
 
 def _warn_of_little(manifest: "Manifest") -> None:
@@ -142,13 +139,13 @@ def _warn_of_little(manifest: "Manifest") -> None:
     )
 
 
-def _warn_at_once(arguments: PrepareArguments, tokenizer: "Tokenizer") -> bool:
+def _warn_at_once(request: Prepare, tokenizer: "Words") -> bool:
     """Warn before hours of work if the beginning of the text is unreadable."""
     from electra_trainer.data.prepare import CorpusLines
     from electra_trainer.data.tokenizer import statistics
 
-    beginning = CorpusLines(arguments.files, arguments.settings, _CHARACTERS_MEASURED)
-    return _warn_of_unreadable(statistics(tokenizer, beginning), arguments.tokenizer)
+    beginning = CorpusLines(request.files, request.settings, _CHARACTERS_MEASURED)
+    return _warn_of_unreadable(statistics(tokenizer, beginning), request.tokenizer)
 
 
 def _warn_of_unreadable(measured: "Legibility", tokenizer: Path) -> bool:
@@ -182,7 +179,7 @@ class _Watch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenizerArguments:
+class Tokenizer:
     """Train a WordPiece vocabulary, or add words to one. Prints how many tokens a word takes and how much of the text
     it does not know.
     """
@@ -215,48 +212,44 @@ class TokenizerArguments:
     """Longest row that the tokenizer announces to transformers (model_max_length)."""
     reading: Annotated[ReadingFlags, tyro.conf.arg(name="")] = field(default_factory=ReadingFlags)
 
+    def run(self) -> Shown:
+        """Train and save: the tokenizer."""
+        from electra_trainer.data.prepare import train_tokenizer_from
+        from electra_trainer.data.survey import accents_line
+        from electra_trainer.data.tokenizer import require_new, save_new_tokenizer, statistics
+        from electra_trainer.data.vocabulary import size_line
+        from electra_trainer.errors import tell
 
-def run_tokenizer(arguments: TokenizerArguments) -> None:
-    """Train and save."""
-    from electra_trainer.data.prepare import train_tokenizer_from
-    from electra_trainer.data.survey import accents_line
-    from electra_trainer.data.tokenizer import require_new, save_new_tokenizer, statistics
-    from electra_trainer.data.vocabulary import size_line
-    from electra_trainer.errors import tell
-
-    if not arguments.files:
-        raise ConfigError("tokenizer: give at least one file, folder or pattern.")
-    if arguments.strip_accents and arguments.keep_accents:
-        raise ConfigError("--strip-accents and --keep-accents: give one of them.")
-    require_new(arguments.out)
-    if arguments.add_words is not None and (given := _tokenizer_in(arguments.files)):
-        _add_to(given, arguments)
-        return
-    keep = True if arguments.keep_accents else False if arguments.strip_accents else None
-    tokenizer, report = train_tokenizer_from(
-        arguments.files,
-        vocab_size=arguments.vocab_size,
-        cased=arguments.cased,
-        keep_accents=keep,
-        nfc=arguments.nfc,
-        alphabet=arguments.alphabet,
-        reading=arguments.reading,
-    )
-    if arguments.add_words is not None:
-        tokenizer = _with_words(tokenizer, arguments.add_words)
-    save_new_tokenizer(tokenizer, arguments.out, max_length=arguments.max_length)
-    print(*report.summary(), sep="\n")
-    sample = report.sample.lines
-    measured = statistics(tokenizer, sample)
-    print(f"{tokenizer.get_vocab_size():,} tokens; {_fit(measured)}")
-    if line := size_line(tokenizer, arguments.vocab_size, measured, alphabet=arguments.alphabet):
-        tell(line)
-    words = Counter(word for line in sample for word in line.split())
-    if not (arguments.cased or arguments.keep_accents) and (
-        said := accents_line(((n, word) for word, n in words.items()), stripped=arguments.strip_accents)
-    ):
-        print(said)
-    print(f"{arguments.out}: tokenizer.json, tokenizer_config.json, vocab.txt")
+        if not self.files:
+            raise ConfigError("tokenizer: give at least one file, folder or pattern.")
+        if self.strip_accents and self.keep_accents:
+            raise ConfigError("--strip-accents and --keep-accents: give one of them.")
+        require_new(self.out)
+        if self.add_words is not None and (given := _tokenizer_in(self.files)):
+            return _add_to(given, self.add_words, self)
+        tokenizer, report = train_tokenizer_from(
+            self.files,
+            vocab_size=self.vocab_size,
+            cased=self.cased,
+            keep_accents=True if self.keep_accents else False if self.strip_accents else None,
+            nfc=self.nfc,
+            alphabet=self.alphabet,
+            reading=self.reading,
+        )
+        lines = [*report.summary()]
+        if self.add_words is not None:
+            tokenizer, added = _with_words(tokenizer, self.add_words)
+            lines = [*added, *lines]
+        save_new_tokenizer(tokenizer, self.out, max_length=self.max_length)
+        measured = statistics(tokenizer, report.sample.lines)
+        lines.append(f"{tokenizer.get_vocab_size():,} tokens; {_fit(measured)}")
+        if line := size_line(tokenizer, self.vocab_size, measured, alphabet=self.alphabet):
+            tell(line)
+        words = Counter(word for line in report.sample.lines for word in line.split())
+        counts = ((count, word) for word, count in words.items())
+        if not (self.cased or self.keep_accents) and (note := accents_line(counts, stripped=self.strip_accents)):
+            lines.append(note)
+        return Shown(tokenizer, [*lines, f"{self.out}: tokenizer.json, tokenizer_config.json, vocab.txt"])
 
 
 def _tokenizer_in(files: tuple[str, ...]) -> Path | None:
@@ -270,33 +263,29 @@ def _tokenizer_in(files: tuple[str, ...]) -> Path | None:
     return next((place for place in places if any((place / name).is_file() for name in names)), None)
 
 
-def _add_to(given: Path, arguments: TokenizerArguments) -> None:
+def _add_to(given: Path, words: Path, request: Tokenizer) -> Shown:
     """Add words to a tokenizer that is there."""
     from electra_trainer.data.tokenizer import load_tokenizer, save_new_tokenizer
 
-    assert arguments.add_words is not None
     for name in ("vocab_size", "alphabet", "cased", "keep_accents", "strip_accents", "nfc"):
-        if getattr(arguments, name) != getattr(TokenizerArguments, name):
+        if getattr(request, name) != getattr(Tokenizer, name):
             raise ConfigError(f"--{name.replace('_', '-')}: {given} has its own. Drop the flag: only words are added.")
-    tokenizer = _with_words(load_tokenizer(given), arguments.add_words)
-    save_new_tokenizer(tokenizer, arguments.out, max_length=arguments.max_length)
-    print(f"{arguments.out}: {tokenizer.get_vocab_size():,} tokens")
-    print(
-        f"`electra prepare FILES --tokenizer {arguments.out} --out DATA`; `electra pretrain DATA --init MODEL --out "
-        "NEW`"
-    )
+    tokenizer, lines = _with_words(load_tokenizer(given), words)
+    out = request.out
+    save_new_tokenizer(tokenizer, out, max_length=request.max_length)
+    then = f"`electra prepare FILES --tokenizer {out} --out DATA`; `electra pretrain DATA --init MODEL --out NEW`"
+    return Shown(tokenizer, [*lines, f"{out}: {tokenizer.get_vocab_size():,} tokens", then])
 
 
-def _with_words(tokenizer: "Tokenizer", path: Path) -> "Tokenizer":
+def _with_words(tokenizer: "Words", path: Path) -> "tuple[Words, list[str]]":
     from electra_trainer.data.added_words import add_words, read_words
 
     added = add_words(tokenizer, read_words(path))
-    print(*added.summary(), sep="\n")
-    return added.tokenizer
+    return added.tokenizer, [*added.summary()]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckArguments:
+class Check:
     """Survey text before it is prepared: files that cannot be used, bad lines, copies, lengths, languages, scripts,
     capitals, accents and characters that a vocabulary would drop, words in two normal forms, traces of bad conversion.
     Exit code 65 where a file cannot be used.
@@ -308,28 +297,27 @@ class CheckArguments:
     """A vocabulary, as for `electra prepare`: count the letters that it cannot read."""
     reading: Annotated[ReadingFlags, tyro.conf.arg(name="")] = field(default_factory=ReadingFlags)
 
+    def run(self) -> None:
+        """Survey, and print the page; DataError where an input cannot be used."""
+        from electra_trainer.data.survey import survey
 
-def run_check(arguments: CheckArguments) -> None:
-    """Survey, and print the page."""
-    from electra_trainer.data.survey import survey
+        if not self.files:
+            raise ConfigError("check: give at least one file, folder or pattern.")
+        tokenizer = None
+        if self.tokenizer is not None:
+            from electra_trainer.data.tokenizer import load_tokenizer, statistics
 
-    if not arguments.files:
-        raise ConfigError("check: give at least one file, folder or pattern.")
-    tokenizer = None
-    if arguments.tokenizer is not None:
-        from electra_trainer.data.tokenizer import load_tokenizer, statistics
-
-        tokenizer = load_tokenizer(arguments.tokenizer)
-    found = survey(arguments.files, arguments.reading, tokenizer=tokenizer)
-    print(*found.page(), sep="\n")
-    if tokenizer is not None:
-        print(f"{arguments.tokenizer}: {_fit(statistics(tokenizer, found.report.sample.lines))}")
-    if found.unread:
-        raise DataError(f"{len(found.unread):,} of the inputs cannot be used; what to do is said above.")
+            tokenizer = load_tokenizer(self.tokenizer)
+        found = survey(self.files, self.reading, tokenizer=tokenizer)
+        print(*found.page(), sep="\n")
+        if tokenizer is not None:
+            print(f"{self.tokenizer}: {_fit(statistics(tokenizer, found.report.sample.lines))}")
+        if found.unread:
+            raise DataError(f"{len(found.unread):,} of the inputs cannot be used; what to do is said above.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class MergeArguments:
+class Merge:
     """Put the shards of `electra prepare --shard I/N` together: one folder of rows, every byte of the shards verified.
     The shards stay.
     """
@@ -341,11 +329,10 @@ class MergeArguments:
     overwrite: bool = False
     """Replace rows that are there already."""
 
+    def run(self) -> Shown:
+        """Merge: the manifest of what was made."""
+        from electra_trainer.data.shards import merge
 
-def run_merge(arguments: MergeArguments) -> None:
-    """Merge, and print what was made."""
-    from electra_trainer.data.shards import merge
-
-    manifest = merge(arguments.shards, out=arguments.out, overwrite=arguments.overwrite)
-    _print_made(manifest)
-    print(f"{arguments.out}: ready, of {manifest.settings.get('shards', 1)} shards")
+        manifest = merge(self.shards, out=self.out, overwrite=self.overwrite)
+        ready = f"{self.out}: ready, of {manifest.settings.get('shards', 1)} shards"
+        return Shown(manifest, [*_made(manifest), ready])

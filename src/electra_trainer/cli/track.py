@@ -7,19 +7,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
+from electra_trainer.cli.shown import Shown
 from electra_trainer.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrackArguments:
+class Track:
     """Send the metrics of a run, or of each cell of an experiment, to trackers. What was sent before is not sent
     again.
     """
 
-    run: tyro.conf.Positional[Path]
+    run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of a run or an experiment."""
     to: str
     """Trackers between commas: tensorboard, wandb, trackio, mlflow."""
@@ -30,31 +32,33 @@ class TrackArguments:
     else electra.
     """
 
+    def run(self) -> Shown:
+        """Send: the rows by tracker, and where to look at them."""
+        from electra_trainer.inspection.mirror import mirror, mirrored
+        from electra_trainer.inspection.trackers import TRACKERS, parse
 
-def run_track(arguments: TrackArguments) -> None:
-    """Send, and say where it is seen."""
-    from electra_trainer.inspection.mirror import mirror, mirrored
-    from electra_trainer.inspection.trackers import TRACKERS, parse
-
-    names = parse(arguments.to, flag="--to")
-    if arguments.follow:
-        with mirrored(arguments.run, names, project=arguments.project):
-            while not _has_ended(arguments.run):
-                time.sleep(1)
-    for name in names:
-        rows = mirror(arguments.run, name, project=arguments.project) if not arguments.follow else 0
-        sent = "" if arguments.follow else f" {rows:,} rows sent;" if rows else " nothing new;"
-        print(f"{name}:{sent} see {TRACKERS[name].shown_by.format(run=arguments.run)}")
+        names = parse(self.to, flag="--to")
+        if self.follow:
+            with mirrored(self.run_folder, names, project=self.project):
+                while not _has_ended(self.run_folder):
+                    time.sleep(1)
+        sent: dict[str, int] = {}
+        lines = []
+        for name in names:
+            sent[name] = mirror(self.run_folder, name, project=self.project) if not self.follow else 0
+            rows = "" if self.follow else f" {sent[name]:,} rows sent;" if sent[name] else " nothing new;"
+            lines.append(f"{name}:{rows} see {TRACKERS[name].shown_by.format(run=self.run_folder)}")
+        return Shown(sent, lines)
 
 
 def _has_ended(root: Path) -> bool:
     """Whether a run, or all that was declared of an experiment, is over."""
-    from electra_trainer.experiments import folder
+    from electra_trainer.experiments import cell
     from electra_trainer.runs.progress import STATUS
     from electra_trainer.settings.records import read_table
 
-    if folder.exists(root):
-        return all(cell.result.is_file() for cell in folder.read(root).cells(root))
+    if cell.exists(root):
+        return all(one.is_done for one in cell.read(root).cells(root))
     if not (root / STATUS).is_file():
         return False
     status = read_table(root / STATUS)

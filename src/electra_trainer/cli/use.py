@@ -12,10 +12,11 @@ electra report RUN [RUN …]
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from electra_trainer.cli.shown import Shown
 from electra_trainer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateArguments:
+class Evaluate:
     """Held-out metrics of a run, over all held-out rows of DATA, always with the same masks."""
 
-    run: tyro.conf.Positional[Path]
+    run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Run folder; RUN@STEP: a checkpoint before the newest, as for all verbs that read a run's weights."""
     data: tyro.conf.Positional[Path]
     """Prepared folder, with the tokenizer of the run."""
@@ -39,43 +40,37 @@ class EvaluateArguments:
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac."""
 
+    def run(self) -> Shown:
+        """Metrics by name."""
+        from electra_trainer.inspection.replay import evaluate
+        from electra_trainer.train.measures import health_line
 
-def run_evaluate(arguments: EvaluateArguments) -> Any:
-    """Print the metrics."""
-    from electra_trainer.inspection.replay import evaluate
-    from electra_trainer.train.measures import health_line
-
-    result = evaluate(arguments.run, arguments.data, device=arguments.device)
-    if arguments.json:
-        return {"step": result.step, **result.metrics}
-    print(f"step {result.step}, {result.rows:,} held-out rows")
-    for name, value in result.metrics.items():
-        print(f"  {name:<30} {value:.4f}")
-    print(health_line(result.metrics, vocab_size=result.vocab_size))
+        result = evaluate(self.run_folder, self.data, device=self.device)
+        lines = [f"step {result.step}, {result.rows:,} held-out rows"]
+        lines += [f"  {name:<30} {value:.4f}" for name, value in result.metrics.items()]
+        lines.append(health_line(result.metrics, vocab_size=result.vocab_size))
+        return Shown({"step": result.step, **result.metrics}, lines)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreArguments:
+class Score:
     """The probability that a token was replaced, for each token of a text."""
 
-    run: tyro.conf.Positional[Path]
+    run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Run folder (RUN@STEP: a checkpoint before the newest) or exported folder."""
     text: tyro.conf.Positional[str]
     """The text."""
     json: bool = False
     """Print one JSON object: tokens, replaced_probability."""
 
+    def run(self) -> Shown:
+        """Tokens with their probabilities."""
+        from electra_trainer.pretrained.pretrained import load
 
-def run_score(arguments: ScoreArguments) -> Any:
-    """Print the tokens with their probabilities."""
-    from electra_trainer.pretrained.pretrained import load
-
-    loaded = load(arguments.run)
-    scored = loaded.score(arguments.text)
-    _warn_of_unreadable(loaded, arguments.text, arguments.run)
-    if arguments.json:
-        return asdict(scored)
-    print_scored(scored)
+        loaded = load(self.run_folder)
+        scored = loaded.score(self.text)
+        _warn_of_unreadable(loaded, self.text, self.run_folder)
+        return Shown(scored, shown_scores(scored))
 
 
 def _warn_of_unreadable(loaded: "Pretrained", text: str, run: Path) -> None:
@@ -89,8 +84,8 @@ def _warn_of_unreadable(loaded: "Pretrained", text: str, run: Path) -> None:
         tell(f"{measured.unreadable_line()}: the vocabulary of {run} does not know them, so what the model says {why}.")
 
 
-def print_scored(scored: "Scored", *, mark_above: float | None = None) -> None:
-    """Print two lines: the tokens, and under each the probability of "replaced"; suspects stand out.
+def shown_scores(scored: "Scored", *, mark_above: float | None = None) -> list[str]:
+    """Two lines: the tokens, and under each the probability of "replaced"; likely replacements are highlighted.
 
     Args:
         scored: the sentence.
@@ -108,15 +103,17 @@ def print_scored(scored: "Scored", *, mark_above: float | None = None) -> None:
         words.append(f"[{token}]".ljust(width) if suspect else f" {token} ".ljust(width), "bold red" if suspect else "")
         numbers.append(f" {probability:.2f} ".ljust(width), "red" if suspect else "dim")
     console = Terminal(highlight=False, soft_wrap=True)
-    console.print(words)
-    console.print(numbers)
+    with console.capture() as captured:
+        console.print(words)
+        console.print(numbers)
+    return captured.get().splitlines()
 
 
 @dataclass(frozen=True, kw_only=True)
-class FillArguments:
+class Fill:
     """The generator's most probable words for each [MASK] of a text."""
 
-    run: tyro.conf.Positional[Path]
+    run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Run folder (RUN@STEP: a checkpoint before the newest), exported folder or its generator."""
     text: tyro.conf.Positional[str]
     """A text with at least one [MASK]."""
@@ -125,25 +122,25 @@ class FillArguments:
     json: bool = False
     """Print a JSON list: for each [MASK] its words with probabilities."""
 
+    def run(self) -> Shown:
+        """Words for each [MASK]."""
+        from electra_trainer.pretrained.pretrained import load
 
-def run_fill(arguments: FillArguments) -> Any:
-    """Print the words."""
-    from electra_trainer.pretrained.pretrained import load
-
-    loaded = load(arguments.run)
-    gaps = loaded.fill(arguments.text, top=arguments.top)
-    _warn_of_unreadable(loaded, arguments.text.replace("[MASK]", " "), arguments.run)
-    if arguments.json:
-        return [[asdict(candidate) for candidate in gap] for gap in gaps]
-    for number, gap in enumerate(gaps, 1):
-        print(f"[MASK] {number}: " + "  ".join(f"{c.token} {c.probability:.3f}" for c in gap))
+        loaded = load(self.run_folder)
+        gaps = loaded.fill(self.text, top=self.top)
+        _warn_of_unreadable(loaded, self.text.replace("[MASK]", " "), self.run_folder)
+        lines = [
+            f"[MASK] {number}: " + "  ".join(f"{one.token} {one.probability:.3f}" for one in gap)
+            for number, gap in enumerate(gaps, 1)
+        ]
+        return Shown([[asdict(one) for one in gap] for gap in gaps], lines)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportArguments:
+class Export:
     """Write DIR/discriminator and DIR/generator: folders that `transformers` loads, with tokenizer and model card."""
 
-    run: tyro.conf.Positional[Path]
+    run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Run folder; RUN@STEP: a checkpoint before the newest."""
     out: Path
     """A new or empty folder."""
@@ -170,57 +167,56 @@ class ExportArguments:
     name: str | None = None
     """OWNER/NAME that `electra push` will be given, for the examples on the model card."""
 
+    def run(self) -> Shown:
+        """Write, read back, and compare with the run where transformers is installed: the folders."""
+        from importlib.util import find_spec
 
-def run_export(arguments: ExportArguments) -> None:
-    """Write, read back, and compare with the run where transformers is installed."""
-    from importlib.util import find_spec
+        from electra_trainer.pretrained import agreement, serving
+        from electra_trainer.pretrained.model_card import CardFields
+        from electra_trainer.pretrained.pretrained import export_run
+        from electra_trainer.settings.records import read_table
 
-    from electra_trainer.cli.main import shared
-    from electra_trainer.pretrained import agreement, serving
-    from electra_trainer.pretrained.model_card import CardFields
-    from electra_trainer.pretrained.pretrained import export_run
-    from electra_trainer.settings.records import read_table
+        onnx, card = self.to == "onnx", CardFields(license=self.license, language=self.language, name=self.name)
+        if self.int8 and self.to == "transformers":
+            raise ConfigError("--int8: belongs to --to onnx or web. Give both.")
+        if self.engine is not None and self.to != "web":
+            raise ConfigError("--engine: belongs to --to web. Give both.")
+        if self.to == "web" and (self.dtype != "float32" or self.form != "electra"):
+            raise ConfigError("--to web: has neither --dtype nor --as. Leave them out; --int8 makes the page small.")
+        if self.to == "web":
+            from electra_trainer.playground.web_export import export_web
 
-    onnx, card = arguments.to == "onnx", CardFields(**shared(arguments, CardFields))
-    if arguments.int8 and arguments.to == "transformers":
-        raise ConfigError("--int8: belongs to --to onnx or web. Give both.")
-    if arguments.engine is not None and arguments.to != "web":
-        raise ConfigError("--engine: belongs to --to web. Give both.")
-    if arguments.to == "web" and (arguments.dtype != "float32" or arguments.form != "electra"):
-        raise ConfigError("--to web: has neither --dtype nor --as. Leave them out; --int8 makes the page small.")
-    if arguments.to == "web":
-        from electra_trainer.playground.web_export import export_web
-
-        print("\n".join(export_web(arguments.run, arguments.out, int8=arguments.int8, engine=arguments.engine)))
-        return
-    if onnx:
-        serving.need_onnx()
-    found = dict[str, list[str]]()
-    rounded = arguments.dtype != "float32"
-
-    def compare(folder: Path, network: "nn.Module", tokenizer: "Tokenizer") -> None:
-        difference, of = agreement.check_agreement(folder, network, tokenizer), agreement.outputs(folder)
-        whose = f"the {of} of these rounded weights" if rounded else f"the run's {of}"
-        agrees = f"transformers has the ids of {agreement.LINES:,} lines, and on text {whose} within {difference:.0e}"
-        found[folder.name] = [agrees]
+            return Shown([self.out], export_web(self.run_folder, self.out, int8=self.int8, engine=self.engine))
         if onnx:
-            found[folder.name].append(serving.write_onnx(folder, network, tokenizer, int8=arguments.int8).line)
+            serving.need_onnx()
+        found = dict[str, list[str]]()
+        rounded = self.dtype != "float32"
 
-    there = find_spec("transformers") is not None
-    bert = arguments.form == "bert"
-    for folder in export_run(
-        arguments.run, arguments.out, dtype=arguments.dtype, bert=bert, card=card, compare=compare if there else None
-    ):
-        agrees, *served = found.get(folder.name, ["not compared: transformers is not installed"])
-        print(f"{folder}: written and read back bit for bit; {agrees}")
-        for line in served:
-            print(f"{folder}/onnx: {line}")
-        if bert and read_table(folder / "config.json")["model_type"] != "bert":
-            print(f"{folder}: stays an ELECTRA, since its layers are not as wide as its embeddings")
+        def compare(folder: Path, network: "nn.Module", tokenizer: "Tokenizer") -> None:
+            difference, of = agreement.check_agreement(folder, network, tokenizer), agreement.outputs(folder)
+            whose = f"the {of} of these rounded weights" if rounded else f"the run's {of}"
+            agrees = (
+                f"transformers has the ids of {agreement.LINES:,} lines, and on text {whose} within {difference:.0e}"
+            )
+            found[folder.name] = [agrees]
+            if onnx:
+                found[folder.name].append(serving.write_onnx(folder, network, tokenizer, int8=self.int8).line)
+
+        there = find_spec("transformers") is not None
+        bert = self.form == "bert"
+        compared, lines = compare if there else None, list[str]()
+        folders = export_run(self.run_folder, self.out, dtype=self.dtype, bert=bert, card=card, compare=compared)
+        for folder in folders:
+            agrees, *served = found.get(folder.name, ["not compared: transformers is not installed"])
+            lines.append(f"{folder}: written and read back bit for bit; {agrees}")
+            lines += [f"{folder}/onnx: {line}" for line in served]
+            if bert and read_table(folder / "config.json")["model_type"] != "bert":
+                lines.append(f"{folder}: stays an ELECTRA, since its layers are not as wide as its embeddings")
+        return Shown(folders, lines)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PushArguments:
+class Push:
     """Upload an exported folder to the Hub: the discriminator to OWNER/NAME-discriminator, the generator to
     OWNER/NAME-generator; the folder of one network, or of a fine-tuned model, to OWNER/NAME. Log in once with `hf auth
     login`, or set HF_TOKEN.
@@ -235,23 +231,20 @@ class PushArguments:
     dry_run: bool = False
     """Show what would be uploaded, and ask the Hub nothing."""
 
+    def run(self) -> Shown:
+        """Upload: each repository with its files, and the URL."""
+        from electra_trainer.pretrained.push import push, uploads
 
-def run_push(arguments: PushArguments) -> None:
-    """Print each repository with its files, upload them, and print the URL."""
-    from electra_trainer.pretrained.push import push, uploads
-
-    found = uploads(arguments.folder, arguments.repo)
-    for upload in found:
-        print(upload.lines)
-    if arguments.dry_run:
-        print("Nothing was uploaded (--dry-run).")
-        return
-    for upload in found:
-        print(push(upload, private=arguments.private))
+        found = uploads(self.folder, self.repo)
+        if self.dry_run:
+            return Shown([], [*(upload.lines for upload in found), "Nothing was uploaded (--dry-run)."])
+        print(*(upload.lines for upload in found), sep="\n")
+        urls = [push(upload, private=self.private) for upload in found]
+        return Shown(urls, urls)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReplayArguments:
+class Replay:
     """Compute one step of a run again: its rows with their documents, what was masked and replaced, and its losses,
     compared to the last bit with metrics.jsonl. It starts from the nearest earlier checkpoint; nothing is written into
     the run.
@@ -259,7 +252,7 @@ class ReplayArguments:
     In the text `[meal→food]` was masked and read as food; `[meal]` was masked and stayed as it was.
     """
 
-    run: tyro.conf.Positional[Path]
+    run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Run folder."""
     step: int
     """The step, from 1, as in metrics.jsonl and log.txt."""
@@ -276,42 +269,39 @@ class ReplayArguments:
     device: str = "auto"
     """auto (the run's), cpu, cuda, cuda:N or mps."""
 
+    def run(self) -> Shown:
+        """The step: its rows, their losses, and the comparison with metrics.jsonl."""
+        from electra_trainer.inspection.replay import replay
+        from electra_trainer.inspection.replay_text import as_json, shown
 
-def run_replay(arguments: ReplayArguments) -> Any:
-    """Print the step."""
-    from electra_trainer.inspection.replay import replay
-    from electra_trainer.inspection.replay_text import as_json, print_replayed
-
-    if arguments.rows is not None and arguments.rows < 0:
-        raise ConfigError(f"--rows {arguments.rows}: expected 0 or more.")
-    found = replay(
-        arguments.run,
-        step=arguments.step,
-        data=arguments.data,
-        device=arguments.device,
-        tell=lambda line: print(f"electra: {line}", file=sys.stderr),
-    )
-    rows = _chosen(arguments, found)
-    if arguments.json:
-        return as_json(found, rows[: arguments.rows])
-    print_replayed(found, rows[: 4 if arguments.rows is None else arguments.rows])
+        if self.rows is not None and self.rows < 0:
+            raise ConfigError(f"--rows {self.rows}: expected 0 or more.")
+        found = replay(
+            self.run_folder,
+            step=self.step,
+            data=self.data,
+            device=self.device,
+            tell=lambda line: print(f"electra: {line}", file=sys.stderr),
+        )
+        rows = _chosen(self, found)
+        return Shown(as_json(found, rows[: self.rows]), shown(found, rows[: 4 if self.rows is None else self.rows]))
 
 
-def _chosen(arguments: ReplayArguments, found: "Replayed") -> "list[ReplayedRow]":
+def _chosen(request: Replay, found: "Replayed") -> "list[ReplayedRow]":
     """The rows of --lane and --row; ConfigError if the step has none."""
-    rows = [row for row in found.rows if arguments.lane in (None, row.lane) and arguments.row in (None, row.row)]
+    rows = [row for row in found.rows if request.lane in (None, row.lane) and request.row in (None, row.row)]
     if not rows:
-        asked = f"--lane {arguments.lane}" if arguments.row is None else f"--row {arguments.row}"
+        asked = f"--lane {request.lane}" if request.row is None else f"--row {request.row}"
         have = ", ".join(str(row.row) for row in found.rows[:12])
         raise ConfigError(
-            f"{asked}: step {arguments.step} has no such row. It has lanes 0 to {found.rows[-1].lane}, and rows {have}"
+            f"{asked}: step {request.step} has no such row. It has lanes 0 to {found.rows[-1].lane}, and rows {have}"
             + (", ..." if len(found.rows) > 12 else ".")
         )
     return rows
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportArguments:
+class Report:
     """One page with figures: losses, AUC, rates, and sentences with masked, sampled and detected tokens."""
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
@@ -319,11 +309,11 @@ class ReportArguments:
     out: Path | None = None
     """The page, or a folder for it; default: report.html in the first folder."""
 
+    def run(self) -> Shown:
+        """Write the page: its path."""
+        from electra_trainer.inspection.report import write_report
 
-def run_report(arguments: ReportArguments) -> None:
-    """Write the page and print its path."""
-    from electra_trainer.inspection.report import write_report
-
-    if not arguments.runs:
-        raise ConfigError("report: give at least one run folder.")
-    print(write_report(list(dict.fromkeys(arguments.runs)), out=arguments.out))
+        if not self.runs:
+            raise ConfigError("report: give at least one run folder.")
+        page = write_report(list(dict.fromkeys(self.runs)), out=self.out)
+        return Shown(page, [str(page)])

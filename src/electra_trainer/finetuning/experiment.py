@@ -1,10 +1,9 @@
-"""Fine-tuning experiments: several tasks, each with several seeds, every run a cell that can be stopped and resumed.
+"""Fine-tuning experiments: tasks and their baselines as rows, every run a cell that can be stopped and resumed.
 
-`run_plan` hands a `FineTuning` to the engine of experiments/runner.py, which does the cells here or in several
-processes; then `export_best` exports the best run, with the scores of all its seeds, and writes what it predicted.
+`run_plan` hands a `FineTuning` to the engine, which does the cells here or in several processes; then `export_best`
+exports the best run, with the scores of all its seeds, and writes its predictions.
 """
 
-import json
 import re
 import shutil
 from collections import Counter
@@ -18,27 +17,30 @@ import torch
 
 from electra_trainer import errors
 from electra_trainer.errors import ConfigError
-from electra_trainer.experiments import runner
-from electra_trainer.experiments.folder import Cell, Declared, Event, Of, Order, Reports
-from electra_trainer.experiments.results import Result, environment_of, read_result, write_result
+from electra_trainer.experiments import engine, sweep
+from electra_trainer.experiments.cell import PLUS, Cell, Declared, Row
+from electra_trainer.experiments.engine import Event, Reports
+from electra_trainer.experiments.result import RESULT, Result, environment_of, joined, write_result
+from electra_trainer.experiments.summary import Summary, summarize
 from electra_trainer.files import durable, processes
-from electra_trainer.finetuning import confusion, model_folder, recipe, run, task_summary
+from electra_trainer.finetuning import confusion, model_folder, recipe, run
 from electra_trainer.finetuning.examples import Prediction, read_predictions
-from electra_trainer.finetuning.task import TaskData, TaskSource, findings_of, measure_baselines
+from electra_trainer.finetuning.task import TaskData, TaskSource, findings_of
 from electra_trainer.finetuning.texts.tasks import with_pooling
 from electra_trainer.pretrained.source import Source, load_source, untrained
 from electra_trainer.runs.run_folder import RunFolder
-from electra_trainer.settings.records import is_run, run_and_step, to_dict
+from electra_trainer.settings.records import is_run, read, run_and_step, to_dict
 from electra_trainer.train.device import choose_device, choose_precision
 
-Keep = Literal["none", "best", "all"]
+UNTRAINED = "untrained"
+"""Name of the baseline that is the same encoder with fresh weights."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _DROPPED = ".weights-dropped"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is asked for."""
+    """Request for an experiment."""
 
     model: str
     """A run folder, an exported folder or a Hub name: see source.py."""
@@ -46,22 +48,16 @@ class Plan:
     recipe: str = "paper"
     """`paper` or `released`: see recipe.py."""
     changes: Mapping[str, object] = field(default_factory=dict)
-    """Fields of the recipe that are set otherwise, in all tasks."""
+    """Overrides of the recipe, in all rows."""
     chosen: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """The same of single tasks, by name; see search.py."""
-    chosen_untrained: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """The same for the untrained encoder, where that has a recipe of its own."""
-    grid: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Values that `search` tries, by field of the recipe; empty: its own. See search.py."""
-    notes: Mapping[str, str] = field(default_factory=dict)
-    """What is to be said of single tasks, by name."""
-    fresh: bool = False
-    """The encoder begins with fresh weights."""
+    """Overrides of single rows, `TASK` or `TASK+untrained`; see search.py."""
+    trials: Mapping[str, Sequence[Mapping[str, float]]] = field(default_factory=dict)
+    """Overrides that a search tries, by row: there are rows for these alone."""
     seeds: tuple[int, ...] = (1,)
-    floors: bool = False
+    baselines: bool = False
     """Measure the baselines too: the untrained encoder with the same seeds, majority, bag of words."""
-    keep: Keep = "none"
-    """Whose weights stay on disk: no run's, those of the best of each task (by its main dev score), or every run's."""
+    keep: Literal["none", "best"] = "none"
+    """Weights that stay on disk: no run's, or those of the best of each task, by its main dev score."""
 
     @property
     def given(self) -> dict[str, Any]:
@@ -84,8 +80,27 @@ class Plan:
             if name not in known:
                 near = errors.did_you_mean(name, known)
                 raise ConfigError(f"recipe: {name}: unknown.{near} Known: {', '.join(known)}.")
-        if self.keep not in ("none", "best", "all"):
-            raise ConfigError(f"--keep {self.keep}: expected none, best or all.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Settings of a row: everything that a score depends on, but the encoder, the device and the threads."""
+
+    source: str
+    """Name of the task's source."""
+    task: dict[str, Any]
+    data_sha256: str
+    recipe: recipe.Recipe
+    dev: tuple[str, ...]
+    """Names of the splits with answers, the main one first."""
+    train_rows: int
+    baseline: str | None = None
+    """`untrained`, or the name of a baseline without an encoder; None: the encoder itself."""
+
+    @classmethod
+    def of(cls, row: Row) -> Self:
+        """Settings of a row of experiment.json; DataError: they are damaged."""
+        return read(cls, row.settings, where="experiment.json", error=errors.DataError, complete=True)
 
 
 def run_plan(
@@ -97,38 +112,32 @@ def run_plan(
     shard: tuple[int, int] = (1, 1),
     quiet: bool = False,
     data: TaskData | None = None,
-) -> task_summary.Summary:
+) -> Summary:
     """Run what is not yet done of a plan, and sum up all that is there.
 
     Precision is settled when a task begins, is part of its recipe, and is kept where none is named; another one is
-    refused. The number of threads that a run computes with is settled when the experiment begins, is in
-    experiment.json, and is used
-    ever after: the order of sums depends on it, so another number would be other bits. It is OMP_NUM_THREADS where that
-    is set,
-    else the cores divided by the runs that are asked for then: one each where there are many runs, all of them for a
-    single one.
-    It does not depend on `parallel`, which changes no bit and may differ from one command to the next.
+    refused. The number of threads that a run computes with is settled when the experiment begins: the order of sums
+    depends on it, so another number would be other bits. It is OMP_NUM_THREADS where that is set, else the cores
+    divided by the runs that are asked for then. It does not depend on `parallel`, which changes no bit and may differ
+    from one command to the next.
 
     Args:
         out: the experiment's folder: a new one, or one to resume or extend (more seeds or tasks, or the baselines).
         device: auto, cpu, cuda (all GPUs) or cuda:N. An experiment stays on the device that it began on.
         parallel, shard: as in `run_experiment`.
-        data: what the only task loads, where it is loaded already.
+        data: the data of the only task, where they are loaded already.
 
     Raises:
         ConfigError, Interrupted, ElectraError: as `run_experiment`; as the tasks and runs.
     """
     tuning = FineTuning(plan, device=device, data=data, sharded=shard[1] > 1, quiet=quiet)
-    runner.run_experiment(tuning, out, device=device, parallel=parallel, shard=shard, quiet=quiet)
-    return task_summary.summarize(out)
+    return engine.run_experiment(tuning, out, device=device, parallel=parallel, shard=shard, quiet=quiet)
 
 
-class FineTuning:
-    """The work of a plan: an encoder fine-tuned, an untrained one, or words counted. Encoder and task stay loaded
-    between cells.
-    """
+class FineTuning(engine.Work):
+    """The work of a plan. Encoder and task stay loaded between cells."""
 
-    of: Of = "finetune"
+    verb = "finetune"
     own_display = False
 
     def __init__(self, plan: Plan, *, device: str, data: TaskData | None, sharded: bool, quiet: bool = False) -> None:
@@ -146,10 +155,10 @@ class FineTuning:
         plan = self._plan
         where = choose_device(old.facts["device"] if old is not None and self._device == "auto" else self._device)
         source = self._encoder()
-        rows = {task.name: self._row(task, source, where, old) for task in plan.tasks}
-        runs = len(rows) * len(plan.seeds) * (2 if plan.floors else 1)
+        rows = {key: row for task in plan.tasks for key, row in self._rows(task, source, where, old).items()}
+        runs = sum(len(plan.seeds) for row in rows.values() if row.seeded)
         return Declared(
-            of=self.of,
+            verb=self.verb,
             facts={
                 "model_sha256": source.sha256,
                 "recipe": plan.recipe,
@@ -158,142 +167,162 @@ class FineTuning:
             },
             rows=rows,
             seeds=tuple(sorted(plan.seeds)),
-            parts={"floors": self._floors(rows, old)} if plan.floors else {},
             about={"model": plan.model, "encoder": _encoder_facts(plan.model)},
         )
 
-    def _row(self, task: TaskSource, source: Source, where: torch.device, old: Declared | None) -> dict[str, Any]:
-        """What is known of a task before anything is trained. Precision is as asked for; else as the task, or the
-        experiment, began.
-        """
-        own: dict[str, Any] = {"epochs": task.epochs, "max_length": getattr(task, "max_length", None)}
-        changes: dict[str, Any] = own | dict(self._plan.chosen.get(task.name, {})) | self._plan.given
-        if changes.get("precision") in (None, "auto"):
-            begun = old and old.rows.get(task.name, next(iter(old.rows.values())))
-            changes["precision"] = begun["recipe"]["precision"] if begun else choose_precision("auto", where)
-        named, width = self._plan.recipe, source.model.hidden_size
-        asked = recipe.recipe(named, hidden_size=width, **changes)
-        base = recipe.recipe(named, hidden_size=width, **own)
-        data = self._load(task.name)
+    def _rows(self, task: TaskSource, source: Source, where: torch.device, old: Declared | None) -> dict[str, Row]:
+        """A task's own row and those of its baselines; of a search those of its trials."""
+        plan, data = self._plan, self._load(task.name)
         if not data.dev:
             raise errors.DataError(f"{data.task.name}: has no examples with answers to score on. Give it a dev set.")
+        fresh = f"{task.name}{PLUS}{UNTRAINED}"
+        rows: dict[str, Row] = {}
+        for key in (task.name, fresh):
+            baseline = UNTRAINED if key == fresh else None
+            for trial in plan.trials.get(key, ()):
+                row = self._row(task, data, source, self._recipe(task, source, where, old, trial), baseline)
+                rows[sweep.named(key, trial)] = row
+        if plan.trials:
+            return rows
+        own = self._recipe(task, source, where, old, plan.chosen.get(task.name, {}))
+        main = self._row(task, data, source, own, None)
+        findings = findings_of(
+            data, source.text(own.fitted(source.length).max_length), reader=plan.model, longest=source.length
+        )
+        for finding in () if self._quiet else findings:
+            errors.tell(f"{task.name}: {finding}")
+        rows[task.name] = replace(main, notes=(*main.notes, *findings))
+        if not plan.baselines:
+            return rows
+        other = self._recipe(task, source, where, old, plan.chosen.get(fresh, plan.chosen.get(task.name, {})))
+        against: dict[str, Any] = {"reference": task.name, "metrics": main.metrics}
+        rows[fresh] = replace(
+            self._row(task, data, source, other, UNTRAINED), baseline="the untrained encoder", notes=(), **against
+        )
+        for name, one in with_pooling(data, own)[0].task.baselines(data.train).items():
+            settings = replace(Settings.of(main), baseline=name)
+            notes = (one.note,) if one.note else ()
+            rows[f"{task.name}{PLUS}{name}"] = Row(
+                settings=asdict(settings), seeded=False, baseline=one.title, notes=notes, **against
+            )
+        return rows
+
+    def _recipe(
+        self, task: TaskSource, source: Source, where: torch.device, old: Declared | None, chosen: Mapping[str, float]
+    ) -> recipe.Recipe:
+        """Precision is as asked for; else as the task, or the experiment, began."""
+        own: dict[str, Any] = {"epochs": task.epochs, "max_length": getattr(task, "max_length", None)}
+        changes: dict[str, Any] = own | dict(chosen) | self._plan.given
+        if changes.get("precision") in (None, "auto"):
+            begun = old and old.rows.get(task.name, next(iter(old.rows.values())))
+            changes["precision"] = begun.settings["recipe"]["precision"] if begun else choose_precision("auto", where)
+        return recipe.recipe(self._plan.recipe, hidden_size=source.model.hidden_size, **changes)
+
+    def _row(self, task: TaskSource, data: TaskData, source: Source, asked: recipe.Recipe, baseline: str | None) -> Row:
         data, asked = with_pooling(data, asked)
-        given = self._plan.given.keys() | self._plan.chosen.get(task.name, {}).keys()
-        settled, notes = asked.fitted(source.length), data.notes_for(given)
+        settled = asked.fitted(source.length)
+        chosen = self._plan.chosen.get(task.name, {})
+        notes = data.notes_for(self._plan.given.keys() | chosen.keys())
         if settled != asked:
             notes.append(
                 f"rows have up to {source.length} tokens, the longest that the encoder was trained on, and not "
                 f"{asked.max_length} (--max-length)."
             )
-        findings = findings_of(data, source.text(settled.max_length), reader=self._plan.model, longest=source.length)
-        notes += findings
-        for finding in () if self._quiet else findings:
-            errors.tell(f"{task.name}: {finding}")
-        if task.name in self._plan.notes:
-            notes.append(f"{task.name}: {self._plan.notes[task.name]}")
-        return {
-            "task": data.task.described(),
-            "data_sha256": data.sha256,
-            "recipe": asdict(settled),
-            "metric": data.task.metric,
-            "dev": list(data.dev),
-            "train_rows": len(data.train),
-            "notes": notes,
-            "changed": recipe.deviations(settled, base.fitted(source.length)),
-            "baselines": {name: one.title for name, one in data.task.baselines(data.train).items()}
-            if data.train
-            else {},
-        }
+        if chosen:
+            told = ", ".join(f"{name.replace('_', '-')} {value:g}" for name, value in chosen.items())
+            notes.append(f"{task.name}: searched on training rows: {told}.")
+        named = recipe.recipe(self._plan.recipe, hidden_size=source.model.hidden_size, epochs=task.epochs)
+        base = replace(named, max_length=getattr(task, "max_length", None) or named.max_length).fitted(source.length)
+        if changed := recipe.deviations(settled, base):
+            notes.append(f"Recipe `{self._plan.recipe}` with {changed}.")
+        settings = Settings(
+            source=task.name,
+            task=data.task.described(),
+            data_sha256=data.sha256,
+            recipe=settled,
+            dev=tuple(data.dev),
+            train_rows=len(data.train),
+            baseline=baseline,
+        )
+        metric = f"{next(iter(data.dev))}/{data.task.metric}"
+        return Row(settings=asdict(settings), metrics=(metric,), notes=tuple(notes))
 
-    def _floors(self, rows: Mapping[str, Mapping[str, Any]], old: Declared | None) -> dict[str, Any]:
-        """What experiment.json says of the baselines: recipes of the untrained encoder that are its own."""
-        said = old.parts.get("floors", {}).get("recipes", {}) if old is not None else {}
-        mine = {
-            name: rows[name]["recipe"] | {"epochs": self._plan.given.get("epochs", self._tasks[name].epochs)} | own
-            for name, own in self._plan.chosen_untrained.items()
-        }
-        return {"recipes": mine | said} if mine or said else {}
-
-    def identity(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    def identity(self, settings: Mapping[str, Any]) -> Mapping[str, Any]:
         """Everything a score depends on. Pooling is taken from the task, not from the recipe."""
-        return {
-            **row,
-            "recipe": recipe.completed(row["recipe"]) | {"pooling": None},
-            "notes": [],
-            "changed": {},
-            "baselines": {},
-        }
+        return {**settings, "recipe": {**settings["recipe"], "pooling": None}}
 
-    def orders(self, cells: Sequence[Cell], declared: Declared) -> list[Order]:
-        """Cells that are not done; when all are, the best of each task if its weights are to be kept and were not."""
+    def todo(self, cells: Sequence[Cell], declared: Declared) -> list[Cell]:
+        """Cells that are not done, task by task; when all are, the best of each task if its weights are to be kept and
+        were not.
+        """
         self._drop_weights(cells, declared)
-        keep = self._plan.keep
-        orders = [Order(cell=cell, keep_weights=cell.kind == "encoder" and keep != "none") for cell in cells]
-        missing = [order for order in orders if not _is_done(order.cell, weights=order.keep_weights and keep == "all")]
-        if missing or keep != "best" or self._sharded:
+        order = list(self._tasks)
+        sources = {cell: Settings.of(declared.rows[cell.key]).source for cell in cells}
+        missing = sorted((cell for cell in cells if not cell.is_done), key=lambda cell: order.index(sources[cell]))
+        if missing or self._plan.keep == "none" or self._sharded:
             return missing
-        best = [task_summary.best_cell(cell, declared) for cell in cells]
-        return [
-            Order(cell=cell, keep_weights=True)
-            for cell in dict.fromkeys(best)
-            if cell and not _is_done(cell, weights=True)
-        ]
+        return [best for best in self._best(cells, declared) if not run.is_finished(best.folder, keep_weights=True)]
+
+    def _best(self, cells: Sequence[Cell], declared: Declared) -> list[Cell]:
+        """The best cell of each task among the rows of some cells."""
+        keys = [key for key in dict.fromkeys(cell.key for cell in cells) if key in self._tasks]
+        root = cells[0].root if cells else Path()
+        summary = summarize(root, declared=replace(declared, rows={key: declared.rows[key] for key in keys}))
+        return [summary.best(key) for key in keys if summary.main(key) is not None]
 
     def units(self, cell: Cell, declared: Declared) -> float:
-        """Rows to be trained on; counting words is as nothing."""
-        row = declared.rows[cell.key]
-        epochs = float(task_summary.recipe_of(cell, declared)["epochs"])
-        return 0.0 if cell.kind == "floors" else row["train_rows"] * epochs
+        """Training rows (for the progress bar). Baselines without an encoder cost nothing by comparison."""
+        settings = Settings.of(declared.rows[cell.key])
+        return settings.train_rows * settings.recipe.epochs if declared.rows[cell.key].seeded else 0.0
 
-    def do(self, order: Order, declared: Declared, *, device: str, reports: Reports) -> None:
+    def do(self, cell: Cell, declared: Declared, *, device: str, reports: Reports) -> None:
         """See `Work`."""
-        cell, data = order.cell, self._load(order.cell.key)
-        settings = recipe.Recipe(**task_summary.recipe_of(cell, declared))
-        if data.sha256 != declared.rows[cell.key]["data_sha256"]:
+        settings = Settings.of(declared.rows[cell.key])
+        data = self._load(settings.source)
+        if data.sha256 != settings.data_sha256:
             raise ConfigError(f"{cell.key}: its data changed after the experiment began. Choose another --out.")
-        if cell.kind == "floors":
-            cell.folder.mkdir(parents=True, exist_ok=True)
-            found = measure_baselines(with_pooling(data, settings)[0])
-            durable.replace_durably(cell.result, (json.dumps(found, indent=1) + "\n").encode())
+        if settings.baseline not in (None, UNTRAINED):
+            durable.make_folder(cell.folder)
+            task = with_pooling(data, settings.recipe)[0].task
+            predict = task.baselines(data.train)[settings.baseline].predict
+            scores = {split: task.score(rows, predict(rows)) for split, rows in data.dev.items()}
+            write_result(cell.folder, Result(key=cell.key, seed=cell.seed, scores=joined(scores)))
             return
         source = self._encoder()
         if source.sha256 != declared.facts["model_sha256"]:
             raise ConfigError(
                 f"{self._plan.model}: its weights changed after the experiment began. Give a folder that stays as it "
-                "is, "
-                "such as an export, and another --out."
+                "is, such as an export, and another --out."
             )
-        trained = cell.kind == "encoder" and not self._plan.fresh
-        encoder = source if trained else untrained(source, seed=cell.seed)
-        job = run.Job(source=encoder, data=data, recipe=settings, seed=cell.seed)
+        if fresh := settings.baseline == UNTRAINED:
+            source = untrained(source, seed=cell.seed)
+        job = run.Job(source=source, data=data, recipe=settings.recipe, seed=cell.seed, key=cell.key)
         try:
             run.finetune_run(
                 job,
                 out=cell.folder,
                 device=device,
-                keep_weights=order.keep_weights,
-                display=lambda steps: _Relay(steps, reports),
+                keep_weights=self._plan.keep == "best" and not fresh,
+                display=lambda steps: _Relay(steps, reports, lines=not fresh),
                 stop=reports.stop,
             )
         except errors.Diverged as error:
-            failed = Result(task=cell.key, seed=cell.seed, steps=0, scores={}, failed=str(error), rows=len(data.train))
-            write_result(RunFolder(cell.folder), failed)
-            reports.tell(Event(kind="said", text=f"FAILED: {error}", style="bold red"))
+            write_result(cell.folder, Result(key=cell.key, seed=cell.seed, failed=str(error)))
+            shutil.rmtree(RunFolder(cell.folder).checkpoints, ignore_errors=True)
+            reports.say(f"FAILED: {error}", style="bold red")
         except RuntimeError as error:
             if not errors.out_of_memory(error):
                 raise
             raise ConfigError(
                 "not enough memory. Do fewer runs at once with --parallel 1, or read fewer rows at once with "
-                "--micro-batch 8 or "
-                "--max-length 64."
+                "--micro-batch 8 or --max-length 64."
             ) from None
 
     def ended(self, cell: Cell, declared: Declared) -> tuple[str, float] | None:
         """Drop weights that are not the best any more; the main score."""
         self._drop_weights([cell], declared)
-        row = declared.rows[cell.key]
-        scores = {} if cell.kind == "floors" else read_result(cell.folder).scores
-        return (row["metric"], scores[row["dev"][0]][row["metric"]]) if scores else None
+        result, (metric, *_) = cell.result(), declared.rows[cell.key].metrics
+        return (metric.partition("/")[2], result.scores[metric]) if result and metric in result.scores else None
 
     def alone(self) -> str | None:
         """A class in the script itself cannot be imported by other processes."""
@@ -306,23 +335,16 @@ class FineTuning:
                 )
         return None
 
-    def sum_up(self, out: Path) -> object:
-        """See `Work`."""
-        return task_summary.write_summary(out)
-
     def _drop_weights(self, cells: Sequence[Cell], declared: Declared) -> None:
         """Delete all weights but the best run's once those are saved. Rename first, so that a half-deleted folder is
         never taken for weights.
         """
-        if self._plan.keep != "best":
-            return
-        for best in dict.fromkeys(task_summary.best_cell(cell, declared) for cell in cells):
-            if best is None or not _is_done(best, weights=True):
+        for best in self._best(cells, declared) if self._plan.keep == "best" else ():
+            if not run.is_finished(best.folder, keep_weights=True):
                 continue
-            for seed in task_summary.results_of(best.root, best.key, declared, "encoder"):
-                folder = replace(best, seed=seed).folder
+            for folder in (replace(best, seed=seed).folder for seed in declared.seeds if seed != best.seed):
                 shutil.rmtree(folder / _DROPPED, ignore_errors=True)
-                if seed != best.seed and (folder / "weights").is_dir():
+                if (folder / RESULT).is_file() and (folder / "weights").is_dir():
                     with suppress(FileNotFoundError):  # another machine was faster
                         (folder / "weights").rename(folder / _DROPPED)
                     shutil.rmtree(folder / _DROPPED, ignore_errors=True)
@@ -339,30 +361,26 @@ class FineTuning:
         return self._loaded[1]
 
 
-def _is_done(cell: Cell, *, weights: bool) -> bool:
-    return cell.result.is_file() if cell.kind == "floors" else run.is_finished(cell.folder, keep_weights=weights)
-
-
 def _threads(runs: int) -> int:
-    return runner.threads_given() or max(1, processes.cores() // runs)
+    return engine.threads_given() or max(1, processes.cores() // runs)
 
 
 def _encoder_facts(model: str) -> dict[str, Any] | None:
-    """How an encoder was pre-trained, up to the checkpoint that is used, for tables and figures; None where its folder
+    """The pre-training of an encoder, up to the checkpoint that is used, for tables and figures; None where its folder
     does not say.
     """
     if not is_run(model):
         return None
     at, step = run_and_step(model)
     config = to_dict(RunFolder(at).config())
-    return {"config": config, **runner.run_facts(at, step=step), "environment": environment_of(at)}
+    return {"config": config, **engine.run_facts(at, step=step), "environment": environment_of(at)}
 
 
 class _Relay:
-    """Passes on how a run goes; while it is entered there is something to save."""
+    """Passes on the progress of a run; while it is entered there is something to save."""
 
-    def __init__(self, steps: int, reports: Reports) -> None:
-        self._steps, self._reports, self._first = steps, reports, True
+    def __init__(self, steps: int, reports: Reports, *, lines: bool) -> None:
+        self._steps, self._reports, self._first, self._lines = steps, reports, True, lines
 
     def __enter__(self) -> Self:
         self._reports.saving(True)
@@ -372,20 +390,21 @@ class _Relay:
         self._reports.saving(False)
 
     def say(self, line: str, *, style: str | None = None) -> None:
-        self._reports.tell(Event(kind="said", text=line, style=style))
+        if self._lines:  # fresh weights may collapse: the run has its log
+            self._reports.say(line, style=style)
 
     warn = say
 
     def step(self, done: int, metrics: dict[str, float], *, tokens_per_second: float, last: bool = False) -> None:
         if self._first:  # every tenth step is reported: a later first one is of a run that resumes
             self._first = False
-            self._reports.tell(Event(kind="progress", share=done / self._steps if done > 10 else 0.0))
-        self._reports.tell(Event(kind="progress", share=done / self._steps))
+            self._reports.send(Event(kind="progress", share=done / self._steps if done > 10 else 0.0))
+        self._reports.send(Event(kind="progress", share=done / self._steps))
 
 
 @dataclass(frozen=True, kw_only=True)
 class BestExport:
-    """The results of an experiment for its user."""
+    """The exported best run of a task."""
 
     model: Path
     """Folder that transformers loads."""
@@ -407,9 +426,13 @@ def export_best(source: TaskSource, data: TaskData, *, model: str, out: Path) ->
     Raises:
         ElectraError: as `export_finetuned`.
     """
-    best = task_summary.best_run(out, source.name)
-    found = task_summary.summarize(out).task(source.name).scores
-    scores = {split: {name: one.by_seed for name, one in metrics.items()} for split, metrics in found.items()}
+    summary = summarize(out)
+    best = summary.best(source.name).folder
+    scores: dict[str, dict[str, dict[int, float]]] = {}
+    for name, by_seed in summary.values[source.name].items():
+        split, slash, metric = name.partition("/")
+        if slash:
+            scores.setdefault(split, {})[metric] = by_seed
     pair = getattr(data.train[0], "pair", None) is not None
     facts = model_folder.Facts(scores=scores, notes=data.notes, pair=pair)
     folder = model_folder.export_finetuned(

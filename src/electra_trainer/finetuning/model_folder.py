@@ -25,12 +25,12 @@ from torch import Tensor
 from electra_trainer.data import tokenizer
 from electra_trainer.data.legibility import Legibility
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError, did_you_mean
-from electra_trainer.experiments.results import Result, printed, read_result
+from electra_trainer.experiments.result import Result, printed, read_result
 from electra_trainer.experiments.statistics import spread
 from electra_trainer.files.reading import read_file, short
 from electra_trainer.files.wording import render
 from electra_trainer.finetuning.examples import Prediction
-from electra_trainer.finetuning.recipe import Recipe, completed
+from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.squad.squad_task import QuestionAnswering
 from electra_trainer.finetuning.tagging.tagging import Tagging
 from electra_trainer.finetuning.task import Task
@@ -182,9 +182,9 @@ def export_finetuned(
         raise CheckpointError(f"{source.name}: {run} began with another encoder. Restore it, or choose another --out.")
     with _repeatable(run):
         weights = checkpoint.newest(run / "weights", origin=run_folder.RunFolder(run).origin).weights
-        task = task_from(config["task"], where=str(run / "config.json"), own=own).settled(result.scores)
+        task = task_from(config["task"], where=str(run / "config.json"), own=own).settled(result.by_split)
     length = source.text(int(config["recipe"]["max_length"])).length
-    alone = {split: {name: {seed: score} for name, score in one.items()} for split, one in result.scores.items()}
+    alone = {split: {name: {seed: score} for name, score in one.items()} for split, one in result.by_split.items()}
     facts = replace(facts, scores=facts.scores or alone)
     theirs = _as_transformers(task, source.model)
     shape = export.shape_table(source.model, pad_id=source.specials.pad)
@@ -228,7 +228,7 @@ def _finished(run: Path) -> tuple[dict[str, Any], Result]:
     """Settings and result of a run; MissingInputError, DataError."""
     config, where = records.read_object(run / "config.json", remedy=""), str(run / "config.json")
     records.require_fields(_CONFIG, config, where, remedy="")
-    records.read(Recipe, completed(config["recipe"]), where=f"{where}: recipe", error=DataError)
+    records.read(Recipe, config["recipe"], where=f"{where}: recipe", error=DataError)
     return config, read_result(run)
 
 

@@ -1,6 +1,6 @@
 """How an encoder is fine-tuned (Table 6), as the paper says and as the released code does. No torch here."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
@@ -9,65 +9,98 @@ from electra_trainer.settings.config import Optimizer, Schedule
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """Everything of a fine-tuning run but its encoder, its task and its seed. The defaults are Table 6's for Small.
+class Changes:
+    """Overrides of a recipe, as flags; None: as the recipe says."""
 
-    The fields are also flags of the command line, and their docstrings the flags' help.
-    """
-
-    learning_rate: float = 3e-4
+    learning_rate: float | None = None
     """Peak learning rate of the head; lower layers learn more slowly. Table 6: 3e-4 for Small and narrower, 1e-4 for
     Base, 5e-5 for Large.
     """
-    layer_decay: float = 0.8
+    layer_decay: float | None = None
     """Each layer's learning rate as a share of that of the layer above it; 1: all alike. Table 6: 0.9 for Large."""
-    top_layer_power: int = 1
+    top_layer_power: int | None = None
     """The top layer learns at learning-rate * layer-decay ** this; 2 is the released code's exponent, which is off by
     one.
     """
-    epochs: float = 3.0
+    epochs: float | None = None
     """Passes over the training rows; unless given, the task decides: 3 for most, 10 for small files of your own."""
-    batch_size: int = 32
+    batch_size: int | None = None
     """Rows per step."""
     micro_batch: int | None = None
     """Rows computed at once, for devices with little memory. The gradient is still the batch's. Default: the whole
     batch.
     """
-    batches: Literal["by-length", "random"] = "by-length"
+    batches: Literal["by-length", "random"] | None = None
     """by-length: rows of like length are read together, so that little is computed on padding; random: as they come, as
     in the paper and the released code."""
-    max_length: int = 128
+    max_length: int | None = None
     """Longest row in tokens, at most the encoder's; longer texts are cut, longer contexts read in windows."""
-    warmup_fraction: float = 0.1
+    warmup_fraction: float | None = None
     """Share of the steps over which the learning rate rises."""
-    schedule: Literal["linear", "released"] = "linear"
+    schedule: Literal["linear", "released"] | None = None
     """linear: up over the warm-up, then down to 0. released: decay and warm-up multiplied, from step 0."""
-    weight_decay: float = 0.0
+    weight_decay: float | None = None
     """Decay per unit of learning rate; biases and LayerNorm are excluded."""
-    dropout: float = 0.1
+    dropout: float | None = None
     """Dropout after embeddings, attention, feed-forward, and before the head; as a flag also on attention weights
     unless these are given.
     """
-    attention_dropout: float = 0.1
+    attention_dropout: float | None = None
     """Dropout on attention weights."""
-    head_dropout: Literal["all", "texts"] = "all"
+    head_dropout: Literal["all", "texts"] | None = None
     """Tasks with dropout before the head: all, or only those that judge whole texts."""
     pooling: Literal["cls", "mean", "pair"] | None = None
     """What represents a whole text: [CLS], as in the paper, or the mean of its row's tokens, for encoders trained for
     hours, not days. pair: two texts are compared, token by token too; one text is the mean."""
-    reduction: Literal["mean", "sum"] = "mean"
+    reduction: Literal["mean", "sum"] | None = None
     """Of the losses of a batch, before the gradient is clipped."""
-    clip_norm: float = 1.0
+    clip_norm: float | None = None
     """Largest global norm of the gradient; 0: not clipped."""
-    clip_words: Literal["summed", "by-token"] = "summed"
+    clip_words: Literal["summed", "by-token"] | None = None
     """What that norm takes of the word table: its gradient, or by-token: the gradients of the tokens, those of a
     repeated word not added up, as the released code does (TensorFlow's IndexedSlices). Needs reduction sum."""
-    double_unordered: bool = False
+    double_unordered: bool | None = None
     """Train on pairs without an order (MRPC, STS-B) in both orders."""
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    precision: Literal["auto", "fp32", "bf16"] | None = None
     """Arithmetic of the forward pass; weights stay fp32. auto: as the experiment began, else bf16 where the device is
     faster with it.
     """
+
+    def __post_init__(self) -> None:
+        Recipe(**self.given() | {"clip_words": "summed"})  # type: ignore[arg-type]  # refuses an impossible value
+
+    def given(self) -> dict[str, object]:
+        """Fields that are set; `dropout` holds for attention weights too unless these are given."""
+        found = {name: value for name, value in vars(self).items() if value is not None}
+        return ({"attention_dropout": self.dropout} if self.dropout is not None else {}) | found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """All of a fine-tuning run but its encoder, its task and its seed: see `Changes`. The defaults are Table 6's for
+    Small.
+    """
+
+    learning_rate: float = 3e-4
+    layer_decay: float = 0.8
+    top_layer_power: int = 1
+    epochs: float = 3.0
+    batch_size: int = 32
+    micro_batch: int | None = None
+    batches: Literal["by-length", "random"] = "by-length"
+    max_length: int = 128
+    warmup_fraction: float = 0.1
+    schedule: Literal["linear", "released"] = "linear"
+    weight_decay: float = 0.0
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    head_dropout: Literal["all", "texts"] = "all"
+    pooling: Literal["cls", "mean", "pair"] | None = None
+    reduction: Literal["mean", "sum"] = "mean"
+    clip_norm: float = 1.0
+    clip_words: Literal["summed", "by-token"] = "summed"
+    double_unordered: bool = False
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
 
     def __post_init__(self) -> None:
         for name, fits, expected in (
@@ -139,20 +172,15 @@ def released(*, hidden_size: int, epochs: float = 3.0) -> Recipe:
 RECIPES: dict[str, Callable[..., Recipe]] = {"paper": paper, "released": released}
 
 
-def completed(table: Mapping[str, object]) -> dict[str, object]:
-    """A recipe as a file has it, with the defaults of the fields that an earlier version did not write."""
-    return {**asdict(Recipe()), **table}
-
-
-def deviations(asked: Recipe, base: Recipe) -> dict[str, object]:
-    """Fields in which `asked` differs from `base`: what a reader of a score must know. Precision is reported
-    elsewhere.
-    """
-    return {
+def deviations(asked: Recipe, base: Recipe) -> str:
+    """Fields in which `asked` differs from `base`, in words: "epochs 10, pooling mean"; without precision."""
+    changed = {
         field: value
         for field, value in asdict(asked).items()
         if value != getattr(base, field) and field != "precision" and (field, value) != ("pooling", "cls")
     }
+    shown = {name: f"{value:g}" if isinstance(value, float) else str(value).lower() for name, value in changed.items()}
+    return ", ".join(f"{name.replace('_', '-')} {value}" for name, value in shown.items())
 
 
 def recipe(name: str, *, hidden_size: int, epochs: float, **changes: object) -> Recipe:

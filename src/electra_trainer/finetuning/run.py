@@ -1,10 +1,9 @@
-"""One fine-tuning run, top to bottom: rows, steps, scores, and a folder that says what happened.
+"""One fine-tuning run, top to bottom: rows, steps, scores, and a folder with all that happened.
 
 config.json       encoder, task, recipe, seed        metrics.jsonl   loss, learning rate and speed of some steps
-environment.json  versions, device, git              log.txt         what was said
+environment.json  versions, device, git              log.txt         lines that were shown
 result.json       the scores, written last           predictions/    one JSON object an example, for each split
 checkpoints/      while it trains                    weights/        the fine-tuned weights, where they are kept
-timing.json       how long it trained
 
 Dropout, order and first weights are functions of the seed and the step, so a run that was killed resumes and ends with
 the same bits.
@@ -23,11 +22,11 @@ from typing import Any
 import torch
 
 from electra_trainer.errors import ConfigError, DataError, Interrupted
-from electra_trainer.experiments.results import RESULT, Result, read_result, write_result
+from electra_trainer.experiments.result import RESULT, Result, environment_of, joined, read_result, write_result
 from electra_trainer.files.durable import make_folder, replace_durably
 from electra_trainer.finetuning import training_step
 from electra_trainer.finetuning.examples import jsonl
-from electra_trainer.finetuning.recipe import Recipe, completed
+from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.task import TaskData, legibility_of, lengths_of
 from electra_trainer.finetuning.texts.tasks import with_pooling
 from electra_trainer.pretrained.source import Source
@@ -56,6 +55,8 @@ class Job:
     data: TaskData
     recipe: Recipe
     seed: int
+    key: str = ""
+    """The row of an experiment; empty: the task's name."""
 
     def identity(self) -> dict[str, Any]:
         """What config.json holds."""
@@ -145,18 +146,18 @@ def finetune_run(
                 run.save(checkpoint.Saver.finish)
                 raise
         result = Result(
-            task=job.data.task.name,
+            key=job.key or job.data.task.name,
             seed=job.seed,
-            steps=run.steps,
-            scores=scores,
+            facts={"steps": run.steps, "rows": len(run.feed.rows), "seconds": round(run.seconds, 3)},
+            scores=joined(scores),
             doubts=doubts,
-            rows=len(run.feed.rows),
-            seconds=round(run.seconds, 3),
+            environment=environment_of(out),
         )
         folder.sync_rows()
         if keep_weights:
             _keep(run)
-        write_result(folder, result)
+        write_result(out, result)
+        shutil.rmtree(folder.checkpoints, ignore_errors=True)
         return result
 
 
@@ -174,7 +175,6 @@ def _begin(folder: run_folder.RunFolder, job: Job) -> None:
         folder.begin(identity, {"data_sha256": job.data.sha256})
         return
     began, now = read_table(folder.path / "config.json"), json.loads(json.dumps(identity))  # tuples are lists there
-    began["recipe"] = completed(began.get("recipe", {}))
     if changed := differences({**began, "model": ""}, {**now, "model": ""}):
         raise ConfigError(
             f"{folder.path} began otherwise ({'; '.join(changed)}). {run_folder.remedy(folder.environment())}"
@@ -219,9 +219,19 @@ def _built(
     )
     job.data.task.prepare(network.head, job.data.train, job.source.text(job.recipe.max_length))
     return FineTuning(
-        network=network, folder=folder, device=device, precision=job.recipe.precision, settings=job.recipe.optimizer, share=share,
-        steps=feed.steps, log_every=_LOG_EVERY, keep=1, display=show(feed.steps), job=job, feed=feed,
-    )  # fmt: skip
+        network=network,
+        folder=folder,
+        device=device,
+        precision=job.recipe.precision,
+        settings=job.recipe.optimizer,
+        share=share,
+        steps=feed.steps,
+        log_every=_LOG_EVERY,
+        keep=1,
+        display=show(feed.steps),
+        job=job,
+        feed=feed,
+    )
 
 
 def _evaluate(run: FineTuning, stop: Callable[[], str | None]) -> tuple[dict[str, dict[str, float]], tuple[str, ...]]:

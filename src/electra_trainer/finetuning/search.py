@@ -2,34 +2,31 @@
 not looked at.
 
 First every rate with every decay, at the recipe's epochs; then the best of each task with more epochs and with fewer.
-`--grid` has values of your own, or the paper's (Appendix B). Every choice is an experiment of one seed in
-OUT/search/encoder; with baselines, fresh weights are searched in the same way in OUT/search/untrained.
+`--grid` has values of your own, or the paper's (Appendix B). All trials are rows of one experiment of one seed in
+OUT/search; with baselines, fresh weights are searched in the same way.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from electra_trainer.errors import ConfigError, DataError
-from electra_trainer.experiments import folder
+from electra_trainer.experiments import cell, sweep
+from electra_trainer.experiments.cell import PLUS, Declared
 from electra_trainer.files import durable
-from electra_trainer.finetuning import experiment, task_summary
+from electra_trainer.finetuning import experiment
 from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.task import TaskData, TaskSource
 from electra_trainer.randomness import drawn
 
-Choice = Mapping[str, float]
-"""Fields of the recipe."""
 RATES = (1.0, 2.0, 10 / 3)
 """Learning rates, as multiples of the recipe's: 3e-4, 6e-4 and 1e-3 for Small."""
 NO_DECAY = 1.0
-"""Tried beside the recipe's own layer decay."""
-EPOCHS = {"longer": 3.0, "shorter": 1 / 3}
+"""Layer decay that is tried next to the recipe's own."""
+EPOCHS = (3.0, 1 / 3)
 """Trials with other epochs than the task's, as multiples of them."""
 Grid = Mapping[str, tuple[float, ...]]
 PAPER_GRIDS: dict[str, Grid] = {
@@ -37,13 +34,12 @@ PAPER_GRIDS: dict[str, Grid] = {
     "paper-base": {"learning_rate": (3e-5, 5e-5, 1e-4, 1.5e-4), "layer_decay": (0.9, 0.8, 0.7)},
     "paper-large": {"epochs": (3.0, 10.0)},
 }
-"""What the paper searched (Appendix B); of Small and Base it used one choice for all tasks, here each task has its
-own.
-"""
+"""The paper's searches (Appendix B); of Small and Base it used one choice for all tasks, here each task has its own."""
 MOST_ROWS = 10_000
-"""Larger training sets are searched on so many rows, at the task's own epochs: the best number for fewer rows would be
-too high.
+"""Rows that larger training sets are searched on, at the task's own epochs: the best number for fewer rows would be too
+high.
 """
+_FIELDS = ("learning_rate", "layer_decay", "epochs")
 
 
 def parse_grid(words: Sequence[str]) -> Grid:
@@ -54,27 +50,16 @@ def parse_grid(words: Sequence[str]) -> Grid:
     """
     if len(words) == 1 and words[0] in PAPER_GRIDS:
         return PAPER_GRIDS[words[0]]
-    grid: dict[str, tuple[float, ...]] = {}
-    for word in words:
-        name, _, text = word.partition("=")
-        field = name.replace("-", "_")
-        try:
-            values = tuple(float(value) for value in text.split(","))
-        except ValueError:
-            values = ()
-        if field not in _FIELDS or not values or len(set(values)) < len(values) or field in grid:
+    axes = sweep.parse_axes(words, flag="--grid", example="learning-rate=1e-4,3e-4 epochs=3,10")
+    for field, values in axes.items():
+        if field not in _FIELDS or not all(type(value) in (int, float) for value in values):
             raise ConfigError(
-                f"--grid {word}: expected one of {', '.join(PAPER_GRIDS)}, or different values of learning-rate, "
-                "layer-decay and epochs, each "
-                "once, for example learning-rate=1e-4,3e-4 epochs=3,10."
+                f"--grid {field}: expected one of {', '.join(PAPER_GRIDS)}, or numbers for learning-rate, layer-decay "
+                "and epochs."
             )
         for value in values:
-            Recipe(**{field: value})  # type: ignore[arg-type]  # refuses what cannot be
-        grid[field] = values
-    return grid
-
-
-_FIELDS = ("learning_rate", "layer_decay", "epochs")
+            Recipe(**{field: value})  # refuses an impossible value
+    return {field: tuple(float(value) for value in values) for field, values in axes.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,95 +97,73 @@ class TrainingRows:
         return replace(data, train=train, dev={"held-out": held_out}, test={}, notes=(note,))
 
 
-def searched(plan: experiment.Plan, *, out: Path, device: str, parallel: int | None, quiet: bool) -> experiment.Plan:
-    """The plan with what the search chose for each task, and for fresh weights. What is found already is read.
+def searched(
+    plan: experiment.Plan, grid: Grid, *, out: Path, device: str, parallel: int | None, quiet: bool
+) -> experiment.Plan:
+    """The plan with the choices of the search for each task, and for fresh weights. Finished trials are read.
 
     Raises:
         ConfigError: all three are given, so there is nothing to search. ElectraError: as `run_plan`.
     """
-    for name in sorted(plan.grid.keys() & plan.given.keys()):
+    for name in sorted(grid.keys() & plan.given.keys()):
         flag = name.replace("_", "-")
         raise ConfigError(f"--grid {flag} and --{flag}: give one of the two.")
     if plan.given.keys() >= set(_FIELDS):
         raise ConfigError("--search: learning rate, layer decay and epochs are all given. Leave one of them out.")
-    begun = out / folder.SEARCH
-    if folder.exists(out) and not begun.is_dir():
+    begun = out / cell.SEARCH
+    if cell.exists(out) and not begun.is_dir():
         raise ConfigError(f"--out {out}: the experiment there began without --search. Choose another --out.")
-    # what the experiment would refuse after the search, this refuses before it
-    declared = experiment.FineTuning(plan, device=device, data=None, sharded=False).declare(None)
-    with folder.declaring(out, "finetune"):
+    # faults of the experiment are reported before hours of search
+    declared = experiment.FineTuning(plan, device=device, data=None, sharded=False, quiet=True).declare(None)
+    with cell.declaring(out):
         durable.make_folder(begun)
-    search = partial(
-        _search,
-        declared=declared,
-        run_trial=partial(experiment.run_plan, device=device, parallel=parallel, quiet=quiet),
-    )
-    asked = replace(plan, seeds=(1,), floors=False, keep="none")
-    chosen = search(asked, out=begun / "encoder")
-    notes = {task: f"searched on training rows: {_told(choice)}." for task, choice in chosen.items()}
-    if not plan.floors:
-        return replace(plan, chosen=chosen, notes=notes)
-    about = {task.name: "fresh weights, not those of the model." for task in plan.tasks}
-    untrained = search(replace(asked, fresh=True, notes=about), out=begun / task_summary.UNTRAINED)
-    return replace(plan, chosen=chosen, notes=notes, chosen_untrained=untrained)
+    tasks = tuple(TrainingRows(source=task) for task in plan.tasks)
+    asked = replace(plan, tasks=tasks, seeds=(1,), baselines=False, keep="none")
+    rows = [f"{task.name}{end}" for task in tasks for end in ("", PLUS + experiment.UNTRAINED)[: 1 + plan.baselines]]
+
+    def best(trials: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, Mapping[str, float]]:
+        """The best of each row's trials; none where all diverged."""
+        summary = experiment.run_plan(
+            replace(asked, trials=trials), out=begun, device=device, parallel=parallel, quiet=quiet
+        )
+        found: dict[str, Mapping[str, float]] = {}
+        for row, choices in trials.items():
+            scores = {sweep.named(row, one): summary.main(sweep.named(row, one)) for one in choices}
+            able = [one for one in choices if scores[sweep.named(row, one)] is not None]
+            if able:
+                found[row] = max(able, key=lambda one: scores[sweep.named(row, one)].median)  # type: ignore[union-attr]
+        return found
+
+    first: dict[str, list[Mapping[str, float]]] = {row: _choices(plan, grid, declared) for row in rows}
+    chosen = best(first)
+    longer = {
+        row: [chosen[row], *({**chosen[row], "epochs": epochs} for epochs in _epochs(plan, grid, task))]
+        for row in chosen
+        for task in tasks
+        if row.partition(PLUS)[0] == task.name
+        and declared.rows[task.name].settings["train_rows"] <= MOST_ROWS
+        and _epochs(plan, grid, task)
+    }
+    return replace(plan, chosen=chosen | (best(longer) if longer else {}))
 
 
-def _search(
-    plan: experiment.Plan, *, out: Path, declared: folder.Declared, run_trial: Callable[..., task_summary.Summary]
-) -> dict[str, Choice]:
-    best: dict[str, tuple[float, Choice]] = {}
-
-    def trial(name: str, choices: dict[str, Choice]) -> None:
-        """One run of each task, with its choice."""
-        tasks = tuple(TrainingRows(source=task) for task in plan.tasks if task.name in choices)
-        found = run_trial(replace(plan, tasks=tasks, chosen=choices), out=out / name)
-        for task, choice in choices.items():
-            main = found.task(task).main  # None: it diverged
-            if main is not None and (task not in best or main.median > best[task][0]):
-                best[task] = main.median, choice
-
-    for choice in _choices(plan, declared):
-        trial(_named(choice), {task.name: choice for task in plan.tasks})
-    values = {task.name: _epochs(plan, task) for task in plan.tasks}
-    for name in dict.fromkeys(name for own in values.values() for name in own):
-        choices: dict[str, Choice] = {
-            task: {**best[task][1], "epochs": own[name]}
-            for task, own in values.items()
-            if name in own and task in best and declared.rows[task]["train_rows"] <= MOST_ROWS
-        }
-        if choices:
-            trial(name, choices)
-    return {task: choice for task, (_, choice) in best.items()}
-
-
-def _epochs(plan: experiment.Plan, task: TaskSource) -> dict[str, float]:
-    """Trial -> its epochs: those of the grid, or more and fewer than the task's own, which the first trials have."""
+def _epochs(plan: experiment.Plan, grid: Grid, task: TaskSource) -> list[float]:
+    """Those of the grid, or more and fewer than the task's own, which the first trials have."""
     if "epochs" in plan.given:
-        return {}
-    if plan.grid:
-        return {f"epochs-{value:g}": value for value in plan.grid.get("epochs", ()) if value != task.epochs}
-    return {name: factor * task.epochs for name, factor in EPOCHS.items()}
+        return []
+    if grid:
+        return [value for value in grid.get("epochs", ()) if value != task.epochs]
+    return [factor * task.epochs for factor in EPOCHS]
 
 
-def _choices(plan: experiment.Plan, declared: folder.Declared) -> Iterator[Choice]:
+def _choices(plan: experiment.Plan, grid: Grid, declared: Declared) -> list[Mapping[str, float]]:
     """Every rate with every decay of the grid, or that the plan leaves open; the recipe's own are those of any task."""
-    if plan.grid:
-        given = {name: values for name, values in plan.grid.items() if name != "epochs"}
-        yield from (dict(zip(given, values, strict=True)) for values in product(*given.values()))
-        return
-    base = next(iter(declared.rows.values()))["recipe"]
-    rates = [float(f"{base['learning_rate'] * factor:.2g}") for factor in RATES]
-    axes = {"learning_rate": rates, "layer_decay": [base["layer_decay"], NO_DECAY]}
-    open_axes = {name: values for name, values in axes.items() if name not in plan.given}
-    yield from (dict(zip(open_axes, values, strict=True)) for values in product(*open_axes.values()))
-
-
-def _told(choice: Choice) -> str:
-    return ", ".join(f"{name.replace('_', '-')} {value:g}" for name, value in choice.items()) or "nothing was open"
-
-
-def _named(choice: Choice) -> str:
-    return "-".join(f"{name.replace('_', '-')}-{value:g}" for name, value in choice.items()) or "as-given"
+    if grid:
+        return [*sweep.combinations({name: values for name, values in grid.items() if name != "epochs"})]
+    base = experiment.Settings.of(next(iter(declared.rows.values()))).recipe
+    rates = [float(f"{base.learning_rate * factor:.2g}") for factor in RATES]
+    axes = {"learning_rate": rates, "layer_decay": [base.layer_decay, NO_DECAY]}
+    return [*sweep.combinations({name: values for name, values in axes.items() if name not in plan.given})]
 
 
 def _some(train: Sequence[Any], task: str) -> list[Any]:

@@ -338,18 +338,6 @@ def most_frequent(counts: Mapping[str, int]) -> str:
     return min(counts, key=lambda value: (-counts[value], value))
 
 
-def measure_baselines(data: TaskData) -> dict[str, Any]:
-    """What floors.json holds: {"majority": ..., "bag_of_words": ..., "notes": [...]}, for questions and pairs also
-    "word_overlap", for pairs with `--pooling pair` "random_words"; null: no such baseline. Scores are by split and
-    metric; the same for the same data.
-    """
-    found: dict[str, Any] = {"majority": None, "bag_of_words": None, "notes": []}
-    for name, baseline in data.task.baselines(data.train).items():
-        found[name] = {split: data.task.score(rows, baseline.predict(rows)) for split, rows in data.dev.items()}
-        found["notes"] += [baseline.note] if baseline.note else []
-    return found
-
-
 def hash_files(files: Mapping[str, bytes]) -> str:
     """SHA-256 of named contents."""
     digest = hashlib.sha256()

@@ -28,7 +28,7 @@ from electra_trainer.errors import ConfigError, ElectraError, MissingInputError,
 from electra_trainer.files import durable, reading
 from electra_trainer.inspection import trackers
 from electra_trainer.inspection.trackers import FOLDER, TRACKERS, Numbers, Tracked
-from electra_trainer.settings.records import flat, read_table
+from electra_trainer.settings.records import read_table
 
 PARTING = 5.0
 """Seconds that a run's end waits for its mirrors; they go on alone afterwards."""
@@ -192,8 +192,7 @@ def _numbers(values: dict[str, Any], prefix: str) -> Numbers:
 
 def _scores(result: dict[str, Any]) -> Numbers:
     """What a cell came to: the scores of fine-tuning, the metrics of an arm."""
-    tables = {name: table for name in ("scores", "metrics") if isinstance(table := result.get(name), dict)}
-    return {f"result/{name}": value for table in tables.values() for name, value in _numbers(flat(table), "").items()}
+    return _numbers(scores, "result/") if isinstance(scores := result.get("scores"), dict) else {}
 
 
 @contextmanager

@@ -13,9 +13,15 @@ from electra_trainer.inspection import replay
 _REASONS = "Machine, program and versions match the record: did the run later continue elsewhere (log.txt)?"
 
 
-def print_replayed(found: replay.Replayed, rows: Sequence[replay.ReplayedRow]) -> None:
-    """Everything, with some of the rows."""
+def shown(found: replay.Replayed, rows: Sequence[replay.ReplayedRow]) -> list[str]:
+    """Lines for a terminal: everything, with some of the rows."""
     console = Terminal(highlight=False, soft_wrap=True, markup=False, emoji=False)
+    with console.capture() as captured:
+        _print(console, found, rows)
+    return captured.get().splitlines()
+
+
+def _print(console: Terminal, found: replay.Replayed, rows: Sequence[replay.ReplayedRow]) -> None:
     began = f"the checkpoint of step {found.began}" if found.began else "the initial weights"
     again = f", {found.recomputed} steps in between trained again" if found.recomputed else ""
     console.print(f"step {found.step}, from {began}{again}")

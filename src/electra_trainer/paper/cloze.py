@@ -10,8 +10,9 @@ The words are a pure function of the seed and the row.
 
 from dataclasses import dataclass
 from itertools import pairwise
+from math import isfinite
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -37,7 +38,7 @@ PER_ROW = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cloze:
+class ClozeScores:
     """Accuracies at the same held-out words. Standard errors treat a row's words as one cluster
     (statistics.clustered_mean).
     """
@@ -63,6 +64,37 @@ class Cloze:
     """Id of each word."""
     predicted: dict[str, NDArray[np.int64]]
     """Predicted ids, by predictor."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The scores, without the words themselves; NaN, the standard error of a single row, is null."""
+        shown = ("accuracy", "difference", "among_top", "top", "positions", "rows", "per_row", "p_mask", "notes")
+        return {name: _plain(vars(self)[name]) for name in shown}
+
+    def text(self) -> str:
+        """The accuracies, a line each."""
+        head = (
+            f"{self.positions:,} held-out words in {self.rows:,} rows, at most {self.per_row} a row, each masked alone"
+        )
+        estimates = {**self.accuracy, **self.difference}
+        if self.among_top is not None:
+            estimates[f"in the generator's top {self.top:,}"] = self.among_top
+        lines = [head, *(f"  {name:<26} {_percent(one)}" for name, one in estimates.items())]
+        if self.p_mask is not None:
+            lines.append(f"appendix-g: p_mask = {self.p_mask:g}, a = {(1 - self.p_mask) / self.p_mask:.4g}")
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict | Estimate):
+        return {name: _plain(one) for name, one in (value if isinstance(value, dict) else vars(value)).items()}
+    return None if isinstance(value, float) and not isfinite(value) else value
+
+
+def _percent(estimate: Estimate) -> str:
+    value, error, low, high = (
+        100 * number for number in (estimate.value, estimate.standard_error, estimate.low, estimate.high)
+    )
+    return f"{value:6.2f} % ± {error:.2f}   95 %: {low:.2f} to {high:.2f}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +139,7 @@ def cloze(
     top: int = TOP,
     seed: int = 0,
     p_mask: float | None = None,
-) -> Cloze:
+) -> ClozeScores:
     """Predict held-out words, on the device of the networks.
 
     Args:
@@ -150,7 +182,7 @@ def cloze(
     others = {"encoder": pretrained.encoder, "against": (against.encoder or against.generator) if against else None}
     predicted |= {name: predict(network, sites).numpy() for name, network in others.items() if network is not None}
     correct = {name: words_K == sites.truth_K for name, words_K in predicted.items()}
-    return Cloze(
+    return ClozeScores(
         accuracy={name: clustered_mean(correct_K, sites.row_K) for name, correct_K in correct.items()},
         difference={  # between neighbours: appendix-g - generator, against - appendix-g
             f"{second} - {first}": clustered_mean(correct[second].astype(int) - correct[first], sites.row_K)

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.errors import ConfigError, DataError
-from electra_trainer.experiments.results import Findings
+from electra_trainer.experiments.cell import PLUS
 from electra_trainer.experiments.statistics import Spread
+from electra_trainer.experiments.summary import Summary
 from electra_trainer.inspection.report import COLOURS, FAINT, INK, rendered
-from electra_trainer.paper import measured, published, sweep
+from electra_trainer.paper import measured, published
 from electra_trainer.paper.measured import Reading
+from electra_trainer.settings.config import Config
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +37,7 @@ _POINTS = (
 )
 
 
-def draw_figure(number: int, experiments: Sequence[Findings], *, metric: str | None, form: str) -> bytes:
+def draw_figure(number: int, experiments: Sequence[Summary], *, metric: str | None, form: str) -> bytes:
     """A figure as a file's content.
 
     Args:
@@ -79,7 +81,7 @@ def caption(figure: "Figure", *sentences: str) -> None:
     figure.supxlabel(text, x=0.01, ha="left", fontsize=8, color=INK)
 
 
-def _figure_1(experiments: Sequence[Findings], shown: Sequence[Reading], metric: str) -> Drawn:
+def _figure_1(experiments: Sequence[Summary], shown: Sequence[Reading], metric: str) -> Drawn:
     """Score against training FLOPs; the paper's GLUE scores in a second panel, or behind ours on an axis of GLUE."""
     glue = metric == "glue/average"
     figure, axes = _new_figure(1 if glue else 2)
@@ -93,7 +95,7 @@ def _figure_1(experiments: Sequence[Findings], shown: Sequence[Reading], metric:
     return figure, " against training compute.", ()
 
 
-def _figure_3(experiments: Sequence[Findings], shown: Sequence[Reading], metric: str) -> Drawn:
+def _figure_3(experiments: Sequence[Summary], shown: Sequence[Reading], metric: str) -> Drawn:
     """Left: sizes of the generator. Right: training algorithms."""
     figure, axes = _new_figure(2)
     _generator_sizes(axes[0], experiments, shown, metric)
@@ -105,7 +107,7 @@ def _figure_3(experiments: Sequence[Findings], shown: Sequence[Reading], metric:
     return figure, title, ("unigram", *absent, *ALGORITHMS)
 
 
-def _generator_sizes(axes: "Axes", experiments: Sequence[Findings], shown: Sequence[Reading], metric: str) -> None:
+def _generator_sizes(axes: "Axes", experiments: Sequence[Summary], shown: Sequence[Reading], metric: str) -> None:
     """Sizes at equal distances, those without hidden units first; a line joins an experiment's learned generators."""
     sized = [(size, reading) for reading in shown if (size := measured.generator_size(reading)) is not None]
     places = sorted({size for size, _ in sized})
@@ -117,7 +119,7 @@ def _generator_sizes(axes: "Axes", experiments: Sequence[Findings], shown: Seque
             at = places.index(size)
             _error_bar(axes, at, reading.score, colour, label=None)
             # of a swept width the axis says the size
-            arm = reading.entry.arm if size.order < 0 or sweep.PLUS not in reading.entry.arm else ""
+            arm = reading.entry.arm if size.order < 0 or PLUS not in reading.entry.arm else ""
             axes.annotate(arm, (at, reading.score.mean), xytext=(6, 4), textcoords="offset points", fontsize=7.5)
             line += [(at, reading.score.mean)] if size.order > 0 else []
         axes.plot([at for at, _ in line], [mean for _, mean in line], color=colour, label=_labelled(experiment))
@@ -126,7 +128,7 @@ def _generator_sizes(axes: "Axes", experiments: Sequence[Findings], shown: Seque
     _name_axes(axes, "Generator sizes", "generator's hidden units (share of the discriminator's)", metric, sized)
 
 
-def _figure_4(experiments: Sequence[Findings], shown: Sequence[Reading], metric: str) -> Drawn:
+def _figure_4(experiments: Sequence[Summary], shown: Sequence[Reading], metric: str) -> Drawn:
     """Left: BERT next to ELECTRA for each size. Centre: the gain. Right: the smallest model's curves."""
     shown = [reading for reading in shown if reading.entry.arm in ("electra", "mlm")]
     if not shown:
@@ -156,12 +158,12 @@ def _figure_4(experiments: Sequence[Findings], shown: Sequence[Reading], metric:
     _name_axes(axes[0], "Model sizes", "model", metric, shown)
     _name_axes(axes[1], "ELECTRA minus BERT, paired seeds", "model", metric, [])
     smallest = [reading for reading in shown if reading.entry.experiment is ordered[0]]
-    _against_flops(axes[2], f"Convergence, {ordered[0].preset}", smallest, metric, several=False)
+    _against_flops(axes[2], f"Convergence, {measured.preset_of(ordered[0])}", smallest, metric, several=False)
     title = ". BERT and ELECTRA for several model sizes; the smallest during training."
     return figure, title, ("electra", "mlm")
 
 
-FIGURES: dict[int, Callable[[Sequence[Findings], Sequence[Reading], str], Drawn]] = {
+FIGURES: dict[int, Callable[[Sequence[Summary], Sequence[Reading], str], Drawn]] = {
     1: _figure_1,
     3: _figure_3,
     4: _figure_4,
@@ -254,16 +256,20 @@ def _published(axes: "Axes", *, grey: bool) -> None:
     axes.legend(fontsize=8, loc="lower right")
 
 
-def _kept_parameters(experiment: Findings) -> float:
-    known = [parameters(config).kept for config in experiment.configs.values() if config is not None]
-    return min(known, default=float("inf"))
+def _configs(experiment: Summary) -> list[Config]:
+    found = (measured.config_of(experiment, row) for row in experiment.declared.rows)
+    return [config for config in found if config is not None]
 
 
-def _labelled(experiment: Findings) -> str:
+def _kept_parameters(experiment: Summary) -> float:
+    return min((parameters(config).kept for config in _configs(experiment)), default=float("inf"))
+
+
+def _labelled(experiment: Summary) -> str:
     """The preset with the discriminator's width, and the folder where it says more."""
-    config = next((config for config in experiment.configs.values() if config is not None), None)
-    name = experiment.preset if config is None else f"{experiment.preset} ({config.model.hidden_size})"
-    return name if experiment.name == experiment.preset else f"{name}\n{experiment.name}"
+    config, preset = next(iter(_configs(experiment)), None), measured.preset_of(experiment)
+    name = preset if config is None else f"{preset} ({config.model.hidden_size})"
+    return name if experiment.name == preset else f"{name}\n{experiment.name}"
 
 
 def _words(metric: str) -> str:

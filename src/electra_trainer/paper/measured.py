@@ -14,12 +14,14 @@ from typing import Any, NamedTuple
 from electra_trainer.cost.flops import infer_flops, run_flops
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean
-from electra_trainer.experiments.results import FACTS, Findings, Measured, environment_of
+from electra_trainer.experiments import composite, sweep
+from electra_trainer.experiments.cell import Cell, Declared, Row
+from electra_trainer.experiments.result import FACTS, Result, environment_of
 from electra_trainer.experiments.statistics import Spread, spread_of
+from electra_trainer.experiments.summary import Summary, summarize
 from electra_trainer.finetuning.glue import submission
 from electra_trainer.finetuning.glue.glue_tasks import PAPER
 from electra_trainer.inspection.run_read import read_run
-from electra_trainer.paper import composite, sweep
 from electra_trainer.paper.published import GLUE_TASKS, SQUAD
 from electra_trainer.presets import arms, models
 from electra_trainer.settings import methods, records
@@ -43,20 +45,97 @@ _GLUE = {task: f"glue/{column}" for task, column in zip(PAPER, GLUE_TASKS, stric
 _BASE_INFER_FLOPS = 2.9e10  # BERT-Base, the reference of Table 1's speedups
 
 
+_PLACE = ("step", "tokens", "flops", "flops_real", "seconds")
+"""Fields of a row of metrics.jsonl that are not measured on held-out rows."""
+
+
+def read_experiment(path: Path) -> Summary:
+    """The summary of an experiment folder; a run folder of `electra pretrain` is an experiment of one arm and seed,
+    with the held-out metrics of its last evaluation.
+
+    Raises:
+        MissingInputError: no folder, or neither an experiment.json nor a run in it.
+        DataError: experiment.json, a result.json or the run is damaged; says where.
+    """
+    if not (path / "config.json").is_file() or (path / "experiment.json").exists():
+        return summarize(path)
+    found, file = read_run(path), path / "config.json"
+    one = records.read(Config, records.read_table(file), where=str(file), error=DataError)
+    last = max((row for rows in (found.train[-1:], found.valid[-1:]) for row in rows), key=lambda row: row["step"])
+    steps, arm = int(last["step"]), arms.arm_of(one) or arms.PRESET
+    flops, held_out = run_flops(one, steps=steps), found.valid[-1] if found.valid else {}
+    costs = (
+        steps,
+        steps * one.tokens_per_step,
+        flops.paper,
+        flops.real,
+        last.get("seconds", 0.0),
+        parameters(one).joint,
+    )
+    metrics = {
+        f"held-out/{name}": value for name, value in held_out.items() if name not in _PLACE and math.isfinite(value)
+    }
+    facts = dict(zip(FACTS, costs, strict=True))
+    result = Result(key=arm, seed=one.seed, facts=facts, scores=metrics, environment=environment_of(path))
+    declared = Declared(
+        verb="compare", facts={"preset": one.preset}, rows={arm: Row(settings=records.to_dict(one))}, seeds=(one.seed,)
+    )
+    note = (
+        f"{path.resolve().name}: a run: held-out metrics are those of its last evaluation, on "
+        f"{one.evaluation.rows:,} rows at most."
+    )
+    return Summary(path=path, declared=declared, results={arm: {one.seed: result}}, notes=(note,))
+
+
+def notes_of(summary: Summary) -> list[str]:
+    """Sentences on cells that are not done or failed, and on configurations that cannot be read."""
+    name, notes = summary.name, [*summary.notes]
+    for row in summary.declared.rows:
+        failed = summary.failed.get(row, {}).items()
+        notes += [f"{name}: {row}: seed {seed} failed, and is left out: {why}" for seed, why in failed]
+        if missing := summary.missing(row):
+            notes.append(f"{name}: {row}: not done: seed {', '.join(map(str, missing))}.")
+        plain = _plain_config(summary, row)
+        if plain is not None and (config := _config(plain, f"{summary.path}: {row}")) and isinstance(config, str):
+            notes.append(f"{config} Its parameters and sizes are left out.")
+    return [*dict.fromkeys(notes)]
+
+
+def _plain_config(summary: Summary, row: str) -> Any:
+    """Configuration of an arm's pre-training, or of the encoder that was fine-tuned, as a table; None: not known."""
+    if summary.declared.verb == "compare":
+        return summary.declared.rows[row].settings
+    return (summary.declared.about.get("encoder") or {}).get("config")
+
+
+def _config(plain: Any, where: str) -> Config | str:
+    try:
+        return records.read(Config, plain, where=where)
+    except ConfigError as error:
+        return str(error)
+
+
+def config_of(summary: Summary, row: str) -> Config | None:
+    """Configuration of an arm's pre-training; None where it cannot be read."""
+    plain = _plain_config(summary, row)
+    found = None if plain is None else _config(plain, row)
+    return found if isinstance(found, Config) else None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Entry:
     """The content of a row of ours: an arm of `electra compare`, or a fine-tuned encoder, with a finished seed."""
 
-    experiment: Findings
+    experiment: Summary
     arm: str
-    cells: tuple[Measured, ...]
-    """Of a fine-tuned encoder one for each seed, with the scores of all tasks and the cost of its pre-training."""
+    results: tuple[Result, ...]
+    """One for each seed; of a fine-tuned encoder with the scores of all tasks and the cost of its pre-training."""
     preset: str
     """The preset that the pre-training began from; the name of an encoder whose folder does not say."""
     config: Config | None
     """The configuration of the pre-training; None where it cannot be read."""
     chosen: bool = False
-    """Of arms that were swept: its values are those that the declared rule chose."""
+    """Whether its swept values are those that the declared rule chose."""
 
     @property
     def method(self) -> str:
@@ -66,23 +145,29 @@ class Entry:
     @property
     def tuned(self) -> bool:
         """Whether its numbers are medians over fine-tuning seeds, as the paper's are (§3.1)."""
-        return self.experiment.declared.of == "finetune"
+        return self.experiment.declared.verb != "compare"
 
     @property
     def size(self) -> str:
         """The preset's size in the paper's words: `bert_small` and `small_50` train the same network as `small`."""
         return models.SIZES.get(self.preset, self.preset)
 
+    def kept(self, result: Result) -> Path:
+        """Folder of a seed's run."""
+        return Cell(root=self.experiment.path, key=result.key, seed=result.seed).kept
+
     @property
     def folder(self) -> Path:
         """The run, or the folder that holds one for each seed; of several tasks the experiment's."""
-        if self.tuned and len(self.experiment.cells) > 1:
+        if self.tuned and len(self.experiment.declared.rows) > 1:
             return self.experiment.path
-        return self.cells[0].kept if len(self.cells) == 1 else self.cells[0].folder.parent
+        if len(self.results) == 1:
+            return self.kept(self.results[0])
+        return self.experiment.path / "cells" / self.results[0].key
 
     @property
     def run(self) -> Path | None:
-        """Of a fine-tuned encoder the run folder whose checkpoint it is, where it is one's."""
+        """Run folder whose checkpoint was fine-tuned, where it is known."""
         model = self.experiment.declared.about.get("model") if self.tuned and self.config is not None else None
         return records.run_and_step(model)[0] if model else None
 
@@ -91,18 +176,19 @@ class Entry:
         """The step of a checkpoint from before the end of its run, in words; it has not decayed as a shorter run
         has.
         """
-        steps, whole = self.facts("steps"), not self.tuned and self.cells[0].kept != self.experiment.path
+        steps = self.facts("steps")
+        whole = not self.tuned and self.kept(self.results[0]) != self.experiment.path
         if whole or self.config is None or not steps or min(steps) >= self.config.schedule.steps:
             return ""
         return f"step {min(steps):,.0f} of {self.config.schedule.steps:,}"
 
     def facts(self, name: str) -> list[float]:
-        """What pre-training took, of each seed that says it."""
-        return [cell.facts[name] for cell in self.cells if name in cell.facts]
+        """A cost of pre-training, of each seed that has it."""
+        return [one.facts[name] for one in self.results if name in one.facts]
 
     def metric(self, name: str) -> list[float]:
         """A metric of each seed that has it."""
-        return [cell.metrics[name] for cell in self.cells if name in cell.metrics]
+        return [one.scores[name] for one in self.results if name in one.scores]
 
     @property
     def share_trained(self) -> float | None:
@@ -113,79 +199,83 @@ class Entry:
         return spent.mean / run_flops(models.preset(self.size)).paper
 
 
-def entries(experiments: Sequence[Findings]) -> list[Entry]:
+def preset_of(summary: Summary) -> str:
+    """The preset that its pre-training began from, or the encoder's name."""
+    about = summary.declared.about
+    encoder = (about.get("encoder") or {}).get("config", {}).get("preset") or Path(about.get("model") or "encoder").name
+    return str(summary.declared.facts.get("preset", encoder))
+
+
+def entries(experiments: Sequence[Summary]) -> list[Entry]:
     """All arms and encoders that have a finished cell, in the order of the experiments and of their arms."""
     found: list[Entry] = []
     for one in experiments:
-        done = [cell for cells in one.cells.values() for cell in cells]
-        if one.declared.of == "finetune":
-            found += [_tuned(one, done)] if done else []
+        if one.declared.verb != "compare":
+            found += _tuned(one)
             continue
-        by_arm = _by_arm(one)
-        chosen, q = _chosen(one, by_arm), composite.composite(by_arm, reference=next(iter(by_arm)))
-        for key, done_cells in one.cells.items():
-            of_arm = {seed: {composite.NAME: value} for seed, value in q.get(key, {}).items()}
-            cells = [replace(cell, metrics=cell.metrics | of_arm.get(cell.seed, {})) for cell in done_cells]
-            config = one.configs[key]
+        for key, by_seed in one.results.items():
+            q = one.values[key].get(composite.NAME, {})
+            results = tuple(
+                replace(result, scores=result.scores | ({composite.NAME: q[seed]} if seed in q else {}))
+                for seed, result in by_seed.items()
+                if result.failed is None
+            )
+            config = config_of(one, key)
             arm = (arms.arm_of(config) if config is not None and key == arms.PRESET else None) or key
-            if cells:
-                entry = Entry(experiment=one, arm=arm, cells=tuple(cells), preset=one.preset, config=config)
-                found.append(replace(entry, chosen=key in chosen))
+            if results:
+                found.append(
+                    Entry(
+                        experiment=one,
+                        arm=arm,
+                        results=results,
+                        preset=preset_of(one),
+                        config=config,
+                        chosen=key in one.chosen.values(),
+                    )
+                )
     return found
 
 
-def _by_arm(experiment: Findings) -> dict[str, dict[str, dict[int, float]]]:
-    """Row -> metric -> seed -> value."""
-    found: dict[str, dict[str, dict[int, float]]] = {row: {} for row in experiment.cells}
-    for row, cells in experiment.cells.items():
-        for cell in cells:
-            for name, value in cell.metrics.items():
-                found[row].setdefault(name, {})[cell.seed] = value
-    return found
-
-
-def _chosen(experiment: Findings, by_arm: Mapping[str, Mapping[str, Mapping[int, float]]]) -> set[str | None]:
-    """The rows that the declared rule chose of each arm that was swept."""
-    metric, seeds = experiment.declared.facts.get("choose"), experiment.declared.seeds
-    if metric is None:
-        return set()
-    values = {row: metrics.get(metric, {}) for row, metrics in by_arm.items()}
-    return set(sweep.choices([*by_arm], metric, values, seeds=seeds, failed=experiment.failed).values())
-
-
-def _tuned(experiment: Findings, done: Sequence[Measured]) -> Entry:
+def _tuned(experiment: Summary) -> list[Entry]:
     """An encoder that was fine-tuned: the cells of each seed as one."""
-    about, config = experiment.declared.about, experiment.encoder
+    about, rows = experiment.declared.about, experiment.declared.rows
+    done = [
+        result
+        for key, by_seed in experiment.results.items()
+        for result in by_seed.values()
+        if result.failed is None and rows[key].reference is None
+    ]
+    if not done:
+        return []
+    config = config_of(experiment, done[0].key)
     known = about.get("encoder") or {}
     facts = {name: value for name, value in known.items() if name in FACTS}
     environment = known.get("environment") or environment_of(records.run_and_step(about["model"])[0])
-    cells = []
-    for seed in sorted({cell.seed for cell in done}):
-        of_tasks = [cell for cell in done if cell.seed == seed]
-        metrics = {name: value for cell in of_tasks for name, value in _columns_of(experiment, cell).items()}
+    results = []
+    for seed in sorted({one.seed for one in done}):
+        of_tasks = [one for one in done if one.seed == seed]
+        metrics = {name: value for one in of_tasks for name, value in _columns_of(rows[one.key], one).items()}
         if all(column in metrics for column in _GLUE.values()):
             metrics["glue/average"] = statistics.fmean(metrics[column] for column in _GLUE.values())
-        first = Measured(root=experiment.path, key=of_tasks[0].key, seed=seed, facts=facts, metrics=metrics)
-        cells.append(replace(first, environment=environment))
-    if cells and (test := submission.read_scores(experiment.path)):  # of each task the seed that was best on dev
-        cells[0] = replace(cells[0], metrics=cells[0].metrics | test)
-    name, arm = Path(about.get("model") or "encoder").name, "fine-tuned"
-    if config is not None:
-        name, arm = config.preset, arms.arm_of(config) or "another"
-    return Entry(experiment=experiment, arm=arm, cells=tuple(cells), preset=name, config=config)
+        results.append(replace(of_tasks[0], facts=facts, scores=metrics, environment=environment))
+    test = submission.read_scores(experiment.path)  # of each task the seed that was best on dev
+    results[0] = replace(results[0], scores=results[0].scores | test)
+    arm = "fine-tuned" if config is None else arms.arm_of(config) or "another"
+    preset = preset_of(experiment)
+    return [Entry(experiment=experiment, arm=arm, results=tuple(results), preset=preset, config=config)]
 
 
-def _columns_of(experiment: Findings, cell: Measured) -> dict[str, float]:
+def _columns_of(row: Row, result: Result) -> dict[str, float]:
     """A fine-tuning run's scores by the paper's columns; of other tasks the main one as TASK/METRIC."""
-    row = experiment.declared.rows[cell.key]
-    names = SQUAD.get(cell.key) or {row["metric"]: _GLUE.get(cell.key, f"{cell.key}/{row['metric']}")}
-    found = {column: cell.metrics.get(f"{row['dev'][0]}/{name}") for name, column in names.items()}
+    split, _, metric = row.metrics[0].partition("/")
+    names = SQUAD.get(result.key) or {metric: _GLUE.get(result.key, f"{result.key}/{metric}")}
+    found = {column: result.scores.get(f"{split}/{name}") for name, column in names.items()}
     return {column: value for column, value in found.items() if value is not None}
 
 
 def _metric_names(known: Sequence[Entry]) -> list[str]:
     """All metrics, in the order in which they are first met."""
-    return list(dict.fromkeys(name for entry in known for cell in entry.cells for name in cell.metrics))
+    return list(dict.fromkeys(name for entry in known for one in entry.results for name in one.scores))
 
 
 def _unknown(flag: str, word: str, names: Sequence[str]) -> ConfigError:
@@ -193,7 +283,7 @@ def _unknown(flag: str, word: str, names: Sequence[str]) -> ConfigError:
     return ConfigError(f"{flag} {word}: no such metric.{did_you_mean(word, names)} Known: {known}.")
 
 
-def extra_metrics(experiments: Sequence[Findings], patterns: Sequence[str], *, columns: Sequence[str]) -> list[str]:
+def extra_metrics(experiments: Sequence[Summary], patterns: Sequence[str], *, columns: Sequence[str]) -> list[str]:
     """Metrics without a column in the table: those that match a pattern, or all of at most two levels that are in no
     table of the paper, but the total loss.
 
@@ -214,7 +304,7 @@ def extra_metrics(experiments: Sequence[Findings], patterns: Sequence[str], *, c
     return [name for name in own if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
 
 
-def choose_metric(experiments: Sequence[Findings], wanted: str | None) -> str:
+def choose_metric(experiments: Sequence[Summary], wanted: str | None) -> str:
     """The metric of a figure: the requested one, else of those that most arms have the first preferred.
 
     Raises:
@@ -261,11 +351,10 @@ def measured(entry: Entry, key: str, *, reference: float, test: bool, score: boo
     name = key.replace("glue/", "glue-test/", 1) if test and key.startswith("glue/") else key
     values = entry.metric(name)
     if score:
-        for cell in entry.cells:
-            if abs(cell.metrics.get(name, 0.0)) > 1:
-                raise DataError(
-                    f"{cell.result}: {name} = {cell.metrics[name]}: expected a share between -1 and 1, not points."
-                )
+        if wrong := [value for value in values if abs(value) > 1]:
+            raise DataError(
+                f"{entry.folder}: {name} = {wrong[0]}: expected a share between -1 and 1, not points (result.json)."
+            )
         values = [100 * value for value in values]
     found = spread_of(values)
     if found is None or not entry.tuned:
@@ -291,7 +380,7 @@ def _time_and_hardware(entry: Entry) -> str | None:
     seconds = spread_of(entry.facts("seconds"))
     if seconds is None:
         return None
-    machines = dict.fromkeys(machine for cell in entry.cells if (machine := _machine(cell.environment)))
+    machines = dict.fromkeys(machine for one in entry.results if (machine := _machine(one.environment)))
     return f"{_duration(seconds.mean)} on {' and '.join(machines) or 'a machine that is not recorded'}"
 
 
@@ -329,23 +418,23 @@ def factor(metric: str) -> float:
     return 100.0 if metric.startswith(PUBLISHED_SCORES) else 1.0
 
 
-def readings(experiments: Sequence[Findings], metric: str) -> list[Reading]:
+def readings(experiments: Sequence[Summary], metric: str) -> list[Reading]:
     """Arms that have the metric."""
     found = []
     for entry in entries(experiments):
-        cells = [cell for cell in entry.cells if metric in cell.metrics and "flops_paper" in cell.facts]
-        score = spread_of([factor(metric) * cell.metrics[metric] for cell in cells])
+        results = [one for one in entry.results if metric in one.scores and "flops_paper" in one.facts]
+        score = spread_of([factor(metric) * one.scores[metric] for one in results])
         if score is not None:
-            flops = sum(cell.facts["flops_paper"] for cell in cells) / len(cells)
-            curves = tuple(_curve(cell, metric) for cell in cells)
+            flops = sum(one.facts["flops_paper"] for one in results) / len(results)
+            curves = tuple(_curve(entry.kept(one), metric) for one in results)
             found.append(Reading(entry=entry, score=score, flops=flops, curves=curves))
     return found
 
 
-def _curve(cell: Measured, metric: str) -> tuple[tuple[float, float], ...]:
+def _curve(run: Path, metric: str) -> tuple[tuple[float, float], ...]:
     """The held-out rows of a run that have the metric, under its name or without "held-out/"."""
     try:
-        rows = read_run(cell.kept).valid
+        rows = read_run(run).valid
     except (MissingInputError, DataError):
         return ()  # a cell without its run folder still has its result
     values = [row.get(metric, row.get(metric.removeprefix("held-out/"), math.nan)) for row in rows]
@@ -356,14 +445,18 @@ def _curve(cell: Measured, metric: str) -> tuple[tuple[float, float], ...]:
     )
 
 
-def missing_arms(experiments: Sequence[Findings], shown: Sequence[Reading], also: Sequence[str] = ()) -> list[str]:
+def _planned(experiment: Summary) -> list[str]:
+    return [*experiment.declared.rows] if experiment.declared.verb == "compare" else []
+
+
+def missing_arms(experiments: Sequence[Summary], shown: Sequence[Reading], also: Sequence[str] = ()) -> list[str]:
     """Arms that were planned, or belong into the figure (`also`), and are not shown."""
     entries_shown = [reading.entry for reading in shown]
-    there = {(entry.experiment.path, name) for entry in entries_shown for name in (entry.arm, entry.cells[0].key)}
+    there = {(entry.experiment.path, name) for entry in entries_shown for name in (entry.arm, entry.results[0].key)}
     return [
         f"{experiment.name}: {arm}" if len(experiments) > 1 else arm
         for experiment in experiments
-        for arm in also or experiment.configs
+        for arm in also or _planned(experiment)
         if (experiment.path, arm) not in there
     ]
 
@@ -399,7 +492,7 @@ def generator_size(reading: Reading) -> GeneratorSize | None:
 def paired_gain(mine: Reading, other: Reading, metric: str) -> Spread | None:
     """Mean and SD over the seeds that both arms have of `mine` minus `other`."""
     one, two = (
-        {cell.seed: cell.metrics[metric] for cell in reading.entry.cells if metric in cell.metrics}
+        {found.seed: found.scores[metric] for found in reading.entry.results if metric in found.scores}
         for reading in (mine, other)
     )
     return spread_of([factor(metric) * (one[seed] - two[seed]) for seed in one if seed in two])

@@ -7,12 +7,14 @@ file a paradigm.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from electra_trainer.data.tokenizer import as_plain_text
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean
+from electra_trainer.files import table_writer
 from electra_trainer.files.reading import MOST_TEXT, encodable, json_object, read_file, short
 from electra_trainer.paper.appendix_g import SentenceScores, most_positions
 from electra_trainer.pretrained.pretrained import Pretrained
@@ -56,7 +58,7 @@ class PairScore:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MinimalPairs:
+class PairScores:
     """A run's results on minimal pairs."""
 
     scores: dict[str, PairScore]
@@ -69,6 +71,37 @@ class MinimalPairs:
     """Sentences longer than the rows of training, whose last positions were hardly trained."""
     notes: tuple[str, ...]
 
+    def as_json(self) -> dict[str, Any]:
+        """The scores, without the margins."""
+        kept = ("mean", "standard_error", "paradigms", "fields", "terms")
+        return {
+            "scores": {name: {key: getattr(score, key) for key in kept} for name, score in self.scores.items()},
+            "ties": {name: score.ties for name, score in self.scores.items()},
+            **{name: vars(self)[name] for name in ("pairs", "identical", "long", "limit", "notes")},
+        }
+
+    def text(self) -> str:
+        """A table of paradigms, terms and fields, and remarks."""
+        scores = list(self.scores.values())
+        rows: list[list[str]] = []
+        for group in ("paradigms", "terms", "fields"):
+            tables = [getattr(score, group) for score in scores]
+            rows += [[name, *(f"{100 * table[name]:.1f}" for table in tables)] for name in tables[0]] + [[]]
+        means = [f"{100 * score.mean:.2f} ± {100 * score.standard_error:.2f}" for score in scores]
+        rows += [["mean over paradigms", *means], ["ties, counted wrong", *(f"{score.ties:,}" for score in scores)]]
+        part = "" if self.limit is None else f", the first {self.limit:,} or fewer of each paradigm"
+        lines = [
+            table_writer.Table(head=["accuracy, %", *self.scores], rows=rows, words=1).text(least=18),
+            f"{self.pairs:,} pairs of {len(scores[0].paradigms)} paradigms{part}; ± is one standard error",
+        ]
+        if self.identical:
+            lines.append(f"{self.identical:,} pairs are two times the same tokens: a tie for every score")
+        if self.long:
+            lines.append(
+                f"{self.long:,} sentences are longer than the rows of training; the positions beyond were not trained"
+            )
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
 
 def minimal_pairs(
     pretrained: Pretrained,
@@ -78,7 +111,7 @@ def minimal_pairs(
     limit: int | None = None,
     scores: Sequence[str] | None = None,
     p_mask: float | None = None,
-) -> MinimalPairs:
+) -> PairScores:
     """Score minimal pairs, on the device of the networks.
 
     Args:
@@ -101,7 +134,7 @@ def minimal_pairs(
     place = {row: number for number, row in enumerate(rows)}
     good_P, bad_P = np.array([place[row] for row in encoded]).reshape(-1, 2).T
     totals = {name: np.array(values) for name, values in given.of(rows).items()}
-    return MinimalPairs(
+    return PairScores(
         scores={name: _summary(pairs, score_R[good_P], score_R[bad_P]) for name, score_R in totals.items()},
         pairs=len(pairs),
         limit=limit,

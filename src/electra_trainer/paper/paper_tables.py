@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from electra_trainer.errors import ConfigError
-from electra_trainer.experiments.results import Findings
+from electra_trainer.experiments.cell import PLUS
+from electra_trainer.experiments.summary import Summary
 from electra_trainer.files import table_writer, wording
-from electra_trainer.paper import sweep
-from electra_trainer.paper.measured import Entry, entries, extra_metrics, measured
+from electra_trainer.paper.measured import Entry, entries, extra_metrics, measured, notes_of
 from electra_trainer.paper.published import PRINTED, TABLES, PublishedRow, PublishedTable
 
 Format = Literal["md", "tex", "csv"]
@@ -124,7 +124,7 @@ def _columns(table: PublishedTable) -> Iterator[Column]:
         yield Column(key, table.average if key == "glue/average" else title, kind)
 
 
-def build_table(number: int, experiments: Sequence[Findings], *, metrics: Sequence[str] = ()) -> PaperTable:
+def build_table(number: int, experiments: Sequence[Summary], *, metrics: Sequence[str] = ()) -> PaperTable:
     """Table `number` of the paper with the experiments' cells.
 
     Args:
@@ -145,7 +145,7 @@ def build_table(number: int, experiments: Sequence[Findings], *, metrics: Sequen
     several = len(experiments) > 1
 
     def ours(model: str, entry: Entry, split: str) -> PaperRow:
-        if number == 7 and not any(name.startswith("glue-test/") for cell in entry.cells for name in cell.metrics):
+        if number == 7 and not any(name.startswith("glue-test/") for one in entry.results for name in one.scores):
             split = "dev"
         return _ours(model, entry, columns, table.reference_flops, split, several)
 
@@ -160,10 +160,10 @@ def build_table(number: int, experiments: Sequence[Findings], *, metrics: Sequen
             rows += [ours(row.model, known[index], row.split) for index in fitting] or [missing]
     split = {2: "dev", 7: "test"}.get(number, "")
     rows += [ours(_name(entry), entry, split) for index, entry in enumerate(known) if index not in placed]
-    notes = tuple(note for experiment in experiments for note in experiment.notes)
+    notes = tuple(note for experiment in experiments for note in notes_of(experiment))
     if any(entry.tuned for entry in known):
         notes = (*notes, _TUNED)
-    if any(name.startswith("glue-test/") for entry in known for cell in entry.cells for name in cell.metrics):
+    if any(name.startswith("glue-test/") for entry in known for one in entry.results for name in one.scores):
         notes = (*notes, _ON_TEST)
     if number == 7 and any(row.split == "dev" for row in rows):
         notes = (*notes, _ON_DEV)
@@ -177,9 +177,9 @@ def _ours(model: str, entry: Entry, columns: Sequence[Column], reference: float,
         if isinstance(found, str):
             values[column.key] = Value(words=found)
         elif found is not None:
-            count = found.n if found.n != len(entry.cells) else None
+            count = found.n if found.n != len(entry.results) else None
             values[column.key] = Value(number=found.mean, sd=found.sd, count=count)
-    values_chosen = entry.arm.removeprefix(entry.method).removeprefix(sweep.PLUS)
+    values_chosen = entry.arm.removeprefix(entry.method).removeprefix(PLUS)
     about = [entry.preset, *([entry.experiment.name] if several else [])]
     about += [entry.unfinished] if entry.unfinished else []
     about += [f"chosen: {values_chosen or 'its own values'}"] if entry.chosen else []
@@ -188,9 +188,9 @@ def _ours(model: str, entry: Entry, columns: Sequence[Column], reference: float,
         source=f"ours ({', '.join(about)})",
         split=split,
         values=values,
-        seeds=len(entry.cells),
+        seeds=len(entry.results),
         folder=entry.folder,
-        runs=tuple((cell.seed, cell.kept) for cell in entry.cells),
+        runs=tuple((one.seed, entry.kept(one)) for one in entry.results),
     )
 
 

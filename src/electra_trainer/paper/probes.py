@@ -25,6 +25,7 @@ from typing import Literal
 
 from electra_trainer.data.conllu import read_conllu, treebank_file
 from electra_trainer.errors import ConfigError, Diverged, MissingInputError, did_you_mean
+from electra_trainer.experiments.sweep import NESTED
 from electra_trainer.files.reading import MOST_TEXT, read_file
 from electra_trainer.finetuning.glue import glue_table, glue_tasks
 from electra_trainer.finetuning.recipe import recipe
@@ -38,7 +39,6 @@ from electra_trainer.paper.minimal_pairs import read_pairs
 from electra_trainer.paper.part_of_speech import TagScores, probe_tags
 from electra_trainer.paper.published import GLUE_TASKS, SQUAD
 from electra_trainer.paper.sentence_probe import SentenceScores, probe_sentences, sentence_tasks
-from electra_trainer.paper.sweep import NESTED
 from electra_trainer.pretrained.pretrained import kept_encoder, load
 from electra_trainer.pretrained.source import Source, load_source
 from electra_trainer.train.device import choose_device
@@ -161,7 +161,7 @@ def _fine_tuned(subject: Subject, source: Source, given: TaskSource, *, folder: 
     for seed in range(subject.seed, subject.seed + _APART * subject.tunings, _APART):
         out = beside / (given.name if seed == subject.seed else f"{given.name}-{seed}")
         job = Job(source=source, data=data, recipe=settings, seed=seed)
-        found.append(finetune_run(job, out=out, device=subject.device, quiet=True).scores[next(iter(data.dev))])
+        found.append(finetune_run(job, out=out, device=subject.device, quiet=True).by_split[next(iter(data.dev))])
     return {name: statistics.median(scores[name] for scores in found) for name in found[0]}
 
 

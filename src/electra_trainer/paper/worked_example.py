@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from rich.table import Table
-from rich.text import Text
 
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.files.table_writer import Table
 from electra_trainer.inspection.report import COLOURS, FAINT, INK, rendered
 from electra_trainer.paper.figures import caption
 from electra_trainer.pretrained.pretrained import Pretrained
@@ -119,23 +118,20 @@ def draw_example(example: WorkedExample, *, name: str, form: str) -> bytes:
     return rendered(lambda: _figure(example, name), form)
 
 
-def terminal_table(example: WorkedExample) -> Table:
+def text_table(example: WorkedExample) -> str:
     """One row a token: original, masked, sampled, probability and verdict."""
-    table = Table(box=None, pad_edge=False)
-    for title in ("original", "masked", "sampled", "P(replaced)", "verdict", "truth"):
-        table.add_column(title, justify="right" if title == "P(replaced)" else "left", no_wrap=True)
-    for index, word in enumerate(example.original):
-        verdict, truth = example.verdicts[index], "replaced" if example.replaced[index] else "original"
-        style = "bold" if example.masked[index] else "dim"
-        table.add_row(
-            Text(word),
-            Text("[MASK]" if example.masked[index] else word, style=style),
-            Text(example.sampled[index], style=style),
-            Text(f"{example.probability[index]:.3f}"),
-            Text(verdict, style="bold red" if verdict == "replaced" else ""),
-            Text(truth, style="" if verdict == truth else "red"),
+    rows = [
+        (
+            word,
+            "[MASK]" if example.masked[at] else word,
+            example.sampled[at],
+            example.verdicts[at],
+            "replaced" if example.replaced[at] else "original",
+            f"{example.probability[at]:.3f}",
         )
-    return table
+        for at, word in enumerate(example.original)
+    ]
+    return Table(head=("original", "masked", "sampled", "verdict", "truth", "P(replaced)"), rows=rows, words=5).text()
 
 
 def _figure(example: WorkedExample, name: str) -> "Figure":

@@ -63,19 +63,45 @@ def read(
 def _record(cls: Any, table: object, where: str, fault: Callable[[str], ElectraError], complete: bool) -> Any:
     if not isinstance(table, dict):
         raise fault(f"{where}: expected a table of fields, found {short(table)}.")
-    hints, fields = get_type_hints(cls), {field.name: field for field in dataclasses.fields(cls)}
-    for name in table:
-        if name not in fields:
-            raise fault(f"{where}: unknown field {_known(name, fields)}")
-    for name, field in fields.items():
-        required = complete or (field.default is field.default_factory is dataclasses.MISSING)
-        if required and name not in table:
-            raise fault(f"{where}: field {name} is missing.")
-    values = {name: _value(hints[name], value, f"{where}: {name}", fault, complete) for name, value in table.items()}
+    required = {
+        field.name
+        for field in dataclasses.fields(cls)
+        if complete or (field.default is field.default_factory is dataclasses.MISSING)
+    }
+    names, hints = {field.name for field in dataclasses.fields(cls)}, get_type_hints(cls)
+    hints = {name: hint for name, hint in hints.items() if name in names}
+    values = _values(hints, table, where, fault, complete=complete, required=required)
     try:
         return cls(**values)
     except ElectraError as refused:
         raise fault(f"{where}: {refused}") from None
+
+
+def _values(
+    hints: Mapping[str, Any],
+    table: Mapping[str, Any],
+    where: str,
+    fault: Callable[[str], ElectraError],
+    *,
+    complete: bool = False,
+    required: Collection[str] = (),
+) -> dict[str, Any]:
+    for name in table:
+        if name not in hints:
+            raise fault(f"{where}: unknown field {_known(name, hints)}")
+    for name in hints:
+        if name in required and name not in table:
+            raise fault(f"{where}: field {name} is missing.")
+    return {name: _value(hints[name], value, f"{where}: {name}", fault, complete) for name, value in table.items()}
+
+
+def read_values(hints: Mapping[str, Any], table: Mapping[str, Any], *, where: str) -> dict[str, Any]:
+    """Plain values as fields of these types hold them.
+
+    Raises:
+        ConfigError: an unknown name, or a value of another type.
+    """
+    return _values(hints, table, where, ConfigError)
 
 
 def _known(name: str, known: Collection[str]) -> str:
@@ -261,4 +287,4 @@ def require_fields(fields: Mapping[str, Any], table: Mapping[str, Any], where: o
         DataError: a field is missing, or of another type.
     """
     known = {name: value for name, value in table.items() if name in fields}
-    read(dataclasses.make_dataclass("Fields", fields.items()), known, where=str(where), error=DataError, remedy=remedy)
+    _values(fields, known, str(where), lambda message: DataError(f"{message} {remedy}"), required=fields)

@@ -7,14 +7,11 @@ matched, no WNLI), or it is not given. Tasks of the summary that are not GLUE's 
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 from electra_trainer.experiments.statistics import Spread, spread
+from electra_trainer.experiments.summary import Summary, row_remarks
 from electra_trainer.files.table_writer import Table
 from electra_trainer.finetuning.glue.glue_tasks import PAPER, PAPER_COLUMNS, ROWS
-
-if TYPE_CHECKING:
-    from electra_trainer.finetuning.task_summary import Summary, TaskSummary
 
 ABSENT = "—"
 _OWN = {
@@ -48,12 +45,12 @@ def glue_metrics(medians: Mapping[str, float]) -> dict[str, float]:
     return found | average | {f"glue/{name}": median for name, median in medians.items() if name not in PAPER}
 
 
-def medians(summary: "Summary") -> dict[str, float]:
+def medians(summary: Summary) -> dict[str, float]:
     """The main score of each task that has one, as `glue_metrics` takes it."""
-    return {name: one.main.median for name, one in _tasks(summary).items() if one.main is not None}
+    return {task: main.median for task in _tasks(summary) if (main := summary.main(task)) is not None}
 
 
-def glue_tables(summary: "Summary") -> dict[str, Table]:
+def glue_tables(summary: Summary) -> dict[str, Table]:
     """By title: the paper's columns with the baselines, and GLUE's own metrics; then all metrics of tasks that are not
     among the paper's eight.
     """
@@ -64,22 +61,22 @@ def glue_tables(summary: "Summary") -> dict[str, Table]:
         for split in row.dev
         for metric in row.metrics
     }
-    paper = {title: _main(name) for name, title in PAPER_COLUMNS.items()}
     tables = {}
     if _asks_for_the_papers(known):
         title = "GLUE dev: Matthews (CoLA), Spearman (STS), accuracy (others), x100"
-        tables[title] = _table(known, paper, average=True)
-        tables["GLUE's own metrics on dev, x100"] = _table(known, _OWN, baselines={})
+        paper = {title: _main(name) for name, title in PAPER_COLUMNS.items()}
+        tables[title] = _table(summary, paper, average=True)
+        tables["GLUE's own metrics on dev, x100"] = _table(summary, _OWN, baselines={})
     if others:
-        tables["Other tasks, on dev, x100"] = _table(known, others)
+        tables["Other tasks, on dev, x100"] = _table(summary, others)
     return tables
 
 
-def _tasks(summary: "Summary") -> "dict[str, TaskSummary]":
-    return {one.task: one for one in summary.tasks if one.task in ROWS}
+def _tasks(summary: Summary) -> list[str]:
+    return [row for row in summary.declared.rows if row in ROWS]
 
 
-def _asks_for_the_papers(known: "Mapping[str, TaskSummary]") -> bool:
+def _asks_for_the_papers(known: Sequence[str]) -> bool:
     return not known or any(name in PAPER for name in known)
 
 
@@ -89,7 +86,7 @@ def _main(task: str) -> tuple[str, str, str]:
 
 
 def _table(
-    known: "Mapping[str, TaskSummary]",
+    summary: Summary,
     columns: Mapping[str, tuple[str, str, str]],
     *,
     baselines: Mapping[str, str] = _BASELINES,
@@ -98,8 +95,8 @@ def _table(
     """Statistics of the columns (task, split, metric), then the baselines that have a score; `average`: with the mean
     of all columns.
     """
-    found = {title: known[task].scores.get(split, {}) for title, (task, split, _) in columns.items() if task in known}
-    spreads = [found.get(title, {}).get(metric) for title, (_, _, metric) in columns.items()]
+    places = columns.values()
+    spreads = [summary.rows.get(task, {}).get(f"{split}/{metric}") for task, split, metric in places]
     counts = {one.n for one in spreads if one is not None}
     lines: list[tuple[str, list[float | None], float | None]] = []
     for name in _STATISTICS:
@@ -107,12 +104,9 @@ def _table(
         label = f"median of {next(iter(counts))}" if name == "median" and len(counts) == 1 else name
         lines.append((label, values, _sd_of_average(spreads) if name == "SD" else _mean(values)))
     for name, label in baselines.items():
-        values = [
-            known[place[0]].baselines.get(name) if place[0] in known and place == _main(place[0]) else None
-            for place in columns.values()
-        ]
-        if any(value is not None for value in values):
-            lines.append((label, values, _mean(values)))
+        found = [summary.baselines(place[0]).get(name) if place == _main(place[0]) else None for place in places]
+        if any(value is not None for value in found):
+            lines.append((label, found, _mean(found)))
     return Table(
         head=("", *columns, *(["Avg."] if average else [])),
         rows=tuple((label, *map(_points, [*values, mean] if average else values)) for label, values, mean in lines),
@@ -137,56 +131,53 @@ def _points(value: float | None) -> str:
     return ABSENT if value is None else f"{100 * value:.1f}"
 
 
-def glue_notes(summary: "Summary") -> tuple[str, ...]:
-    """What a reader of the tables must know: what is missing or partial, what is doubtful, which baselines are not
-    beaten.
-    """
+def glue_notes(summary: Summary) -> tuple[str, ...]:
+    """Notes for a reader of the tables: missing or partial scores, doubts, baselines that are not beaten."""
     known = _tasks(summary)
-    named = {ROWS[name].folder: one for name, one in known.items()}
     missing = [title for name, title in PAPER_COLUMNS.items() if name not in medians(summary)]
     notes = []
     if missing and _asks_for_the_papers(known):
         notes.append(f"{ABSENT}: missing. No average is given without {', '.join(missing)}.")
-    seeds = {title: one.main.n for title, one in named.items() if one.main is not None}
+    seeds = {ROWS[task].folder: main.n for task in known if (main := summary.main(task)) is not None}
     if len(set(seeds.values())) > 1:
         notes.append(f"Seeds: {', '.join(f'{title} {count}' for title, count in seeds.items())}.")
-    by_recipe: dict[str, list[str]] = {}
-    for title, one in named.items():
-        by_recipe.setdefault(f"with {one.otherwise}" if one.otherwise else "", []).append(title)
-    for changed, titles in by_recipe.items():
-        recipe = f"Recipe `{summary.recipe}` {changed}".rstrip()
-        notes.append(f"{recipe}: {', '.join(titles)}." if len(by_recipe) > 1 else f"{recipe}.")
-    notes += dict.fromkeys(note for title, one in named.items() for note in one.remarks(title))
-    return (*notes, *_against_baselines(named))
+    for key, row in summary.declared.rows.items():
+        if (title := ROWS.get(key if row.reference is None else row.reference)) is not None:
+            notes += row_remarks(summary, key, title.folder, verdicts=False)
+    return (*dict.fromkeys(notes), *_against_baselines(summary))
 
 
-def _against_baselines(named: "Mapping[str, TaskSummary]") -> Iterator[str]:
+def _against_baselines(summary: Summary) -> Iterator[str]:
     """Each baseline that a median does not beat, or not for certain; then the tasks that beat them all."""
-    if not any(one.baselines for one in named.values()):
+    known = _tasks(summary)
+    if not any(summary.baselines(task) for task in known):
         yield "No baselines were measured (--baselines), so what an encoder without training reaches is not known here."
     clear = []
-    for title, one in named.items():
-        verdicts = [found.verdict for found in one.comparisons]
-        if one.main is not None and one.baselines and verdicts == ["beats"] * len(one.baselines):
-            clear.append(title + " (a single seed)" * (one.main.n == 1))
-        for found in one.comparisons:
-            difference = f"({100 * found.difference:+.1f})"
-            numbers = f"{_points(found.median)} against {_points(found.floor_median)} {difference}"
-            if found.verdict == "perhaps":
-                yield f"{title} is above {found.title}, but not for certain over these seeds: {numbers}."
-            elif found.verdict == "does not beat":
-                yield f"{title} DOES NOT BEAT {found.title}: {numbers}."
+    for task in known:
+        name = ROWS[task].folder
+        found = [one for one in summary.contrasts if one.reference == task and one.declared]
+        main = summary.main(task)
+        if main is not None and found and all(one.verdict == "beats" for one in found):
+            clear.append(name + " (a single seed)" * (main.n == 1))
+        for one in found:
+            mine, other = reversed(one.medians)
+            title = summary.declared.rows[one.row].baseline
+            numbers = f"{_points(mine)} against {_points(other)} ({100 * (mine - other):+.1f})"
+            if one.verdict == "perhaps":
+                yield f"{name} is above {title}, but not for certain over these seeds: {numbers}."
+            elif one.verdict == "does not beat":
+                yield f"{name} DOES NOT BEAT {title}: {numbers}."
     if clear:
         yield f"Beat every measured baseline: {', '.join(clear)}."
 
 
-def markdown(summary: "Summary") -> str:
+def markdown(summary: Summary) -> str:
     """The tables and the notes."""
     tables = [f"**{title}**\n\n{table.markdown(escaped='|')}\n" for title, table in glue_tables(summary).items()]
     return "\n".join([*tables, *(f"- {note}" for note in glue_notes(summary)), ""])
 
 
-def text(summary: "Summary") -> str:
-    """The same for a terminal."""
+def text(summary: Summary) -> str:
+    """The tables and the notes for a terminal."""
     tables = [f"{title}\n{table.text()}\n" for title, table in glue_tables(summary).items()]
     return "\n".join([*tables, *glue_notes(summary)])

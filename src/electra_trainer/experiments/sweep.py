@@ -1,54 +1,46 @@
-"""`--sweep optimizer.learning-rate=1e-4,3e-4 objective.weight=10,50`: values of settings, crossed, as arms of `electra
-compare`.
+"""Values of settings, crossed, as rows of an experiment, and the choice among them.
 
-Each combination is an arm with cells like any other, named `ARM+FIELD=VALUE+FIELD=VALUE`; the one that an arm has
-already is the arm itself. `--choose METRIC` declares, before anything is trained, by which metric the best of each
-arm's combinations is chosen: one of rows that no table reports. This is how the paper searched learning rates and λ
-(Appendix A) and sizes of the generator (Figure 3 left).
+`--sweep optimizer.learning-rate=1e-4,3e-4 objective.weight=10,50` of `electra compare` and `--search` with `--grid` of
+fine-tuning. Each combination is a row with cells like any other, named `ROW+FIELD=VALUE+FIELD=VALUE`. The rule by which
+the best is chosen is declared before anything is trained. This is how the paper searched learning rates and λ (Appendix
+A), sizes of the generator (Figure 3 left) and the recipes of fine-tuning (Appendix B).
 """
 
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
 from electra_trainer.errors import ConfigError, did_you_mean
+from electra_trainer.experiments.cell import PLUS
 from electra_trainer.settings import records
 from electra_trainer.settings.config import Config
 
-PLUS = "+"
-"""Between an arm's name and its values."""
 NESTED = "nested-"
-"""Begins the name of a probe that is scored on a part of its training rows."""
+"""Prefix of a probe that is scored on a part of its training rows."""
 _SETTLED = ("seed", "preset", "schedule.steps", "batch.sequence_length", "model.vocab_size")
 """Fields that the seeds, the amount or the data decide."""
 OWN_FAKES = ("loss", "discriminator_loss", "discriminator_auc", "discriminator_constant_loss", "fake_rate")
 """Held-out metrics that depend on the generator whose fakes are judged, or on the weights of the terms."""
 
 Axes = Mapping[str, Sequence[Any]]
-"""Dotted name of a field -> its values."""
+"""Name of a field -> its values."""
 
 
-def parse_sweep(words: Iterable[str]) -> dict[str, tuple[Any, ...]]:
+def parse_axes(words: Iterable[str], *, flag: str, example: str) -> dict[str, tuple[Any, ...]]:
     """`["objective.weight=10,50"]` -> `{"objective.weight": (10, 50)}`; words that are not JSON are text.
 
     Raises:
-        ConfigError: no values, a field or value given twice, or a field that something else decides.
+        ConfigError: no values, or a field or value given twice.
     """
     axes: dict[str, tuple[Any, ...]] = {}
     for word in words:
         name, _, text = word.partition("=")
         field = name.replace("-", "_")
         values = tuple(_value(one.strip()) for one in text.split(",") if one.strip())
-        faults = {
-            "expected FIELD=VALUE,VALUE, for example optimizer.learning-rate=1e-4,3e-4.": not (name and values),
-            "the field is given twice.": field in axes,
-            "a value is given twice.": len(set(values)) < len(values),
-            "the seeds, the amount or the data decide this field. Leave it out.": field in _SETTLED,
-        }
-        for fault in [fault for fault, wrong in faults.items() if wrong]:
-            raise ConfigError(f"--sweep {word}: {fault}")
+        if not (name and values) or field in axes or len(set(values)) < len(values):
+            raise ConfigError(f"{flag} {word}: expected FIELD=VALUE,VALUE, each once, for example {example}.")
         axes[field] = values
     return axes
 
@@ -61,6 +53,22 @@ def _value(text: str) -> Any:
     return found if isinstance(found, bool) or (isinstance(found, int | float) and math.isfinite(found)) else text
 
 
+def combinations(axes: Axes) -> Iterator[dict[str, Any]]:
+    """Every combination of values."""
+    return (dict(zip(axes, values, strict=True)) for values in product(*axes.values()))
+
+
+def named(row: str, values: Mapping[str, Any]) -> str:
+    """Name of a row with these values."""
+    shown = {name: f"{value:g}" if isinstance(value, float) else value for name, value in values.items()}
+    return row + "".join(f"{PLUS}{name.replace('_', '-')}={value}" for name, value in shown.items())
+
+
+def arm_of_row(row: str) -> str:
+    """The row that a combination varies: `electra` of `electra+objective.weight=10`."""
+    return PLUS.join(part for part in row.split(PLUS) if "=" not in part)
+
+
 def swept(arm: str, config: Config, axes: Axes) -> dict[str, Config]:
     """An arm's configuration with every combination of the values of those fields that it has; its own combination
     first.
@@ -68,21 +76,24 @@ def swept(arm: str, config: Config, axes: Axes) -> dict[str, Config]:
     Raises:
         ConfigError: a value that is impossible; says which.
     """
-    own = {name: values for name, values in axes.items() if _has(config, name)}
     found: dict[str, Config] = {}
-    for values in product(*own.values()):
-        named = dict(zip(own, values, strict=True))
+    for values in combinations({name: values for name, values in axes.items() if _has(config, name)}):
         table = records.to_dict(config)
-        for name, value in named.items():
+        for name, value in values.items():
             *groups, field = name.split(".")
             inner = table
             for group in groups:
                 inner = inner[group]
             inner[field] = value
         changed = records.read(Config, table, where=f"--sweep, arm {arm}")
-        told = "".join(f"{PLUS}{name.replace('_', '-')}={value}" for name, value in named.items())
-        found[arm if changed == config else arm + told] = changed
+        found[arm if changed == config else named(arm, values)] = changed
     return dict(sorted(found.items(), key=lambda pair: pair[0] != arm))
+
+
+def title(row: str, config: Config, axes: Axes) -> str:
+    """Name of a row in tables: an arm with its own values of the swept fields, like those of its combinations."""
+    own = records.flat(records.to_dict(config))
+    return row if PLUS in row else named(row, {name: own[name] for name in axes if _has(config, name)})
 
 
 def _has(config: Config, name: str) -> bool:
@@ -92,15 +103,13 @@ def _has(config: Config, name: str) -> bool:
 
 
 def require_fields(axes: Axes, arms: Iterable[Config]) -> None:
-    """Refuse fields that no arm has; ConfigError names the nearest."""
-    known = list(dict.fromkeys(name for one in arms for name in records.flat(records.to_dict(one)) if _has(one, name)))
+    """Refuse fields that no arm has, or that something else decides; ConfigError names the nearest."""
+    names = (name for one in arms for name in records.flat(records.to_dict(one)) if _has(one, name))
+    known = [name.replace("_", "-") for name in dict.fromkeys(names) if name not in _SETTLED]
     for name in axes:
-        if name not in known:
-            flags = [one.replace("_", "-") for one in known if one not in _SETTLED]
-            flag = name.replace("_", "-")
+        if (flag := name.replace("_", "-")) not in known:
             raise ConfigError(
-                f"--sweep {flag}: no arm has this field, or none makes use of it.{did_you_mean(flag, flags)} Known: "
-                f"{', '.join(flags)}."
+                f"--sweep {flag}: no arm can vary this field.{did_you_mean(flag, known)} Known: {', '.join(known)}."
             )
 
 
@@ -115,42 +124,20 @@ def require_choosable(metric: str, parts: Iterable[str]) -> None:
     if part != "held-out" and not part.startswith(NESTED):
         raise ConfigError(
             f"--choose {metric}: tables report this metric, so that a choice by it would be judged by itself. Choose "
-            "on a part of the "
-            f"training rows, --probe {NESTED}{part}=DIR --choose {NESTED}{metric}, or by "
+            f"on a part of the training rows, --probe {NESTED}{part}=DIR --choose {NESTED}{metric}, or by "
             "held-out/discriminator_standard_auc."
         )
     if part == "held-out" and name in OWN_FAKES:
         raise ConfigError(
             f"--choose {metric}: depends on the fakes of the arm's own generator and on the weights of the losses, so "
-            "an easier task would "
-            "win. Choose by held-out/discriminator_standard_auc, whose fakes are the same for all."
+            "an easier task would win. Choose by held-out/discriminator_standard_auc, whose fakes are the same for all."
         )
     if part not in parts:
         raise ConfigError(f"--choose {metric}: its probe is not requested. Add --probe {part}.")
 
 
-def arm_of_row(row: str) -> str:
-    """The arm that a row of an experiment varies: `electra` of `electra+objective.weight=10`."""
-    return row.partition(PLUS)[0]
-
-
-def titles(rows: Mapping[str, Config]) -> dict[str, str]:
-    """How each row of an experiment is shown: an arm with its own values of the fields that its combinations vary, like
-    those.
-    """
-    varied: dict[str, dict[str, None]] = {}
-    for row in rows:
-        arm, *values = row.split(PLUS)
-        varied.setdefault(arm, {}).update(dict.fromkeys(value.partition("=")[0] for value in values))
-    found = {row: row for row in rows}
-    for arm in varied.keys() & rows.keys():
-        own = records.flat(records.to_dict(rows[arm]))
-        found[arm] += "".join(f"{PLUS}{name}={own[name.replace('-', '_')]}" for name in varied[arm])
-    return found
-
-
 def choices(
-    rows: Sequence[str],
+    rows: Iterable[str],
     metric: str,
     found: Mapping[str, Mapping[int, float]],
     *,
@@ -160,7 +147,7 @@ def choices(
     """Arm -> its row with the best mean over all seeds, the first of equals; None while one waits for a seed.
 
     Args:
-        rows: of the experiment; arms with a single one have no choice.
+        rows: rows of the experiment; arms with a single one have no choice.
         found: row -> seed -> value; lower is better of losses, higher of all else.
         failed: rows with a run that diverged: they are not chosen.
     """

@@ -1,0 +1,284 @@
+"""An experiment: its declaration, its cells on disk, and who may write.
+
+EXP/experiment.json               declaration: facts, rows, seeds, parts
+EXP/cells/ROW/seed-N/             a cell: its run, and result.json, written last, whose presence says that it is done
+EXP/summary.json, summary.md      all that the cells say
+
+The same command resumes; more rows, seeds and parts extend an experiment; anything else that differs is an error that
+names it. A row is an arm that is pre-trained and probed (`electra compare`), a task that an encoder is fine-tuned on
+(`electra finetune`, `glue`, `squad`), or a baseline of either. No torch here.
+"""
+
+import contextlib
+import fcntl
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from electra_trainer.errors import ConfigError, DataError, MissingInputError
+from electra_trainer.experiments.result import RESULT, Result, read_result
+from electra_trainer.files import durable, reading
+from electra_trainer.settings import records
+
+VERSION = 5
+FILE = "experiment.json"
+PLUS = "+"
+"""Between a row's name and its baseline or its values of settings."""
+_OTHER = "Restore it from a backup, or choose another --out."
+SEARCH = "search"
+"""Folder of the experiment that chooses recipes before the experiment itself begins."""
+PATIENCE = 10.0
+"""Seconds to wait for another command, or for the workers of one that was killed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A piece of work whose result is a file: a row with a seed."""
+
+    root: Path
+    """The experiment's folder."""
+    key: str
+    """The row."""
+    seed: int = 0
+
+    @property
+    def folder(self) -> Path:
+        return self.root / "cells" / self.key / f"seed-{self.seed}"
+
+    @property
+    def run(self) -> Path:
+        """Run folder of an arm."""
+        return self.folder / "run"
+
+    @property
+    def kept(self) -> Path:
+        """Folder of the run, or of the cell where none was kept; the root where that is a run itself."""
+        return next((path for path in (self.run, self.folder) if path.is_dir()), self.root)
+
+    @property
+    def is_done(self) -> bool:
+        return (self.folder / RESULT).is_file()
+
+    def result(self) -> Result | None:
+        """The cell's result; None where it is not done.
+
+        Raises:
+            DataError: result.json is damaged, or of another cell.
+        """
+        if not self.is_done:
+            return None
+        found = read_result(self.folder)
+        if (found.key, found.seed) != (self.key, self.seed):
+            raise DataError(f"{self.folder / RESULT}: is not the result of {self}. Delete it, and the run is repeated.")
+        return found
+
+    def __str__(self) -> str:
+        return f"{self.key}, seed {self.seed}" if self.seed else self.key
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A line of the summary, with a cell for each seed."""
+
+    settings: dict[str, Any]
+    """Everything that its results depend on: the config of an arm; task, data, recipe and baseline."""
+    metrics: tuple[str, ...] = ()
+    """Metrics whose contrast with the reference was declared before the first run."""
+    reference: str | None = None
+    """The row that it is compared with."""
+    title: str = ""
+    """Name in tables; empty: the row's."""
+    baseline: str = ""
+    """Name in sentences of a row that others have to beat, such as "the majority class"."""
+    seeded: bool = True
+    """False for a baseline that is the same with every seed."""
+    notes: tuple[str, ...] = ()
+    """Sentences for readers of the scores."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declared:
+    """Content of experiment.json."""
+
+    verb: str
+    """The command, `compare` or `finetune`."""
+    facts: dict[str, Any]
+    """Settings that never change: hashes of model and data, device, threads, what arms are matched on."""
+    rows: dict[str, Row]
+    seeds: tuple[int, ...]
+    parts: dict[str, Any] = field(default_factory=dict)
+    """Probes by name, each with its folder and hash."""
+    about: dict[str, Any] = field(default_factory=dict)
+    """Places of files, which may move."""
+
+    def cells(self, root: Path, *, rows: Mapping[str, Row] | None = None) -> list[Cell]:
+        """All cells of some rows (default: all) in their fixed order: all rows of a seed before the next seed."""
+        chosen = self.rows if rows is None else rows
+        return [
+            Cell(root=root, key=key, seed=seed if row.seeded else 0)
+            for seed in self.seeds
+            for key, row in chosen.items()
+            if row.seeded or seed == self.seeds[0]
+        ]
+
+
+def exists(root: Path) -> bool:
+    """Whether an experiment has begun in `root`."""
+    return (root / FILE).is_file()
+
+
+def write(root: Path, declared: Declared) -> None:
+    """Write experiment.json whole, if it says anything new."""
+    content = (json.dumps({"version": VERSION, **asdict(declared)}, indent=1) + "\n").encode()
+    path = root / FILE
+    if not (path.is_file() and path.read_bytes() == content):
+        durable.replace_durably(path, content)
+
+
+def read(root: Path, *, verb: str | None = None) -> Declared:
+    """The experiment of a folder.
+
+    Args:
+        verb: the command that has to have made it; None: any.
+
+    Raises:
+        MissingInputError: there is none. DataError: it cannot be read. ConfigError: another command made it.
+    """
+    path = root / FILE
+    if not path.is_file():
+        raise MissingInputError(
+            f"{root}: no experiment is here (no {FILE}). Check the path, or make one with electra compare, finetune, "
+            "glue or squad; a single run has: electra report"
+        )
+    table = records.read_object(path, remedy=_OTHER)
+    if (version := table.pop("version", None)) != VERSION or isinstance(version, bool):
+        raise DataError(
+            f"{path}: version is {reading.short(version)}, expected version {VERSION}. Use the electra-trainer that "
+            "wrote it."
+        )
+    found = records.read(Declared, table, where=str(path), error=DataError, complete=True, remedy=_OTHER)
+    for key, row in found.rows.items():  # each is a folder in cells/
+        if key in ("", ".", "..") or any(mark in key for mark in "/\\\0") or row.reference not in (None, *found.rows):
+            raise DataError(f"{path}: {reading.short(key)}: not a row of an experiment. Choose another --out.")
+    if not found.seeds or not found.rows:
+        raise DataError(f"{path}: expected at least one row and one seed. {_OTHER}")
+    if verb is not None and found.verb != verb:
+        raise ConfigError(
+            f"{root}: holds an experiment of electra {found.verb}, not of electra {verb}. Choose another --out."
+        )
+    return replace(found, facts={name: tuple(v) if isinstance(v, list) else v for name, v in found.facts.items()})
+
+
+def extend(
+    old: Declared, new: Declared, *, root: Path, identity: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+) -> Declared:
+    """`old` with the rows, seeds and parts of `new` that it lacks; what it has keeps its place, so the first arm stays
+    the reference.
+
+    Args:
+        identity: fields of a row's settings that determine its results.
+
+    Raises:
+        ConfigError: anything else differs; says what.
+    """
+    changed = records.differences(dict(old.facts), dict(new.facts))
+    changed += [
+        f"the contents of probe {name}: {old.parts[name]['folder']} -> {part['folder']}"
+        for name, part in new.parts.items()
+        if name in old.parts and part.get("sha256") != old.parts[name].get("sha256")
+    ]
+    of_rows: dict[str, list[str]] = {}
+    for key in [key for key in new.rows if key in old.rows]:
+        plain = (json.loads(json.dumps(identity(one.rows[key].settings))) for one in (old, new))
+        for line in records.differences(*plain):
+            of_rows.setdefault(line, []).append(key)
+    changed += [f"{line} in {', '.join(keys)}" for line, keys in of_rows.items()]
+    if changed:
+        from electra_trainer.runs import run_folder
+
+        noted = next(root.glob("cells/**/environment.json"), None)
+        remedy = run_folder.remedy(records.read_object(noted) if noted else {})
+        raise ConfigError(
+            f"{root} began with other settings ({'; '.join(changed)}). {remedy} More rows or seeds extend it."
+        )
+    rows = old.rows | {key: row for key, row in new.rows.items() if key not in old.rows}
+    order = list(rows)  # baselines after their task
+    return replace(
+        old,
+        seeds=tuple(sorted({*old.seeds, *new.seeds})),
+        parts=old.parts | new.parts,
+        rows=dict(sorted(rows.items(), key=lambda pair: order.index(pair[1].reference or pair[0]))),
+        about=new.about | {name: value for name, value in old.about.items() if value is not None},
+    )
+
+
+@contextmanager
+def declaring(root: Path) -> Iterator[None]:
+    """Hold the experiment's lock while experiment.json is read and written, so that machines which share a folder
+    agree.
+
+    Raises:
+        ConfigError: another command holds it for long, or the folder holds something else.
+    """
+    with durable.open_lock(root, markers={FILE}, what="experiment", before={SEARCH}) as lock:
+        if not _waited(lock.fileno()):
+            raise ConfigError(f"--out {root}: another command is at work there. Wait for it or stop it.")
+        try:
+            durable.sweep(root, deep=True)
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # refused before anything was written: leave nothing
+                if [path.name for path in root.iterdir()] == [".lock"]:
+                    (root / ".lock").unlink()
+                    root.rmdir()
+
+
+def wait_until_free(folder: Path) -> None:
+    """Wait for the worker of a command that was killed, which may still hold the lock of a run; whoever opens the run
+    sees the rest.
+    """
+    with contextlib.suppress(OSError), (folder / ".lock").open() as lock:
+        _waited(lock.fileno())
+
+
+def _waited(descriptor: int) -> bool:
+    """Lock an open file; whether that was possible before patience ended."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """`"3"` -> (1, 2, 3); `"1,2,5"` -> (1, 2, 5); `"5,"` -> (5,)."""
+    words = [word.strip() for word in text.split(",")]
+    given = words[:-1] if len(words) > 1 and not words[-1] else words
+    if not all(word.isdecimal() for word in given):
+        raise ConfigError(f"--seeds {text!r}: expected a number of seeds such as 3, or a list such as 1,2,5.")
+    numbers = tuple(int(word) for word in given)
+    if len(words) == 1:
+        if not 1 <= numbers[0] <= 1000:
+            raise ConfigError(
+                f"--seeds {text}: expected from 1 to 1000 seeds; one seed by its number is written {text},"
+            )
+        return tuple(range(1, numbers[0] + 1))
+    if len(set(numbers)) < len(numbers):
+        raise ConfigError(f"--seeds {text!r}: a seed is given twice.")
+    return numbers
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """`"2/4"` -> (2, 4)."""
+    first, slash, of = text.partition("/")
+    if not (slash and first.isdecimal() and of.isdecimal() and 1 <= int(first) <= int(of)):
+        raise ConfigError(f"--shard {text!r}: expected i/N with i from 1 to N, for example 1/4.")
+    return int(first), int(of)

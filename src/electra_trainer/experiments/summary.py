@@ -1,0 +1,441 @@
+"""Summary of an experiment: rows x metrics x seeds with spreads, and contrasts with reference rows. No torch here.
+
+The unit of replication is the seed. A contrast is a row minus its reference within a seed. Holm's correction covers the
+declared contrasts, once, those without a result included; all others are uncorrected. A run that diverged counts in no
+mean. The seed of a fine-tuning run decides its head, order and dropout, not its encoder: such intervals are of what
+fine-tuning again would give, not of what pre-training again would.
+
+Read by the page, the terminal, the JSON file, and the paper's tables and figures.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from electra_trainer.errors import ConfigError, MissingInputError, did_you_mean
+from electra_trainer.experiments import cell, composite, sweep
+from electra_trainer.experiments.cell import Cell, Declared, Row
+from electra_trainer.experiments.result import Result
+from electra_trainer.experiments.statistics import Paired, Spread, compare_paired, holm, spread
+from electra_trainer.files import durable, wording
+from electra_trainer.files.table_writer import Table
+
+ABSENT = "–"
+Verdict = Literal["beats", "perhaps", "does not beat"]
+_SPREAD = ("n", "median", "mean", "SD", "best", "worst", "best seed", "median seed")
+_CONTRAST = (
+    "metric",
+    "row",
+    "reference",
+    "n",
+    "difference",
+    "95 % bootstrap",
+    "95 % Student",
+    "p",
+    "p (Holm)",
+    "80 % power at",
+    "seeds",
+)
+_ON_TERMINAL = (0, 1, 3, 4, 6, 7, 8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contrast:
+    """A row against its reference on one metric, row minus reference."""
+
+    metric: str
+    row: str
+    reference: str
+    declared: bool
+    found: Paired
+    p_holm: float | None
+    """Corrected over the declared contrasts."""
+    medians: tuple[float, float]
+    """Of the row and of the reference."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the reference beats this row, a baseline; `perhaps`: Student's 95 % interval includes 0."""
+        if self.medians[1] <= self.medians[0]:
+            return "does not beat"
+        return "beats" if (self.found.t_interval or (0.0, -1.0))[1] < 0 else "perhaps"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """All results of an experiment. Notes say what was read otherwise than usual."""
+
+    path: Path
+    declared: Declared
+    results: dict[str, dict[int, Result]]
+    """Row -> seed -> result, of cells that are done or failed."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.path.resolve().name
+
+    @cached_property
+    def values(self) -> dict[str, dict[str, dict[int, float]]]:
+        """Row -> metric or fact -> seed -> value; with Q, where its probes are there. Seconds only where they are a
+        declared metric: the summary of the same results is the same.
+        """
+        named = self.declared.facts.get("metrics") or ()
+        found: dict[str, dict[str, dict[int, float]]] = {row: {} for row in self.declared.rows}
+        for row, by_seed in self.results.items():
+            for seed, result in by_seed.items():
+                for name, value in (result.facts | result.scores).items() if result.failed is None else ():
+                    if name != "seconds" or name in named:
+                        found[row].setdefault(name, {})[seed] = value
+        for row, q in composite.composite(found, reference=next(iter(found))).items():
+            found[row][composite.NAME] = q
+        return found
+
+    @cached_property
+    def rows(self) -> dict[str, dict[str, Spread]]:
+        """Row -> metric or fact -> its spread over the seeds."""
+        return {
+            row: {name: spread(found, lower_is_better=name.endswith("loss")) for name, found in metrics.items()}
+            for row, metrics in self.values.items()
+        }
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Declared metrics: the named ones, or those of the default that some row has."""
+        names = dict.fromkeys(name for row in self.declared.rows.values() for name in row.metrics)
+        named = self.declared.facts.get("metrics") or ()
+        return tuple(name for name in names if name in named or any(name in found for found in self.values.values()))
+
+    @property
+    def contrasts(self) -> list[Contrast]:
+        """Differences of all rows to their references, the declared ones first."""
+        return self._compared[0]
+
+    @property
+    def unmeasured(self) -> list[tuple[str, str]]:
+        """Declared contrasts, metric and row, that no seed of both rows has; the correction counts them."""
+        return self._compared[1]
+
+    @cached_property
+    def _compared(self) -> tuple[list[Contrast], list[tuple[str, str]]]:
+        found: dict[tuple[str, str], Paired] = {}
+        missing: list[tuple[str, str]] = []
+        for key, row in self.declared.rows.items():
+            if row.reference is None:
+                continue
+            mine, other = self.values[key], self.values[row.reference]
+            others = [name for name in mine if name in other and _is_compared(name)]
+            for metric in dict.fromkeys((*row.metrics, *others)):
+                values, against = mine.get(metric, {}), other.get(metric, {})
+                if values and not row.seeded:
+                    values = dict.fromkeys(against, values[0])
+                if (pair := compare_paired(values, against)) is not None:
+                    found[metric, key] = pair
+                elif metric in row.metrics and self._is_due(metric, key, row.reference):
+                    missing.append((metric, key))
+        rows = self.declared.rows
+        family = {(name, key): pair.p for (name, key), pair in found.items() if name in rows[key].metrics}
+        p_holm = holm({**family, **dict.fromkeys(missing)})
+        contrasts = [
+            Contrast(
+                metric=name,
+                row=key,
+                reference=str(rows[key].reference),
+                declared=(name, key) in family,
+                found=pair,
+                p_holm=p_holm.get((name, key)),
+                medians=(self.rows[key][name].median, self.rows[str(rows[key].reference)][name].median),
+            )
+            for (name, key), pair in found.items()
+        ]
+        return sorted(contrasts, key=lambda one: not one.declared), missing
+
+    def _is_due(self, metric: str, row: str, reference: str) -> bool:
+        """Whether a contrast without a result is one that was asked for: by name, or its parts are not measured yet. A
+        default metric that the networks of an arm cannot give was not declared.
+        """
+        if metric in (self.declared.facts.get("metrics") or ()):
+            return True
+        parts = composite.PROBES if metric == composite.NAME else {metric.partition("/")[0]}
+        lacking = [one for one in (row, reference) if metric not in self.values[one]]
+        return not any(
+            parts <= result.parts for one in lacking for result in self.results[one].values() if not result.failed
+        )
+
+    @property
+    def failed(self) -> dict[str, dict[int, str]]:
+        """Row -> seed -> reason, of runs that diverged."""
+        return {
+            row: failed
+            for row, by_seed in self.results.items()
+            if (failed := {seed: found.failed for seed, found in by_seed.items() if found.failed is not None})
+        }
+
+    def missing(self, row: str) -> list[int]:
+        """Seeds of a row that are not done."""
+        wanted = self.declared.seeds if self.declared.rows[row].seeded else (0,)
+        return [seed for seed in wanted if seed not in self.results[row]]
+
+    @cached_property
+    def chosen(self) -> dict[str, str | None]:
+        """Arm -> its best row by the declared rule; None while one waits for a seed."""
+        metric = self.declared.facts.get("choose")
+        if metric is None:
+            return {}
+        values = {row: found[metric] for row, found in self.values.items() if metric in found}
+        return sweep.choices(self.declared.rows, metric, values, seeds=self.declared.seeds, failed=self.failed)
+
+    def main(self, row: str) -> Spread | None:
+        """The spread of a row's first declared metric; None where no seed is done."""
+        about = self.row(row)
+        of = about if about.metrics or about.reference is None else self.declared.rows[about.reference]
+        return self.rows[row].get(of.metrics[0]) if of.metrics else None
+
+    def row(self, name: str) -> Row:
+        """Declaration of a row; ConfigError: the experiment has no such row."""
+        if name not in (rows := self.declared.rows):
+            raise ConfigError(f"{name}: no such row here.{did_you_mean(name, rows)} Known: {', '.join(rows)}.")
+        return rows[name]
+
+    def best(self, row: str) -> Cell:
+        """The cell with the best main score, the first of equals (Appendix D); MissingInputError: none is done."""
+        if (main := self.main(row)) is None:
+            raise MissingInputError(
+                f"{self.path}: no run of {row} is done. Repeat the command that the experiment began with."
+            )
+        return Cell(root=self.path, key=row, seed=main.best_seed)
+
+    def baselines(self, row: str) -> dict[str, float]:
+        """Main scores of the baselines of a row by name; medians where they have seeds."""
+        found = {key: self.main(key) for key, one in self.declared.rows.items() if one.reference == row}
+        return {key.removeprefix(row + cell.PLUS): main.median for key, main in found.items() if main is not None}
+
+    def as_json(self) -> dict[str, Any]:
+        """Content of summary.json."""
+        return {
+            "version": 2,
+            "facts": self.declared.facts,
+            "seeds": self.declared.seeds,
+            "metrics": self.metrics,
+            "rows": {row: {name: asdict(one) for name, one in found.items()} for row, found in self.rows.items()},
+            "contrasts": [(table := asdict(one)) | table.pop("found") for one in self.contrasts],
+            "unmeasured": self.unmeasured,
+            "chosen": self.chosen,
+            "cells": [
+                {"row": key, "seed": seed, "state": state, "run": run}
+                for key in self.declared.rows
+                for seed, state, run in self._states(key)
+            ],
+            "remarks": [*remarks(self)],
+        }
+
+    def _states(self, row: str) -> Iterator[tuple[int, str, str]]:
+        """Seed, state and run folder of each cell of a row."""
+        for seed in sorted({*self.results[row], *self.missing(row)}):
+            one, result = Cell(root=self.path, key=row, seed=seed), self.results[row].get(seed)
+            state = "missing" if result is None else "done" if result.failed is None else "failed"
+            yield seed, state, one.kept.relative_to(self.path).as_posix()
+
+    def text(self) -> str:
+        """Declared metrics, their contrasts and what failed or is missing, for a terminal."""
+        shown = [one for one in self.contrasts if one.declared]
+        rows = [[row[column] for column in _ON_TERMINAL] for row in (_CONTRAST, *self._contrast_rows(shown))]
+        tables = [
+            Table(
+                head=("row", "metric", *_SPREAD[:-2]), rows=[row[:-2] for row in self._spreads(self.metrics)], words=2
+            )
+        ]
+        tables += [Table(head=rows[0], rows=rows[1:], words=2)] if shown else []
+        last = [*remarks(self), str(self.path / "summary.md")]
+        return "\n\n".join([*(table.text() for table in tables), "\n".join(last)])
+
+    def markdown(self) -> str:
+        """The page."""
+        declared = [one for one in self.contrasts if one.declared]
+        others = [one for one in self.contrasts if not one.declared]
+        everything = dict.fromkeys(name for found in self.rows.values() for name in found)
+        given = (self.declared.about | self.declared.facts).items()
+        facts = {
+            name: number(value) if isinstance(value, float) else value
+            for name, value in given
+            if not (isinstance(value, dict) or name.endswith("sha256"))
+        }
+        return wording.render(
+            "experiment_summary.md",
+            rows=[self._title(key) for key, row in self.declared.rows.items() if not row.baseline],
+            facts={name.replace("_", " "): value for name, value in facts.items() if value},
+            seeds=self.declared.seeds,
+            remarks=[*remarks(self)],
+            scores=pipes(("row", "metric", *_SPREAD), self._spreads(self.metrics)),
+            contrasts=pipes(_CONTRAST, self._contrast_rows(declared)) if declared else "",
+            others=pipes(_CONTRAST, self._contrast_rows(others)) if others else "",
+            everything=pipes(("row", "metric", *_SPREAD), self._spreads([*everything])),
+            runs=pipes(
+                ("row", "seed", "state", "run"),
+                [
+                    (self._title(key), str(seed), state, run if state == "missing" else f"[{run}]({run})")
+                    for key in self.declared.rows
+                    for seed, state, run in self._states(key)
+                ],
+            ),
+        )
+
+    def _title(self, row: str) -> str:
+        return self.declared.rows[row].title or row
+
+    def _spreads(self, metrics: Sequence[str]) -> list[tuple[str, ...]]:
+        rows = []
+        for name in metrics:
+            for row, found in self.rows.items():
+                if (one := found.get(name)) is not None:
+                    values = (one.median, one.mean, one.sd, one.best, one.worst)
+                    shown = (ABSENT if value is None else number(value) for value in values)
+                    seeds = (str(one.best_seed or ABSENT), str(one.median_seed or ABSENT))
+                    rows.append((self._title(row), name, str(one.n), *shown, *seeds))
+        return rows
+
+    def _contrast_rows(self, contrasts: Sequence[Contrast]) -> list[tuple[str, ...]]:
+        return [
+            (one.metric, *map(self._title, (one.row, one.reference)), str(one.found.n), *_paired(one.found, one.p_holm))
+            for one in contrasts
+        ]
+
+
+def _is_compared(metric: str) -> bool:
+    """Whether a metric means the same in all rows; held-out metrics do so only where they were declared."""
+    return metric == composite.NAME or (
+        "/" in metric and not metric.startswith("held-out/") and "threshold" not in metric
+    )
+
+
+def _paired(found: Paired, p_holm: float | None) -> tuple[str, ...]:
+    bootstrap = f"{_interval(found.interval)} ({found.interval_method})" if found.interval else ABSENT
+    power = ABSENT if found.detectable is None else f"{found.detectable:.2g}"
+    seeds = ABSENT if found.p is None else "above 10,000" if found.seeds_needed is None else str(found.seeds_needed)
+    return (f"{found.mean:+.4g}", bootstrap, _interval(found.t_interval), _p(found.p), _p(p_holm), power, seeds)
+
+
+def _interval(interval: tuple[float, float] | None) -> str:
+    return ABSENT if interval is None else f"{interval[0]:+.3g} to {interval[1]:+.3g}"
+
+
+def _p(value: float | None) -> str:
+    return ABSENT if value is None else "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def number(value: float) -> str:
+    """Four significant digits; whole numbers whole up to a million."""
+    return f"{int(value):,}" if value == int(value) and abs(value) < 1e6 else f"{value:.4g}"
+
+
+def pipes(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown, whose cells are Markdown."""
+    return Table(head=head, rows=rows, words=2).markdown(escaped="|")
+
+
+def remarks(summary: Summary) -> Iterator[str]:
+    """Sentences for a reader: the choice, baselines, notes, doubts, what failed, is missing or cannot be compared."""
+    yield from summary.notes
+    yield from _choice(summary)
+    for key, row in summary.declared.rows.items():
+        yield from row_remarks(summary, key, key if row.reference is None or not row.baseline else row.reference)
+    if summary.unmeasured:
+        names = ", ".join(f"{metric} of {row}" for metric, row in summary.unmeasured)
+        yield f"Declared and not measured, but counted by Holm's correction: {names}."
+    declared = [one for one in summary.contrasts if one.declared]
+    wanted = len(summary.declared.seeds)
+    if few := [f"{one.metric} of {one.row} ({one.found.n} of {wanted})" for one in declared if one.found.n < wanted]:
+        yield f"Declared and measured for fewer seeds than were asked for: {', '.join(few)}."
+    if own := dict.fromkeys(one.metric for one in declared if one.metric.removeprefix("held-out/") in sweep.OWN_FAKES):
+        yield (
+            f"Note: {', '.join(own)} come from the fakes of each arm's own generator, so a worse generator makes "
+            "better values; held-out/discriminator_standard_auc has the same fakes for all."
+        )
+    for note in dict.fromkeys(one.found.note for one in declared if one.found.note):
+        whom = [f"{one.row} {one.metric}" for one in declared if one.found.note == note]
+        yield f"Note: {note}" + ("." if len(whom) == len(declared) else f" ({', '.join(whom)}).")
+    compared = {name for one in declared for name in (one.row, one.reference)}
+    alone = [
+        key
+        for key, row in summary.declared.rows.items()
+        if row.reference
+        and not row.baseline
+        and summary.rows[key]
+        and summary.rows[row.reference]
+        and key not in compared
+    ]
+    if alone:
+        yield (
+            f"Not compared: {', '.join(alone)} with {summary.declared.rows[alone[0]].reference}: no declared metric is "
+            "of like networks at the same tokens in both. Ask all arms the same, for example with --probe pos=TREEBANK."
+        )
+
+
+def row_remarks(summary: Summary, key: str, title: str, *, verdicts: bool = True) -> Iterator[str]:
+    """Sentences on one row, each after `title`; `verdicts`: also whether a baseline is beaten."""
+    row, results = summary.declared.rows[key], summary.results[key]
+    name = key if row.reference is None or not row.baseline else row.baseline
+    for one in summary.contrasts if row.baseline and verdicts else ():
+        if one.row == key and one.declared:
+            says = {"beats": "beats", "perhaps": "is above, not beyond doubt,"}.get(one.verdict, "does not beat")
+            yield f"{title}: {says} {name} (median {one.medians[1]:.3f} against {one.medians[0]:.3f})."
+    own = title.lower().replace("-", "")  # a note may itself begin with the task: "SST-2: ..." of sst2
+    for note in row.notes:
+        yield note if note.lower().replace("-", "").startswith(own) else f"{title}: {note}"
+    whom: dict[str, list[int]] = {}
+    for seed, result in results.items():
+        for doubt in () if row.baseline else result.doubts:  # fresh weights may collapse
+            whom.setdefault(doubt, []).append(seed)
+    of = f"{name}, " if row.baseline else ""
+    for doubt, seeds in whom.items():
+        yield f"{title}: DOUBTFUL: {of}seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}: {doubt}"
+    for seed, why in summary.failed.get(key, {}).items():
+        yield f"{title}: FAILED: {of}seed {seed}: {why}"
+    if missing := summary.missing(key):
+        seeds_missing = f"{of}seed {', '.join(map(str, missing))}" if row.seeded else name
+        yield f"{title}: missing: {seeds_missing}."
+
+
+def _choice(summary: Summary) -> Iterator[str]:
+    metric = summary.declared.facts.get("choose")
+    if metric is None:
+        return
+    end = "lowest" if metric.endswith("loss") else "highest"
+    yield (
+        f"Declared before the first run: of each arm the values with the {end} mean of "
+        f"{metric} over seeds {', '.join(map(str, summary.declared.seeds))}, on rows that no table reports."
+    )
+    for arm, row in summary.chosen.items():
+        rivals = sum(sweep.arm_of_row(one) == arm for one in summary.declared.rows)
+        if row is None:
+            yield f"Not chosen yet: {arm}, one of its {rivals} combinations waits for a seed."
+        else:
+            found = summary.rows[row][metric]
+            shown = summary.declared.rows[row].title or row
+            yield f"Chosen: {shown}, {number(found.mean)} ({found.n}), of {rivals} combinations of {arm}."
+
+
+def summarize(root: Path, *, declared: Declared | None = None) -> Summary:
+    """The summary of all results in an experiment's folder.
+
+    Raises:
+        MissingInputError: no experiment is there. DataError: a result.json is damaged.
+    """
+    declared = declared or cell.read(root)
+    results: dict[str, dict[int, Result]] = {row: {} for row in declared.rows}
+    for one in declared.cells(root):
+        if (found := one.result()) is not None:
+            results[one.key][one.seed] = found
+    return Summary(path=root, declared=declared, results=results)
+
+
+def write_summary(root: Path) -> Summary:
+    """Sum up, and write summary.json and summary.md."""
+    summary = summarize(root)
+    durable.replace_durably(root / "summary.json", (json.dumps(summary.as_json(), indent=1) + "\n").encode())
+    durable.replace_durably(root / "summary.md", summary.markdown().encode())
+    return summary

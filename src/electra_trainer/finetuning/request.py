@@ -1,0 +1,406 @@
+"""Requests that fine-tune an encoder with several seeds; each is the flags, the `--config` file and the Python call.
+
+electra finetune MODEL --train reviews.csv --out DIR
+electra glue MODEL --data DIR --seeds 10 --out EXP
+electra squad MODEL --train train-v1.1.json --dev dev-v1.1.json --version 1 --out EXP
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+import tyro
+
+from electra_trainer.errors import ConfigError
+from electra_trainer.experiments import cell
+from electra_trainer.experiments.summary import Summary
+from electra_trainer.files.durable import replace_durably
+from electra_trainer.finetuning.confusion import shown
+from electra_trainer.finetuning.recipe import Changes, recipe
+from electra_trainer.settings import records
+
+if TYPE_CHECKING:
+    from electra_trainer.finetuning.experiment import BestExport
+    from electra_trainer.finetuning.glue.glue_tasks import GlueTask
+    from electra_trainer.finetuning.task import TaskData, TaskSource
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """Result of one shard of an experiment."""
+
+    out: Path
+    shard: str
+    missing: int
+
+    def text(self) -> str:
+        """What is still to do."""
+        runs = "1 run is" if self.missing == 1 else f"{self.missing} runs are"
+        return (
+            f"{self.out}: shard {self.shard} is done; {runs} missing. When none is, repeat the command without --shard."
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        return {"summary": str(self.out / "summary.json"), "shard": self.shard, "missing": self.missing}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """Result of fine-tuning on one task: scores, and the exported best run."""
+
+    summary: Summary
+    best: "BestExport"
+    data: "TaskData"
+    next: str
+    """A command to go on with."""
+
+    def text(self) -> str:
+        """Scores, confusions, and where the model is."""
+        parts = [self.summary.text()]
+        if self.best.confusion:
+            counts = shown(self.best.confusion, self.data.task.labels)  # type: ignore[attr-defined]
+            parts.append(f"The best run on {next(iter(self.data.dev))}:\n\n{counts}")
+        model = self.best.model
+        refused = "has no class for its head, refuses it, and loads its encoder from"
+        loads = f"{refused} {model / 'encoder'}" if (model / "head.safetensors").exists() else "loads it"
+        last = self.next if self.best.predictions is None else f"Predictions written to {self.best.predictions}."
+        parts.append(f"{model}: the best run; transformers {loads}. README.md there says how.\n{last}")
+        return "\n\n".join(parts)
+
+    def as_json(self) -> dict[str, Any]:
+        """Notes, summary, confusions (true label -> predicted label -> count), folders."""
+        confusion: dict[str, dict[str, int]] = {}
+        for (truth, predicted), count in sorted(self.best.confusion.items()):
+            confusion.setdefault(truth, {})[predicted] = count
+        return {
+            "notes": [*self.data.notes],
+            "summary": self.summary.as_json(),
+            "confusion": confusion,
+            "model": str(self.best.model),
+            "predictions": str(self.best.predictions) if self.best.predictions is not None else None,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlueScores:
+    """Result of `electra glue`."""
+
+    summary: Summary
+    archive: Path | None
+    files: tuple[str, ...]
+    """The source of each file of the archive."""
+
+    def text(self) -> str:
+        """The paper's tables, and the archive."""
+        from electra_trainer.finetuning.glue import glue_table
+
+        archive = ["", f"{self.archive}: the best of each task's seeds on dev", *(f"  {line}" for line in self.files)]
+        lines = [glue_table.text(self.summary), *(archive if self.archive else []), str(self.summary.path / "glue.md")]
+        return "\n".join(lines)
+
+    def as_json(self) -> dict[str, Any]:
+        from electra_trainer.finetuning.glue import glue_table
+
+        return {
+            "summary": str(self.summary.path / "summary.json"),
+            "scores": glue_table.glue_metrics(glue_table.medians(self.summary)),
+            "notes": [*glue_table.glue_notes(self.summary)],
+            "zip": [*self.files] if self.archive else None,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """An experiment: an encoder that is fine-tuned with several seeds."""
+
+    model: tyro.conf.Positional[str]
+    """Run folder (RUN@STEP: a checkpoint before the newest), exported folder, or a Hub name such as
+    google/electra-small-discriminator.
+    """
+    out: Path
+    """Folder of the experiment: a new one, or one to resume or extend. `finetune` and `squad` put the model into its
+    folder model/.
+    """
+    seeds: str = "3"
+    """How many, or which: 3 is 1,2,3. Of `finetune` and `squad` the best one's model is exported."""
+    recipe: str = "paper"
+    """`paper` (Table 6) or `released`, the recipe that google-research/electra runs."""
+    changes: Annotated[Changes, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff] = field(default_factory=Changes)
+    """Overrides of the recipe."""
+    baselines: bool = False
+    """Also score what the encoder has to beat: itself with fresh weights, and baselines without an encoder: the
+    majority class, a bag of words, and of two texts the overlap of their words; of questions the sentence with most of
+    their words, and never answering (2.0)."""
+    search: bool = False
+    """First choose learning rate, layer decay and epochs of each task on a tenth of its training rows, some seven runs
+    with one seed, for the encoder and for fresh weights alike; what is given by a flag stays."""
+    grid: tuple[str, ...] = ()
+    """With --search: what it tries instead of its own values. learning-rate=1e-4,3e-4 layer-decay=0.8,0.9 epochs=3,10,
+    or the paper's (Appendix B): paper-small, paper-base, paper-large."""
+    parallel: int | None = None
+    """Train N seeds (and tasks) at the same time. Default: as many as the machine has cores or GPUs for."""
+    shard: str = "1/1"
+    """i/N: do every N-th run, from the i-th on, so that N machines share the work; afterwards the same command without
+    it.
+    """
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N, or mps on a Mac."""
+    json: bool = False
+    """Print one JSON object."""
+    quiet: bool = False
+    """Show no progress."""
+    track: str | None = None
+    """Trackers between commas: tensorboard, wandb, trackio, mlflow. Each cell is a run there."""
+    project: str | None = None
+    """Name of the project there. Default: the tracker's own variable, else electra."""
+
+    brief: ClassVar[str] = (
+        "model out seeds baselines search parallel device track train dev predict task text text_pair label data "
+        "tasks version split recipe learning_rate epochs batch_size max_length pooling config"
+    )
+    """Flags of the short help."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.recipe, str):  # tyro fills a request before it is read
+            recipe(self.recipe, hidden_size=256, epochs=1.0)  # refuses an unknown name
+
+    def tuned(
+        self, *tasks: "TaskSource", keep: Literal["none", "best"], data: "TaskData | None" = None
+    ) -> Summary | Shard:
+        """Run the experiment; a `Shard` where only one was asked for.
+
+        Args:
+            data: the data of the only task, where they are loaded already.
+        """
+        from electra_trainer.experiments.engine import tracked
+        from electra_trainer.finetuning.experiment import Plan, run_plan
+        from electra_trainer.finetuning.search import parse_grid, searched
+
+        if self.grid and not self.search:
+            raise ConfigError("--grid: is what --search tries. Add --search.")
+        shard, quiet = cell.parse_shard(self.shard), self.quiet or self.json
+        if self.search and shard[1] > 1:
+            raise ConfigError("--search: chooses before the runs that --shard divides. Run it without --shard.")
+        plan = Plan(
+            model=self.model,
+            tasks=tasks,
+            recipe=self.recipe,
+            changes=self.changes.given(),
+            seeds=cell.parse_seeds(self.seeds),
+            baselines=self.baselines,
+            keep=keep,
+        )
+        grid = parse_grid(self.grid)
+        how: dict[str, Any] = {"out": self.out, "device": self.device, "parallel": self.parallel, "quiet": quiet}
+        with tracked(self.out, self.track, project=self.project):
+            if self.search:
+                plan = searched(plan, grid, **how)
+            summary = run_plan(plan, shard=shard, data=data, **how)
+        if shard[1] == 1:
+            return summary
+        lacking = sum(len(summary.missing(row)) for row in summary.declared.rows)
+        return Shard(out=self.out, shard=self.shard, missing=lacking)
+
+    def exported(self, source: "TaskSource", *, next_command: str) -> Tuned | Shard:
+        """Report what was read, run the seeds of a task, and export the best."""
+        from electra_trainer.finetuning.experiment import export_best
+        from electra_trainer.pretrained.source import located
+
+        if not records.is_run(self.model):
+            located(self.model)  # look for it, or download it, before the data are read
+        data = source.load()
+        if not (self.quiet or self.json):
+            _print_notes(data.notes_for({*self.changes.given(), *(["epochs"] if self.search else [])}))
+        summary = self.tuned(source, keep="best", data=data)
+        if isinstance(summary, Shard):
+            return summary
+        best = export_best(source, data, model=self.model, out=self.out)
+        return Tuned(summary=summary, best=best, data=data, next=f"Next: electra {next_command}")
+
+
+def _print_notes(notes: Sequence[str]) -> None:
+    """Print how the files were read, warnings in yellow."""
+    from electra_trainer.files.terminal import Terminal
+
+    console = Terminal(highlight=False, soft_wrap=True)
+    for note in notes:
+        console.print(note, markup=False, style="yellow" if note.startswith("warning: ") else None)
+
+
+def _fields_for(request: Any, kind: Any) -> dict[str, Any]:
+    """The flags that have the names of fields of a task's source."""
+    return {one.name: vars(request)[one.name] for one in fields(kind) if one.name in vars(request)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finetune(Tuning):
+    """Fine-tune an encoder on files of your own, score it, and leave a folder that `transformers` loads and `electra
+    predict` uses.
+
+    Texts and pairs come from .csv, .tsv or .jsonl; two columns need no flags. Tagging reads CoNLL columns, .conllu,
+    .jsonl and .csv. The same command resumes where it stopped; more seeds extend the experiment.
+    """
+
+    train: Path
+    """Rows with labels."""
+    dev: Path | None = None
+    """Rows with labels to score on. Default: a tenth of --train, held out; of a treebank's folder its dev file."""
+    predict: Path | None = None
+    """Rows without labels: OUT/predictions.csv gets their columns and the predictions of the best run; in tagging
+    OUT/predictions.conll.
+    """
+    task: Literal["classification", "regression", "tagging"] = "classification"
+    """One of several labels, a number, or a label for each word."""
+    text: str | None = None
+    """Column of the text. Default: the other one of two columns, or one with a usual name."""
+    text_pair: str | None = None
+    """Column of a second text, for tasks about pairs. Default: none, or a usual pair such as sentence1, sentence2."""
+    label: str | None = None
+    """Column of the label. Default: label, class, target, score or the like; of two columns else the second; in tagging
+    the last.
+    """
+    words: str | None = None
+    """In tagging: column of the words, counted from 1, or its name. Default: 1, or one called tokens, words, text or
+    the like.
+    """
+    sentence_id: str | None = None
+    """In tagging, of a table with a row for each word: column that numbers the sentences. Default: one called
+    sentence_id or the like.
+    """
+    tag_names: str | None = None
+    """In tagging: names of labels that are numbers, from 0 on: O,B-PER,I-PER, or a file. Default: dataset_info.json
+    next to --train.
+    """
+    scheme: Literal["detect", "io", "bio", "bioes", "plain"] | None = None
+    """In tagging: how labels mark spans; bioes: also BILOU and BMES; io: labels are types; plain: they mark none.
+    Default: detect.
+    """
+
+    def run(self) -> Tuned | Shard:
+        """Run the seeds, and export the best."""
+        ending = "conll" if self.task == "tagging" else "csv"
+        return self.exported(
+            self.source(), next_command=f"predict {self.out / 'model'} FILE --out predictions.{ending}"
+        )
+
+    def source(self) -> "TaskSource":
+        """The task that the flags describe; ConfigError: one that it does not have."""
+        for flag in (
+            ("text", "text_pair") if self.task == "tagging" else ("words", "scheme", "sentence_id", "tag_names")
+        ):
+            if vars(self)[flag] is not None:
+                remedy = (
+                    "tagging reads words. Leave it out; --words names their column, --label the tags'."
+                    if self.task == "tagging"
+                    else "is for tagging. Leave it out, or say --task tagging."
+                )
+                raise ConfigError(f"--{flag.replace('_', '-')}: {remedy}")
+        if self.task == "tagging":
+            from electra_trainer.finetuning.tagging.tagging import TaggingTask
+
+            scheme = "none" if self.scheme == "plain" else self.scheme or "detect"
+            return TaggingTask(**_fields_for(self, TaggingTask) | {"column": self.label, "scheme": scheme})
+        from electra_trainer.finetuning.texts.own_task import OwnTask
+
+        return OwnTask(**_fields_for(self, OwnTask), kind=self.task)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Glue(Tuning):
+    """Fine-tune an encoder on GLUE, several seeds a task, and print the paper's table.
+
+    The same command resumes where it stopped; more tasks or seeds extend the experiment.
+    """
+
+    data: str
+    """GLUE's folder (CoLA, SST-2 ... with train.tsv and dev.tsv), or hub."""
+    tasks: str = "paper"
+    """Names between commas: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, ax (by mnli's model). paper: the first
+    eight; all: wnli too.
+    """
+    limit: int | None = None
+    """Train on at most N rows of each task."""
+    predict: bool = False
+    """Write the archive for gluebenchmark.com: of each task in --out the seed that is best on dev; of WNLI, untrained,
+    the majority.
+    """
+    zip: Path | None = None
+    """The archive. Default: submission.zip in --out."""
+    fill_missing: bool = False
+    """Put majority classes into the archive where a task or a test set is missing. Such scores mean nothing."""
+
+    def run(self) -> GlueScores | Shard:
+        """Run the cells, write the tables, and the archive if it is wanted."""
+        from electra_trainer.finetuning.glue import glue_table, submission
+
+        archive = self.zip or (self.out / "submission.zip" if self.predict else None)
+        if archive is not None and self.shard != "1/1":
+            raise ConfigError(
+                "--shard: an archive is made of all runs. Leave --predict and --zip out until all shards are done."
+            )
+        summary = self.tuned(*self.sources(archive), keep="none")
+        if isinstance(summary, Shard):
+            return summary
+        replace_durably(self.out / "glue.md", glue_table.markdown(summary).encode())
+        files: tuple[str, ...] = ()
+        if archive is not None:
+            runs = {task: summary.best(task).folder for task in glue_table.medians(summary)}
+            files = submission.write_submission(archive, folder=self.data, runs=runs, fill=self.fill_missing)
+        return GlueScores(summary=summary, archive=archive, files=files)
+
+    def sources(self, archive: Path | None) -> "tuple[GlueTask, ...]":
+        """The requested tasks, after a check that their files are there, and those that the archive needs."""
+        from electra_trainer.finetuning.glue.glue_tasks import GlueTask, parse_tasks
+        from electra_trainer.finetuning.glue.submission import require_tables
+
+        names = parse_tasks(self.tasks)
+        tasks = tuple(
+            GlueTask(folder=self.data, task=name, limit=self.limit)
+            for name in names
+            if name != "ax" or "mnli" not in names  # else GlueTask reports that mnli is needed
+        )
+        for task in tasks:
+            task.require_files()
+        if archive is not None:
+            trained = {*names, *(cell.read(self.out).rows if cell.exists(self.out) else ())}
+            require_tables(archive, folder=self.data, tasks=trained, fill=self.fill_missing)
+        return tasks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Squad(Tuning):
+    """Fine-tune an encoder to answer questions, SQuAD 1.1 or 2.0, and score it as the official scripts do.
+
+    The recipe's epochs are 2 and its rows have up to 512 tokens. The same command resumes where it stopped; more seeds
+    extend the experiment.
+    """
+
+    train: Path
+    """JSON file of SQuAD's layout."""
+    seeds: str = "1"
+    """How many, or which: 3 is 1,2,3. The best one's model is exported."""
+    version: Literal[1, 2]
+    """1: every question has an answer; 2: there may be none, and the threshold is searched too."""
+    dev: Path | None = None
+    """The file to evaluate on."""
+    split: float | None = None
+    """Instead of --dev: keep this share of the questions of --train for evaluation, whole articles."""
+    head: Literal["joint", "independent"] = "joint"
+    """joint: XLNet's, as in the paper. independent: BERT's, which transformers' ElectraForQuestionAnswering loads."""
+    null_threshold: float | None = None
+    """2.0: `f1` gives no answer where the "no answer" score is above this. Default: -2.75, independent 0; in the
+    model's folder best_f1's own.
+    """
+    limit: int | None = None
+    """Train on N questions only, from all over the file."""
+    dev_limit: int | None = None
+    """Evaluate on N questions only."""
+
+    def run(self) -> Tuned | Shard:
+        """Run the seeds, and export the best."""
+        from electra_trainer.finetuning.squad.squad_task import Squad as SquadFiles
+
+        follow = "released" if self.recipe == "released" else "paper"
+        source = SquadFiles(**_fields_for(self, SquadFiles) | {"follow": follow})
+        return self.exported(source, next_command=f"answer {self.out / 'model'} --context @FILE --question TEXT")

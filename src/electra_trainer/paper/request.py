@@ -1,0 +1,364 @@
+"""Requests that reproduce the paper: compare, table, figure, cloze, minimal-pairs; each is the flags, the `--config`
+file and the Python call.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+import tyro
+
+from electra_trainer.errors import ConfigError, require
+from electra_trainer.experiments.cell import parse_seeds, parse_shard
+from electra_trainer.experiments.summary import Summary
+from electra_trainer.files import durable
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.records import run_and_step
+
+if TYPE_CHECKING:
+    from electra_trainer.paper.cloze import ClozeScores
+    from electra_trainer.paper.minimal_pairs import PairScores
+    from electra_trainer.pretrained.pretrained import Pretrained
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compare:
+    """Pre-train several arms with several seeds at equal compute, probe what each learned, and compare by seed.
+
+    The same command resumes where it stopped; more seeds, arms or probes extend the experiment. All other flags are the
+    configuration's, as for `electra pretrain`, and hold for all arms.
+    """
+
+    data: tyro.conf.Positional[Path]
+    """Folder that `electra prepare` made."""
+    arms: str
+    """Arms between commas, the first the reference: electra, electra-15, electra-15-other, mlm, mlm-80-10-10, mlm-rare,
+    mlm-hard, replace-mlm, all-tokens-mlm, unigram, uniform, same-size, sharing-none, sharing-all, disentangled,
+    two-stage, two-stage-fresh, adversarial, warm-sampling, disallow-correct, sentence-contrast; untrained: fresh
+    weights, the baseline of every probe."""
+    out: Path
+    """Folder of the experiment: a new one, or one to resume or extend."""
+    seeds: str = "3"
+    """How many, or which: 3 is 1,2,3."""
+    flops: float | None = None
+    """Operations of each run, for example 1e15."""
+    steps: int | None = None
+    """Optimizer steps of each run."""
+    budget: str | None = None
+    """Wall-clock time of each run, for example 10m; the steps that fit are measured once an arm, when it begins."""
+    match: Literal["paper-flops", "real-flops", "steps", "time"] | None = None
+    """What is equal between arms. Default: paper-flops with --flops, steps with --steps, time with --budget."""
+    probe: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """held-out, pos=TREEBANK_DIR, sentences=GLUE_DIR, minimal-pairs=DIR, glue=DIR or squad=DIR; may be repeated. With
+    nested- before its name, a probe is scored on a part of its training rows. Default: held-out."""
+    probe_sentences: int = 4000
+    """Sentences that the part-of-speech probe is trained on."""
+    probe_pairs: int = 100
+    """Minimal pairs that are read of each paradigm."""
+    probe_seeds: int = 1
+    """Fine-tuning seeds of the probes glue and squad; their scores are medians, as the paper's."""
+    sweep: tuple[str, ...] = ()
+    """Values of settings, crossed, each combination an arm: optimizer.learning-rate=1e-4,3e-4
+    objective.weight=10,50.
+    """
+    choose: str | None = None
+    """With --sweep: choose each arm's best values by this metric, on rows that no table reports:
+    held-out/discriminator_standard_auc, or one of a nested probe, for example nested-pos/accuracy."""
+    metrics: str | None = None
+    """Metrics between commas whose contrasts are declared, for example pos/accuracy: p-values are corrected over them.
+    Default: what pos, minimal-pairs and glue say, else the held-out losses of words and the AUC on standard fakes."""
+    shard: str = "1/1"
+    """i/N: run every N-th cell, from the i-th on, so that N machines share the work."""
+    parallel: int = 1
+    """Train N runs at the same time, each with its share of the cores, or with a GPU."""
+    config: Path | None = None
+    """JSON or TOML file with settings; it may hold only some."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N, or mps on a Mac."""
+    quiet: bool = False
+    """Print the tables only."""
+    track: str | None = None
+    """Trackers between commas: tensorboard, wandb, trackio, mlflow. Each cell is a run there."""
+    project: str | None = None
+    """Name of the project there. Default: the tracker's own variable, else electra."""
+    settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
+    """The configuration that every arm begins from; its seed is not used."""
+    refused: ClassVar[dict[str, str]] = {
+        "--seed": "compare trains several. Give --seeds 3 or a list such as --seeds 1,2,5.",
+        **dict.fromkeys(
+            ("--objective", "--generator", "--phases", "--objective.loss-over"),
+            "is what arms differ in. Name the arm that has it in --arms (see --help).",
+        ),
+    }
+    """Flags of the configuration that the arms or the seeds decide."""
+    brief: ClassVar[str] = (
+        "data arms out seeds flops steps budget match probe parallel config device track preset BatchShape.size"
+    )
+    """Flags of the short help."""
+
+    def __post_init__(self) -> None:
+        if any(value is tyro.MISSING for value in vars(self).values()):  # as a request is before its flags are read
+            return
+        names = self.arm_names
+        if not names:
+            raise ConfigError("compare: expected at least one arm, for example --arms electra,mlm.")
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ConfigError(f"--arms: {twice[0]} is given twice.")
+        for name in ("probe_sentences", "probe_pairs", "probe_seeds"):
+            require(vars(self)[name] >= 1, f"--{name.replace('_', '-')}", vars(self)[name], "at least 1")
+        fits = self.choose is None or bool(self.sweep)
+        require(fits, "--choose", self.choose, "--sweep, whose values it chooses among")
+
+    @property
+    def arm_names(self) -> list[str]:
+        return _names(self.arms) or []
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return tuple(_names(self.metrics) or ())
+
+    def run(self) -> Summary:
+        """Run the unfinished cells, and sum up all finished ones.
+
+        Raises:
+            ConfigError: an impossible arm, probe or amount, or another experiment in `out`.
+            Interrupted: stopped and saved; the summary of the finished cells is written, and the same call resumes.
+            ElectraError: as `pretrain` and the probes.
+        """
+        from electra_trainer.experiments.engine import run_experiment, tracked
+        from electra_trainer.paper.compare import Comparing
+        from electra_trainer.train.device import choose_device, use_threads
+
+        use_threads()
+        if self.parallel > 1 and self.budget is not None:
+            raise ConfigError(
+                "--parallel: runs at once slow each other down, and --budget is time. Give --flops or --steps."
+            )
+        work = Comparing(self, seeds=parse_seeds(self.seeds))
+        how: dict[str, Any] = {"parallel": self.parallel, "shard": parse_shard(self.shard), "quiet": self.quiet}
+        with tracked(self.out, self.track, project=self.project):
+            return run_experiment(work, self.out, device=str(choose_device(self.device)), **how)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """Result of `electra table` and `figure`: a text to print, or a file."""
+
+    shown: str
+    path: Path | None
+
+    def text(self) -> str:
+        """The table, or the file's name."""
+        return self.shown
+
+    def as_json(self) -> dict[str, Any]:
+        return {"text": self.shown, "path": str(self.path) if self.path else None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table of the paper with the cells of your experiments under the paper's."""
+
+    number: tyro.conf.Positional[int]
+    """1, 2, 3, 4 or 7."""
+    experiments: tyro.conf.Positional[tuple[Path, ...]]
+    """Experiment folders of electra compare, glue, squad or finetune, records of them, or run folders of electra
+    pretrain.
+    """
+    format: Literal["md", "tex", "csv"] | None = None
+    """Markdown, LaTeX (booktabs) or CSV; default: as the ending of --out says, else md."""
+    metrics: tuple[str, ...] = ()
+    """Metrics in further columns, for example pos/accuracy "held-out/*"; default: all of at most two levels."""
+    out: Path | None = None
+    """File to write; links are relative to its folder. Default: the terminal, links relative to this folder."""
+
+    def run(self) -> Written:
+        """Build the table, and write it if a file is named."""
+        from electra_trainer.paper.paper_tables import build_table, write
+
+        if not self.experiments:
+            raise ConfigError(
+                "table: give at least one experiment folder, for example: electra table 4 experiments/tiny"
+            )
+        table = build_table(self.number, _read(self.experiments), metrics=self.metrics)
+        endings: dict[str, Literal["md", "tex", "csv"]] = {".md": "md", ".tex": "tex", ".csv": "csv"}
+        if self.out is not None and self.format is None and self.out.suffix not in endings:
+            raise ConfigError(f"--out {self.out}: expected a name that ends in {', '.join(endings)}, or --format.")
+        form = self.format or endings.get(self.out.suffix if self.out else "", "md")
+        text = write(table, form, base=self.out.parent if self.out else Path())
+        if self.out is None:
+            return Written(shown=text.rstrip("\n"), path=None)
+        durable.write_output(self.out, text.encode())
+        return Written(shown=str(self.out), path=self.out)
+
+
+def _read(paths: Sequence[Path]) -> list[Summary]:
+    from electra_trainer.paper.measured import read_experiment
+
+    return [read_experiment(path) for path in dict.fromkeys(paths)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A figure of the paper: 1, 3 and 4 from experiments, 2 (the worked example) from one run."""
+
+    number: tyro.conf.Positional[int]
+    """1: score against compute; 2: the worked example; 3: generators and training algorithms; 4: model sizes."""
+    paths: tyro.conf.Positional[tuple[Path, ...]]
+    """Experiment folders, records or run folders; for figure 2 one run folder or exported folder."""
+    metric: str | None = None
+    """Figures 1, 3, 4: the metric, for example pos/accuracy; default: the first usual one that all arms share."""
+    text: str | None = None
+    """Figure 2: a sentence; default: the paper's, "the chef cooked the meal"."""
+    mask: str | None = None
+    """Figure 2: words to mask, from 1, for example 1,3; default: the paper's for its sentence, else one in seven."""
+    seed: int = 1
+    """Figure 2: seed of the generator's samples (and of the words to mask)."""
+    out: Path | None = None
+    """.svg, .png or .pdf; default: figure-N.svg in the first folder."""
+
+    def run(self) -> Written:
+        """Draw the figure; figure 2 is also a table."""
+        if not self.paths:
+            raise ConfigError(
+                "figure: give experiment folders (figure 2: a run), for example: electra figure 1 experiments/tiny"
+            )
+        out = self.out or run_and_step(self.paths[0])[0] / f"figure-{self.number}.svg"
+        form = out.suffix.lower().removeprefix(".")
+        shown = ""
+        if self.number == 2:
+            content, shown = self._worked_example(form)
+        else:
+            content = self._from_experiments(form)
+        durable.write_output(out, content)
+        return Written(shown=f"{shown}{out}", path=out)
+
+    def _from_experiments(self, form: str) -> bytes:
+        from electra_trainer.paper.figures import draw_figure
+
+        if self.text is not None or self.mask is not None:
+            raise ConfigError(f"--text and --mask belong to figure 2, not to figure {self.number}.")
+        return draw_figure(self.number, _read(self.paths), metric=self.metric, form=form)
+
+    def _worked_example(self, form: str) -> tuple[bytes, str]:
+        from electra_trainer.paper import worked_example as figure
+        from electra_trainer.pretrained.pretrained import load
+
+        if len(self.paths) != 1:
+            raise ConfigError(f"figure 2: expected one run, found {len(self.paths)}.")
+        if self.metric is not None:
+            raise ConfigError("--metric belongs to figures 1, 3 and 4.")
+        text = figure.PAPER_TEXT if self.text is None else self.text
+        mask = figure.PAPER_MASK if text == figure.PAPER_TEXT and self.mask is None else self._mask(text)
+        example = figure.worked_example(load(self.paths[0]), text, mask=mask, seed=self.seed)
+        parts = self.paths[0].resolve().parts
+        name = "/".join(parts[-3:]) if parts[-1] == "run" else parts[-1]  # a cell of an experiment: ARM/seed-N/run
+        return figure.draw_example(example, name=name, form=form), f"{figure.text_table(example)}\n"
+
+    def _mask(self, text: str) -> tuple[int, ...]:
+        """The words to mask, counted from 1: as given, else one word in seven."""
+        if self.mask is None:
+            words = len(text.split())
+            count = max(1, round(words / 7)) if words else 0
+            return tuple(sorted(random.Random(self.seed).sample(range(1, words + 1), k=count)))
+        try:
+            return tuple(sorted({int(word) for word in self.mask.split(",")}))
+        except ValueError:
+            raise ConfigError(
+                f"--mask {self.mask}: expected numbers of words between commas, for example 1,3."
+            ) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cloze:
+    """ELECTRA as a masked language model (Appendix G): how often is a held-out word predicted, one masked word at a
+    time.
+
+    The generator alone, and generator and discriminator together, by argmax of D·p_G / (a(1-D) + p_G) over the
+    generator's top words.
+    """
+
+    run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    """Run folder (RUN@STEP: a checkpoint before the newest), or exported folder with --p-mask. An MLM run gives its own
+    accuracy.
+    """
+    data: tyro.conf.Positional[Path]
+    """Prepared folder, with the tokenizer of the run; its held-out rows are read."""
+    json: bool = False
+    """Print one JSON object."""
+    against: Path | None = None
+    """Another run, such as an MLM run, that predicts the very same words."""
+    rows: int = 256
+    """Number of held-out rows, drawn at random."""
+    per_row: int = 4
+    """Words of each row, drawn at random, never special tokens."""
+    top: int = 100
+    """The generator's words that Appendix G chooses among."""
+    seed: int = 0
+    """Seed that draws the rows and words."""
+    p_mask: float | None = None
+    """Share of masked tokens in the formula, a = (1 - p_mask) / p_mask; by default the run's."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N, or mps on a Mac."""
+
+    def run(self) -> "ClozeScores":
+        """Predict the words."""
+        from electra_trainer.paper.cloze import cloze
+
+        against = _loaded(self.against, self.device) if self.against is not None else None
+        chosen = {name: vars(self)[name] for name in ("rows", "per_row", "top", "seed", "p_mask")}
+        return cloze(_loaded(self.run_folder, self.device), self.data, against=against, **chosen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinimalPairs:
+    """In how many minimal pairs (BLiMP) the run scores the acceptable sentence above the other one; a tie is wrong.
+
+    Scores: `discriminator`, `appendix-g` and `generator` of an ELECTRA run, `pseudo-likelihood` of an MLM run,
+    `encoder` and `generator` of a replace-mlm or all-tokens-mlm run; rtd-mlm has those of both. All but `discriminator`
+    take a forward pass for each token.
+    """
+
+    run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    """Run folder (RUN@STEP: a checkpoint before the newest) or exported folder."""
+    folder: tyro.conf.Positional[Path]
+    """Folder of BLiMP's .jsonl files, or one of them."""
+    json: bool = False
+    """Print one JSON object: scores (mean, standard_error, paradigms, fields, terms), pairs, ties."""
+    paradigms: str | None = None
+    """Only these paradigms, names with commas between."""
+    limit: int | None = None
+    """Only the first N pairs of each paradigm."""
+    scores: str | None = None
+    """Only these scores, names with commas between."""
+    p_mask: float | None = None
+    """Share of masked tokens in Appendix G's formula, for an exported folder or instead of the run's."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N, or mps on a Mac."""
+
+    def run(self) -> "PairScores":
+        """Score the pairs."""
+        from electra_trainer.paper.minimal_pairs import minimal_pairs
+
+        return minimal_pairs(
+            _loaded(self.run_folder, self.device),
+            self.folder,
+            paradigms=_names(self.paradigms),
+            limit=self.limit,
+            scores=_names(self.scores),
+            p_mask=self.p_mask,
+        )
+
+
+def _loaded(run: Path, device: str) -> "Pretrained":
+    from electra_trainer.pretrained.pretrained import load
+    from electra_trainer.train.device import choose_device, use_threads
+
+    use_threads()
+    return load(run).to(choose_device(device))
+
+
+def _names(words: str | None) -> list[str] | None:
+    return [word.strip() for word in words.split(",") if word.strip()] if words is not None else None
