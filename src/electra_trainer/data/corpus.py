@@ -48,7 +48,7 @@ class Reading:
     """How text files are read."""
 
     boundary: Boundary = "blank"
-    """What ends a document in .txt: a blank line, every line, or the end of the file."""
+    """End of a document in .txt: a blank line, every line, or the end of the file."""
     text_field: str = "text"
     """Field of JSON, or column of a table, that holds the text."""
     on_bad_text: OnBadText = "error"
@@ -344,7 +344,7 @@ class CorpusReport:
     """Bytes on disk of all files; 0 when unknown."""
 
     def counted(self, document: Document) -> Document:
-        """The same document, counted."""
+        """Count a document, and return it."""
         self.documents += 1
         self.lines += len(document)
         self.characters += sum(map(len, document))
@@ -369,7 +369,7 @@ class CorpusReport:
 
     def summary(self) -> list[str]:
         """Sentences for a person: the size of the corpus, then one for each kind of loss or repair that occurred."""
-        said = [
+        found = [
             f"{self.documents:,} documents, {self.lines:,} lines, {self.characters:,} characters, "
             f"{self.bytes / 1e6:,.1f} MB of text in {self.files:,} file{'s' * (self.files != 1)}"
         ]
@@ -385,11 +385,11 @@ class CorpusReport:
             (self.skipped_files, "files in folders skipped, by their names (tables and .json are named one by one)"),
             (self.repeated_files, "files named twice, read once"),
         ]
-        said += [f"{count:,} {what}" for count, what in notes if count]
-        said += [
+        found += [f"{count:,} {what}" for count, what in notes if count]
+        found += [
             f"{count:,} lines with bad text: {kind} (first: {self.examples[kind]})"
             for kind, count in sorted(self.bad_text.items())
         ]
         if self.dropped:
-            said.append(legibility.dropped_line(self.dropped))
-        return said
+            found.append(legibility.dropped_line(self.dropped))
+        return found

@@ -134,7 +134,7 @@ def _deciding(settings: PrepareSettings, paths: Sequence[Input], shard: tuple[in
 
 
 def _begun(found: Iterator[text_files.Document], paths: Sequence[Input]) -> Iterator[text_files.Document]:
-    """The same documents, the first of which is read already; DataError where there is none."""
+    """Documents, the first of which is read already; DataError where there is none."""
     first = next(found, None)
     if first is None:
         raise DataError(f"{', '.join(map(str, paths))}: no text found. Give files with text.")

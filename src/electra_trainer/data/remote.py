@@ -62,13 +62,13 @@ def unreached(url: str, error: Exception) -> ElectraError:
     if isinstance(error, ElectraError):
         return error
     if isinstance(error, FileNotFoundError):
-        said = f", or it cannot be reached ({error.__cause__})" if error.__cause__ else ""
-        return MissingInputError(f"{url}: nothing is there{said[:200]}. Check the address.")
-    said = " ".join(str(error).split()) or type(error).__name__
-    if "onfig name is missing" in said:
-        return ConfigError(f"{url}: {said[:200]}. Name one: OWNER/NAME:CONFIG")
+        reason = f", or it cannot be reached ({error.__cause__})" if error.__cause__ else ""
+        return MissingInputError(f"{url}: nothing is there{reason[:200]}. Check the address.")
+    reason = " ".join(str(error).split()) or type(error).__name__
+    if "onfig name is missing" in reason:
+        return ConfigError(f"{url}: {reason[:200]}. Name one: OWNER/NAME:CONFIG")
     return StorageError(
-        f"{url}: cannot be read ({said[:200]}). Check the address, your rights and the network, then try again."
+        f"{url}: cannot be read ({reason[:200]}). Check the address, your rights and the network, then try again."
     )
 
 
@@ -224,9 +224,9 @@ def _commit(name: str, revision: str | None) -> str:
     try:
         return str(huggingface_hub.HfApi().dataset_info(name, revision=revision).sha)
     except Exception as error:
-        said = " ".join(str(error).split())[:200]
+        reason = " ".join(str(error).split())[:200]
         raise StorageError(
             f"{name}: is not on this disk, and the Hub gave no data set of this name ({type(error).__name__}: "
-            f"{said}). Check the name, "
+            f"{reason}). Check the name, "
             "your login and the network."
         ) from None

@@ -148,7 +148,7 @@ class ByteLine:
 
 
 Source = TextFile | remote.DataSet | remote.Texts
-"""What documents are read from."""
+"""Origin of documents."""
 
 
 def data_set(name: str) -> remote.DataSet | None:

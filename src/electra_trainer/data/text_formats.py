@@ -211,8 +211,8 @@ def child(pipe: Connection) -> None:
     except (BrokenPipeError, EOFError):  # the parent is gone
         os._exit(0)
     except Exception as error:  # pyarrow has errors of every kind for what is not right
-        said = " ".join(str(error).split())[:200] or type(error).__name__
-        known: ElectraError = DataError(f"{request['file']}: is damaged ({said}). Fetch or write it again.")
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        known: ElectraError = DataError(f"{request['file']}: is damaged ({reason}). Fetch or write it again.")
         if isinstance(error, OSError) and error.errno is not None:
             known = remote.unreached(request["file"], error)
         _send(pipe, type(known).__name__, str(known))

@@ -264,7 +264,7 @@ class AddedWords:
 
     def summary(self) -> list[str]:
         """Lines for people."""
-        told = [
+        summary = [
             f"{self.replaced + self.appended:,} words added: {self.replaced:,} in place of [unusedN], "
             f"{self.appended:,} at the end"
         ]
@@ -273,8 +273,8 @@ class AddedWords:
             (self.split, "left out: the tokenizer splits them"),
         ):
             if words:
-                told.append(f"{len(words):,} {why}, such as {', '.join(words[:_SHOWN])}")
-        return told
+                summary.append(f"{len(words):,} {why}, such as {', '.join(words[:_SHOWN])}")
+        return summary
 
 
 def read_words(path: Path) -> list[str]:
@@ -317,8 +317,8 @@ def add_words(tokenizer: Tokenizer, words: Iterable[str]) -> AddedWords:
         else:
             fresh[piece] = None
     if not fresh:
-        told = f"{len(known):,} are known, {len(split):,} are split, such as {short((known + split)[0])}"
-        raise DataError(f"--add-words: no word can be added. {told}. Give words that the vocabulary lacks.")
+        summary = f"{len(known):,} are known, {len(split):,} are split, such as {short((known + split)[0])}"
+        raise DataError(f"--add-words: no word can be added. {summary}. Give words that the vocabulary lacks.")
     appended = max(0, len(fresh) - len(places))
     end = vocab_size_of(tokenizer)
     if appended and len(vocab) != end:

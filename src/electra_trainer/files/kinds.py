@@ -29,10 +29,10 @@ class Kind:
     """Sentences. {file} is replaced by the file's name, {ending} by its ending, {new} by a name for what a command
     makes, all quoted for a shell."""
     is_text: bool = False
-    """It is made of characters, so that a file of another format may begin like it."""
+    """Whether the format is made of characters, so that a file of another format may begin like it."""
 
     def refusal(self, path: Path | str) -> str:
-        """What is wrong with a file of this kind, and what to do."""
+        """Sentences on what is wrong with a file of this kind, and what to do."""
         name, tool = str(path), UNPACKERS.get(Path(path).suffix)
         if tool and "{file}" in self.remedy:
             old, new = shlex.quote(name), shlex.quote(str(Path(path).with_suffix("")))
@@ -40,7 +40,7 @@ class Kind:
         return f"{name}: is {self.what}. {self.advice(path)}"
 
     def advice(self, path: Path | str) -> str:
-        """What to do with a file of this kind."""
+        """Remedy for a file of this kind."""
         base, ending = str(Path(path).with_suffix("")), Path(path).suffix or ".txt"
         names = {"{file}": str(path), "{new}": f"{base}-new", "{ending}": ending}
         return re.sub(r"\{\w+\}", lambda found: shlex.quote(names[found.group()]), self.remedy)
@@ -167,7 +167,7 @@ _NAMES = {
 
 
 def kind_of(head: bytes, name: str = "") -> Kind | None:
-    """What a file that begins so is; None if it may be lines of UTF-8 text, JSON lines or a table.
+    """Recognise a file by its beginning; None if it may be lines of UTF-8 text, JSON lines or a table.
 
     Args:
         head: its first bytes, decompressed; `HEAD` of them show all kinds.

@@ -58,7 +58,7 @@ class Table:
     lines: Sequence[int]
     """Line on which each row begins, counted from 1."""
     sha256: str = ""
-    """Of the file's bytes."""
+    """Hash of the file's bytes."""
 
     def where(self, row: int) -> str:
         """`file:line` of a row."""
