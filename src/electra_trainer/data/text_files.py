@@ -132,7 +132,7 @@ class TextFile:
 
     def open(self) -> IO[bytes]:
         """Its bytes as they are stored."""
-        return remote.opened(self.url) if self.url else self.path.open("rb")
+        return io.BufferedReader(remote.opened(self.url)) if self.url else self.path.open("rb")  # type: ignore[type-var]
 
 
 @dataclass(frozen=True)
@@ -300,14 +300,6 @@ def beginning(file: TextFile) -> bytes:
         return stream.read(HEAD)
 
 
-def chunks(file: TextFile, on_progress: Callable[[int], None]) -> Iterator[bytes]:
-    """A file's bytes after decompression, some at a time; errors as for `unpacked`."""
-    with unpacked(file) as (stream, position):
-        while chunk := stream.read(_CHUNK):
-            on_progress(position())
-            yield chunk
-
-
 def read_lines(file: TextFile, *, limit: int, on_progress: Callable[[int], None]) -> Iterator[ByteLine]:
     r"""Lines of a file, split at "\n" only, without "\r" at the end and without the byte order mark.
 
@@ -316,32 +308,22 @@ def read_lines(file: TextFile, *, limit: int, on_progress: Callable[[int], None]
     Raises:
         DataError: a damaged compressed file, or one that unpacks to too much. StorageError: a file that cannot be read.
     """
-    number, offset, continued = 1, 0, False
+    number, offset, reported, continued = 1, 0, 0, False
     rest, bound = b"", Bound(str(file), file.size)
-    for chunk in chunks(file, on_progress):
-        *lines, rest = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
-        bound.add(len(chunk), least=LINE * len(lines))
-        for line in lines:
-            for part, ends in _parts(line, limit):
-                length = len(part) + ends
-                yield ByteLine(_trim(part, offset, ends), number, offset, length, ends, continued)
-                offset += length
-                continued = not ends
-            number += 1
-        while len(rest) > limit:
-            cut = _cut(rest, limit)
-            yield ByteLine(_trim(rest[:cut], offset, False), number, offset, cut, False, continued)
-            rest, offset, continued = rest[cut:], offset + cut, True
-    if rest or continued:
-        yield ByteLine(_trim(rest, offset, True), number, offset, len(rest), True, continued)
-
-
-def _parts(line: bytes, limit: int) -> Iterator[tuple[bytes, bool]]:
-    while len(line) > limit:
-        cut = _cut(line, limit)
-        yield line[:cut], False
-        line = line[cut:]
-    yield line, True
+    with unpacked(file) as (stream, position):
+        while part := rest + stream.readline(limit + 1 - len(rest)):
+            ends = len(part) <= limit or part.endswith(b"\n")
+            cut = len(part) if ends else _cut(part, limit)
+            part, rest = part[:cut], part[cut:]
+            bound.add(cut, least=LINE)
+            if offset >= reported:
+                on_progress(position())
+                reported = offset + _CHUNK
+            data = part.removeprefix(BOM) if offset == 0 else part
+            if ends:
+                data = data.removesuffix(b"\n").removesuffix(b"\r")
+            yield ByteLine(data, number, offset, cut, ends, continued)
+            number, offset, continued = number + ends, offset + cut, not ends
 
 
 def _cut(line: bytes, limit: int) -> int:
@@ -353,8 +335,3 @@ def _cut(line: bytes, limit: int) -> int:
         if line[limit - back] & 0xC0 != 0x80:
             return limit - back
     return limit
-
-
-def _trim(data: bytes, offset: int, ends: bool) -> bytes:
-    data = data.removeprefix(BOM) if offset == 0 else data
-    return data[:-1] if ends and data.endswith(b"\r") else data
