@@ -26,7 +26,8 @@ ROWS = 1000
 """Rows that are asked for at once: one at a time takes forty times as long."""
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 HUB_NAME = re.compile(
-    r"(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w.-]+))?(:(?P<config>[\w.-]*))?(:(?P<split>[\w.-]+))?"
+    r"(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w.-]+))?"
+    r"(:(?P<config>[\w.-]*))?(:(?P<split>[\w.-]+))?"
 )
 
 

@@ -132,7 +132,8 @@ class TextFile:
 
     def open(self) -> IO[bytes]:
         """Its bytes as they are stored."""
-        return io.BufferedReader(remote.opened(self.url)) if self.url else self.path.open("rb")  # type: ignore[type-var]
+        raw: Any = remote.opened(self.url) if self.url else self.path.open("rb", buffering=0)
+        return io.BufferedReader(raw)
 
 
 @dataclass(frozen=True)
