@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from electra_trainer.data import bounds
+from electra_trainer.data import text_files
 from electra_trainer.data.corpus import CorpusReport, documents
 from electra_trainer.errors import DataError
 
@@ -40,7 +40,7 @@ def same_text(path: Path, text: str, rows: int, **options: Any) -> Path:
 @needs_arrow
 def test_parquet_of_one_long_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a dictionary and as texts: 1.2 kB that are 1.1 GB in one batch of rows."""
-    monkeypatch.setattr(bounds, "FREE", 1 << 25)
+    monkeypatch.setattr(text_files, "FREE", 1 << 25)
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # of other tests' processes
     resident = (
         int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() // 1024
@@ -92,20 +92,15 @@ def test_repetitive_text_is_read_and_endless_text_is_not(tmp_path: Path, monkeyp
     """Lines, JSON lines, arrays and tables; what the message says helps."""
     line = "One and the same line of a text.\n"
     record = json.dumps({"text": line})
-    contents = {
-        "a.txt": line * 12_000,
-        "a.jsonl": (record + "\n") * 6_000,
-        "a.json": f"[{', '.join([record] * 6_000)}]",
-        "a.csv": "text\n" + line * 6_000,
-    }
+    contents = {"a.txt": line * 12_000, "a.jsonl": (record + "\n") * 6_000, "a.csv": "text\n" + line * 6_000}
     for name, text in contents.items():
         for ending, pack in ((".gz", gzip.compress), (".xz", lzma.compress)):
             path = tmp_path / (name + ending)
             path.write_bytes(pack(text.encode()))
             assert path.stat().st_size < len(text) / 40
             assert count(path) >= 1
-    monkeypatch.setattr(bounds, "FREE", 1 << 16)
-    monkeypatch.setattr(bounds, "RATIO", 10)
+    monkeypatch.setattr(text_files, "FREE", 1 << 16)
+    monkeypatch.setattr(text_files, "RATIO", 10)
     for name, text in contents.items():
         with pytest.raises(
             DataError, match=re.escape(f"{name}.gz: has") + r".*too much for its size.*not compressed"
@@ -120,9 +115,13 @@ def test_repetitive_text_is_read_and_endless_text_is_not(tmp_path: Path, monkeyp
 @pytest.mark.parametrize(
     ("name", "data", "words"),
     [
-        ("a.json", b'[{"text": "a", "x": [' + b"{}," * 5_000_000 + b"{}]}]", "very many values"),
-        ("a.wet", b"WARC/1.0\r\n" + b"A: b\r\n" * 60_000 + b"\r\n", "a header of a record over 256 KiB"),
-        ("a.wet", b"WARC/1.0\r\nContent-Length: " + b"9" * 6000 + b"\r\n\r\n", "a length"),
+        ("a.json", b'{"text": "a", "x": [' + b"{}," * 5_000_000 + b"{}]}", "more than 1,000,000 values"),
+        ("a.wet", b"WARC/1.0\r\n" + b"A: b\r\n" * 12_000_000 + b"\r\n", "a record of over 64 MiB"),
+        (
+            "a.wet",
+            b"WARC/1.0\r\nWARC-Type: conversion\r\nContent-Length: " + b"9" * 6000 + b"\r\n\r\na\n",
+            "the length of a record is wrong",
+        ),
         ("a.csv", b"text\n" + b"a" * (17 << 20) + b"\n", "a line of more than 16 MiB"),
     ],
 )

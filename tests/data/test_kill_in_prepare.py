@@ -8,8 +8,7 @@ from tests.reliability.killed import killed_at_each
 from tokenizers import Tokenizer
 
 from electra_trainer.data.corpus import PrepareSettings
-from electra_trainer.data.prepare import prepare, train_tokenizer_from
-from electra_trainer.data.shards import merge
+from electra_trainer.data.prepare import merge, prepare, train_tokenizer_from
 from electra_trainer.data.tokenizer import require_new, save_new_tokenizer
 from electra_trainer.errors import ConfigError
 

@@ -148,9 +148,8 @@ def test_file_systems_of_fsspec(memory: Any, tmp_path: Path) -> None:
 def test_remote_parquet_and_kinds(memory: Any, tmp_path: Path) -> None:
     pa, parquet = package("pyarrow"), importlib.import_module("pyarrow.parquet")
     parquet.write_table(pa.table({"text": TEXTS}), tmp_path / "a.parquet")
-    memory.pipe("/a.parquet", (tmp_path / "a.parquet").read_bytes())
     memory.pipe("/a.txt", b"%PDF-1.4 \n")
-    assert texts("memory://a.parquet") == TEXTS
+    assert texts((tmp_path / "a.parquet").as_uri()) == TEXTS  # a child process opens it
     with pytest.raises(DataError, match="is a PDF"):
         read("memory://a.txt")
 
@@ -317,7 +316,7 @@ def test_a_missing_extra_is_named(
 def test_a_protocol_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     package("fsspec")
     monkeypatch.setitem(sys.modules, "s3fs", None)
-    with pytest.raises(ConfigError, match=r"s3:// needs the package s3fs\. Type: pip install s3fs"):
+    with pytest.raises(ConfigError, match=r"s3:// cannot be read \(Install s3fs"):
         read("s3://bucket/a.txt")
     with pytest.raises(ConfigError, match="s4:// cannot be read"):
         read("s4://bucket/a.txt")

@@ -229,11 +229,11 @@ TAGS = _cases(
 TABLES = _cases(
     "table",
     ("empty", "t.csv", b"", 65, "t.csv: is empty"),
-    ("open quote", "t.csv", b'text,label\n"a,1\nb,0\n', 65, "t.csv:2: a quote that opens"),
+    ("open quote", "t.csv", b'text,label\n"a,1\nb,0\n', 65, "t.csv:2: the row is not CSV"),
     ("ragged", "t.csv", b"text,label\na,b,1\n", 65, "t.csv:2: expected 2 fields"),
     ("one label", "t.csv", b"text,label\na,1\nb,1\nc,1\n", 65, "all rows have the label '1'"),
     ("UTF-16", "t.csv", "text,label\na,1\n".encode("utf-16"), 65, "t.csv: is UTF-16"),
-    ("Excel", "t.xlsx", b"PK\x03\x04", 65, "t.xlsx", "as CSV"),
+    ("Excel", "t.xlsx", b"PK\x03\x04", 65, "t.xlsx", "expected .csv"),
     ("100 MB without a line end", "t.csv", line_of(100 << 20), 65, "t.csv:1: a line of more than 16 MiB"),
     ("key twice", "t.jsonl", b'{"text": "a", "label": 1, "text": "b"}\n', 65, "t.jsonl:1: key 'text' occurs twice"),
     ("deep", "t.jsonl", DEEP, 65, "t.jsonl:1", "nested too deeply"),

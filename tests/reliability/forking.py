@@ -30,7 +30,7 @@ _WARM = (
     "torch", "safetensors.torch", "tokenizers", "tyro", "electra_trainer.cli.main", "electra_trainer.train.loop", "electra_trainer.pretrained.pretrained",
     "electra_trainer.inspection.report", "electra_trainer.data.prepare",
     "electra_trainer.finetuning.model_folder", "electra_trainer.finetuning.experiment",
-    *(f"electra_trainer.cli.{verb}" for verb in "requests predict pretrain text_verbs use".split()),
+    *(f"electra_trainer.cli.{verb}" for verb in "predict pretrain text_verbs use".split()),
 )  # fmt: skip
 
 

@@ -22,8 +22,8 @@ from tests.reliability.materials import COLA, SQUAD, TREEBANK
 from electra_trainer.cli.predict import read_context
 from electra_trainer.data.conllu import read_conllu
 from electra_trainer.data.corpus import CorpusReport, Reading, documents
-from electra_trainer.data.documents import NAMES, RowDocuments, encode
-from electra_trainer.data.store import Manifest, SplitInfo
+from electra_trainer.data.documents import NAMES, DocumentFiles, FileInfo, RowDocuments
+from electra_trainer.data.store import VERSION, Manifest, SplitInfo
 from electra_trainer.data.tokenizer import (
     SPECIAL_TOKENS,
     Specials,
@@ -102,10 +102,10 @@ def _tokenizer(path: Path) -> None:
 
 def _manifest() -> bytes:
     split = SplitInfo(rows=2, tokens=60, text_tokens=50, documents=3, bytes=128, padding=0.1, sha256="0")
-    specials = Specials(pad=0, unk=1, cls=2, sep=3, mask=4)
+    specials, info = Specials(pad=0, unk=1, cls=2, sep=3, mask=4), FileInfo(bytes=40, sha256="0")
     return Manifest(
-        version=1, sequence_length=32, vocab_size=99, dtype="<u2", specials=specials, tokenizer_sha256="0", train=split, valid=split,
-        corpus={"files": 1}, settings={"seed": 1},
+        version=VERSION, sequence_length=32, vocab_size=99, dtype="<u2", specials=specials, tokenizer_sha256="0", train=split, valid=split,
+        documents=DocumentFiles(names=info, train=info, valid=info), corpus={"files": 1}, settings={"seed": 1},
     ).to_json().encode()  # fmt: skip
 
 
@@ -122,7 +122,7 @@ _ENTRIES = [[0, 0, 1, 1, 0], [8, 1, 1, 5, 2], [20, 0, 2, 900, 0], [70_000, 1, 2,
 
 
 def _row_documents(path: Path) -> None:
-    for name, content in (("train.documents", encode(np.array(_ENTRIES))), (NAMES, b'"a.txt"\n"b.txt"\n')):
+    for name, content in (("train.documents", np.array(_ENTRIES, "<i8").tobytes()), (NAMES, b'"a.txt"\n"b.txt"\n')):
         if name != path.name:
             (path.parent / name).write_bytes(content)
     documents = RowDocuments(path.parent, "train", sequence_length=8, rows=10_000)
@@ -150,7 +150,7 @@ def parsers() -> tuple[Parser, ...]:
         Parser("vocabulary", "vocab.txt", vocab, lambda path: read_vocab(path.read_bytes(), where="file")),
         Parser("tokenizer", "tokenizer.json", tokenizer.to_str().encode(), _tokenizer),
         Parser("manifest", "manifest.json", _manifest(), lambda path: Manifest.from_json(path.read_bytes(), where="file")),
-        Parser("documents of rows", "train.documents", encode(np.array(_ENTRIES)), _row_documents),
+        Parser("documents of rows", "train.documents", np.array(_ENTRIES, "<i8").tobytes(), _row_documents),
         Parser("names of documents", NAMES, b'"a.txt"\n"b.txt"\n', _row_documents),
         Parser("config .json", "c.json", json.dumps(to_dict(small_config())).encode(), lambda path: overlay(Config(), path)),
         Parser("config .toml", "c.toml", b'seed = 3\n[batch]\nsize = 8\n[objective]\nkind = "rtd"\n', lambda path: overlay(Config(), path)),

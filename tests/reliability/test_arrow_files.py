@@ -19,7 +19,7 @@ from typing import Any, Self
 import pytest
 from tests.reliability.figures import LONG
 
-from electra_trainer.data import columnar
+from electra_trainer.data import text_formats
 from electra_trainer.data.corpus import CorpusReport, Reading, documents
 from electra_trainer.errors import DataError, ElectraError
 
@@ -128,7 +128,7 @@ class Forked:
             try:
                 faulthandler.disable()  # pytest's would print each crash
                 self.pipe.close()
-                columnar.child(theirs)
+                text_formats.child(theirs)
             finally:
                 os._exit(99)
         theirs.close()
@@ -160,7 +160,7 @@ class Forked:
 def test_mutated_arrow_and_parquet_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import pyarrow.parquet  # noqa: F401 - before it is forked
 
-    monkeypatch.setattr(columnar, "Pool", Forked)
+    monkeypatch.setattr(text_formats, "Pool", Forked)
     chance, files = random.Random(20), list(sound_files().items())
     path = tmp_path / "a.parquet"
     for name, sound in files:
@@ -197,9 +197,9 @@ def test_mutated_arrow_and_parquet_files(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_reader_that_crashes_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.parquet"
     path.write_bytes(sound_files()["Parquet plain none"])
-    monkeypatch.setattr(columnar, "Pool", Forked)
+    monkeypatch.setattr(text_formats, "Pool", Forked)
     for number in (signal.SIGSEGV, signal.SIGXCPU):
-        monkeypatch.setattr(columnar, "child", lambda _, number=number: os.kill(os.getpid(), number))
+        monkeypatch.setattr(text_formats, "child", lambda _, number=number: os.kill(os.getpid(), number))
         with pytest.raises(
             DataError, match=r"a\.parquet: (is damaged: the process that read it ended|a batch of its rows)"
         ):

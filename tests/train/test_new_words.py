@@ -10,8 +10,8 @@ from tests.prepared import small_config, write_store, write_text
 from tokenizers import Tokenizer
 
 from electra_trainer import api
-from electra_trainer.data.added_words import add_words, read_words
 from electra_trainer.data.tokenizer import SPECIAL_TOKENS, as_plain_text, load_tokenizer, save_tokenizer, word_piece
+from electra_trainer.data.vocabulary import add_words, read_words
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.inspection.replay import replay
 from electra_trainer.pretrained.pretrained import export_run

@@ -278,7 +278,7 @@ def _add_to(given: Path, words: Path, request: Tokenizer) -> Shown:
 
 
 def _with_words(tokenizer: "Words", path: Path) -> "tuple[Words, list[str]]":
-    from electra_trainer.data.added_words import add_words, read_words
+    from electra_trainer.data.vocabulary import add_words, read_words
 
     added = add_words(tokenizer, read_words(path))
     return added.tokenizer, [*added.summary()]
@@ -331,7 +331,7 @@ class Merge:
 
     def run(self) -> Shown:
         """Merge: the manifest of what was made."""
-        from electra_trainer.data.shards import merge
+        from electra_trainer.data.prepare import merge
 
         manifest = merge(self.shards, out=self.out, overwrite=self.overwrite)
         ready = f"{self.out}: ready, of {manifest.settings.get('shards', 1)} shards"

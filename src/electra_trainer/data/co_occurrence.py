@@ -83,7 +83,7 @@ def pair_counts(
 
 
 def _followers(rows_RT: NDArray[np.integer[Any]], specials: Specials, vocab_size: int) -> Any:
-    """The same of the words after each word alone, int32: integers add up to the same sum in any order."""
+    """Count the words after each word alone, int32: integers add up to the same sum in any order."""
     ids = rows_RT.reshape(-1).astype(np.int32)
     words = np.flatnonzero(~np.isin(ids, astuple(specials)))
     piece_N = np.cumsum(ids == specials.cls, dtype=np.int32)[words]  # each row begins with [CLS]

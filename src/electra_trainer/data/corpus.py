@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from electra_trainer.data import columnar, legibility, remote, text_formats
-from electra_trainer.data.bounds import RECORD, Bound
+from electra_trainer.data import legibility, remote, text_formats
 from electra_trainer.data.text_files import (
+    RECORD,
+    Bound,
     ByteLine,
     Document,
     Place,
@@ -47,7 +48,7 @@ class Reading:
     """How text files are read."""
 
     boundary: Boundary = "blank"
-    """What ends a document in .txt: a blank line, every line, or the end of the file."""
+    """End of a document in .txt: a blank line, every line, or the end of the file."""
     text_field: str = "text"
     """Field of JSON, or column of a table, that holds the text."""
     on_bad_text: OnBadText = "error"
@@ -157,7 +158,7 @@ class _Source:
             self._report.disk_bytes = done + position
 
         if isinstance(source, remote.DataSet) and source.is_folder:
-            return self._from_values(columnar.folder_texts(source.name, column))
+            return self._from_values(text_formats.folder_texts(source.name, column))
         if not isinstance(source, TextFile):
             return self._from_values(source.texts(column))
         if (values := text_formats.records(source, column, tick)) is not None:
@@ -170,13 +171,9 @@ class _Source:
         """A document a value."""
         for value, number in values:
             self._bound.add(len(value) if isinstance(value, str) else 0, least=RECORD)
-            text = value
-            if isinstance(value, dict):
-                text = self._field(value, number)
-            elif value is not None and not isinstance(value, str):
+            if value is not None and not isinstance(value, str):
                 self._is_bad("not a text", number, detail=f": {short(value)}", can_replace=False)
-                continue
-            if text is not None and (text := self._cleaned(text, number)) is not None:
+            elif value is not None and (text := self._cleaned(value, number)) is not None:
                 self._report.bytes += 1 + (len(text) if text.isascii() else len(text.encode()))
                 yield from self._whole(text, number)
             elif value is None:
@@ -233,7 +230,7 @@ class _Source:
         text = self._field(record, line)
         return None if text is None else self._cleaned(text, line)
 
-    def _field(self, record: Any, where: ByteLine | int) -> str | None:
+    def _field(self, record: Any, where: ByteLine) -> str | None:
         """The text of a JSON record, or None when it has none and the policy says to leave it out."""
         name = self._reading.text_field
         value = record.get(name) if isinstance(record, dict) else None
@@ -241,11 +238,6 @@ class _Source:
             return value
         fields = record if isinstance(record, dict) else {}
         hint = f" The fields are: {', '.join(map(short, list(fields)[:8]))}." if fields else ""
-        rows = next(
-            (key for key, one in fields.items() if isinstance(one, list) and one and isinstance(one[0], dict)), ""
-        )
-        if rows.isidentifier() and where == 1:  # the only value of a .json
-            hint += f" {kinds.rows_in(rows, self._path)}"
         what, detail = f"JSON without a text in field {name!r}", f".{hint} Choose one with --text-field"
         self._is_bad(what, where, detail=detail, can_replace=False)
         return None
@@ -352,7 +344,7 @@ class CorpusReport:
     """Bytes on disk of all files; 0 when unknown."""
 
     def counted(self, document: Document) -> Document:
-        """The same document, counted."""
+        """Count a document, and return it."""
         self.documents += 1
         self.lines += len(document)
         self.characters += sum(map(len, document))
@@ -377,7 +369,7 @@ class CorpusReport:
 
     def summary(self) -> list[str]:
         """Sentences for a person: the size of the corpus, then one for each kind of loss or repair that occurred."""
-        said = [
+        found = [
             f"{self.documents:,} documents, {self.lines:,} lines, {self.characters:,} characters, "
             f"{self.bytes / 1e6:,.1f} MB of text in {self.files:,} file{'s' * (self.files != 1)}"
         ]
@@ -393,11 +385,11 @@ class CorpusReport:
             (self.skipped_files, "files in folders skipped, by their names (tables and .json are named one by one)"),
             (self.repeated_files, "files named twice, read once"),
         ]
-        said += [f"{count:,} {what}" for count, what in notes if count]
-        said += [
+        found += [f"{count:,} {what}" for count, what in notes if count]
+        found += [
             f"{count:,} lines with bad text: {kind} (first: {self.examples[kind]})"
             for kind, count in sorted(self.bad_text.items())
         ]
         if self.dropped:
-            said.append(legibility.dropped_line(self.dropped))
-        return said
+            found.append(legibility.dropped_line(self.dropped))
+        return found

@@ -55,10 +55,10 @@ def documents() -> tuple[Document, ...]:
     requests.append(json.dumps(batch).encode())
     with Workers(f"{__name__}:_serve", setup=b"", count=min(4, cores())) as workers:
         modules = [module for answer in workers.map(requests) for module in json.loads(answer)]
-    seen: set[str] = set()
+    known: set[str] = set()
     found: list[Document] = []
     for path, module in modules:
-        fresh = [line for line in module if not (line in seen or seen.add(line))]  # type: ignore[func-returns-value]
+        fresh = [line for line in module if not (line in known or known.add(line))]  # type: ignore[func-returns-value]
         if fresh:
             found.append(Document(fresh, Place(f"docstrings:{_named(path)}", 1, 0, 0)))
     if not found:

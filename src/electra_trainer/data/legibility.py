@@ -122,13 +122,13 @@ class Legibility:
 
     def unreadable_line(self) -> str:
         """The share of unreadable letters, with examples."""
-        said = f"{percent(self.unreadable, self.letters)} of the letters are unreadable ([UNK])"
+        line = f"{percent(self.unreadable, self.letters)} of the letters are unreadable ([UNK])"
         if self.unreadable:
-            said += f", for example {_listed(self.examples)}"
+            line += f", for example {_listed(self.examples)}"
         if self.signs:
             many = self.signs.total()
-            said += f"; so {'is 1 sign' if many == 1 else f'are {many:,} signs, such as'} {_listed(self.signs)}"
-        return said
+            line += f"; so {'is 1 sign' if many == 1 else f'are {many:,} signs, such as'} {_listed(self.signs)}"
+        return line
 
     def cut_line(self) -> str:
         """The share of texts that are cut, and of all tokens that are not read; empty if none is."""

@@ -74,7 +74,7 @@ class MaskTokens:
         return max(1, int((self.masking.fraction + 0.005) * tokens))
 
     def _chances(self, ids_BT: Ints) -> NDArray[np.float64]:
-        """What each position's chance of being drawn is proportional to, [B, T] (Appendix H: rarer words more
+        """Weights of the positions' chances of being drawn, [B, T] (Appendix H: rarer words more
         often).
         """
         assert self.counts_V is not None

@@ -1,13 +1,14 @@
-"""Turn text files into a folder of packed rows: read and packed here, tokenized in workers; the same bytes whatever
-their number.
+"""Turn text files into a folder of packed rows, whole or in shards; the same bytes for any number of workers.
 
-Documents whose text hashes low are held out, so that copies of a text are all on one side.
+Documents whose text hashes low are held out, so that copies of a text are all on one side. Shards are N folders, each
+of every N-th file, prepared on as many machines as you have; the whole depends on the files, the settings and N only.
 """
 
 import hashlib
 import itertools
+import re
 from array import array
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
@@ -22,9 +23,14 @@ from electra_trainer.data import encode, pack, store, text_files, vocabulary
 from electra_trainer.data.corpus import DOCSTRINGS, CorpusReport, Input, PrepareSettings, Reading, documents, input_name
 from electra_trainer.data.documents import DocumentsWriter
 from electra_trainer.data.legibility import dropped_by
-from electra_trainer.data.tokenizer import save_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
-from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.data.tokenizer import save_tokenizer, saved_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
+from electra_trainer.errors import ConfigError, DataError, MissingInputError, storage_error
 from electra_trainer.files.processes import cores
+
+_NAME = re.compile(r"shard-\d{5}-of-(\d{5})")
+_ROWS = 1 << 14
+_ONCE = ("skipped_files", "repeated_files")
+"""Counts that every shard has of the whole corpus."""
 
 
 @dataclass
@@ -128,38 +134,50 @@ def _deciding(settings: PrepareSettings, paths: Sequence[Input], shard: tuple[in
 
 
 def _begun(found: Iterator[text_files.Document], paths: Sequence[Input]) -> Iterator[text_files.Document]:
-    """The same documents, the first of which is read already; DataError where there is none."""
+    """Documents, the first of which is read already; DataError where there is none."""
     first = next(found, None)
     if first is None:
         raise DataError(f"{', '.join(map(str, paths))}: no text found. Give files with text.")
     return itertools.chain([first], found)
 
 
-class _Rows:
-    """The two files of rows, each with its packer, and those of their documents."""
+class _Files:
+    """The files of rows and of their documents, as they grow."""
+
+    def __init__(self, folder: Path, sequence_length: int, *, dtype: str, vocab_size: int) -> None:
+        self._folder, self._length, self._dtype, self._vocab_size = folder, sequence_length, dtype, vocab_size
+        self._writers = {
+            split: store.SplitWriter(
+                folder / f"{split}.bin", sequence_length=sequence_length, dtype=dtype, vocab_size=vocab_size
+            )
+            for split in store.SPLITS
+        }
+        self._documents = DocumentsWriter(folder)
+
+    def close(self) -> None:
+        for writer in self._writers.values():
+            writer.abandon()
+        self._documents.abandon()
+
+
+class _Rows(_Files):
+    """Files of rows, each with its packer."""
 
     def __init__(
         self, folder: Path, sequence_length: int, tokenizer: Tokenizer, seed: int, shard: tuple[int, int] | None
     ) -> None:
-        self._shard = shard
+        vocab_size = vocab_size_of(tokenizer)
+        super().__init__(
+            folder, sequence_length, dtype="<u2" if vocab_size <= 1 << 16 else "<u4", vocab_size=vocab_size
+        )
+        self._shard, self._tokenizer, specials = shard, tokenizer, specials_of(tokenizer)
         self._first = (shard[0] - 1) << 40 if shard else 0  # index of the first document, which decides random choices
-        self._folder, self._length, self._tokenizer = folder, sequence_length, tokenizer
-        self._vocab_size = vocab_size_of(tokenizer)
-        self._dtype = "<u2" if self._vocab_size <= 1 << 16 else "<u4"
-        specials = specials_of(tokenizer)
         # documents without rows yet
         self._waiting: dict[store.Split, deque[text_files.Place]] = {split: deque() for split in store.SPLITS}
         self._packers = {
             split: pack.Packer(sequence_length=sequence_length, specials=specials, seed=seed, dtype=self._dtype)
             for split in store.SPLITS
         }
-        self._writers = {
-            split: store.SplitWriter(
-                folder / f"{split}.bin", sequence_length=sequence_length, dtype=self._dtype, vocab_size=self._vocab_size
-            )
-            for split in store.SPLITS
-        }
-        self._documents = DocumentsWriter(folder)
 
     def add(self, split: store.Split, document: encode.EncodedDocument) -> None:
         packer = self._packers[split]
@@ -200,11 +218,6 @@ class _Rows:
             )
         self._write(split, packer.finish())
         return writer.close(documents=packer.documents, text_tokens=packer.text_tokens, padding=packer.padding)
-
-    def close(self) -> None:
-        for writer in self._writers.values():
-            writer.abandon()
-        self._documents.abandon()
 
 
 @dataclass
@@ -294,3 +307,138 @@ class _Copies:
         for at in range(0, len(self._numbers), 5):
             index, file, *place = self._numbers[at : at + 5]
             yield replace(self.first, index=index, place=text_files.Place(names[file], *place))
+
+
+def merge(
+    folder: Path, *, out: Path, overwrite: bool = False, progress: Callable[[int, int], None] | None = None
+) -> store.Manifest:
+    """Write one store of all shards in a folder, in their order; every byte of theirs is verified. The shards stay.
+
+    Args:
+        folder: the `out` of their preparations.
+        out: a new or empty folder, one that a stopped merge left, or with `overwrite` a finished store.
+        overwrite: replace a finished store.
+        progress: called with how many shards are done, of how many.
+
+    Raises:
+        MissingInputError: there are no shards. DataError: some are missing or damaged, or they are not of the same text
+            and settings; no
+        document is held out, or all are. ConfigError, StorageError: as `store.claim_folder` says.
+    """
+    folders = find_shards(folder)
+    manifests = [store.read_manifest(one) for one in folders]
+    _require_same(folders, manifests)
+    for split in store.SPLITS:
+        if not any(getattr(one, split).rows for one in manifests):
+            what = (
+                "train on"
+                if split == "train"
+                else "hold out. Prepare all shards again with --overwrite and a larger --valid-fraction, or the text "
+                "without --shard"
+            )
+            raise DataError(f"{folder}: no shard has a document to {what}.")
+    with store.claimed(out, overwrite=overwrite):
+        tokenizer = saved_tokenizer(folders[0] / "tokenizer")
+        save_tokenizer(tokenizer, out / "tokenizer", max_length=manifests[0].sequence_length)
+        with closing(_Joined(out, manifests[0])) as joined:
+            for number, (shard, manifest) in enumerate(zip(folders, manifests, strict=True), 1):
+                joined.add(shard, manifest)
+                if progress is not None:
+                    progress(number, len(folders))
+            whole = joined.finish(manifests)
+    store.publish(out, whole)
+    return whole
+
+
+def find_shards(folder: Path) -> list[Path]:
+    """The folders of the shards, all of them, in their order; errors as for `merge`."""
+    try:
+        counts = sorted({match[1] for one in folder.iterdir() if (match := _NAME.fullmatch(one.name))})
+    except OSError as error:
+        raise storage_error(error, folder) from None
+    if not counts:
+        raise MissingInputError(
+            f"{folder}: holds no shards. Make them: electra prepare FILES --tokenizer TOK --out {folder} --shard 1/N"
+        )
+    if len(counts) > 1:
+        raise DataError(
+            f"{folder}: holds shards of {' and of '.join(str(int(of)) for of in counts)}. Remove those that are not "
+            "meant."
+        )
+    total = int(counts[0])
+    folders = [folder / f"shard-{number:05}-of-{total:05}" for number in range(1, total + 1)]
+    missing = [number for number, one in enumerate(folders, 1) if not (one / store.MANIFEST).exists()]
+    if missing:
+        raise DataError(
+            f"{folder}: {len(missing)} of {total} shards are missing or not finished "
+            f"({', '.join(map(str, missing[:10]))}). Type their commands again: --shard {missing[0]}/{total}"
+        )
+    return folders
+
+
+def _require_same(folders: Sequence[Path], manifests: Sequence[store.Manifest]) -> None:
+    """All but the shard's number is the same in all."""
+
+    def about(manifest: store.Manifest) -> tuple[Any, ...]:
+        settings = {name: value for name, value in manifest.settings.items() if name != "shard"}
+        return manifest.tokenizer_sha256, manifest.sequence_length, manifest.dtype, settings
+
+    for folder, manifest in zip(folders, manifests, strict=True):
+        if about(manifest) != about(manifests[0]):
+            raise DataError(
+                f"{folder}: is of other files, another tokenizer or other settings than {folders[0].name}. Prepare it "
+                "again with --overwrite."
+            )
+
+
+class _Joined(_Files):
+    """The files of the whole."""
+
+    def __init__(self, out: Path, like: store.Manifest) -> None:
+        super().__init__(out, like.sequence_length, dtype=like.dtype, vocab_size=like.vocab_size)
+        self._like, self._rows = like, dict.fromkeys(store.SPLITS, 0)
+
+    def add(self, folder: Path, manifest: store.Manifest) -> None:
+        """A shard."""
+        shard = store.Store.open(folder, verify=True, is_shard=True)
+        for split in store.SPLITS:
+            if not getattr(manifest, split).rows:
+                continue
+            first = self._rows[split] * manifest.sequence_length
+            for start, place in shard.documents(split).all():
+                self._documents.add(split, first + start, place)
+            rows = shard.rows(split)
+            for begin in range(0, len(rows), _ROWS):
+                self._writers[split].write(rows[begin : begin + _ROWS])
+            self._rows[split] += len(rows)
+
+    def finish(self, manifests: Sequence[store.Manifest]) -> store.Manifest:
+        """The manifest of the whole."""
+        settings = {name: value for name, value in self._like.settings.items() if name not in ("shard", "sources")}
+        if len(manifests) > 1:
+            settings["shards"] = len(manifests)
+        corpus = _summed([one.corpus for one in manifests])
+        train, valid = (self._finish(split, [getattr(one, split) for one in manifests]) for split in store.SPLITS)
+        documents = self._documents.close()
+        return replace(self._like, train=train, valid=valid, documents=documents, corpus=corpus, settings=settings)
+
+    def _finish(self, split: store.Split, infos: Sequence[store.SplitInfo]) -> store.SplitInfo:
+        positions = sum(info.rows for info in infos) * self._like.sequence_length
+        return self._writers[split].close(
+            documents=sum(info.documents for info in infos),
+            text_tokens=sum(info.text_tokens for info in infos),
+            padding=positions - sum(info.tokens for info in infos),
+        )
+
+
+def _summed(counts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The counts of the whole corpus."""
+    bad: Counter[str] = Counter()
+    for one in counts:
+        bad.update(one["bad_text"])
+    numbers = {
+        name: max(one[name] for one in counts) if name in _ONCE else sum(one[name] for one in counts)
+        for name in counts[0]
+        if name != "bad_text"
+    }
+    return numbers | {"bad_text": dict(sorted(bad.items()))}

@@ -26,18 +26,9 @@ ROWS = 1000
 """Rows that are asked for at once: one at a time takes forty times as long."""
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 HUB_NAME = re.compile(
-    r"(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w.-]+))?(:(?P<config>[\w.-]*))?(:(?P<split>[\w.-]+))?"
+    r"(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w.-]+))?"
+    r"(:(?P<config>[\w.-]*))?(:(?P<split>[\w.-]+))?"
 )
-_FILE_SYSTEMS = {
-    "s3": "s3fs",
-    "gs": "gcsfs",
-    "gcs": "gcsfs",
-    "abfs": "adlfs",
-    "az": "adlfs",
-    "http": "aiohttp",
-    "https": "aiohttp",
-}
-"""What fsspec needs for a protocol."""
 
 
 @contextmanager
@@ -61,16 +52,10 @@ def _reach(url: str) -> tuple[Any, str]:
     """The file system of a URL, and its path there."""
     with extra(f"Reading {url}"):
         from fsspec import core
-    protocol = url.partition("://")[0].lower()
     try:
         return core.url_to_fs(url)  # type: ignore[no-any-return]
-    except ImportError as error:
-        needs = _FILE_SYSTEMS.get(protocol, f"what fsspec says ({error})")
-        raise ConfigError(f"{url}: {protocol}:// needs the package {needs}. Type: pip install {needs}") from None
-    except ValueError as error:
-        raise ConfigError(
-            f"{url}: {protocol}:// cannot be read ({error}).{did_you_mean(protocol, _FILE_SYSTEMS)}"
-        ) from None
+    except (ImportError, ValueError) as error:
+        raise ConfigError(f"{url}: {url.partition('://')[0]}:// cannot be read ({error}).") from None
 
 
 def unreached(url: str, error: Exception) -> ElectraError:
@@ -78,13 +63,13 @@ def unreached(url: str, error: Exception) -> ElectraError:
     if isinstance(error, ElectraError):
         return error
     if isinstance(error, FileNotFoundError):
-        said = f", or it cannot be reached ({error.__cause__})" if error.__cause__ else ""
-        return MissingInputError(f"{url}: nothing is there{said[:200]}. Check the address.")
-    said = " ".join(str(error).split()) or type(error).__name__
-    if "onfig name is missing" in said:
-        return ConfigError(f"{url}: {said[:200]}. Name one: OWNER/NAME:CONFIG")
+        reason = f", or it cannot be reached ({error.__cause__})" if error.__cause__ else ""
+        return MissingInputError(f"{url}: nothing is there{reason[:200]}. Check the address.")
+    reason = " ".join(str(error).split()) or type(error).__name__
+    if "onfig name is missing" in reason:
+        return ConfigError(f"{url}: {reason[:200]}. Name one: OWNER/NAME:CONFIG")
     return StorageError(
-        f"{url}: cannot be read ({said[:200]}). Check the address, your rights and the network, then try again."
+        f"{url}: cannot be read ({reason[:200]}). Check the address, your rights and the network, then try again."
     )
 
 
@@ -240,9 +225,9 @@ def _commit(name: str, revision: str | None) -> str:
     try:
         return str(huggingface_hub.HfApi().dataset_info(name, revision=revision).sha)
     except Exception as error:
-        said = " ".join(str(error).split())[:200]
+        reason = " ".join(str(error).split())[:200]
         raise StorageError(
             f"{name}: is not on this disk, and the Hub gave no data set of this name ({type(error).__name__}: "
-            f"{said}). Check the name, "
+            f"{reason}). Check the name, "
             "your login and the network."
         ) from None

@@ -15,7 +15,7 @@ from electra_trainer.randomness import Rng
 ROWS = 512
 """Held-out rows, the first ones; all where there are fewer."""
 _SHARE = 0.25
-"""Of their words."""
+"""Share of the words that are replaced."""
 _COUNTED = 4_000_000
 """Positions of the training rows, the first ones, in which neighbours are counted."""
 _SLOTS = 1_024
@@ -59,7 +59,7 @@ def standard_fakes(train_BT: Ints, held_out_BT: Ints, *, vocab_size: int, never:
 class NGrams:
     """Words by their neighbours on both sides: P(w | l, r) ∝ count(l, w) · count(w, r) / count(w).
 
-    Where no word was seen beside both, one that was seen after l, else one before r, else any by its frequency.
+    Where no word was counted next to both, one that was counted after l, else one before r, else any by its frequency.
 
     Args:
         rows_BT: ids that are counted.

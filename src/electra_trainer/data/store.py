@@ -36,9 +36,7 @@ MARKER = "preparing.json"
 _FILES = ("train.bin", "valid.bin", "train.documents", "valid.documents", NAMES)
 _OURS = {MANIFEST, "tokenizer", *_FILES}
 _CHUNK = 1 << 22
-VERSION = 3
-_WITHOUT_SEAL, _WITHOUT_DOCUMENTS = 2, 1
-"""Still read: without a hash of the manifest itself; also without the documents that the rows are from."""
+VERSION = 4
 DTYPES = {"<u2": 2, "<u4": 4}
 """Kinds of ids on disk, with their bytes."""
 _CHANGED = "It was damaged or changed by hand; run the same prepare command again with --overwrite."
@@ -74,16 +72,12 @@ class Manifest:
     """Counts of the corpus report."""
     settings: dict[str, Any]
     """Settings that decide the rows, and the names of the inputs."""
-    documents: DocumentFiles | None = None
-    """None in a folder of version 1."""
+    documents: DocumentFiles
 
     def to_json(self) -> str:
         """Text of the file; the same values give the same text."""
         values = asdict(self)
-        if self.documents is None:
-            del values["documents"]
-        if self.version == VERSION:
-            values["sha256"] = records.hash_of(values)
+        values["sha256"] = records.hash_of(values)
         return json.dumps(values, indent=2, sort_keys=True) + "\n"
 
     @property
@@ -102,19 +96,17 @@ class Manifest:
             DataError: not JSON, another version, not as it was written, a field that is missing, unknown, of another
                 type or out of range.
         """
-        value = reading.parse_json(data, where=where, remedy=_CHANGED)
-        version = value.get("version") if isinstance(value, dict) else None
-        if version not in (VERSION, _WITHOUT_SEAL, _WITHOUT_DOCUMENTS) or isinstance(version, bool):
+        value = reading.json_object(data, where=where, remedy=_CHANGED)
+        version = value.get("version")
+        if version != VERSION or isinstance(version, bool):
             raise DataError(
-                f"{where}: version is {reading.short(version)}, this program reads 1 to {VERSION}. Run the same "
-                "prepare command again with "
-                "--overwrite."
+                f"{where}: version is {reading.short(version)}, this program reads {VERSION}. Run the same prepare "
+                "command again with --overwrite."
             )
-        seal = value.pop("sha256", None) if version == VERSION else None
-        absent = {"documents": None} if version == _WITHOUT_DOCUMENTS else {}
-        manifest = records.read(Manifest, absent | value, where=where, error=DataError, remedy=_CHANGED, complete=True)
+        seal = value.pop("sha256", None)
+        manifest = records.read(Manifest, value, where=where, error=DataError, remedy=_CHANGED, complete=True)
         _check(manifest, where=where)
-        if version == VERSION and seal != records.hash_of(value):
+        if seal != records.hash_of(value):
             raise DataError(f"{where}: is not as it was written (SHA-256). {_CHANGED}")
         return manifest
 
@@ -125,9 +117,6 @@ def _check(manifest: Manifest, *, where: str) -> None:
             raise DataError(f"{where}: {what}. {_CHANGED}")
 
     size = DTYPES.get(manifest.dtype, 0)
-    require(
-        (manifest.documents is None) == (manifest.version == _WITHOUT_DOCUMENTS), "documents does not fit its version"
-    )
     require(8 <= manifest.sequence_length <= 1 << 16, f"sequence_length {manifest.sequence_length} is out of range")
     require(size > 0, f"dtype {manifest.dtype!r} is none of {', '.join(DTYPES)}")
     fits = 5 <= manifest.vocab_size <= 1 << (8 * size)
@@ -190,10 +179,9 @@ class Store:
             )
         for split in SPLITS:
             _check_file(folder / f"{split}.bin", getattr(manifest, split), manifest, verify=verify, tick=tick)
-        if manifest.documents is not None:
-            documents = manifest.documents
-            for name, info in zip(_FILES[2:], (documents.train, documents.valid, documents.names), strict=True):
-                _check_file(folder / name, info, None, verify=verify, tick=tick)
+        documents = manifest.documents
+        for name, info in zip(_FILES[2:], (documents.train, documents.valid, documents.names), strict=True):
+            _check_file(folder / name, info, None, verify=verify, tick=tick)
         tokenizer = saved_tokenizer(folder / "tokenizer")
         found = tokenizer_sha256(tokenizer)
         if found != manifest.tokenizer_sha256:
@@ -214,10 +202,8 @@ class Store:
         except OSError as error:
             raise storage_error(error, path) from None
 
-    def documents(self, split: Split) -> RowDocuments | None:
-        """The documents of a split's rows; None in a store of an earlier version. DataError, StorageError."""
-        if self.manifest.documents is None:
-            return None
+    def documents(self, split: Split) -> RowDocuments:
+        """The documents of a split's rows. DataError, StorageError."""
         rows: int = getattr(self.manifest, split).rows
         return RowDocuments(self.folder, split, sequence_length=self.sequence_length, rows=rows)
 

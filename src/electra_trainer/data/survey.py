@@ -1,4 +1,4 @@
-"""What `electra check` says of a corpus before anything is trained on it: what cannot be read, copies, lengths,
+"""Findings of `electra check` on a corpus before anything is trained on it: unreadable files, copies, lengths,
 languages, scripts, traces of bad conversion.
 
 Everything but the counts is measured on documents, lines and words whose hashes fall into a sample; its share is halved
@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 from tokenizers import Tokenizer
 
 from electra_trainer.data.corpus import CorpusReport, Input, Reading, documents
-from electra_trainer.data.legibility import bare, dropped_by, is_letter
+from electra_trainer.data.legibility import bare, dropped_by, is_letter, percent
 from electra_trainer.data.remote import Texts
 from electra_trainer.data.text_files import find_sources
 from electra_trainer.data.tokenizer import SPECIAL_TOKENS, word_piece
@@ -28,9 +28,9 @@ from electra_trainer.files.reading import short
 _MOST = 200_000
 """Entries of a sample."""
 _READ, _BEGINNING = 2_000, 1_000
-"""Documents of which the language is told, and characters of each that are looked at."""
+"""Documents of which the language is guessed, and characters of each that are looked at."""
 _SHARE = 0.001
-"""What is rarer than this is not worth a line."""
+"""Smallest share that is worth a line."""
 _TRACES = {
     "lines with HTML tags or entities": re.compile(
         r"</?(?:a|b|br|div|em|i|img|li|p|span|strong|table|td|tr|ul)\b[^<>]*>|&(?:amp|lt|gt|nbsp|quot|#\d+);", re.I
@@ -69,6 +69,12 @@ def key_of(text: str) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
+def count(sample: Sample[tuple[int, str]], text: str, times: int, shown: str) -> None:
+    """Count a text in a sample, `times` more."""
+    if sample.takes(key := key_of(text)):
+        sample.put(key, (sample.values.get(key, (0, ""))[0] + times, shown))
+
+
 @dataclass
 class Survey:
     """A corpus, as far as it was read."""
@@ -77,15 +83,15 @@ class Survey:
     unread: list[str] = field(default_factory=list)
     """Messages about inputs that cannot be used."""
     documents: Sample[tuple[int, int, str]] = field(default_factory=Sample)
-    """Of each text: how often it occurs, its characters, where it is first."""
+    """Occurrences, characters and first place of each text."""
     beginnings: Sample[str] = field(default_factory=lambda: Sample(_READ))
-    """Of each text: its first characters."""
+    """First characters of each text."""
     lines: Sample[tuple[int, str]] = field(default_factory=Sample)
-    """Of each line: how often it occurs, its beginning."""
+    """Occurrences and beginning of each line."""
     words: Sample[tuple[int, str]] = field(default_factory=Sample)
-    """Of each word: how often it occurs, and it."""
+    """Occurrences of each word, and the word."""
     traces: dict[str, tuple[int, str]] = field(default_factory=dict)
-    """What bad conversions leave: how many lines, and the first."""
+    """Traces of bad conversions: how many lines, and the first."""
 
     checked: int = 0
     """Lines in which they were looked for."""
@@ -93,9 +99,7 @@ class Survey:
     def add(self, text: Sequence[str], where: str) -> None:
         """A document."""
         for line in text:
-            key = key_of(line)
-            if self.lines.takes(key):
-                self.lines.put(key, (self.lines.values.get(key, (0, ""))[0] + 1, line[:80]))
+            count(self.lines, line, 1, line[:80])
         whole = "\n".join(text)
         key = key_of(whole)
         if self.beginnings.takes(key):
@@ -108,30 +112,20 @@ class Survey:
             self.checked += 1
             for name, pattern in _TRACES.items():
                 if pattern.search(line):
-                    count, first = self.traces.get(name, (0, f"{where}: {short(line)}"))
-                    self.traces[name] = (count + 1, first)
+                    many, first = self.traces.get(name, (0, f"{where}: {short(line)}"))
+                    self.traces[name] = (many + 1, first)
         for word, times in Counter(whole.split()).items():
-            key = key_of(word)
-            if self.words.takes(key):
-                self.words.put(key, (self.words.values.get(key, (0, ""))[0] + times, word))
+            count(self.words, word, times, word)
 
     def page(self) -> list[str]:
         """The page, a line a finding."""
-        said = [f"cannot be used: {message}" for message in self.unread] + self.report.summary()
-        return (
-            said
-            if not self.documents.values
-            else [
-                *said,
-                *self._copies(),
-                *self._lengths(),
-                *self._languages(),
-                *self._scripts(),
-                *self._case(),
-                *self._forms(),
-                *self._found(),
-            ]
-        )
+        found = [f"cannot be used: {message}" for message in self.unread] + self.report.summary()
+        if self.documents.values:
+            for part in (self._copies, self._lengths, self._languages, self._scripts, self._case, self._forms):
+                found += part()
+            for name, (many, first) in sorted(self.traces.items(), key=lambda item: -item[1][0]):
+                found.append(f"{name}: {percent(many, self.checked)}; the first at {first}")
+        return found
 
     def _copies(self) -> Iterable[str]:
         values = [*self.documents.values.values()]
@@ -139,11 +133,11 @@ class Survey:
         copies = total - len(values)
         most = max(values)
         note = f", {most[0]:,} times the text at {most[2]}" if copies else ""
-        yield f"copies: {_percent(copies, total)} of the documents are whole copies of an earlier one{note}"
+        yield f"copies: {percent(copies, total)} of the documents are whole copies of an earlier one{note}"
         lines = sorted(self.lines.values.values(), reverse=True)
         total = sum(times for times, _ in lines)
         common = ", ".join(f"{times:,} x {short(line)}" for times, line in lines[:3] if times > 1)
-        yield f"repeated lines: {_percent(total - len(lines), total)}{f'; the commonest: {common}' if common else ''}"
+        yield f"repeated lines: {percent(total - len(lines), total)}{f'; the commonest: {common}' if common else ''}"
 
     def _lengths(self) -> Iterable[str]:
         lengths = sorted(length for times, length, _ in self.documents.values.values() for _ in range(times))
@@ -158,7 +152,7 @@ class Survey:
 
         texts = [text for text in self.beginnings.values.values() if any(map(str.isalpha, text))]
         found = Counter(str(classify(text)[0]) for text in texts).most_common()
-        shares = [f"{name} {_percent(count, len(texts))}" for name, count in found if count > 0.01 * len(texts)]
+        shares = [f"{name} {percent(count, len(texts))}" for name, count in found if count > 0.01 * len(texts)]
         yield f"languages, guessed from {len(texts):,} documents: {', '.join(shares[:8]) or 'no letters'}"
 
     def _scripts(self) -> Iterable[str]:
@@ -168,16 +162,14 @@ class Survey:
                 if letter.isalpha():
                     letters[_script(letter)] += times
         total = letters.total()
-        shares = [
-            f"{name} {_percent(count, total)}" for name, count in letters.most_common(6) if count > _SHARE * total
-        ]
+        shares = [f"{name} {percent(count, total)}" for name, count in letters.most_common(6) if count > _SHARE * total]
         yield f"scripts: {', '.join(shares) or 'no letters'}"
 
     def _case(self) -> Iterable[str]:
         words = [*self.words.values.values()]
         capitals = sum(times for times, word in words if word != word.lower())
         yield (
-            f"capitals: in {_percent(capitals, sum(times for times, _ in words))} of the words; kept with `electra "
+            f"capitals: in {percent(capitals, sum(times for times, _ in words))} of the words; kept with `electra "
             "tokenizer --cased`"
         )
         yield accents_line(words) or "accents: in fewer than one word of a thousand"
@@ -195,15 +187,11 @@ class Survey:
             twice = [sorted(one) for one in both.values() if len(one) > 1]
             some = ", ".join(" and ".join(map(ascii, one)) for one in twice[:3])
             yield (
-                f"normal forms: {_percent(decomposed, composed + decomposed)} of the words with accents are "
+                f"normal forms: {percent(decomposed, composed + decomposed)} of the words with accents are "
                 "decomposed (not NFC)"
                 + (f"; {len(twice):,} words are spelt in both ways, such as {some}" if twice else "")
                 + ("; `electra tokenizer --nfc` composes them" if composed else "")
             )
-
-    def _found(self) -> Iterable[str]:
-        for name, (count, first) in sorted(self.traces.items(), key=lambda item: -item[1][0]):
-            yield f"{name}: {_percent(count, self.checked)}; the first at {first}"
 
 
 def accents_line(words: Iterable[tuple[int, str]], *, stripped: bool = False) -> str:
@@ -222,7 +210,7 @@ def accents_line(words: Iterable[tuple[int, str]], *, stripped: bool = False) ->
     for times, word in words:
         for letter in word:
             letters[letter] += times
-    share = f"accents: in {_percent(accents, total)} of the words"
+    share = f"accents: in {percent(accents, total)} of the words"
     if needs_marks(letters) and not stripped:
         return f"{share}; they are part of the script, and `electra tokenizer` keeps them"
     known: dict[str, Counter[str]] = {}
@@ -234,11 +222,6 @@ def accents_line(words: Iterable[tuple[int, str]], *, stripped: bool = False) ->
     return f"{share}, which lose them unless you give --keep-accents or --cased to `electra tokenizer`" + (
         f"; {len(merged):,} groups of words become one, such as {some}" if merged else ""
     )
-
-
-def _percent(part: int, whole: int) -> str:
-    share = 100 * part / max(whole, 1)
-    return f"{share:.1f} %" if share >= 0.05 or not part else "below 0.1 %"
 
 
 @cache

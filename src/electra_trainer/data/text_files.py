@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from electra_trainer.data import remote
-from electra_trainer.data.bounds import LINE, Bound
 from electra_trainer.errors import DataError, ElectraError, MissingInputError, StorageError, storage_error
 from electra_trainer.files.kinds import HEAD
 from electra_trainer.files.reading import BOM
@@ -36,6 +35,52 @@ _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open
 _TEXT = (".txt", ".jsonl", ".ndjson", ".parquet", ".arrow", ".feather", ".wet")
 _NAMED_ONLY = (".csv", ".tsv", ".json")
 """Tables and settings may lie next to a text; in a folder they are not taken for it."""
+
+
+FREE = 1 << 29
+"""Bytes that any file may hold."""
+RATIO = 2000
+"""Bytes that it may hold for each byte on disk, beyond these."""
+RECORD = 256
+"""Bytes that a row or a record counts at least: it takes that much work."""
+LINE = 32
+"""Bytes that a line of text counts at least."""
+
+
+@dataclass
+class Bound:
+    """Running total of what a file has yielded, and its bound."""
+
+    file: str
+    size: int
+    """Bytes on disk; 0: unknown, so that the file is not bounded."""
+    held: int = 0
+
+    def _most(self) -> int:
+        return FREE + RATIO * self.size
+
+    def add(self, length: int, *, least: int) -> None:
+        """Count lines or a record of that many bytes, or as `least` where they are shorter; DataError if the file holds
+        too much.
+        """
+        self.held += max(length, least)
+        if self.held > self._most() and self.size:
+            most = (
+                f"{self._most() >> 20:,} MiB of text, {self._most() // LINE:,} lines or {self._most() // RECORD:,} rows"
+            )
+            raise self._refused(f"unpacks to over {most}")
+
+    def claims(self, rows: int) -> None:
+        """Refuse a file that claims too many rows before they are read."""
+        if RECORD * rows > self._most() and self.size:
+            raise self._refused(f"claims {rows:,} rows, more than {self._most() // RECORD:,}")
+
+    def _refused(self, claim: str) -> DataError:
+        return DataError(
+            f"{self.file}: has {self.size:,} bytes on disk and {claim}, which is too much for its size. Is it "
+            "damaged? If it is sound, "
+            "write its text to a file that is not compressed, and name that."
+        )
 
 
 class Place(NamedTuple):
@@ -87,7 +132,8 @@ class TextFile:
 
     def open(self) -> IO[bytes]:
         """Its bytes as they are stored."""
-        return remote.opened(self.url) if self.url else self.path.open("rb")
+        raw: Any = remote.opened(self.url) if self.url else self.path.open("rb", buffering=0)
+        return io.BufferedReader(raw)
 
 
 @dataclass(frozen=True)
@@ -103,7 +149,7 @@ class ByteLine:
 
 
 Source = TextFile | remote.DataSet | remote.Texts
-"""What documents are read from."""
+"""Origin of documents."""
 
 
 def data_set(name: str) -> remote.DataSet | None:
@@ -255,14 +301,6 @@ def beginning(file: TextFile) -> bytes:
         return stream.read(HEAD)
 
 
-def chunks(file: TextFile, on_progress: Callable[[int], None]) -> Iterator[bytes]:
-    """A file's bytes after decompression, some at a time; errors as for `unpacked`."""
-    with unpacked(file) as (stream, position):
-        while chunk := stream.read(_CHUNK):
-            on_progress(position())
-            yield chunk
-
-
 def read_lines(file: TextFile, *, limit: int, on_progress: Callable[[int], None]) -> Iterator[ByteLine]:
     r"""Lines of a file, split at "\n" only, without "\r" at the end and without the byte order mark.
 
@@ -271,32 +309,22 @@ def read_lines(file: TextFile, *, limit: int, on_progress: Callable[[int], None]
     Raises:
         DataError: a damaged compressed file, or one that unpacks to too much. StorageError: a file that cannot be read.
     """
-    number, offset, continued = 1, 0, False
+    number, offset, reported, continued = 1, 0, 0, False
     rest, bound = b"", Bound(str(file), file.size)
-    for chunk in chunks(file, on_progress):
-        *lines, rest = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
-        bound.add(len(chunk), least=LINE * len(lines))
-        for line in lines:
-            for part, ends in _parts(line, limit):
-                length = len(part) + ends
-                yield ByteLine(_trim(part, offset, ends), number, offset, length, ends, continued)
-                offset += length
-                continued = not ends
-            number += 1
-        while len(rest) > limit:
-            cut = _cut(rest, limit)
-            yield ByteLine(_trim(rest[:cut], offset, False), number, offset, cut, False, continued)
-            rest, offset, continued = rest[cut:], offset + cut, True
-    if rest or continued:
-        yield ByteLine(_trim(rest, offset, True), number, offset, len(rest), True, continued)
-
-
-def _parts(line: bytes, limit: int) -> Iterator[tuple[bytes, bool]]:
-    while len(line) > limit:
-        cut = _cut(line, limit)
-        yield line[:cut], False
-        line = line[cut:]
-    yield line, True
+    with unpacked(file) as (stream, position):
+        while part := rest + stream.readline(limit + 1 - len(rest)):
+            ends = len(part) <= limit or part.endswith(b"\n")
+            cut = len(part) if ends else _cut(part, limit)
+            part, rest = part[:cut], part[cut:]
+            bound.add(cut, least=LINE)
+            if offset >= reported:
+                on_progress(position())
+                reported = offset + _CHUNK
+            data = part.removeprefix(BOM) if offset == 0 else part
+            if ends:
+                data = data.removesuffix(b"\n").removesuffix(b"\r")
+            yield ByteLine(data, number, offset, cut, ends, continued)
+            number, offset, continued = number + ends, offset + cut, not ends
 
 
 def _cut(line: bytes, limit: int) -> int:
@@ -308,8 +336,3 @@ def _cut(line: bytes, limit: int) -> int:
         if line[limit - back] & 0xC0 != 0x80:
             return limit - back
     return limit
-
-
-def _trim(data: bytes, offset: int, ends: bool) -> bytes:
-    data = data.removeprefix(BOM) if offset == 0 else data
-    return data[:-1] if ends and data.endswith(b"\r") else data

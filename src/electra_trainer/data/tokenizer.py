@@ -103,19 +103,22 @@ def load_tokenizer(path: str | Path, *, cased: bool | None = None, keep_accents:
         if cased is not None or keep_accents is not None:
             raise ConfigError(f"{path}: already defines casing and accents. Drop --cased and --keep-accents.")
         found = from_json(data, where=str(path))
-        told = tokenizer_folder.read_folder(path.parent, has_json=True)
-        tokenizer: Tokenizer = _guarded(lambda: told.read_json(found), where=str(path))
+        settings = tokenizer_folder.read_folder(path.parent, has_json=True)
+        tokenizer: Tokenizer = _guarded(lambda: settings.read_json(found), where=str(path))
     else:
-        told = tokenizer_folder.read_folder(path.parent, has_json=False)
-        elsewhere = [*told.renamed.values(), *(token.content for token in told.added.values())]
-        vocab = told.rename(read_vocab(data, where=str(path), elsewhere=elsewhere))
+        settings = tokenizer_folder.read_folder(path.parent, has_json=False)
+        elsewhere = [*settings.renamed.values(), *(token.content for token in settings.added.values())]
+        vocab = settings.rename(read_vocab(data, where=str(path), elsewhere=elsewhere))
         if cased is None:
-            cased, keep_accents = not told.lowercase, not told.strip_accents if keep_accents is None else keep_accents
+            cased, keep_accents = (
+                not settings.lowercase,
+                not settings.strip_accents if keep_accents is None else keep_accents,
+            )
         tokenizer = _guarded(
-            lambda: word_piece(vocab, cased=cased, keep_accents=keep_accents, split_chinese=told.split_chinese),
+            lambda: word_piece(vocab, cased=cased, keep_accents=keep_accents, split_chinese=settings.split_chinese),
             where=str(path),
         )
-    told.add_words(tokenizer)
+    settings.add_words(tokenizer)
     specials_of(tokenizer, where=str(path))
     return tokenizer
 
@@ -378,7 +381,7 @@ class Text:
         return encodings
 
     def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[Encoding]:
-        """The same for sentences that are split into words; `word_ids` of an encoding gives the word of each token."""
+        """Ids and offsets of sentences that are split into words, with `word_ids`, the word of each token."""
         words = [list(sentence) for sentence in sentences]
         encodings = list(self.tokenizer.encode_batch(words, is_pretokenized=True, add_special_tokens=False))
         if self.tally is not None:

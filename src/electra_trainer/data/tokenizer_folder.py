@@ -29,16 +29,16 @@ _AS_IT_IS = ["PreTrainedTokenizerFast", "TokenizersBackend"]
 _BERT_FIELDS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
 _LISTS = ("additional_special_tokens", "extra_special_tokens")
 _ONLY: dict[str, Any] = {
+    **dict.fromkeys(("never_split", "auto_map", "init_inputs"), None),
+    **dict.fromkeys(("split_special_tokens", "from_slow"), False),
+    **dict.fromkeys(("truncation_side", "padding_side"), "right"),
     "do_basic_tokenize": True,
     "wordpieces_prefix": "##",
-    "split_special_tokens": False,
-    "from_slow": False,
-    "truncation_side": "right",
-    "padding_side": "right",
     "word_tokenizer_type": "basic",
     "subword_tokenizer_type": "wordpiece",
+    "fast_tokenizer_files": ["tokenizer.json"],
 }
-"""Fields that only some classes follow, and the value for which all classes agree."""
+"""Fields that only some classes follow, and the value for which all classes agree; they may be empty, too."""
 _TO_KEEP_JSON = (
     'To read tokenizer.json as it is, write "tokenizer_class": "PreTrainedTokenizerFast" into tokenizer_config.json.'
 )
@@ -112,33 +112,29 @@ class TokenizerFolder:
 
     def _require_bert(self, parts: Mapping[str, Any]) -> None:
         """DataError unless all classes read tokenizer.json's splitting and model alike."""
-        model = parts["model"]
+        model, normalizer, splitting = parts["model"], parts["normalizer"] or {}, parts["pre_tokenizer"] or {}
+        unknown = model.get("unk_token")
         expected = {
             "model.type": (model["type"], "WordPiece"),
             "model.continuing_subword_prefix": (model.get("continuing_subword_prefix"), "##"),
             "model.max_input_chars_per_word": (model.get("max_input_chars_per_word"), MAX_WORD_CHARS),
-            "model.unk_token": (self.renamed.get(model.get("unk_token"), model.get("unk_token")), NAMES["unk_token"]),
-            "normalizer.type": ((parts["normalizer"] or {}).get("type"), "BertNormalizer"),
-            "normalizer.clean_text": ((parts["normalizer"] or {}).get("clean_text"), True),
-            "pre_tokenizer.type": ((parts["pre_tokenizer"] or {}).get("type"), "BertPreTokenizer"),
+            "model.unk_token": (self.renamed.get(unknown, unknown), NAMES["unk_token"]),
+            "normalizer.type": (normalizer.get("type"), "BertNormalizer"),
+            "normalizer.clean_text": (normalizer.get("clean_text"), True),
+            "pre_tokenizer.type": (splitting.get("type"), "BertPreTokenizer"),
         }
         for name, (found, needed) in expected.items():
             if found != needed:
                 raise self.error(
                     "tokenizer.json",
                     f"{name} is {short(found)}, and transformers' BertTokenizer has {needed!r}: versions 4 and 5 give "
-                    "different ids. "
-                    f"{_TO_KEEP_JSON}",
+                    f"different ids. {_TO_KEEP_JSON}",
                 )
         listed = {token.content for token in self.added.values()}
         known = {*listed, *self.markers, *self.renamed, *NAMES.values()}
         odd = [token["content"] for token in parts["added_tokens"] if token["content"] not in known]
         if self.lists_all and odd:
-            raise self.error(
-                CONFIG,
-                f"added_tokens_decoder lacks {short(odd[0])}, an added word of tokenizer.json, which transformers 5 "
-                "then forgets. Add it.",
-            )
+            raise self.error(CONFIG, f"added_tokens_decoder lacks {short(odd[0])}, a word of tokenizer.json. Add it.")
 
     def _check_rows(self, tokenizer: Tokenizer) -> None:
         """DataError if tokenizer.json puts other special tokens around a pair than rows here have."""
@@ -241,17 +237,17 @@ def _is_bert(folder: Path, config: Mapping[str, Any]) -> bool:
     where, name = CONFIG, config.get("tokenizer_class")
     if name is None:
         where, model = "config.json", _table(folder / "config.json")
-        name = model.get("tokenizer_class")
+        kind = model.get("model_type")
+        known = {"electra": "ElectraTokenizer", "bert": "BertTokenizer"}
+        name = model.get("tokenizer_class") or known.get(str(kind), kind and f"the class of {kind}")
         if name is None:
-            if (kind := model.get("model_type")) is None:
-                return any(name in config for name in _BERT_FIELDS)  # no other class follows them
-            name = {"electra": "ElectraTokenizer", "bert": "BertTokenizer"}.get(str(kind), f"the class of {kind}")
+            return any(name in config for name in _BERT_FIELDS)  # no other class follows them
     if name in _BERT or name in _AS_IT_IS:
         return name in _BERT
     raise DataError(
         f"{folder / where}: tokenizer_class {short(name)} is not followed. Expected {', '.join(_BERT)} or "
-        f"{_AS_IT_IS[0]}. Save it in the "
-        "library's form first: python -c \"from transformers import AutoTokenizer as T, PreTrainedTokenizerFast as F; "
+        f"{_AS_IT_IS[0]}. Save it in the library's form first: "
+        'python -c "from transformers import AutoTokenizer as T, PreTrainedTokenizerFast as F; '
         f"t = T.from_pretrained('{folder}'); F(tokenizer_object=t.backend_tokenizer, "
         "**t.special_tokens_map).save_pretrained('DIR')\""
     )
@@ -259,37 +255,17 @@ def _is_bert(folder: Path, config: Mapping[str, Any]) -> bool:
 
 def _require_known(folder: Path, config: Mapping[str, Any]) -> None:
     """DataError for a field of tokenizer_config.json for which transformers' classes or versions give different ids."""
-    where = folder / CONFIG
     for name, value in _ONLY.items():
-        if (given := config.get(name, value)) is not None and given != value:
+        if (given := config.get(name, value)) not in (value, None, [], {}):
             raise DataError(
-                f"{where}: {name} = {short(given)} is not followed. Expected {json.dumps(value)}, as transformers' "
-                "fast tokenizers "
-                "read text: write that, or remove the field."
+                f"{folder / CONFIG}: {name} = {short(given)} is not followed. Expected {json.dumps(value)}: write "
+                f"that, or remove the field; words that are not split go into {ADDED}."
             )
-    never = config.get("never_split") or []
-    if not isinstance(never, list) or set(map(str, never)) - set(NAMES.values()):
-        raise DataError(
-            f"{where}: never_split = {short(never)}: only the slow tokenizers of transformers 4 follow it. Remove the "
-            "field, or put the "
-            f"words into {ADDED} with their ids."
-        )
-    files = config.get("fast_tokenizer_files") or []
-    if files not in ([], ["tokenizer.json"]):
-        raise DataError(
-            f"{where}: fast_tokenizer_files = {short(files)}: only tokenizer.json is read. Remove the field."
-        )
-    for name in ("auto_map", "init_inputs"):
-        if config.get(name):
-            raise DataError(f"{where}: {name} is not followed: it gives a class or arguments of its own. Remove it.")
     for name, value in config.items():
         if name.endswith("_token") and isinstance(value, str) and name not in (*NAMES, "bos_token", "eos_token"):
             raise DataError(
-                f"{where}: {name} = {short(value)}: only transformers 5 follows it. Put the token into {_LISTS[0]}."
+                f"{folder / CONFIG}: {name} = {short(value)} is not followed. Put the token into {_LISTS[0]}."
             )
-    for name in ("model_max_length", "max_len"):
-        if not isinstance(config.get(name, 0), int | float | None):
-            raise DataError(f"{where}: {name} = {short(config[name])}, expected a number of tokens.")
 
 
 def _boolean(folder: Path, config: Mapping[str, Any], name: str, *, default: bool | None) -> bool | None:
@@ -322,21 +298,17 @@ def _markers(folder: Path, merged: Mapping[str, Any]) -> Iterator[str]:
 
 def _decoded(folder: Path, config: Mapping[str, Any]) -> dict[int, AddedToken]:
     """The field added_tokens_decoder: id -> token."""
-    table = config["added_tokens_decoder"]
     found = {}
+    table = config["added_tokens_decoder"]
     for number, token in table.items() if isinstance(table, dict) else [("", table)]:
         try:
             flags = {name: value for name, value in token.items() if name != "__type"}
-            made = AddedToken(**{**flags, "special": flags.get("content") in NAMES.values()})
-            found[int(number)] = made
-            sound = bool(made.content)
-        except (AttributeError, TypeError, ValueError):
-            sound = False
-        if not sound:
+            found[int(number)] = AddedToken(**{**flags, "special": flags["content"] in NAMES.values()})
+        except (AttributeError, KeyError, TypeError, ValueError):
             raise DataError(
-                f'{folder / CONFIG}: added_tokens_decoder: {short(number)}: {short(token)}. Expected "ID": '
-                f'{{"content": "WORD", ...}}.'
-            )
+                f"{folder / CONFIG}: added_tokens_decoder: {short(number)}: {short(token)}. Expected an id and "
+                '{"content": "WORD", ...}.'
+            ) from None
     return found
 
 

@@ -24,7 +24,7 @@ from electra_trainer.errors import ConfigError, storage_error
 from electra_trainer.files.reading import here
 
 Content = bytes | Iterable[bytes | memoryview]
-"""Of a file: all of it, or one piece after another."""
+"""Content of a file: all of it, or one piece after another."""
 _PIECE = 1 << 24
 """Bytes that are handed to the system at once."""
 

@@ -2,8 +2,7 @@
 as escapes.
 
 The command line wraps both streams in `plain_output`, so that every `print` is covered, those of libraries too. rich's
-consoles write past
-it: `files/terminal.py`.
+consoles write past it; `Terminal` is one that escapes texts.
 """
 
 import io
@@ -12,6 +11,9 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
 from electra_trainer.errors import plain
 
@@ -75,3 +77,24 @@ def styles() -> Iterator[None]:
     finally:
         for stream in streams:
             stream.keeps_styles = False
+
+
+class Terminal(Console):
+    """rich's console, which prints texts by `plain`; its own styles, colours and cursor moves pass."""
+
+    @property
+    def file(self) -> IO[str]:
+        """The stream itself, without what is wrapped around it."""
+        file: Any = super().file
+        while (inner := getattr(file, "rich_proxied_file", None)) is not None:
+            file = inner
+        return file  # type: ignore[no-any-return]
+
+    @file.setter
+    def file(self, new: IO[str]) -> None:
+        self._file = new
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Segments of rich, with plain texts."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(plain(segment.text, keep="\n"), segment.style)

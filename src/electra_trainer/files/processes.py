@@ -56,7 +56,7 @@ class Child:
             )
 
     def exit_status(self) -> int | None:
-        """What it ended with, negative for a signal, once its pipe has ended; None if it still runs after 5 seconds."""
+        """Exit status, negative for a signal, once its pipe has ended; None if it still runs after 5 seconds."""
         try:
             return self.process.wait(timeout=5)
         except subprocess.TimeoutExpired:

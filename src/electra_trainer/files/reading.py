@@ -54,7 +54,7 @@ def read_file(path: Path, *, limit: int = MOST_SETTINGS, error: Refusal = DataEr
 
 
 def open_regular(path: Path, *, limit: int, error: Refusal = DataError) -> int:
-    """The same, opened for reading: a descriptor, which the caller closes."""
+    """Open a regular file for reading; returns a descriptor, which the caller closes. Errors as for `read_file`."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for its writer
     except ValueError:  # NUL in a name
@@ -142,7 +142,7 @@ def half_character(text: str) -> int | None:
 
 
 def encodable(text: str, where: str) -> str:
-    """The same text; DataError if UTF-8 cannot hold it."""
+    """Return a text; DataError if UTF-8 cannot hold it."""
     if (at := half_character(text)) is not None:
         raise DataError(f"{where} holds half of a surrogate pair at character {at + 1:,}. Repair the JSON.")
     return text
@@ -193,7 +193,7 @@ def json_value(
 
 
 def parse_json(document: bytes | str, *, where: str, remedy: str, error: Refusal = DataError, **limits: Any) -> Any:
-    """The same, with an error that begins with `where` (a file, or file:line) and ends with `remedy`, a sentence or
+    """`json_value` with an error that begins with `where` (a file, or file:line) and ends with `remedy`, a sentence or
     two.
     """
     try:
@@ -206,7 +206,7 @@ def parse_json(document: bytes | str, *, where: str, remedy: str, error: Refusal
 def json_object(
     document: bytes | str, *, where: str, remedy: str, error: Refusal = DataError, **limits: Any
 ) -> dict[str, Any]:
-    """The same of a document that has to hold an object."""
+    """`parse_json` of a document that has to hold an object."""
     value = parse_json(document, where=where, remedy=remedy, error=error, **limits)
     if not isinstance(value, dict):
         raise error(f"{where}: is {short(value)}, expected a JSON object. {remedy}")

@@ -72,8 +72,8 @@ class Table:
 
         rows = [" & ".join(cells) for cells in _written((self.head, *self.rows), escape_tex, link)]
         columns = "l" * self._left + "r" * (len(self.head) - self._left)
-        told = [escape_tex(note) for note in notes]
-        return render("table.tex", rows=rows, columns=columns, caption=escape_tex(caption), notes=told)
+        escaped = [escape_tex(note) for note in notes]
+        return render("table.tex", rows=rows, columns=columns, caption=escape_tex(caption), notes=escaped)
 
     def csv(self) -> str:
         """Comma-separated values; of links the addresses, `;` between them."""

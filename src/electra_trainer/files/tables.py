@@ -1,19 +1,13 @@
 """Read a table of one's own, .csv, .tsv or .jsonl: its columns and rows, and what is wrong with it, with the line.
 
-.csv    RFC 4180: commas; a field between double quotes may hold commas, line ends and doubled quotes. A quote within a
-field
-        that does not begin with one is an ordinary character.
+.csv    RFC 4180: commas; a field between double quotes may hold commas, line ends and doubled quotes.
 .tsv    One line a row, tabs between fields, quotes are ordinary characters, as in GLUE's files. But a field that is
-quoted
-        whole, every quote within doubled, as pandas and spreadsheets write it, is taken out of its quotes. A tab or a
-        line
-        end within a field cannot be told from the end of one: that needs a .csv.
+        quoted whole, every quote within doubled, as pandas writes it, is taken out of its quotes.
 .jsonl  One object a line; columns are the keys in the order in which they first come.
 
 UTF-8, with or without a byte order mark. Column names lose the spaces around them; blank lines are left out; a first
-column without a name (pandas' index) is never taken for text or label.
-
-Columns are read as texts, labels or numbers; an error names the first row that is something else.
+column without a name (pandas' index) is never taken for text or label. Columns are read as texts, labels or numbers;
+an error names the first row that is something else.
 """
 
 import csv
@@ -21,7 +15,6 @@ import hashlib
 import math
 import os
 import re
-import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +24,7 @@ from typing import Any, TypeVar
 
 from electra_trainer.errors import DataError, storage_error
 from electra_trainer.files import reading
-from electra_trainer.files.kinds import HEAD, UNPACKERS, kind_of
+from electra_trainer.files.kinds import HEAD, kind_of
 from electra_trainer.files.reading import half_character, short
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
@@ -41,6 +34,14 @@ MAX_COLUMNS = 1000
 NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 """A number as it is written in a file."""
 _SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
+_QUOTING = (
+    "the row is not CSV on line {last} ({error}). Put a field that holds a comma, a quote or a line end between double "
+    'quotes, and write a quote in it twice ("").'
+)
+_RAGGED = {
+    ".csv": "Put a field that holds a comma in double quotes.",
+    ".tsv": "A field of a .tsv can hold neither a tab nor a line end: remove it, or save the file as .csv.",
+}
 _EXAMPLE = 'Expected an object such as {"text": "...", "label": "..."}, one a line.'
 _Rows = tuple[tuple[str, ...], list[tuple[Any, ...]], list[int]]
 """Columns, rows, and the line on which each row begins."""
@@ -57,7 +58,7 @@ class Table:
     lines: Sequence[int]
     """Line on which each row begins, counted from 1."""
     sha256: str = ""
-    """Of the file's bytes."""
+    """Hash of the file's bytes."""
 
     def where(self, row: int) -> str:
         """`file:line` of a row."""
@@ -91,15 +92,16 @@ def read_table_file(path: Path) -> Table:
             if suffix == ".jsonl":
                 columns, rows, numbers = _objects(path, lines)
             else:
-                columns, rows, numbers = _records(path, _csv(path, lines) if suffix == ".csv" else _tsv(lines))
+                (_, columns), *found = stream(path, lines, suffix=suffix)
+                if not found:
+                    raise DataError(f"{path}: holds column names ({', '.join(columns)}) and no rows.")
+                rows, numbers = [fields for _, fields in found], [number for number, _ in found]
         except OSError as error:
             raise storage_error(error, path) from None
     return Table(path=path, columns=columns, rows=rows, lines=numbers, sha256=digest.hexdigest())
 
 
-def _csv(
-    path: Path | str, lines: Iterator[tuple[int, str]], longest: int = MAX_FIELD
-) -> Iterator[tuple[int, list[str]]]:
+def _csv(path: Path | str, lines: Iterator[tuple[int, str]], longest: int) -> Iterator[tuple[int, list[str]]]:
     """Fields of each record and the line on which it begins."""
     at = 0
 
@@ -118,25 +120,9 @@ def _csv(
             except StopIteration:
                 return
             except csv.Error as error:
-                raise DataError(f"{path}:{first}: {_csv_fault(str(error), last=at, longest=longest)}") from None
+                raise DataError(f"{path}:{first}: {_QUOTING.format(error=error, last=at)}") from None
     finally:
         csv.field_size_limit(before)
-
-
-def _csv_fault(said: str, *, last: int, longest: int) -> str:
-    """The error of the module csv in words that help."""
-    doubled = 'a quote within a quoted field is written twice ("").'
-    faults = {
-        "unexpected end": f"a quote that opens in this row is never closed. Close it; {doubled}",
-        "expected after": f"a quoted field closes on line {last} and text follows it. Expected a comma there; "
-        f"{doubled}",
-        "field larger": f"a field of more than {longest:,} characters begins in this row. Is a quote left open?",
-    }
-    other = (
-        "a carriage return within a line. Save the file with the line ends of Unix or Windows, or quote the field "
-        "that holds it."
-    )
-    return next((fault for words, fault in faults.items() if words in said), other)
 
 
 def _tsv(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
@@ -151,16 +137,8 @@ def _unquoted(field: str) -> str:
     return field
 
 
-def _records(path: Path, records: Iterator[tuple[int, list[str]]]) -> _Rows:
-    """Columns and rows of a table that is held whole."""
-    (_, columns), *rows = _as_wide(path, records, longest=MAX_FIELD)
-    if not rows:
-        raise DataError(f"{path}: holds column names ({', '.join(columns)}) and no rows.")
-    return columns, [fields for _, fields in rows], [number for number, _ in rows]
-
-
 def stream(
-    path: Path | str, lines: Iterator[tuple[int, str]], *, suffix: str, longest: int
+    path: Path | str, lines: Iterator[tuple[int, str]], *, suffix: str, longest: int = MAX_FIELD
 ) -> Iterator[tuple[int, tuple[str, ...]]]:
     """The column names of a .csv or .tsv, then its rows, each with the line on which it begins; nothing is held but a
     row.
@@ -174,24 +152,18 @@ def stream(
     Raises:
         DataError: as `read_table_file` says.
     """
-    return _as_wide(path, _csv(path, lines, longest) if suffix == ".csv" else _tsv(lines), longest=longest)
-
-
-def _as_wide(
-    path: Path | str, records: Iterator[tuple[int, list[str]]], *, longest: int
-) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Records as wide as the first, which names the columns."""
     columns: tuple[str, ...] = ()
-    for number, fields in records:
+    for number, fields in _csv(path, lines, longest) if suffix == ".csv" else _tsv(lines):
         where = f"{path}:{number}"
         if len(fields) < 2 and not "".join(fields).strip():
             continue
         if not columns:
-            columns = _header(path, where, [name.strip() for name in fields])
+            columns = _header(where, suffix, [name.strip() for name in fields])
             yield number, columns
             continue
         if len(fields) != len(columns):
-            raise DataError(f"{where}: {_ragged(path, len(fields), columns)}")
+            expected = f"expected {len(columns)} fields ({', '.join(columns)}), found {len(fields)}"
+            raise DataError(f"{where}: {expected}. {_RAGGED[suffix]}")
         if len(largest := max(fields, key=len)) > longest:
             raise DataError(f"{where}: a field of {len(largest):,} characters, more than {longest:,}. Cut it.")
         if fields[0].strip() == columns[0] and tuple(field.strip() for field in fields) == columns:
@@ -201,26 +173,15 @@ def _as_wide(
         raise DataError(f"{path}: is empty. Expected column names on the first line, then a row a line.")
 
 
-def _ending(path: Path | str) -> str:
-    """.csv or .tsv, also of a compressed file."""
-    path = Path(path)
-    return (path.with_suffix("") if path.suffix in UNPACKERS else path).suffix.lower()
-
-
-def _header(path: Path | str, where: str, names: list[str]) -> tuple[str, ...]:
-    separator = "," if _ending(path) == ".csv" else "\t"
+def _header(where: str, suffix: str, names: list[str]) -> tuple[str, ...]:
+    separator = "," if suffix == ".csv" else "\t"
     others = [one for one in _SEPARATORS if one != separator]
     if len(names) == 1 and (found := max(others, key=names[0].count)) in names[0]:
-        wrong = f"{_SEPARATORS[found]} between the columns, expected {_SEPARATORS[separator]} in a {_ending(path)}"
-        raise DataError(
-            f"{where}: {wrong}. Rename the file, or save it with the right separator{_separated(path, found)}."
-        )
+        wrong = f"{_SEPARATORS[found]} between the columns, expected {_SEPARATORS[separator]} in a {suffix}"
+        raise DataError(f"{where}: {wrong}. Rename the file, or save it with the right separator.")
     if len(names) > MAX_COLUMNS:
         raise DataError(f"{where}: {len(names):,} columns, more than {MAX_COLUMNS:,}. Is this a table of texts?")
     for name in names:
-        if "\n" in name or "\r" in name:
-            remedy = "Save the file with the line ends of Unix."
-            raise DataError(f"{where}: a line end within the name of a column ({name[:40]!r}). {remedy}")
         if NUMBER.fullmatch(name):
             raise DataError(f"{where}: {name!r} is not a column name. Put a line of column names on top of the file.")
         if names.count(name) > 1:
@@ -228,23 +189,6 @@ def _header(path: Path | str, where: str, names: list[str]) -> tuple[str, ...]:
     if "" in names[1:]:
         raise DataError(f"{where}: column {names.index('', 1) + 1} has no name. Give it one, or remove the column.")
     return tuple(names)
-
-
-def _separated(path: Path | str, found: str) -> str:
-    """How to make a .csv of a file whose columns `found` separates."""
-    code = (
-        "import csv, sys; csv.writer(open(sys.argv[2], 'w', newline='')).writerows(csv.reader(open(sys.argv[1], "
-        "newline=''), delimiter="
-    )
-    old, new = (shlex.quote(str(name)) for name in (path, f"{Path(path).with_suffix('')}-new.csv"))
-    return f': `python -c "{code}{found!r}))" {old} {new}`, and name {new} instead' if found in ";|" else ""
-
-
-def _ragged(path: Path | str, found: int, columns: Sequence[str]) -> str:
-    expected = f"expected {len(columns)} field{'s' if len(columns) > 1 else ''} ({', '.join(columns)}), found {found}."
-    if _ending(path) == ".csv":
-        return f"{expected} Put a field that holds a comma in double quotes."
-    return f"{expected} A field of a .tsv can hold neither a tab nor a line end: remove it, or save the file as .csv."
 
 
 def _objects(path: Path, lines: Iterator[tuple[int, str]]) -> _Rows:
@@ -283,8 +227,7 @@ def _object(where: str, line: str) -> dict[str, Any]:
 
     value = reading.parse_json(line, where=where, remedy="Expected one object a line.", pairs=pairs)
     if not isinstance(value, dict):
-        kinds = {list: "a list", str: "a text", int: "a number", float: "a number"}
-        raise DataError(f"{where}: is {kinds.get(type(value), reading.short(value))}. {_EXAMPLE}")
+        raise DataError(f"{where}: is {reading.short(value)}. {_EXAMPLE}")
     return value
 
 

@@ -221,7 +221,7 @@ class Tuning:
 
 def _print_notes(notes: Sequence[str]) -> None:
     """Print how the files were read, warnings in yellow."""
-    from electra_trainer.files.terminal import Terminal
+    from electra_trainer.files.plain_output import Terminal
 
     console = Terminal(highlight=False, soft_wrap=True)
     for note in notes:

@@ -70,8 +70,7 @@ class ReplayedRow:
     lane: int
     finite: bool
     """Whether everything computed from it is finite."""
-    documents: list[DocumentPart] | None
-    """None where the store does not know."""
+    documents: list[DocumentPart]
     original: list[str]
     masked_input: list[str]
     """The input of the generator, or of an MLM."""
@@ -313,7 +312,7 @@ def rows_of_step(
                 masked_input=words(masked.input_BT[at, :real]),
                 masked=masked.chosen_BT[at, :real].tolist(),
                 corrupted=None if corrupted_BT is None else words(corrupted_BT[at, :real]),
-                documents=None if documents is None else _parts(documents.row(number), feed, row=number, real=real),
+                documents=_parts(documents.row(number), feed, row=number, real=real),
             )
             for at, (number, real, finite) in enumerate(zip(numbers, real_B, finite_B, strict=True))
         ]

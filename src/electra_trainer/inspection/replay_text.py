@@ -7,15 +7,10 @@ from typing import Any
 from rich.text import Text
 
 from electra_trainer.errors import plain
-from electra_trainer.files.terminal import Terminal
+from electra_trainer.files.plain_output import Terminal
 from electra_trainer.inspection import replay
 
 _REASONS = "Machine, program and versions match the record: did the run later continue elsewhere (log.txt)?"
-_UNKNOWN = (
-    "documents: unknown, because an earlier version prepared the rows. The same `electra prepare` command with "
-    "another --out makes the "
-    "same rows with their documents; give that folder with --data."
-)
 
 
 def shown(found: replay.Replayed, rows: Sequence[replay.ReplayedRow]) -> list[str]:
@@ -39,8 +34,6 @@ def _print(console: Terminal, found: replay.Replayed, rows: Sequence[replay.Repl
         console.print(
             f"NaN or infinite in rows {bad}" if bad else "every loss is finite, the gradient is NaN or infinite"
         )
-    if rows and rows[0].documents is None:
-        console.print(_UNKNOWN)
     for row in rows:
         console.print()
         for text in _lines(row):
@@ -64,7 +57,7 @@ def verdict(found: replay.Replayed) -> str:
 def _lines(row: replay.ReplayedRow) -> Iterator[Text]:
     """Number and documents, the text, and the text as the main network read it."""
     yield Text(f"row {row.row}, lane {row.lane}" + ("" if row.finite else ", NaN OR INFINITE"), "bold")
-    for part in row.documents or []:
+    for part in row.documents:
         yield Text(f"  {plain(_place(part))}", "cyan")
     yield Text("  ").append(plain(joined(row.original)))
     marked = Text("  ")
@@ -124,7 +117,7 @@ def _row(row: replay.ReplayedRow) -> dict[str, Any]:
 
     return {
         **vars(row),
-        "documents": None if row.documents is None else [document(part) for part in row.documents],
+        "documents": [document(part) for part in row.documents],
         "replaced": [before != after for before, after in zip(row.original, row.shown, strict=True)],
     }
 

@@ -9,8 +9,8 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from electra_trainer.data.added_words import UNUSED
 from electra_trainer.data.tokenizer import as_plain_text, specials_of, vocab_size_of
+from electra_trainer.data.vocabulary import UNUSED
 from electra_trainer.train.weights import Initial
 
 _TABLES = ("word_embeddings.", "generator_lm_head.")
