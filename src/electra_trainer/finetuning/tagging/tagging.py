@@ -26,9 +26,15 @@ from electra_trainer.files.wording import render
 from electra_trainer.finetuning import task, transformers_head
 from electra_trainer.finetuning.examples import Prediction, TaggedSentence, jsonl, strings, tagged_text
 from electra_trainer.finetuning.tagging import spans
-from electra_trainer.finetuning.tagging.notation import Scheme, check_scheme, described, notation_of, scheme_of
-from electra_trainer.finetuning.tagging.tag_columns import TagColumns, Tagged
-from electra_trainer.finetuning.tagging.tagged_files import TagNames, read_names, read_tagged, with_names
+from electra_trainer.finetuning.tagging.spans import Scheme, notation_of, scheme_of
+from electra_trainer.finetuning.tagging.tagged_files import (
+    TagColumns,
+    Tagged,
+    TagNames,
+    read_names,
+    read_tagged,
+    with_names,
+)
 from electra_trainer.finetuning.tagging.word_splitting import splitting_of
 from electra_trainer.finetuning.texts.splits import Split, hold_out_sentences, require_other_file
 from electra_trainer.settings.config import Model
@@ -45,7 +51,7 @@ class Tagging(task.Task):
 
     labels: tuple[str, ...]
     scheme: Scheme = "none"
-    """How labels mark spans, if they do: see notation.py."""
+    """How labels mark spans, if they do: see spans.py."""
     metrics: tuple[str, ...] = ()
     """The first is the main one. Empty: accuracy, with a scheme after f1, precision and recall of spans."""
     name: str = "tagging"
@@ -262,9 +268,7 @@ class TaggingTask:
     sentence_id: str | None = None
     """Column of the sentence's id in a table with a row for each word; None: one with a usual name."""
     tag_names: str | Path | None = None
-    """Names of labels that are numbers: between commas, from 0 on, or a file; None: a file with names next to the
-    training file.
-    """
+    """Names of labels that are numbers: between commas, from 0 on, or a file."""
     scheme: Literal["detect"] | Scheme = "detect"
     """How labels mark spans; "detect" asks the labels."""
     limit: int | None = None
@@ -287,7 +291,7 @@ class TaggingTask:
         paths = self._paths()
         if "dev" in paths:
             require_other_file(paths["train"], paths["dev"])
-        names = read_names(self.tag_names, paths["train"])
+        names = read_names(self.tag_names)
         files = {split: with_names(self._read(path), names) for split, path in paths.items() if split != "predict"}
         read = {split: one.sentences for split, one in files.items()}
         columns = replace(files["train"].columns, split=splitting_of(read["train"]))
@@ -298,12 +302,13 @@ class TaggingTask:
         scheme: Scheme = scheme_of(counts) if self.scheme == "detect" else self.scheme
         notation = notation_of(labels, scheme)
         notes = [note for one in files.values() for note in one.notes]
+        if self.scheme == "detect" and scheme == "io":
+            spans.require_no_marks(labels, paths["train"])
         for sentences in read.values():
-            check_scheme(sentences, notation)
-        begun, parted = len(spans.begun_by(train, notation, "IE")), spans.is_parted(train, notation)
-        notes.append(described(counts, notation, begun=begun, parted=parted, asked=self.scheme != "detect"))
+            spans.check_scheme(sentences, notation)
+        notes.append(spans.described(counts, notation))
         for sentences in read.values():
-            notes += spans.odd_sentences(sentences, notation)
+            notes += spans.odd_sentences(sentences)
         if "dev" in read:
             dev = read["dev"]
             notes += [*spans.unseen_labels(dev, labels, paths["train"]), *spans.sentence_overlap(train, dev)]
