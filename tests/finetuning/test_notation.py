@@ -134,7 +134,7 @@ def test_types_without_marks_can_be_asked_for(tmp_path: Path) -> None:
 def test_marks_that_would_be_read_as_types_are_refused(labels: str, tmp_path: Path) -> None:
     begin, inside = labels.format("PER").split()
     text = f"a {begin}\nb {inside}\nc O\nd O\n"
-    with pytest.raises(DataError, match="seems to begin spans that .* continues.* write B-PER and I-PER"):
+    with pytest.raises(DataError, match=r"seems to begin spans that .* continues.* write B-PER and I-PER"):
         notes_of(tmp_path, text)
     assert notes_of(tmp_path, text, scheme="io")[0].startswith("labels: IO")
     assert notes_of(tmp_path, "a BIRD\nb ITEM\nc O\nd INSECT\ne B2B\nf O\n")[0].startswith("labels: IO")
