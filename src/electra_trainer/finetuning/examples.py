@@ -19,7 +19,6 @@ from typing import Any
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean
 from electra_trainer.files import reading, table_writer
 from electra_trainer.files.tables import Table, texts
-from electra_trainer.finetuning.several_labels import in_columns
 from electra_trainer.settings import records
 
 Prediction = dict[str, Any]
@@ -198,8 +197,6 @@ PAIRS = (
     ("question", "sentence"),
     ("text", "text_pair"),
 )
-_LOOKED_AT = 1000
-"""Rows from which a likely column is guessed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,8 +232,6 @@ def choose_columns(table: Table, *, text: str | None, text_pair: str | None, lab
     label = label or _only(table, "--label", LABELS, free)
     if label is None and len(names) == 2:
         label = names[1] if names[1] in free else names[0]
-    if label is None and (several := in_columns({name: table.column(name) for name in free})):
-        raise ConfigError(f"{table.path}: {several}")
     if label is None:
         raise _ask(table, "--label", "the label")
     left = [name for name in names if name != label]
@@ -344,18 +339,8 @@ def _pair(names: Sequence[str]) -> tuple[str, str] | tuple[None, None]:
 
 
 def _ask(table: Table, flag: str, what: str) -> ConfigError:
-    """The question which column is meant, with a likely one as its example."""
     names = [name for name in table.columns if name]
-    cells = {name: [str(cell) for cell in table.column(name)[:_LOOKED_AT]] for name in names}
-    repeated = [name for name in names if 1 < len(set(cells[name])) <= len(cells[name]) // 2]
-    if flag == "--label":
-        likely = min(repeated or names[-1:], key=lambda name: len(set(cells[name])))
-    else:
-        likely = max(names, key=lambda name: (sum(map(len, cells[name])), name))
-    return ConfigError(
-        f"{table.path}: which column is {what}? Its columns: {_listed(names)}. Type, for example: {flag} "
-        f"{_word(likely)}"
-    )
+    return ConfigError(f"{table.path}: which column is {what}? Its columns: {_listed(names)}. Name it: {flag} COLUMN")
 
 
 def _listed(names: Sequence[str]) -> str:
