@@ -6,12 +6,12 @@ STS-B).
 
 Their baselines are the most frequent label or the mean value, and linear models: on words and pairs of words (a bag of
 words), and of
-two texts on what they share (overlap.py).
+two texts on what they share (overlap.py). Metrics are scikit-learn's and SciPy's; a correlation with a constant is 0.
 """
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from itertools import pairwise
@@ -30,10 +30,8 @@ from electra_trainer.files.wording import render
 from electra_trainer.finetuning.examples import Prediction, TextExample
 from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.task import Baseline, CardWords, ReadRows, Row, Task, TaskData, most_frequent
-from electra_trainer.finetuning.texts.linear_probe import start_from_probe
 from electra_trainer.finetuning.texts.overlap import Reads, overlap_features, words
-from electra_trainer.finetuning.texts.pair_head import PairHead
-from electra_trainer.finetuning.texts.scores import classification_scores, regression_scores
+from electra_trainer.finetuning.texts.pair_head import PairHead, start_from_probe
 from electra_trainer.finetuning.transformers_head import TransformersHead, text_head
 from electra_trainer.settings.config import Model
 
@@ -65,7 +63,7 @@ class TextTask(Task):
         return [Row(ids=ids, example=index, target=target) for index, (ids, target) in enumerate(rows)]
 
     def layer(self, model: Model, outputs: int) -> nn.Module:
-        """The head, with so many outputs."""
+        """The head with `outputs` outputs."""
         return PairHead(model, outputs) if self.pooling == "pair" else nn.Linear(model.hidden_size, outputs)
 
     def prepare(self, head: nn.Module, train: Sequence[TextExample], text: Text) -> None:
@@ -204,6 +202,47 @@ class Regression(TextTask):
     def card(self, *, pair: bool) -> CardWords:
         computed = f"print(float(scores) * {self.scale!r} + {self.shift!r})"
         return self.words("Gives a number for {}, in the units of the training file", computed, pair=pair)
+
+
+def classification_scores(truth: Sequence[int], said: Sequence[int], *, metrics: Sequence[str]) -> dict[str, float]:
+    """Metrics of class numbers.
+
+    Args:
+        truth, said: class numbers from 0 on.
+        metrics: `accuracy`, `matthews`, `f1`, `macro_f1`. `f1` is that of class 1 (GLUE's, for two classes); `macro_f1`
+            the mean over classes that occur in either.
+    """
+    from sklearn.metrics import f1_score, matthews_corrcoef
+
+    def f1(labels: list[int]) -> Any:
+        return f1_score(truth, said, labels=labels, average="macro", zero_division=0.0)
+
+    measures: dict[str, Callable[[], Any]] = {
+        "accuracy": lambda: np.mean(np.asarray(truth) == np.asarray(said)),
+        "matthews": lambda: matthews_corrcoef(truth, said),
+        "f1": lambda: f1([1]),
+        "macro_f1": lambda: f1(sorted({*truth, *said})),
+    }
+    return _measured(measures, metrics)
+
+
+def regression_scores(truth: Sequence[float], said: Sequence[float], *, metrics: Sequence[str]) -> dict[str, float]:
+    """Rank (`spearman`) and linear (`pearson`) correlation."""
+    from scipy import stats
+
+    constant = len(set(truth)) < 2 or len(set(said)) < 2
+    measures: dict[str, Callable[[], Any]] = {
+        "spearman": lambda: 0.0 if constant else stats.spearmanr(truth, said).statistic,
+        "pearson": lambda: 0.0 if constant else stats.pearsonr(truth, said).statistic,
+    }
+    return _measured(measures, metrics)
+
+
+def _measured(measures: Mapping[str, Callable[[], Any]], metrics: Sequence[str]) -> dict[str, float]:
+    for metric in metrics:
+        if metric not in measures:
+            raise ValueError(f"{metric}: not one of {tuple(measures)}")
+    return {metric: float(measures[metric]()) for metric in metrics}
 
 
 def text_rows(examples: Sequence[TextExample], text: Text) -> list[tuple[int, ...]]:
