@@ -195,11 +195,18 @@ def export_finetuned(
     tensors = _tensors(theirs, weights, source.model)
     files = {name: export.safetensors_bytes(each) for name, each in tensors.items()}
     table = {
-        "format": FORMAT, "task": task.described(), "pair": facts.pair, "columns": columns and asdict(columns), "max_length": length,
-        "source": {"model": source.name, "sha256": source.sha256}, "data_sha256": config["data_sha256"], "recipe": config["recipe"],
-        "seed": seed, "scores": facts.scores, "notes": list(facts.notes), "electra_trainer": __version__,
+        "format": FORMAT,
+        "task": task.described(),
+        "pair": facts.pair,
+        "columns": columns and asdict(columns),
+        "max_length": length,
+        "source": {"model": source.name, "sha256": source.sha256},
+        **{name: config[name] for name in ("data_sha256", "recipe", "seed")},
+        "scores": facts.scores,
+        "notes": list(facts.notes),
+        "electra_trainer": __version__,
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
-    }  # fmt: skip
+    }
     tables = {"config.json": refusal, f"{inner}config.json": settings}
     files |= {name: (json.dumps(table, indent=2) + "\n").encode() for name, table in tables.items()}
     files[TASK] = (json.dumps(table, indent=1) + "\n").encode()

@@ -18,7 +18,7 @@ from electra_trainer.finetuning.examples import TextExample
 
 _IDS = ("index", "idx", "id")
 _TORN = 1000
-"""One line in so many may be torn."""
+"""One line in 1,000 may be torn."""
 REPOSITORY = "nyu-mll/glue"
 
 
@@ -59,7 +59,7 @@ def parse(content: bytes, layout: Layout, *, path: Path | str, labelled: bool) -
         raise DataError(f"{path}: is empty. Fetch it again.")
     columns = _header(lines[0][1], layout, path=path, labelled=labelled)
     headless = columns is layout.headless
-    remedy = f"{_tabs(columns)} Name the columns in the first line."
+    remedy = " Name the columns in the first line, with tabs between them."
     places = _places(columns, layout, labelled=labelled, header=f"{path}:1: the header", remedy=remedy)
     torn: list[DataError] = []
     rows: dict[int, tuple[str, ...]] = {}
@@ -82,11 +82,7 @@ def _header(names: Sequence[str], layout: Layout, *, path: Path | str, labelled:
     """The columns; `layout.headless` where the first line is a row already."""
     if layout.headless and labelled and not set(names) & set(layout.text):
         if len(names) != len(layout.headless):
-            raise DataError(
-                f"{path}:1: expected {len(layout.headless)} fields between tabs ({', '.join(layout.headless)}) and no "
-                "header, or a header "
-                f"with {layout.text[0]} and {layout.label[0]}; found {len(names)}.{_tabs(names)}"
-            )
+            raise _wrong_count(names, layout.headless, where=f"{path}:1")
         return layout.headless
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -95,17 +91,10 @@ def _header(names: Sequence[str], layout: Layout, *, path: Path | str, labelled:
 
 
 def _wrong_count(fields: Sequence[str], columns: Sequence[str], *, where: str) -> DataError:
-    if fields == [""]:
-        return DataError(f"{where}: an empty line. Remove it.")
     return DataError(
-        f"{where}: expected {len(columns)} fields between tabs ({', '.join(columns)}), found "
-        f"{len(fields)}.{_tabs(fields)} Mend or remove "
-        "the line; a text can hold neither a tab nor a line end."
+        f"{where}: expected {len(columns)} fields between tabs ({', '.join(columns)}), found {len(fields)}. Mend or "
+        "remove the line; a text can hold neither a tab nor a line end."
     )
-
-
-def _tabs(fields: Sequence[str]) -> str:
-    return "" if len(fields) > 1 else " The line has no tab: is it a .csv, or did an editor replace the tabs?"
 
 
 class _Places(NamedTuple):
@@ -162,13 +151,9 @@ def read_label(written: str, labels: Sequence[str], *, where: str) -> str:
     if written in numbers:
         return labels[int(written)]
     known = ", ".join(labels) + ("" if numbers == list(labels) else f" (or {', '.join(numbers)} in this order)")
-    if written == "-":
-        raise DataError(f"{where}: label '-' marks a pair on which annotators did not agree. Remove such lines.")
-    if written == "-1":
-        raise DataError(f"{where}: label '-1' marks a hidden one. Expected one of: {known}. Test sets have none.")
+    near = "" if written.lstrip("-").isdecimal() else did_you_mean(written, labels)
     raise DataError(
-        f"{where}: unknown label {reading.short(written)}.{did_you_mean(written, labels)} Expected one of: {known}. "
-        "Mend or remove the line."
+        f"{where}: unknown label {reading.short(written)}.{near} Expected one of: {known}. Mend or remove the line."
     )
 
 
@@ -195,7 +180,7 @@ def read_hub(config: str, split: str, layout: Layout, *, labelled: bool) -> list
         split: `train`, `validation`, `validation_matched`, `test` ...
 
     Raises:
-        ConfigError: `datasets` is not installed, or the Hub cannot be asked. DataError: a row that is none.
+        ConfigError: `datasets` is not installed, or the Hub cannot be asked. DataError: a malformed row.
     """
     try:
         import datasets
@@ -206,9 +191,9 @@ def read_hub(config: str, split: str, layout: Layout, *, labelled: bool) -> list
     try:
         rows: Iterable[Mapping[str, Any]] = datasets.load_dataset(REPOSITORY, config, split=split)
     except Exception as error:  # the package lets through whatever its network library raises
-        said = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ConfigError(
-            f"--data hub: {REPOSITORY} ({config}, {split}) could not be read ({said}). Check the network, or give "
+            f"--data hub: {REPOSITORY} ({config}, {split}) could not be read ({reason}). Check the network, or give "
             "GLUE's folder."
         ) from None
     split_name, found = f"{REPOSITORY} {config} {split}", [dict(row) for row in rows]

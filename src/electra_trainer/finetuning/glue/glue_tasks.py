@@ -66,7 +66,7 @@ def parse_tasks(text: str) -> tuple[str, ...]:
     """`"cola,sst2"` -> names of rows; `"paper"` is the paper's eight, `"all"` every task that can be trained.
 
     Raises:
-        ConfigError: a name that is none, or is given twice.
+        ConfigError: an unknown name, or one given twice.
     """
     trained = tuple(name for name in ROWS if ROWS[name].train)
     if text in ("paper", "all"):
@@ -189,12 +189,12 @@ class GlueTask:
 
 
 def tasks_in(folder: str | Path) -> tuple[str, ...]:
-    """The tasks with a training set whose folder is in `folder`, or that `folder` is of; in the order of `ROWS`."""
+    """Tasks with a training set whose folder is `folder` or in it, in the order of `ROWS`."""
     return tuple(name for name, row in ROWS.items() if row.train and _find_folder(Path(folder), row) is not None)
 
 
 def _find_folder(root: Path, row: GlueRow) -> Path | None:
-    """By the official name, else by any that says the same: `sst2`, `sst-2`; the diagnostics of AX have two names."""
+    """Folder of a task, by the official name or one like it: `sst2`, `sst-2`; the diagnostics of AX have two names."""
     names = {_plain(row.folder), row.name} | ({"diagnostic"} if row.name == "ax" else set())
     if (root / row.folder).is_dir():
         return root / row.folder
@@ -219,23 +219,18 @@ def _file(folder: str | Path, row: GlueRow, split: str) -> Path | None:
 
 
 def _require_file(folder: str | Path, row: GlueRow, split: str) -> Path:
-    """The same; MissingInputError: it does not, nor perhaps the folder of the task, or GLUE's."""
+    """A split's file; MissingInputError: it, the task's folder or GLUE's does not exist."""
     path, root = _file(folder, row, split), Path(folder)
     if path is not None:
         return path
     if not root.is_dir():
         raise MissingInputError(f"{root}: no such folder. Give the folder that holds {row.folder} and so on, or hub.")
-    below = _find_folder(root, row)
-    there = sorted(path.name for path in (below or root).iterdir() if path.is_dir() == (below is None))
-    if below is None:
-        raise MissingInputError(
-            f"{root}: holds no folder {row.folder}.{did_you_mean(row.folder, there)} Found: "
-            f"{', '.join(there[:20]) or 'none'}. "
-            f"Expected {row.folder}/train.tsv and so on; name the tasks that exist with --tasks."
-        )
-    name = _FILES.get(split, [f"{split}.tsv"])[0]
+    below, name = _find_folder(root, row), _FILES.get(split, [f"{split}.tsv"])[0]
+    there = sorted(one.name for one in (below or root).iterdir())
+    near = did_you_mean(row.folder if below is None else name, there)
     raise MissingInputError(
-        f"{below / name}: no such file.{did_you_mean(name, there)} Found: {', '.join(there[:20]) or 'nothing'}."
+        f"{(below or root / row.folder) / name}: no such file.{near} Found: {', '.join(there[:20]) or 'nothing'}. "
+        "Name the tasks that exist with --tasks."
     )
 
 
