@@ -50,18 +50,18 @@ class Question:
     answers: tuple[Answer, ...] = ()
     """Empty: the context does not answer it (2.0), or it is to be predicted."""
     article: str = ""
-    """What an article is called; paragraphs of one article stay together when a file is split."""
+    """Name of an article; paragraphs of one article stay together when a file is split."""
     place: str = ""
     """`file: data[3].paragraphs[0].qas[2]`, for messages."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SquadFile:
-    """What a file holds, in its order."""
+    """Content of a file, in its order."""
 
     questions: tuple[Question, ...]
     notes: tuple[str, ...]
-    """What was repaired or is missing, in sentences."""
+    """Sentences on what was repaired or is missing."""
     content: bytes
 
 
@@ -186,19 +186,19 @@ class _Reader:
             return place
         return str(given) if isinstance(given, int) and not isinstance(given, bool) else _text(table, "id", where)
 
-    def answer(self, said: str, start: int, where: str, context: str) -> Answer:
-        wanted = said.strip()
-        start += len(said) - len(said.lstrip())
+    def answer(self, predicted: str, start: int, where: str, context: str) -> Answer:
+        wanted = predicted.strip()
+        start += len(predicted) - len(predicted.lstrip())
         if start >= 0 and context.startswith(wanted, start):
             self.count["found"] += 1
-            return Answer(text=said, start=start)
+            return Answer(text=predicted, start=start)
         found = occurrence(context, wanted, start)
         if found is None:
             self.note("nowhere", f"{short(wanted)} at {where}")
-            return Answer(text=said, start=None)
+            return Answer(text=predicted, start=None)
         self.count["found"] += 1
         self.note("moved", f"{short(wanted)} at {where}")
-        return Answer(text=said if found[1] == wanted else found[1], start=found[0])
+        return Answer(text=predicted if found[1] == wanted else found[1], start=found[0])
 
     def note(self, kind: str, example: str) -> None:
         """Count a case of a note, and keep the first."""

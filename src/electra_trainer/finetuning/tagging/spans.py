@@ -34,7 +34,7 @@ _UNREAD = tuple(
 """Marks in notations that are not read, such as BEGIN-PER or PER-B."""
 _TAG = re.compile("O|[BIES](-.+)?", re.DOTALL)
 UNSEEN_SHARE = 0.1
-"""Of the development words: when more have labels that training lacks, the files do not belong together. Rich
+"""Share of the development words: when more have labels that training lacks, the files do not belong together. Rich
 morphology has a few in a hundred.
 """
 _LONG = 1_000
@@ -162,7 +162,7 @@ class SpanCounts(NamedTuple):
 
     true: int = 0
     """Spans in the truth."""
-    said: int = 0
+    predicted: int = 0
     """Spans in the predictions."""
     right: int = 0
     """Spans in both: same words, same type."""
@@ -170,7 +170,7 @@ class SpanCounts(NamedTuple):
     @property
     def precision(self) -> float:
         """Share of the predicted spans that are right."""
-        return self.right / max(self.said, 1)
+        return self.right / max(self.predicted, 1)
 
     @property
     def recall(self) -> float:
@@ -180,7 +180,7 @@ class SpanCounts(NamedTuple):
     @property
     def f1(self) -> float:
         """Harmonic mean of both."""
-        return 2 * self.right / max(self.said + self.true, 1)
+        return 2 * self.right / max(self.predicted + self.true, 1)
 
 
 def split_tag(tag: str) -> tuple[str, str]:
@@ -210,23 +210,23 @@ def spans_of(tags: Sequence[str]) -> list[Span]:
     return found
 
 
-def count_spans(truth: Sequence[Sequence[str]], said: Sequence[Sequence[str]]) -> dict[str, SpanCounts]:
+def count_spans(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, SpanCounts]:
     """Counts by type over all sentences; types in alphabetical order.
 
     Args:
-        truth, said: the tags of each sentence, equally many in both.
+        truth, predicted: the tags of each sentence, equally many in both.
     """
-    true_of, said_of, right_of = Counter[str](), Counter[str](), Counter[str]()
-    for true_tags, said_tags in zip(truth, said, strict=True):
-        if len(true_tags) != len(said_tags):
-            raise ValueError(f"{len(true_tags)} true tags and {len(said_tags)} predicted ones of one sentence.")
-        true_spans, said_spans = set(spans_of(true_tags)), set(spans_of(said_tags))
+    true_of, predicted_of, right_of = Counter[str](), Counter[str](), Counter[str]()
+    for true_tags, predicted_tags in zip(truth, predicted, strict=True):
+        if len(true_tags) != len(predicted_tags):
+            raise ValueError(f"{len(true_tags)} true tags and {len(predicted_tags)} predicted ones of one sentence.")
+        true_spans, predicted_spans = set(spans_of(true_tags)), set(spans_of(predicted_tags))
         true_of.update(span.type for span in true_spans)
-        said_of.update(span.type for span in said_spans)
-        right_of.update(span.type for span in true_spans & said_spans)
+        predicted_of.update(span.type for span in predicted_spans)
+        right_of.update(span.type for span in true_spans & predicted_spans)
     return {
-        kind: SpanCounts(true=true_of[kind], said=said_of[kind], right=right_of[kind])
-        for kind in sorted(true_of.keys() | said_of.keys())
+        kind: SpanCounts(true=true_of[kind], predicted=predicted_of[kind], right=right_of[kind])
+        for kind in sorted(true_of.keys() | predicted_of.keys())
     }
 
 
@@ -282,8 +282,8 @@ def sentence_overlap(train: Sequence[TaggedSentence], dev: Sequence[TaggedSenten
     """A note on development sentences that occur in training, word for word; a warning if one is too long for
     chance.
     """
-    seen = {sentence.words for sentence in train}
-    twice = [sentence for sentence in dev if sentence.words in seen]
+    known = {sentence.words for sentence in train}
+    twice = [sentence for sentence in dev if sentence.words in known]
     long = [sentence for sentence in twice if len(sentence.words) >= _NOT_BY_CHANCE]
     first = f" (first at {_at([(long[0], 0)])})" if long else ""
     if twice:

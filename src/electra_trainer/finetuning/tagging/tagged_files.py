@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from electra_trainer.data.conllu import UPOS, Sentence, Word, read_conllu
 from electra_trainer.errors import ConfigError, DataError, did_you_mean
@@ -287,7 +287,8 @@ def _columns(lines: Sequence[str], path: Path, *, words: int, label: int | None,
     for number, line in enumerate([*lines, ""], start=1):
         if _ends_sentence(line):
             if block:
-                sentences.append(_sentence(path, *zip(*block, strict=True), range(number - len(block), number)))
+                forms, labels = zip(*block, strict=True)
+                sentences.append(_sentence(path, forms, labels, range(number - len(block), number)))
             block = []
             continue
         fields = layout.split(line)
@@ -400,7 +401,7 @@ def _is_running_text(lines: Sequence[str], like: TagColumns | None, known: Colle
 
 
 def _running_text(lines: Sequence[str], path: Path, split: Splitting) -> Tagged:
-    """Running text, a sentence or a paragraph a line; DataError: its words cannot be told."""
+    """Running text, a sentence or a paragraph a line; DataError: its words cannot be found."""
     if split == "unknown":
         raise DataError(
             f"{path}: is running text, and the model learned words of a script without spaces that a program had "
@@ -433,6 +434,7 @@ class _Rows:
         self.split: Splitting = like.split if like is not None and like.split != "unknown" else "punctuation"
         known = (like.words, like.sentence) if like is not None and like.kind == "rows" else (None, None)
         self.learned = [name if name in self.table.columns else None for name in known]
+        self.tokens = self.table.column("tokens") if "tokens" in self.table.columns else [None] * len(self.table.rows)
         self.spans, self.within, self.left_out = 0, list[str](), list[str]()
 
     def read(self, words: str | int | None, label: str | int | None, sentence: str | None, *, labelled: bool) -> Tagged:
@@ -444,15 +446,15 @@ class _Rows:
             raise ConfigError(
                 f"--sentence-id {sentence}: {self.path} has no such column.{did_you_mean(sentence, columns)}"
             )
-        said = self._column(
+        text = self._column(
             columns, "--words", words or self.learned[0], [self._usual_words()], "the words, or the text"
         )
-        others = [name for name in columns if name != said]
+        others = [name for name in columns if name != text]
         tag = self._column(others, "--label", label, _LABELS, "the labels") if labelled else None
         group = sentence or self.learned[1] or self._group([name for name in others if name != tag])
         tags = table.column(tag) if tag else [None] * len(table.rows)
-        fields = [*zip(table.lines, table.column(said), tags, strict=True)]
-        if self.is_table and self._has_words(said, group, labelled=labelled):
+        fields = [*zip(table.lines, table.column(text), tags, strict=True)]
+        if self.is_table and self._has_words(text, group, labelled=labelled):
             sentences = self._word_rows(fields, table.column(group) if group else [None] * len(table.rows))
         else:
             group, answers = None, table.column("answer") if "answer" in columns else [None] * len(table.rows)
@@ -463,8 +465,8 @@ class _Rows:
             ]
         if not sentences:
             raise DataError(f"{self.path}: holds no sentences. {_LAYOUTS}")
-        named = TagColumns(kind="rows", words=said, label=tag, sentence=group, split=self.split)
-        chosen = (("words", said), ("labels", tag), ("sentence", group))
+        named = TagColumns(kind="rows", words=text, label=tag, sentence=group, split=self.split)
+        chosen = (("words", text), ("labels", tag), ("sentence", group))
         note = f"columns of {self.path.name}: {', '.join(f'{what} = {one!r}' for what, one in chosen if one)}."
         return Tagged(sentences=sentences, columns=named, notes=(note, *self._notes()))
 
@@ -554,11 +556,11 @@ class _Rows:
     def _whole(self, at: int, number: int, value: Any, tags: Any) -> TaggedSentence:
         """The sentence of a row."""
         where = f"{self.path}:{number}"
-        if isinstance(value, str) and value.strip() and isinstance(tags, list | None):
+        if isinstance(value, str) and value.strip() and (tags is None or isinstance(tags, list)):
             reading.encodable(value, f"{where}: the text")
             places = self._places(at) or word_places(value, self.split)
             words = [value[first:stop] for first, stop in places]
-            labels = [None] * len(words) if tags is None else self._tags(places, tags, where, value)
+            labels: Any = [None] * len(words) if tags is None else self._tags(places, tags, where, value)
         elif isinstance(value, list) and all(isinstance(word, str) and word for word in value):
             words = [reading.encodable(word, f"{where}: word {index}") for index, word in enumerate(value, 1)]
             labels = [None] * len(words) if tags is None else tags
@@ -571,11 +573,9 @@ class _Rows:
 
     def _places(self, at: int) -> list[tuple[int, int]]:
         """Characters of the words that a row lists, as spaCy and Prodigy do; [] where it lists none."""
-        tokens = self.table.column("tokens")[at] if "tokens" in self.table.columns else None
-        listed = isinstance(tokens, list) and all(
-            isinstance(one, dict) and {"start", "end"} <= {*one} for one in tokens
-        )
-        return [(one["start"], one["end"]) for one in tokens] if listed else []
+        tokens: Any = self.tokens[at] if isinstance(self.tokens[at], list) else []
+        places: list[Any] = [(one.get("start"), one.get("end")) for one in tokens if isinstance(one, dict)]
+        return places if all(isinstance(at, int) for place in places for at in place) else []
 
     def _tags(self, words: Sequence[tuple[int, int]], spans: Sequence[Any], where: str, text: str) -> list[str]:
         """BIO tags of words. A span that begins or ends within a word gets the whole word; of two that share words the
@@ -653,7 +653,7 @@ def read_names(given: str | Path | None) -> TagNames:
     if given is None:
         return TagNames()
     if "," in str(given) and not Path(given).exists():
-        names, source = [name.strip() for name in str(given).split(",")], "--tag-names"
+        source, names = "--tag-names", cast(Any, [name.strip() for name in str(given).split(",")])
     else:
         path, source = Path(given), Path(given).name
         content = reading.read_file(path)

@@ -115,11 +115,11 @@ class Tagging(task.Task):
         return [[next(best) for _ in row.place] for row in rows]
 
     def predict(
-        self, examples: Sequence[TaggedSentence], rows: Sequence[task.Row], said: Sequence[Any]
+        self, examples: Sequence[TaggedSentence], rows: Sequence[task.Row], predicted: Sequence[Any]
     ) -> list[Prediction]:
         """{"words": [...], "tags": [...]}, equally many."""
         tags: list[list[str]] = [[] for _ in examples]
-        for row, numbers in zip(rows, said, strict=True):
+        for row, numbers in zip(rows, predicted, strict=True):
             tags[row.example] += [self.labels[number] for number in numbers]
         return [{"words": list(example.words), "tags": found} for example, found in zip(examples, tags, strict=True)]
 
@@ -148,14 +148,14 @@ class Tagging(task.Task):
         """Counts of spans by type. A word without a label ends the spans on both sides."""
         notation = notation_of(self.labels, self.scheme)
         truth = [[notation.read(label) or "O" if label else "O" for label in example.labels] for example in examples]
-        said = [
+        predicted = [
             [
                 notation.read(tag) or "O" if label else "O"
                 for label, tag in zip(example.labels, prediction["tags"], strict=True)
             ]
             for example, prediction in zip(examples, predictions, strict=True)
         ]
-        return spans.count_spans(truth, said)
+        return spans.count_spans(truth, predicted)
 
     def doubts(self, examples: Sequence[Any], predictions: Sequence[Prediction]) -> list[str]:
         counts = Counter(tag for prediction in predictions for tag in prediction["tags"])
@@ -166,15 +166,15 @@ class Tagging(task.Task):
         """The most frequent tag; and each word's: as it is written, else in lower case, else the most frequent of
         all.
         """
-        seen: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        by_word: defaultdict[str, Counter[str]] = defaultdict(Counter)
         every: Counter[str] = Counter()
         for sentence in train:
             for word, label in zip(sentence.words, sentence.labels, strict=True):
                 for form in {word, word.lower()} if label is not None else ():
-                    seen[form][str(label)] += 1
+                    by_word[form][str(label)] += 1
                 every.update([label] if label is not None else [])
         common = task.most_frequent(every)
-        tag = {word: task.most_frequent(counts) for word, counts in seen.items()}
+        tag = {word: task.most_frequent(counts) for word, counts in by_word.items()}
 
         def tagged(sentences: Sequence[Any], known: Mapping[str, str]) -> list[Prediction]:
             return [
@@ -203,7 +203,9 @@ class Tagging(task.Task):
         known = like if isinstance(like, TagColumns) else None
         read = read_tagged(path, words=text, labelled=False, like=known, known=self.labels)
         write = jsonl if as_json else tagged_text
-        return task.Unlabelled(examples=read.sentences, written=lambda said: {"": write(said)}, notes=read.notes)
+        return task.Unlabelled(
+            examples=read.sentences, written=lambda predicted: {"": write(predicted)}, notes=read.notes
+        )
 
     def as_transformers(self, *, hidden_size: int) -> transformers_head.TransformersHead:
         return transformers_head.copied_head("ElectraForTokenClassification", "classifier.", labels=self.labels)
@@ -351,7 +353,7 @@ class TaggingTask:
         return read_tagged(path, words=self.words, column=self.column, sentence=self.sentence_id)
 
     def _paths(self) -> dict[str, Path]:
-        """Of a folder, the treebank's file of the split."""
+        """The file of each split; of a folder, the treebank's."""
         dev = self.train if self.dev is None and Path(self.train).is_dir() else self.dev
         splits: tuple[tuple[str, Literal["train", "dev", "test"], str | Path | None], ...] = (
             ("train", "train", self.train),

@@ -25,7 +25,7 @@ from electra_trainer.randomness import drawn
 from electra_trainer.settings.config import Model
 
 TEMPERATURE = 0.05
-"""Of the softmax over the tokens of the other text; 0 would take the best alone, and give the others no gradient."""
+"""Temperature of the softmax over the tokens of the other text. With 0 the best one alone gets a gradient."""
 SPELLING = 64
 """Numbers in a piece's spelling vector."""
 DEPTHS = 4
@@ -56,8 +56,7 @@ class PairHead(nn.Module):
     """
 
     rate_share = 0.1
-    """Of the recipe's learning rate. It begins fitted to the features; steps of Adam as large as those of a head that
-    was drawn undo that.
+    """Share of the recipe's learning rate. The head starts from a fitted probe; full-size Adam steps would undo that.
     """
     idf_V: Tensor
     spelling_VS: Tensor
@@ -83,8 +82,8 @@ class PairHead(nn.Module):
         self.spelling_VS[list(pieces.values())] = torch.from_numpy(spelling_vectors(spelled, width=SPELLING)).float()
 
     def read_states(self, encoder: Encoder, batch: Batch) -> Tensor:
-        """What is read of each token: its spelling, its word vector, less the mean of all, and two hidden states; fp32
-        [B, T, S + E + 2 D].
+        """States that are read of each token: its spelling, its word vector, less the mean of all, and two hidden
+        states; fp32 [B, T, S + E + 2 D].
         """
         table_VE = encoder.embeddings.word_embeddings.weight
         words_BTE = F.embedding(batch.ids_BT, table_VE) - table_VE.mean(0)
@@ -93,7 +92,7 @@ class PairHead(nn.Module):
         return torch.cat([spelling_BTS, words_BTE, middle_BTD.float(), last_BTD.float()], -1)
 
     def features(self, states: Tensor, batch: Batch) -> Tensor:
-        """What the linear layer gets, [B, 4 D + `MATCHES`]."""
+        """Input of the linear layer, [B, 4 D + `MATCHES`]."""
         first_BT, second_BT = sides(batch)
         depths = torch.split(states, self.widths, -1)
         u_BD, v_BD = (_mean(depths[-1], side_BT) for side_BT in (first_BT, second_BT))
@@ -185,7 +184,7 @@ def start_from_probe(head: PairHead, rows: Sequence[Row], read: ReadRows) -> Non
 def folds(answers: NDArray[np.generic], examples: Indices, *, classes: int) -> Indices:
     """The fold in which each row is held out; -1: in none, since fewer than `FOLDS` examples have its class.
 
-    Drawn by example: a pair that stands there in both orders is never fitted in one and scored in the other.
+    Drawn by example: a pair that is there in both orders is never fitted in one and scored in the other.
     """
     fold = np.full(len(answers), -1)
     for mine in (
@@ -243,5 +242,5 @@ def fitted(
 
 def _log_likelihood(model: Any, matrix: Array, answers: NDArray[np.generic]) -> float:
     """The mean over rows; unlike scikit-learn's, also where no row of some class is held out."""
-    said = model.predict_log_proba(matrix)
-    return float(said[np.arange(len(answers)), np.searchsorted(model.classes_, answers)].mean())
+    predicted = model.predict_log_proba(matrix)
+    return float(predicted[np.arange(len(answers)), np.searchsorted(model.classes_, answers)].mean())
