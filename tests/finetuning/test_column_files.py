@@ -94,8 +94,11 @@ def test_treebanks(tmp_path: Path) -> None:
 
 WRONG: dict[str, tuple[str, list[str]]] = {
     "too few": ("a O\nb\n", [":2: expected 2 columns, as line 1 has, found 1"]),
-    "too many": ("a O\nNew York B-LOC\n", [":2: expected 2 columns", "found 3", "a space in it"]),
-    "spaces for tabs": ("# x\na\tO\n\nb    O\n", [":4: expected 2 columns, as line 2 has, found 1", "has no tabs"]),
+    "too many": ("a O\nNew York B-LOC\n", [":2: expected 2 columns", "found 3", "a word with a space needs tabs"]),
+    "spaces for tabs": (
+        "# x\na\tO\n\nb    O\n",
+        [":4: expected 2 columns, as line 2 has, found 1", "Tabs separate them"],
+    ),
     "a tab too many": ("a\tO\nb\tO\t\n", [":2: expected 2 columns", "found 3"]),
     "a comment within": ("a O\n# one two\n", [":2: expected 2 columns", "before a sentence only"]),
     "empty label": ("a\tO\nb\t\n", [":2: column 2 is empty", "written _"]),

@@ -167,8 +167,7 @@ def test_what_reading_needed_is_used_again(tmp_path: Path) -> None:
         ("Ann", "kommt", "aus", "Kiel", "."),
     ]
     assert (
-        "raw.txt: running text, a sentence a line, split into words with punctuation apart, like the training data."
-        in data.notes
+        "raw.txt: running text, a sentence a line, split into words like the training data (punctuation)." in data.notes
     )
 
     def words(name: str, text: str) -> list[tuple[str, ...]]:

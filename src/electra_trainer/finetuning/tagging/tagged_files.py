@@ -13,10 +13,10 @@ another number of columns, or a label that no other line has: "#" is also a word
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 from electra_trainer.data.conllu import UPOS, Sentence, Word, read_conllu
 from electra_trainer.errors import ConfigError, DataError, did_you_mean
@@ -243,7 +243,7 @@ class _Layout:
             return [field.strip(" ") for field in line.split("\t")]
         return [field for field in line.replace("\t", " ").split(" ") if field]
 
-    def check(self, fields: list[str], line: str, where: str) -> None:
+    def check(self, fields: list[str], where: str) -> None:
         """DataError: another number of fields, or an empty one."""
         if "" in fields and len(fields) == self.columns:
             raise DataError(
@@ -251,14 +251,11 @@ class _Layout:
             )
         if len(fields) == self.columns:
             return
-        why = ""
-        if self.tabs and "\t" not in line:
-            why = " The line has no tabs: was the file saved by an editor that replaced them?"
-        elif line.startswith("#"):
-            why = " A comment may be before a sentence only."
-        elif not self.tabs and len(fields) > self.columns:
-            why = " If a word has a space in it, put tabs between the columns."
-        raise DataError(f"{where}: expected {self.columns} columns, as line {self.line} has, found {len(fields)}.{why}")
+        raise DataError(
+            f"{where}: expected {self.columns} columns, as line {self.line} has, found {len(fields)}. "
+            f"{'Tabs separate them' if self.tabs else 'Spaces separate them, so a word with a space needs tabs'}; a "
+            "comment may be before a sentence only."
+        )
 
 
 def _ends_sentence(line: str) -> bool:
@@ -296,7 +293,7 @@ def _columns(lines: Sequence[str], path: Path, *, words: int, label: int | None,
             if len(fields) == layout.columns > 1:
                 comments.append((number, line))
             continue
-        layout.check(fields, line, f"{path}:{number}")
+        layout.check(fields, f"{path}:{number}")
         value = fields[last - 1] if last is not None else UNLABELLED
         block.append((fields[words - 1], None if value == UNLABELLED else value))
     notes = []
@@ -415,13 +412,7 @@ def _running_text(lines: Sequence[str], path: Path, split: Splitting) -> Tagged:
     ]
     if not sentences:
         raise DataError(f"{path}: holds no words.")
-    how = {
-        "spaces": "at spaces only",
-        "punctuation": "with punctuation apart",
-        "characters": "with each Chinese or Japanese character apart",
-        "contractions": "with punctuation, n't and 's apart",
-    }[split]
-    note = f"{path.name}: running text, a sentence a line, split into words {how}, like the training data."
+    note = f"{path.name}: running text, a sentence a line, split into words like the training data ({split})."
     return Tagged(sentences=sentences, columns=TagColumns(kind="text", split=split), notes=(note,))
 
 
@@ -636,44 +627,32 @@ def _label_text(label: Any, where: str) -> str | None:
     return reading.encodable(str(label).strip(), f"{where}: label")
 
 
-@dataclass(frozen=True, kw_only=True)
-class TagNames:
-    """Names of labels that are numbers in a file, by number, and their source."""
-
-    by_number: Mapping[str, str] = field(default_factory=dict)
-    source: str = ""
-
-
-def read_names(given: str | Path | None) -> TagNames:
-    """Names of labels: between commas, or a file with a name a line or a JSON list.
+def read_names(given: str | Path | None) -> dict[str, str]:
+    """Names of labels by number: between commas, or a file with a name a line or a JSON list.
 
     Raises:
         MissingInputError, StorageError: cannot be read. DataError: holds no names.
     """
-    if given is None:
-        return TagNames()
-    if "," in str(given) and not Path(given).exists():
-        source, names = "--tag-names", cast(Any, [name.strip() for name in str(given).split(",")])
-    else:
-        path, source = Path(given), Path(given).name
-        content = reading.read_file(path)
+    names: Any = []
+    if given is not None and "," in str(given) and not Path(given).exists():
+        names = [name.strip() for name in str(given).split(",")]
+    elif given is not None:
+        path, content = Path(given), reading.read_file(Path(given))
+        names = [line.strip() for _, line in reading.lines(content, path) if line.strip()]
         if path.suffix.lower() == ".json":
             names = reading.parse_json(content, where=str(path), remedy="Expected names of labels.")
-        else:
-            names = [line.strip() for _, line in reading.lines(content, path) if line.strip()]
         if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
             raise DataError(f"{path}: holds no names of labels. Expected a name a line, or a JSON list of names.")
-    return TagNames(by_number={str(at): name for at, name in enumerate(names)}, source=source)
+    return {str(at): name for at, name in enumerate(names)}
 
 
-def with_names(read: Tagged, names: TagNames) -> Tagged:
+def with_names(read: Tagged, known: Mapping[str, str]) -> Tagged:
     """Name labels that are numbers, or keep them without names, with a note on either.
 
     Raises:
         ConfigError: there are names, and labels are not numbers. DataError: a number without a name.
     """
     labels = {label for one in read.sentences for label in one.labels if label is not None}
-    known = names.by_number
     if not labels or not all(map(str.isdecimal, labels)):
         if known and labels:
             where = read.sentences[0].file
@@ -689,11 +668,11 @@ def with_names(read: Tagged, names: TagNames) -> Tagged:
     if lacking := next((number for number in numbers if number not in known), None):
         place = next(one.place_of(one.labels.index(lacking)) for one in read.sentences if lacking in one.labels)
         raise DataError(
-            f"{place}: label {lacking} has no name; {names.source} has {len(known)}, from 0. Add it to --tag-names."
+            f"{place}: label {lacking} has no name; --tag-names has {len(known)}, from 0. Add it to --tag-names."
         )
     sentences = [
         replace(one, labels=tuple(None if label is None else known[label] for label in one.labels))
         for one in read.sentences
     ]
     shown = ", ".join(f"{number} {known[number]}" for number in numbers[:8]) + (" ..." if len(numbers) > 8 else "")
-    return replace(read, sentences=sentences, notes=(*read.notes, f"labels are named by {names.source}: {shown}."))
+    return replace(read, sentences=sentences, notes=(*read.notes, f"labels are named by --tag-names: {shown}."))

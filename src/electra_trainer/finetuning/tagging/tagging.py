@@ -27,14 +27,7 @@ from electra_trainer.finetuning import task, transformers_head
 from electra_trainer.finetuning.examples import Prediction, TaggedSentence, jsonl, strings, tagged_text
 from electra_trainer.finetuning.tagging import spans
 from electra_trainer.finetuning.tagging.spans import Scheme, notation_of, scheme_of
-from electra_trainer.finetuning.tagging.tagged_files import (
-    TagColumns,
-    Tagged,
-    TagNames,
-    read_names,
-    read_tagged,
-    with_names,
-)
+from electra_trainer.finetuning.tagging.tagged_files import TagColumns, Tagged, read_names, read_tagged, with_names
 from electra_trainer.finetuning.tagging.word_splitting import splitting_of
 from electra_trainer.finetuning.texts.splits import Split, hold_out_sentences, require_other_file
 from electra_trainer.settings.config import Model
@@ -337,16 +330,14 @@ class TaggingTask:
             test=test,
             columns=columns,
             written=("predictions.conll", tagged_text),
-            sha256=task.hash_files(
-                self._hashed(paths, names if {*labels} <= {*names.by_number.values()} else TagNames())
-            ),
+            sha256=task.hash_files(self._hashed(paths, names if {*labels} <= {*names.values()} else {})),
         )
 
-    def _hashed(self, paths: Mapping[str, Path], names: TagNames) -> dict[str, bytes]:
+    def _hashed(self, paths: Mapping[str, Path], names: Mapping[str, str]) -> dict[str, bytes]:
         """Everything that decides over the examples."""
         group = f", sentence {self.sentence_id}" if self.sentence_id is not None else ""
         chosen = f"words {self.words or 1}, labels {self.column}, limit {self.limit}{group}".encode()
-        named = {"names": "\n".join(names.by_number.values()).encode()} if names.by_number else {}
+        named = {"names": "\n".join(names.values()).encode()} if names else {}
         return {"columns": chosen, **{split: path.read_bytes() for split, path in paths.items()}, **named}
 
     def _read(self, path: Path) -> Tagged:
