@@ -29,7 +29,6 @@ TORCH_FREE = (
     "finetuning.squad.squad_score",
     "cli.predict",
     "finetuning.glue.glue_tasks",
-    "finetuning.glue.glue_files",
     "finetuning.glue.glue_table",
     "files.tables",
     "finetuning.texts.splits",

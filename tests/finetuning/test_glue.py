@@ -144,7 +144,8 @@ def test_what_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(MissingInputError, match=r"nowhere: no such folder. Give the folder that holds CoLA"):
         task("nowhere", "cola").load()
     with pytest.raises(
-        MissingInputError, match=r"holds no folder CoLA.* Found: MNLI, RTE. Expected CoLA/train.tsv .*--tasks"
+        MissingInputError,
+        match=r"CoLA/train.tsv: no such file.* Found: MNLI, RTE. Name the tasks that exist with --tasks",
     ):
         task(tmp_path, "cola").load()
     (tmp_path / "CoLA-1").mkdir()

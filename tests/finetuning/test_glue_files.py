@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from tests.finetuning.glue_samples import labelled, tsv, unlabelled
 
 from electra_trainer.errors import DataError
-from electra_trainer.finetuning.glue.glue_files import parse
-from electra_trainer.finetuning.glue.glue_tasks import ROWS
+from electra_trainer.finetuning.glue.glue_tasks import ROWS, parse
 
 GLUE = Path(__file__).resolve().parents[3] / "shared" / "data" / "glue"
 TRAINED = [name for name, row in ROWS.items() if row.train]
@@ -107,21 +106,21 @@ WRONG = [
     (
         "sst2",
         "sentence\tlabel\na\t1\nb\n",
-        "F.tsv:3: expected 2 fields between tabs .sentence, label., found 1. The line has no tab",
+        "F.tsv:3: expected 2 fields between tabs .sentence, label., found 1. Mend or remove",
     ),
     ("sst2", "sentence\tlabel\na\tb\t1\n", "F.tsv:2: expected 2 fields .* found 3.* Mend or remove"),
-    ("sst2", "sentence\tlabel\na\t1\n\nb\t0\n", "F.tsv:3: an empty line. Remove it"),
-    ("sst2", "sentence,label\na,1\n", "F.tsv:1: the header has no column 'sentence'.* 'sentence,label'.* is it a .csv"),
+    ("sst2", "sentence\tlabel\na\t1\n\nb\t0\n", "F.tsv:3: expected 2 fields .* found 1"),
+    (
+        "sst2",
+        "sentence,label\na,1\n",
+        "F.tsv:1: the header has no column 'sentence'.* 'sentence,label'.* with tabs between them",
+    ),
     ("sst2", "sentense\tlabel\na\t1\n", "F.tsv:1: the header has no column 'sentence'. Did you mean 'sentense'"),
     ("mnli", "premise\thypotesis\tlabel\na\tb\t0\n", "no column 'sentence2' or 'hypothesis'. Did you mean 'hypotesis'"),
     ("qqp", "question1\tquestion2\na\tb\n", "F.tsv:1: the header has no column 'is_duplicate' or 'label'"),
     ("rte", "a sentence\tanother\tentailment\n", "no column 'sentence1'.*Name the columns in the first line"),
     ("sst2", "sentence\tlabel\tsentence\na\t1\tb\n", "F.tsv:1: the header has the column 'sentence' twice"),
-    (
-        "cola",
-        "gj04\t1\tOne.\n",
-        "F.tsv:1: expected 4 fields between tabs .source, label, mark, sentence. and no header, or a header with",
-    ),
+    ("cola", "gj04\t1\tOne.\n", "F.tsv:1: expected 4 fields between tabs .source, label, mark, sentence., found 3"),
     ("cola", "gj04\t1\t\tOne.\ngj04\t2\t\tTwo.\n", "F.tsv:2: unknown label '2'. Expected one of: 0, 1. Mend"),
     ("cola", "gj04\t1\t\t \n", "F.tsv:1: sentence is empty"),
     ("cola", "gj04\t1\t\tOne.\ngj04\t1\t\n", "F.tsv:2: expected 4 fields .* found 3"),
@@ -136,12 +135,8 @@ WRONG = [
         "F.tsv:2: unknown label ''. Expected one of: entailment, not_entailment .or 0, 1",
     ),
     ("rte", "sentence1\tsentence2\tlabel\na\tb\t2\n", "F.tsv:2: unknown label '2'"),
-    (
-        "mnli",
-        "sentence1\tsentence2\tgold_label\na\tb\t-\n",
-        "F.tsv:2: label '-' marks a pair on which annotators did not agree",
-    ),
-    ("mrpc", "Quality\t#1 String\t#2 String\n-1\ta\tb\n", "F.tsv:2: label '-1' marks a hidden one"),
+    ("mnli", "sentence1\tsentence2\tgold_label\na\tb\t-\n", "F.tsv:2: unknown label '-'. Expected one of"),
+    ("mrpc", "Quality\t#1 String\t#2 String\n-1\ta\tb\n", "F.tsv:2: unknown label '-1'. Expected one of"),
     ("mrpc", "Quality\t#1 String\t#2 String\n1\ta\t\n", "F.tsv:2: #2 String is empty"),
     ("stsb", "sentence1\tsentence2\tscore\na\tb\t5.01\n", "F.tsv:2: score '5.01': expected a number from 0 to 5"),
     ("stsb", "sentence1\tsentence2\tscore\na\tb\t-1\n", "F.tsv:2: score '-1'"),

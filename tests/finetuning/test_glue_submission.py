@@ -98,7 +98,7 @@ def test_indices_are_the_files(tmp_path: Path) -> None:
         (folder / "RTE/test.tsv").write_text(
             tsv(("sentence1", "sentence2", "index"), ("a", "b", 3), ("c", "d", bad), ("e", "f", 1))
         )
-        with pytest.raises(DataError, match=rf"RTE/test.tsv:3: index '{bad}': expected a number of its own"):
+        with pytest.raises(DataError, match=rf"RTE/test.tsv:3: index '{bad}': expected a unique number"):
             write_submission(tmp_path / "all.zip", folder=str(folder), runs=runs)
 
 

@@ -14,8 +14,8 @@ from tests.finetuning.toy import Toy
 
 from electra_trainer.errors import Diverged
 from electra_trainer.finetuning.run import FineTuning, Job, build_feed
-from electra_trainer.finetuning.texts import linear_probe
-from electra_trainer.finetuning.texts.linear_probe import fitted
+from electra_trainer.finetuning.texts import pair_head
+from electra_trainer.finetuning.texts.pair_head import fitted
 from electra_trainer.finetuning.texts.tasks import with_pooling
 from electra_trainer.finetuning.training_step import Feed, FineTuned, build_network, fit_head, outputs
 
@@ -36,7 +36,7 @@ def rows(*, classes: int, count: int = 300) -> tuple[np.ndarray, np.ndarray]:
 def test_the_layer_gives_the_probabilities_of_the_regression(classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the features as they are: the regression has seen them with mean 0 and standard deviation 1."""
     matrix, answers = rows(classes=classes)
-    monkeypatch.setattr(linear_probe, "PENALTIES", (10.0,))
+    monkeypatch.setattr(pair_head, "PENALTIES", (10.0,))
     weight, bias = fitted(matrix, answers, np.arange(len(answers)), classes=classes)
     scaled = (matrix - matrix.mean(0)) / matrix.std(0)
     expected = LogisticRegression(C=0.1, max_iter=300).fit(scaled, answers).predict_proba(scaled)
@@ -47,7 +47,7 @@ def test_the_layer_gives_the_probabilities_of_the_regression(classes: int, monke
 
 def test_the_layer_gives_the_numbers_of_the_regression(monkeypatch: pytest.MonkeyPatch) -> None:
     matrix, answers = rows(classes=0)
-    monkeypatch.setattr(linear_probe, "PENALTIES", (10.0,))
+    monkeypatch.setattr(pair_head, "PENALTIES", (10.0,))
     weight, bias = fitted(matrix, answers, np.arange(len(answers)), classes=0)
     scaled = (matrix - matrix.mean(0)) / matrix.std(0)
     expected = Ridge(alpha=10.0).fit(scaled, answers).predict(scaled)
@@ -56,13 +56,13 @@ def test_the_layer_gives_the_numbers_of_the_regression(monkeypatch: pytest.Monke
 
 def test_the_penalty_is_chosen_on_rows_that_were_not_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Noise wants the larger, a rule the smaller."""
-    monkeypatch.setattr(linear_probe, "PENALTIES", (10.0, 1e4))
+    monkeypatch.setattr(pair_head, "PENALTIES", (10.0, 1e4))
     noise = np.random.default_rng(0)
     nothing = noise.standard_normal((200, 100)).astype(np.float32), noise.integers(0, 2, 200)
     something = rows(classes=2)
     chosen = [fitted(*given, np.arange(len(given[1])), classes=2)[0] for given in (nothing, something)]
     for given, found, penalty in zip((nothing, something), chosen, (1e4, 10.0), strict=True):
-        monkeypatch.setattr(linear_probe, "PENALTIES", (penalty,))
+        monkeypatch.setattr(pair_head, "PENALTIES", (penalty,))
         assert found == pytest.approx(fitted(*given, np.arange(len(given[1])), classes=2)[0])
 
 
@@ -80,12 +80,12 @@ def test_folds_hold_out_examples_and_never_a_rare_class() -> None:
     """An example that stands there twice is held out in both; each common class is in every fold."""
     examples = np.tile(np.arange(30), 2)
     answers = np.where(examples < 2, 7, examples % 2)
-    found = linear_probe.folds(answers, examples, classes=8)
+    found = pair_head.folds(answers, examples, classes=8)
     assert (found[:30] == found[30:]).all()
     assert (found[answers == 7] == -1).all()
     for answer in (0, 1):
         assert set(found[answers == answer]) == {0, 1, 2}
-    numbers = linear_probe.folds(np.arange(60.0), examples, classes=0)
+    numbers = pair_head.folds(np.arange(60.0), examples, classes=0)
     assert (numbers[:30] == numbers[30:]).all() and np.bincount(numbers).tolist() == [20, 20, 20]
     assert (np.diff(numbers[:30]) < 0).any(), "drawn, not by the order of the file"
 
@@ -159,7 +159,7 @@ def test_the_head_learns_slowly_from_there(tmp_path: Path, monkeypatch: pytest.M
 def test_a_run_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once, before its first step."""
     calls: list[int] = []
-    real = linear_probe.start_from_probe
+    real = pair_head.start_from_probe
 
     def counted(*given: object) -> None:
         calls.append(1)

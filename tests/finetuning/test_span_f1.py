@@ -80,7 +80,7 @@ def test_f1_of_a_worked_example() -> None:
     truth = ["B-PER I-PER O B-LOC".split(), "B-PER O B-LOC B-PER I-PER".split()]
     said = ["B-PER I-PER O B-LOC".split(), "B-PER O B-PER B-PER O".split()]
     counts = count_spans(truth, said)
-    assert counts == {"LOC": SpanCounts(true=2, said=1, right=1), "PER": SpanCounts(true=3, said=4, right=2)}
+    assert counts == {"LOC": SpanCounts(true=2, predicted=1, right=1), "PER": SpanCounts(true=3, predicted=4, right=2)}
     assert (counts["LOC"].precision, counts["LOC"].recall) == (1.0, 0.5)
     assert counts["LOC"].f1 == pytest.approx(2 / 3) and counts["PER"].f1 == pytest.approx(4 / 7)
     micro = total(counts)
@@ -98,7 +98,7 @@ def test_counts_are_those_of_the_definition(both: tuple[list[list[str]], list[li
     true = {(index, *span) for index, tags in enumerate(truth) for span in by_definition(tags)}
     found = {(index, *span) for index, tags in enumerate(said) for span in by_definition(tags)}
     counts = total(count_spans(truth, said))
-    assert (counts.true, counts.said, counts.right) == (len(true), len(found), len(true & found))
+    assert (counts.true, counts.predicted, counts.right) == (len(true), len(found), len(true & found))
     assert 0 <= min(counts.precision, counts.recall) <= counts.f1 <= max(counts.precision, counts.recall) <= 1
 
 

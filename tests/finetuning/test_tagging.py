@@ -224,7 +224,7 @@ def test_scores() -> None:
     examples = [sentence(["a"] * 5, ["B-X", "I-X", "O", "B-X", None]), sentence(["a"] * 3, ["B-X", None, "I-X"])]
     said = [{"tags": ["B-X", "I-X", "O", "O", "B-X"]}, {"tags": ["B-X", "I-X", "I-X"]}]
     counts = task.spans_by_type(examples, said)
-    assert counts == {"X": SpanCounts(true=4, said=3, right=3)}  # a word without a label parts the spans of both
+    assert counts == {"X": SpanCounts(true=4, predicted=3, right=3)}  # a word without a label parts the spans of both
     assert task.score(examples, said) == {
         "f1": pytest.approx(6 / 7), "precision": 1.0, "recall": 0.75, "accuracy": pytest.approx(5 / 6),
     }  # fmt: skip
@@ -296,7 +296,7 @@ def test_a_run_learns_and_can_be_repeated(tmp_path: Path) -> None:
     short, again = (
         finetune_run(replace(job), out=tmp_path / name, device="cpu", quiet=True) for name in ("two", "three")
     )
-    assert short == again != result
+    assert short.scores == again.scores != result.scores
     assert predictions(tmp_path / "two") == predictions(tmp_path / "three")
 
 

@@ -61,9 +61,7 @@ def test_what_a_reader_of_the_scores_must_know(tmp_path: Path) -> None:
     assert task(tmp_path, train, dev).load().notes == (
         "labels: BIO, such as 'B-PER'; 2 types: LOC, PER. Spans are scored by seqeval's definition (conlleval's): same words, same type.",
         "1 word of train without a label (first at train:162): not learned, not scored.",
-        "1 span of train that an I- or E- begins (first at train:164): counted, as conlleval does. They are usual in IOB1, and slips elsewhere.",
         "train:168: a sentence of 1,001 words. Are blank lines missing?",
-        "25 spans of dev that an I- or E- begins (first at dev:14): counted, as conlleval does. They are usual in IOB1, and slips elsewhere.",
         "dev:8: label 'B-PRE' does not occur in train. Did you mean 'B-PER'? 1 word of 132 with such labels: scored, and never right.",
         "warning: 26 of 28 sentences in dev are in training too, 26 of them with 5 words or more (first at dev:2).",
     )
@@ -137,7 +135,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "lower case": (
         ENTITIES + "x b-PER\n",
         ENTITIES,
-        r"train:5: label 'b-PER' is none of BIO: .* Did you mean 'B-PER'\?",
+        r"train:5: label 'b-PER' is none of BIO: expected O, B-TYPE, I-TYPE",
     ),
     "no prefix": (ENTITIES, ENTITIES + "x LOC\n", r"dev:5: label 'LOC' is none of BIO: expected O, B-TYPE, I-TYPE"),
     "BIOES in dev": (ENTITIES, ENTITIES + "\nx S-LOC\n", r"dev:6: label 'S-LOC' is none of BIO"),

@@ -36,8 +36,7 @@ from electra_trainer.data.tokenizer import (
 )
 from electra_trainer.errors import DataError
 from electra_trainer.files.tables import labels, numbers, read_table_file, texts
-from electra_trainer.finetuning.glue.glue_files import parse
-from electra_trainer.finetuning.glue.glue_tasks import ROWS
+from electra_trainer.finetuning.glue.glue_tasks import ROWS, parse
 from electra_trainer.finetuning.model_folder import task_from
 from electra_trainer.finetuning.squad.squad_files import read_squad
 from electra_trainer.finetuning.tagging.tagged_files import read_tagged

@@ -80,7 +80,7 @@ ALLOWED = {
     ("finetuning/model_folder.py", "huggingface_hub"),
     # `electra push` alone
     ("pretrained/push.py", "huggingface_hub"),
-    ("finetuning/glue/glue_files.py", "datasets"),
+    ("finetuning/glue/glue_tasks.py", "datasets"),
     # the playground listens where it is told, by default on this machine alone; its page is opened in the user's browser
     ("playground/server.py", "socket"),
     ("cli/playground.py", "webbrowser"),

@@ -19,7 +19,6 @@ from typing import Any
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean
 from electra_trainer.files import reading, table_writer
 from electra_trainer.files.tables import Table, texts
-from electra_trainer.finetuning.several_labels import in_columns
 from electra_trainer.settings import records
 
 Prediction = dict[str, Any]
@@ -83,12 +82,12 @@ def predicted_csv(table: Table, predictions: Sequence[Prediction]) -> str:
     """CSV: the columns of `table`, then `prediction`; for classes also `probability` (the predicted one's) and one
     column per label.
     """
-    names, said = list(table.columns), [_flat(prediction) for prediction in predictions]
+    names, predicted = list(table.columns), [_flat(prediction) for prediction in predictions]
     rows = []
-    for row, cells in zip(table.rows, said, strict=True):
+    for row, cells in zip(table.rows, predicted, strict=True):
         own = [cell if isinstance(cell, str) else "" if cell is None else json.dumps(cell) for cell in row]
         rows.append([*own, *[""] * (len(table.columns) - len(row)), *cells.values()])
-    return table_writer.Table(head=[*table.columns, *(_free(name, names) for name in said[0])], rows=rows).csv()
+    return table_writer.Table(head=[*table.columns, *(_free(name, names) for name in predicted[0])], rows=rows).csv()
 
 
 def _flat(prediction: Prediction) -> dict[str, str]:
@@ -106,8 +105,8 @@ def predicted_jsonl(table: Table, predictions: Iterable[Prediction]) -> str:
     lines = []
     for values, prediction in zip(table.rows, predictions, strict=True):
         row = dict(zip(table.columns, values, strict=False))
-        said = {"prediction": _answer(prediction), "probabilities": prediction.get("probabilities")}
-        new = {_free(name, list(row)): value for name, value in said.items() if value is not None}
+        predicted = {"prediction": _answer(prediction), "probabilities": prediction.get("probabilities")}
+        new = {_free(name, list(row)): value for name, value in predicted.items() if value is not None}
         lines.append(row | new)
     return jsonl(lines)
 
@@ -115,17 +114,17 @@ def predicted_jsonl(table: Table, predictions: Iterable[Prediction]) -> str:
 def tagged_text(predictions: Iterable[Prediction]) -> str:
     """A word, a tab and its tag per line, a blank line after each sentence."""
     return "".join(
-        "".join(f"{word}\t{tag}\n" for word, tag in zip(said["words"], said["tags"], strict=True)) + "\n"
-        for said in predictions
+        "".join(f"{word}\t{tag}\n" for word, tag in zip(predicted["words"], predicted["tags"], strict=True)) + "\n"
+        for predicted in predictions
     )
 
 
 def jsonl(predictions: Iterable[Prediction]) -> str:
     """One JSON object per prediction: {words, tags}, or {id, text, score, probability, no_answer_score, nbest}."""
-    return "".join(json.dumps(said) + "\n" for said in predictions)
+    return "".join(json.dumps(predicted) + "\n" for predicted in predictions)
 
 
-_SAID: dict[str, Any] = {
+_FIELDS: dict[str, Any] = {
     "label": str,
     "probabilities": dict[str, float],
     "value": float,
@@ -153,17 +152,19 @@ def read_predictions(path: Path, examples: Sequence[Any], *, remedy: str) -> lis
     found: list[Prediction] = []
     for number, (line, example) in enumerate(zip(lines, examples, strict=True), 1):
         where = f"{path}:{number}"
-        said = reading.parse_json(line, where=where, remedy=remedy)
-        fields = said.keys() if isinstance(said, dict) else set()
+        predicted = reading.parse_json(line, where=where, remedy=remedy)
+        fields = predicted.keys() if isinstance(predicted, dict) else set()
         whole = fields and all(_NEEDS.get(name, name) in fields for name in fields)
-        if not whole or fields != (found or [said])[0].keys():
-            raise DataError(f"{where}: {reading.short(said)}, expected a prediction of the task. {remedy}")
-        records.require_fields({name: _SAID[name] for name in fields & _SAID.keys()}, said, where, remedy=remedy)
-        if "tags" in said and not len(said["tags"]) == len(said["words"]) == len(example.words):
-            raise DataError(f"{where}: {len(said['tags']):,} tags, expected one for each word. {remedy}")
-        if said.get("label") not in said.get("probabilities", [said.get("label")]):
-            raise DataError(f"{where}: label {reading.short(said['label'])} has no probability. {remedy}")
-        found.append(said)
+        if not whole or fields != (found or [predicted])[0].keys():
+            raise DataError(f"{where}: {reading.short(predicted)}, expected a prediction of the task. {remedy}")
+        records.require_fields(
+            {name: _FIELDS[name] for name in fields & _FIELDS.keys()}, predicted, where, remedy=remedy
+        )
+        if "tags" in predicted and not len(predicted["tags"]) == len(predicted["words"]) == len(example.words):
+            raise DataError(f"{where}: {len(predicted['tags']):,} tags, expected one for each word. {remedy}")
+        if predicted.get("label") not in predicted.get("probabilities", [predicted.get("label")]):
+            raise DataError(f"{where}: label {reading.short(predicted['label'])} has no probability. {remedy}")
+        found.append(predicted)
     return found
 
 
@@ -171,7 +172,7 @@ def by_id(predictions: Iterable[Prediction], name: str) -> str:
     """{id: prediction[name]}. Of "text" what SQuAD's official scripts score ("" is no answer, 2.0); of
     "no_answer_score" what evaluate-v2.0.py reads as --na-prob-file: the larger, the less likely there is an answer.
     """
-    return json.dumps({said["id"]: said[name] for said in predictions}, indent=1) + "\n"
+    return json.dumps({predicted["id"]: predicted[name] for predicted in predictions}, indent=1) + "\n"
 
 
 def _answer(prediction: Prediction) -> Any:
@@ -198,8 +199,6 @@ PAIRS = (
     ("question", "sentence"),
     ("text", "text_pair"),
 )
-_LOOKED_AT = 1000
-"""Rows from which a likely column is guessed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,7 +211,7 @@ class Columns:
     """None for a file without labels."""
 
     def described(self) -> str:
-        """What was taken, in words."""
+        """A sentence on the columns that were taken."""
         parts = [("text", self.text), ("text pair", self.pair), ("label", self.label)]
         return "columns: " + ", ".join(f"{what} = {name!r}" for what, name in parts if name is not None) + "."
 
@@ -235,8 +234,6 @@ def choose_columns(table: Table, *, text: str | None, text_pair: str | None, lab
     label = label or _only(table, "--label", LABELS, free)
     if label is None and len(names) == 2:
         label = names[1] if names[1] in free else names[0]
-    if label is None and (several := in_columns({name: table.column(name) for name in free})):
-        raise ConfigError(f"{table.path}: {several}")
     if label is None:
         raise _ask(table, "--label", "the label")
     left = [name for name in names if name != label]
@@ -277,7 +274,7 @@ def choose_texts(
 
 
 def labelled_like(table: Table, columns: Columns) -> Columns:
-    """The same columns in another file, the development set say; DataError: one is missing."""
+    """Columns of training in another file, such as the development set; DataError: one is missing."""
     for name in (columns.text, columns.pair, columns.label):
         if name is not None:
             _as_trained(table, name, flag=None)
@@ -344,18 +341,8 @@ def _pair(names: Sequence[str]) -> tuple[str, str] | tuple[None, None]:
 
 
 def _ask(table: Table, flag: str, what: str) -> ConfigError:
-    """The question which column is meant, with a likely one as its example."""
     names = [name for name in table.columns if name]
-    cells = {name: [str(cell) for cell in table.column(name)[:_LOOKED_AT]] for name in names}
-    repeated = [name for name in names if 1 < len(set(cells[name])) <= len(cells[name]) // 2]
-    if flag == "--label":
-        likely = min(repeated or names[-1:], key=lambda name: len(set(cells[name])))
-    else:
-        likely = max(names, key=lambda name: (sum(map(len, cells[name])), name))
-    return ConfigError(
-        f"{table.path}: which column is {what}? Its columns: {_listed(names)}. Type, for example: {flag} "
-        f"{_word(likely)}"
-    )
+    return ConfigError(f"{table.path}: which column is {what}? Its columns: {_listed(names)}. Name it: {flag} COLUMN")
 
 
 def _listed(names: Sequence[str]) -> str:

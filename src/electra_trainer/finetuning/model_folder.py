@@ -91,10 +91,10 @@ _ON_HUB = {
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What a card says beyond the folder itself."""
+    """Content of a card beyond the folder itself."""
 
     scores: Scores = field(default_factory=dict)
-    """Of all seeds; empty: of this run alone."""
+    """Scores of all seeds; empty: of this run alone."""
     notes: tuple[str, ...] = ()
     """Notes on the data."""
     pair: bool = False
@@ -133,7 +133,7 @@ class Finetuned:
         return self.predict_examples(self.task.examples_from(texts, pair=self.pair), device=device)
 
     def predict_examples(self, examples: Sequence[Any], *, device: str = "auto") -> list[Prediction]:
-        """The same for the task's own examples."""
+        """Predictions for the task's own examples."""
         where = choose_device(device)
         precision = choose_precision(self.precision, where)
         return predict(self.network.to(where), self.task, examples, text=self.text, device=where, precision=precision)
@@ -143,7 +143,7 @@ class Finetuned:
         return replace(self, text=replace(self.text, tally=tally))
 
     def with_threshold(self, value: float) -> "Finetuned":
-        """The same, answering questions of SQuAD 2.0 where their "no answer" score is not above `value`.
+        """A copy that answers questions of SQuAD 2.0 where their "no answer" score is not above `value`.
 
         Raises:
             ConfigError: it always answers, as it learned from SQuAD 1.1; or it learned something else.
@@ -195,11 +195,18 @@ def export_finetuned(
     tensors = _tensors(theirs, weights, source.model)
     files = {name: export.safetensors_bytes(each) for name, each in tensors.items()}
     table = {
-        "format": FORMAT, "task": task.described(), "pair": facts.pair, "columns": columns and asdict(columns), "max_length": length,
-        "source": {"model": source.name, "sha256": source.sha256}, "data_sha256": config["data_sha256"], "recipe": config["recipe"],
-        "seed": seed, "scores": facts.scores, "notes": list(facts.notes), "electra_trainer": __version__,
+        "format": FORMAT,
+        "task": task.described(),
+        "pair": facts.pair,
+        "columns": columns and asdict(columns),
+        "max_length": length,
+        "source": {"model": source.name, "sha256": source.sha256},
+        **{name: config[name] for name in ("data_sha256", "recipe", "seed")},
+        "scores": facts.scores,
+        "notes": list(facts.notes),
+        "electra_trainer": __version__,
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
-    }  # fmt: skip
+    }
     tables = {"config.json": refusal, f"{inner}config.json": settings}
     files |= {name: (json.dumps(table, indent=2) + "\n").encode() for name, table in tables.items()}
     files[TASK] = (json.dumps(table, indent=1) + "\n").encode()
@@ -314,14 +321,14 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
 def _require_sound(folder: Path, table: Mapping[str, Any]) -> None:
     """CheckpointError unless electra_task.json is of this version, and the files of tensors are those that it names."""
     files = table.get("files")
-    said = short(table.get("format"))
+    written = short(table.get("format"))
     known = (_WHOLE, _HEAD, _ENCODER + _WHOLE)
     if (
         table.get("format") != FORMAT
         or not isinstance(files, dict)
         or files.keys().isdisjoint({_WHOLE, _ENCODER + _WHOLE})
     ):
-        raise CheckpointError(f"{folder / TASK}: format {said}, this version reads {FORMAT}. {_AGAIN}")
+        raise CheckpointError(f"{folder / TASK}: format {written}, this version reads {FORMAT}. {_AGAIN}")
     if strange := [name for name in files if name not in known]:
         raise CheckpointError(f"{folder / TASK}: file {short(strange[0])} is none of {', '.join(known)}. {_AGAIN}")
     for name, digest in files.items():
@@ -419,7 +426,7 @@ def _results(scores: Scores, task: Task, *, kind: str) -> Iterator["EvalResult"]
 
 
 def _plain(text: str) -> str:
-    """Of somebody's names only what cannot be markup."""
+    """A name without characters that could be markup."""
     return re.sub(r"[^\w.-]+", " ", text).strip()
 
 

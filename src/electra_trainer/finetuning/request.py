@@ -269,9 +269,7 @@ class Finetune(Tuning):
     sentence_id or the like.
     """
     tag_names: str | None = None
-    """In tagging: names of labels that are numbers, from 0 on: O,B-PER,I-PER, or a file. Default: dataset_info.json
-    next to --train.
-    """
+    """In tagging: names of labels that are numbers, from 0 on: O,B-PER,I-PER, or a file with a name a line."""
     scheme: Literal["detect", "io", "bio", "bioes", "plain"] | None = None
     """In tagging: how labels mark spans; bioes: also BILOU and BMES; io: labels are types; plain: they mark none.
     Default: detect.

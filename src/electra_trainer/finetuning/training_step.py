@@ -117,7 +117,7 @@ class Feed:
     task: Task
     rows: Sequence[Row]
     order: "Order"
-    """Of `rows`."""
+    """Order of `rows`."""
     specials: Specials
     recipe: Recipe
     seed: int
@@ -126,7 +126,7 @@ class Feed:
 
     @property
     def steps(self) -> int:
-        """Of the whole run."""
+        """Number of steps of the whole run."""
         return self.order.steps(self.recipe.epochs)
 
     def batch(self, step: int) -> list[Row]:
@@ -163,7 +163,10 @@ def clipping(network: FineTuned, recipe: Recipe) -> Iterator[Callable[[], float]
     squares: list[Tensor] = []
 
     def watch(_: nn.Module, ids: Any, vectors_BTE: Tensor) -> None:
-        vectors_BTE.register_hook(lambda gradient_BTE: squares.append(gradient_BTE.float().square().sum()))  # type: ignore[no-untyped-call]
+        def keep(gradient_BTE: Tensor) -> None:
+            squares.append(gradient_BTE.float().square().sum())
+
+        vectors_BTE.register_hook(keep)  # type: ignore[no-untyped-call]
 
     def limit() -> float:
         norms = torch.stack([p.grad.norm() for p in network.parameters() if p.grad is not None])
@@ -301,11 +304,11 @@ def predict(
         Interrupted: `stop` named a signal.
     """
     rows = task.rows(examples, text, training=False)
-    said: list[Any] = [None] * len(rows)
+    predicted: list[Any] = [None] * len(rows)
     network.eval()
     read = outputs(network, rows, specials=text.specials, device=device, precision=precision, stop=stop)
     for indices, hidden_BTD, batch in read:
         part = [rows[index] for index in indices]
         for index, value in zip(indices, task.read(network.head, hidden_BTD, batch, part), strict=True):
-            said[index] = value
-    return task.predict(examples, rows, said)
+            predicted[index] = value
+    return task.predict(examples, rows, predicted)

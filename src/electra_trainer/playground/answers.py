@@ -17,7 +17,7 @@ from electra_trainer.data.store import Store
 from electra_trainer.errors import DataError, ElectraError
 from electra_trainer.finetuning.model_folder import TASK, Finetuned, load_finetuned
 from electra_trainer.finetuning.squad.squad_task import QuestionAnswering
-from electra_trainer.finetuning.tagging.tag_columns import TagColumns
+from electra_trainer.finetuning.tagging.tagged_files import TagColumns
 from electra_trainer.finetuning.tagging.tagging import Tagging
 from electra_trainer.finetuning.tagging.word_splitting import word_places
 from electra_trainer.inspection.exchanged import exchange_words

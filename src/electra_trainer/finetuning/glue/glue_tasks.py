@@ -1,19 +1,25 @@
-"""GLUE as a table of rows, one a task (glue_tasks.toml), and where a task's data come from. No torch here.
+r"""GLUE as a table of rows, one a task (glue_tasks.toml), and where a task's data come from. No torch here.
 
 The paper's metrics come first (§3.1: Matthews correlation for CoLA, Spearman for STS-B, accuracy for the others),
 GLUE's own after them; epochs are Table 6's. AX has no training set: the MNLI model predicts it.
+
+Data are the official files, the same columns in any order, or the Hub's rows (`nyu-mll/glue`), read by the package
+`datasets`: the extra [hub]. Fields are separated by tabs and never quoted (a `"` is a character of the text). Lines end
+at "\n" alone, with or without "\r" before it: texts may hold U+2028 and the like.
 """
 
+import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from electra_trainer.errors import ConfigError, MissingInputError, did_you_mean, storage_error
+from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean, install, storage_error
+from electra_trainer.files import reading, tables
 from electra_trainer.files.reading import MOST_TEXT, read_file
 from electra_trainer.finetuning.examples import TextExample
-from electra_trainer.finetuning.glue.glue_files import Layout, as_bytes, parse, read_hub
 from electra_trainer.settings import records
 
 if TYPE_CHECKING:
@@ -21,6 +27,30 @@ if TYPE_CHECKING:
 
 HUB = "hub"
 """Instead of a folder: from the Hub."""
+REPOSITORY = "nyu-mll/glue"
+_IDS = ("index", "idx", "id")
+_TORN = 1000
+"""One line in 1,000 may be torn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Names of a task's columns: the official one first, the Hub's after it."""
+
+    text: tuple[str, ...]
+    pair: tuple[str, ...] = ()
+    """Empty: one text a row."""
+    label: tuple[str, ...] = ("label",)
+    labels: tuple[str, ...] = ()
+    """Labels as the official files write them, in the order of the Hub's numbers. Empty: the label is a number."""
+    bounds: tuple[float, float] = (0.0, 5.0)
+    """Least and greatest number."""
+    headless: tuple[str, ...] = ()
+    """The columns of official training and dev files that have no header."""
+    may_lack_one: bool = False
+    """One text of a pair may be empty: some of Quora's questions are."""
+    may_be_torn: bool = False
+    """A line end tore rows of the first official training file apart: QQP's, GLUE-baselines#5."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +96,7 @@ def parse_tasks(text: str) -> tuple[str, ...]:
     """`"cola,sst2"` -> names of rows; `"paper"` is the paper's eight, `"all"` every task that can be trained.
 
     Raises:
-        ConfigError: a name that is none, or is given twice.
+        ConfigError: an unknown name, or one given twice.
     """
     trained = tuple(name for name in ROWS if ROWS[name].train)
     if text in ("paper", "all"):
@@ -189,12 +219,12 @@ class GlueTask:
 
 
 def tasks_in(folder: str | Path) -> tuple[str, ...]:
-    """The tasks with a training set whose folder is in `folder`, or that `folder` is of; in the order of `ROWS`."""
+    """Tasks with a training set whose folder is `folder` or in it, in the order of `ROWS`."""
     return tuple(name for name, row in ROWS.items() if row.train and _find_folder(Path(folder), row) is not None)
 
 
 def _find_folder(root: Path, row: GlueRow) -> Path | None:
-    """By the official name, else by any that says the same: `sst2`, `sst-2`; the diagnostics of AX have two names."""
+    """Folder of a task, by the official name or one like it: `sst2`, `sst-2`; the diagnostics of AX have two names."""
     names = {_plain(row.folder), row.name} | ({"diagnostic"} if row.name == "ax" else set())
     if (root / row.folder).is_dir():
         return root / row.folder
@@ -219,23 +249,18 @@ def _file(folder: str | Path, row: GlueRow, split: str) -> Path | None:
 
 
 def _require_file(folder: str | Path, row: GlueRow, split: str) -> Path:
-    """The same; MissingInputError: it does not, nor perhaps the folder of the task, or GLUE's."""
+    """A split's file; MissingInputError: it, the task's folder or GLUE's does not exist."""
     path, root = _file(folder, row, split), Path(folder)
     if path is not None:
         return path
     if not root.is_dir():
         raise MissingInputError(f"{root}: no such folder. Give the folder that holds {row.folder} and so on, or hub.")
-    below = _find_folder(root, row)
-    there = sorted(path.name for path in (below or root).iterdir() if path.is_dir() == (below is None))
-    if below is None:
-        raise MissingInputError(
-            f"{root}: holds no folder {row.folder}.{did_you_mean(row.folder, there)} Found: "
-            f"{', '.join(there[:20]) or 'none'}. "
-            f"Expected {row.folder}/train.tsv and so on; name the tasks that exist with --tasks."
-        )
-    name = _FILES.get(split, [f"{split}.tsv"])[0]
+    below, name = _find_folder(root, row), _FILES.get(split, [f"{split}.tsv"])[0]
+    there = sorted(one.name for one in (below or root).iterdir())
+    near = did_you_mean(row.folder if below is None else name, there)
     raise MissingInputError(
-        f"{below / name}: no such file.{did_you_mean(name, there)} Found: {', '.join(there[:20]) or 'nothing'}."
+        f"{(below or root / row.folder) / name}: no such file.{near} Found: {', '.join(there[:20]) or 'nothing'}. "
+        "Name the tasks that exist with --tasks."
     )
 
 
@@ -252,3 +277,178 @@ def _some(train: Sequence[TextExample], limit: int, task: str) -> list[TextExamp
     from electra_trainer.randomness import drawn
 
     return [train[index] for index in drawn(f"glue rows/{task}", count=limit, total=len(train))]
+
+
+def parse(content: bytes, layout: Layout, *, path: Path | str, labelled: bool) -> tuple[list[TextExample], int]:
+    """The examples of a file, and the number of torn lines that were left out (`Layout.may_be_torn`).
+
+    Args:
+        path: name of the file in messages.
+        labelled: each row has its label; otherwise a column of labels is not read.
+
+    Raises:
+        DataError: a malformed line; says file:line, what was expected and what to do.
+    """
+    lines = [(number, line.split("\t")) for number, line in reading.lines(content, path)]
+    while lines and lines[-1][1] == [""]:
+        lines.pop()
+    if not lines:
+        raise DataError(f"{path}: is empty. Fetch it again.")
+    columns = _header(lines[0][1], layout, path=path, labelled=labelled)
+    headless = columns is layout.headless
+    remedy = " Name the columns in the first line, with tabs between them."
+    places = _places(columns, layout, labelled=labelled, header=f"{path}:1: the header", remedy=remedy)
+    torn: list[DataError] = []
+    rows: dict[int, tuple[str, ...]] = {}
+    for number, fields in lines if headless else lines[1:]:
+        if len(fields) == len(columns):
+            rows[number] = tuple(fields)
+            continue
+        torn.append(_wrong_count(fields, columns, where=f"{path}:{number}"))
+        if not (layout.may_be_torn and labelled and len(fields) < len(columns)):
+            raise torn[-1]
+    if len(torn) * _TORN > len(lines):
+        raise torn[0]
+    if not rows:
+        raise DataError(f"{path}: holds no rows. It was cut short: fetch it again.")
+    table = tables.Table(path=Path(path), columns=columns, rows=[*rows.values()], lines=[*rows])
+    return _examples(table, places, layout), len(torn)
+
+
+def _header(names: Sequence[str], layout: Layout, *, path: Path | str, labelled: bool) -> tuple[str, ...]:
+    """The columns; `layout.headless` where the first line is a row already."""
+    if layout.headless and labelled and not set(names) & set(layout.text):
+        if len(names) != len(layout.headless):
+            raise _wrong_count(names, layout.headless, where=f"{path}:1")
+        return layout.headless
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"{path}:1: the header has the column {twice!r} twice. Rename or remove one.")
+    return tuple(names)
+
+
+def _wrong_count(fields: Sequence[str], columns: Sequence[str], *, where: str) -> DataError:
+    return DataError(
+        f"{where}: expected {len(columns)} fields between tabs ({', '.join(columns)}), found {len(fields)}. Mend or "
+        "remove the line; a text can hold neither a tab nor a line end."
+    )
+
+
+class _Places(NamedTuple):
+    """Where a row has what, counted from 0."""
+
+    texts: tuple[int, ...]
+    label: int | None
+    id: int | None
+
+
+def _places(names: Sequence[str], layout: Layout, *, labelled: bool, header: str, remedy: str) -> _Places:
+    """The columns of a layout; `header` and `remedy` begin and end the error on one that is not there."""
+
+    def find(wanted: Sequence[str]) -> int:
+        at = next((names.index(name) for name in wanted if name in names), None)
+        if at is None:
+            hint = next((near for name in wanted if (near := did_you_mean(name, names))), "")
+            raise DataError(
+                f"{header} has no column {' or '.join(map(repr, wanted))}.{hint} Found: "
+                f"{', '.join(map(repr, names[:20]))}.{remedy}"
+            )
+        return at
+
+    return _Places(
+        tuple(find(wanted) for wanted in (layout.text, layout.pair) if wanted),
+        find(layout.label) if labelled else None,
+        next((names.index(name) for name in _IDS if name in names), None),
+    )
+
+
+def _examples(table: tables.Table, places: _Places, layout: Layout) -> list[TextExample]:
+    examples = []
+    for number, row in enumerate(table.rows):
+        where = table.where(number)
+        texts = ["" if row[at] is None else str(row[at]) for at in places.texts]
+        empty = [table.columns[at] for at, text in zip(places.texts, texts, strict=True) if not text.strip()]
+        if empty and not (layout.may_lack_one and len(empty) < 2):
+            raise DataError(f"{where}: {empty[0]} is empty. Expected a text; fill it in or remove the line.")
+        label = value = None
+        if places.label is not None and layout.labels:
+            label = read_label(str(row[places.label]), layout.labels, where=where)
+        elif places.label is not None:
+            value = read_number(str(row[places.label]), layout.bounds, where=where)
+        name, pair = None if places.id is None else str(row[places.id]), texts[1] if layout.pair else None
+        examples.append(TextExample(text=texts[0], pair=pair, label=label, value=value, place=where, id=name))
+    return examples
+
+
+def read_label(written: str, labels: Sequence[str], *, where: str) -> str:
+    """A label in the official files' words, from those words or from the Hub's number; DataError if it is neither."""
+    if written in labels:
+        return written
+    numbers = [str(index) for index in range(len(labels))]
+    if written in numbers:
+        return labels[int(written)]
+    known = ", ".join(labels) + ("" if numbers == list(labels) else f" (or {', '.join(numbers)} in this order)")
+    near = "" if written.lstrip("-").isdecimal() else did_you_mean(written, labels)
+    raise DataError(
+        f"{where}: unknown label {reading.short(written)}.{near} Expected one of: {known}. Mend or remove the line."
+    )
+
+
+def read_number(written: str, bounds: tuple[float, float], *, where: str) -> float:
+    """A score within `bounds`.
+
+    Raises:
+        DataError: not a number, or outside of them.
+    """
+    low, high = bounds
+    with suppress(ValueError):
+        if low <= (value := float(written)) <= high:
+            return value
+    raise DataError(
+        f"{where}: score {reading.short(written)}: expected a number from {low:g} to {high:g}. Mend or remove the line."
+    )
+
+
+def read_hub(config: str, split: str, layout: Layout, *, labelled: bool) -> list[TextExample]:
+    """A split, with labels in the official files' words.
+
+    Args:
+        config: the task's name there: `cola`, `sst2` ...
+        split: `train`, `validation`, `validation_matched`, `test` ...
+
+    Raises:
+        ConfigError: `datasets` is not installed, or the Hub cannot be asked. DataError: a malformed row.
+    """
+    try:
+        import datasets
+    except ImportError:
+        raise ConfigError(
+            f"--data hub: needs the package datasets. Give GLUE's folder, or type, {install('hub')}"
+        ) from None
+    try:
+        rows: Iterable[Mapping[str, Any]] = datasets.load_dataset(REPOSITORY, config, split=split)
+    except Exception as error:  # the package lets through whatever its network library raises
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ConfigError(
+            f"--data hub: {REPOSITORY} ({config}, {split}) could not be read ({reason}). Check the network, or give "
+            "GLUE's folder."
+        ) from None
+    split_name, found = f"{REPOSITORY} {config} {split}", [dict(row) for row in rows]
+    if not found:
+        raise DataError(f"{split_name}: holds no rows.")
+    names = tuple(found[0])
+    table = tables.Table(
+        path=Path(split_name),
+        columns=names,
+        rows=[tuple(map(row.get, names)) for row in found],
+        lines=range(len(found)),
+    )
+    remedy = " The repository has changed: give GLUE's folder."
+    places = _places(names, layout, labelled=labelled, header=f"{split_name}:0: the row", remedy=remedy)
+    return _examples(table, places, layout)
+
+
+def as_bytes(examples: Iterable[TextExample]) -> bytes:
+    """Examples as bytes to hash."""
+    rows = ([one.id, one.text, one.pair, one.label, one.value] for one in examples)
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()

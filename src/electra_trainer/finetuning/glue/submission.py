@@ -77,7 +77,7 @@ def require_tables(archive: Path, *, folder: str, tasks: Collection[str], fill: 
     """Check, before hours of training, that an archive can be written once `tasks` are trained.
 
     Raises:
-        ConfigError, MissingInputError: as `write_submission`. DataError: a test set that is none.
+        ConfigError, MissingInputError: as `write_submission`. DataError: an invalid test set.
     """
     tests = _tests(archive, folder)
     _require(archive, {part: _lack(part, tests, part.task in tasks) for part in PARTS}, fill=fill)
@@ -110,17 +110,19 @@ def write_submission(archive: Path, *, folder: str, runs: Mapping[str, Path], fi
         lack = lacks[part]
         if lack:
             indices = [str(index) for index in range(part.rows)] if examples is None else _indices(examples)
-            said = [_majority(folder, row)] * len(indices)
+            predicted = [_majority(folder, row)] * len(indices)
             notes.append(
-                f"{part.file}: NOT PREDICTED ({lack}): {said[0]!r} for every row, the training set's majority."
+                f"{part.file}: NOT PREDICTED ({lack}): {predicted[0]!r} for every row, the training set's majority."
             )
         else:
             assert examples is not None
-            indices, said = _indices(examples), _predicted(runs[part.task], part, len(examples), row)
+            indices, predicted = _indices(examples), _predicted(runs[part.task], part, len(examples), row)
             notes.append(f"{part.file}: from {runs[part.task]}")
         if len(indices) != part.rows:
             notes.append(f"{part.file}: {len(indices):,} rows, GLUE has {part.rows:,}: the server will not take it.")
-        contents[part.file] = HEADER + "".join(f"{index}\t{one}\n" for index, one in zip(indices, said, strict=True))
+        contents[part.file] = HEADER + "".join(
+            f"{index}\t{one}\n" for index, one in zip(indices, predicted, strict=True)
+        )
     replace_durably(archive, zipped(contents))
     return tuple(notes)
 
@@ -144,7 +146,7 @@ def _tests(archive: Path, folder: str) -> dict[str, dict[str, list[TextExample]]
 
 
 def _lack(part: Part, tests: Mapping[str, Mapping[str, Sequence[TextExample]]], trained: bool) -> str | None:
-    """What a table lacks; None: nothing."""
+    """Reason why a table is missing, or None."""
     if part.split not in tests[part.task]:
         return f"no test set of {'ax' if part.split == 'ax' else part.task} is there"
     return None if trained else f"{part.task} is not trained"
@@ -173,11 +175,11 @@ def _predictions(run: Path, part: Part) -> Path:
 def _indices(examples: Sequence[TextExample]) -> list[str]:
     """Indices from the file, or row numbers."""
     indices = [str(number) if example.id is None else example.id for number, example in enumerate(examples)]
-    seen: set[str] = set()
+    known: set[str] = set()
     for example, index in zip(examples, indices, strict=True):
-        if not index.isdecimal() or index in seen:
-            raise DataError(f"{example.place}: index {index!r}: expected a number of its own. Fetch the file again.")
-        seen.add(index)
+        if not index.isdecimal() or index in known:
+            raise DataError(f"{example.place}: index {index!r}: expected a unique number. Fetch the file again.")
+        known.add(index)
     return indices
 
 
@@ -196,17 +198,17 @@ def _predicted(run: Path, part: Part, rows: int, row: GlueRow) -> list[str]:
 def _written(line: str, row: GlueRow, *, where: str) -> str:
     labels, again = row.layout.labels, "Remove the run's folder and run it again."
     try:
-        said: Any = json.loads(line)["label" if labels else "value"]
+        predicted: Any = json.loads(line)["label" if labels else "value"]
     except (ValueError, KeyError, TypeError):
         raise DataError(f"{where}: not a prediction of {row.folder}. {again}") from None
     if labels:
-        if said not in labels:
-            raise DataError(f"{where}: label {said!r}: expected one of {', '.join(labels)}.")
-        return str(said)
-    if not isinstance(said, int | float) or not math.isfinite(said):
-        raise DataError(f"{where}: value {said!r}: expected a finite number. {again}")
+        if predicted not in labels:
+            raise DataError(f"{where}: label {predicted!r}: expected one of {', '.join(labels)}.")
+        return str(predicted)
+    if not isinstance(predicted, int | float) or not math.isfinite(predicted):
+        raise DataError(f"{where}: value {predicted!r}: expected a finite number. {again}")
     low, high = row.layout.bounds
-    return f"{min(max(float(said), low), high):.4f}"
+    return f"{min(max(float(predicted), low), high):.4f}"
 
 
 def _majority(folder: str, row: GlueRow) -> str:

@@ -1,10 +1,11 @@
-"""Questions of SQuAD 1.1, 2.0 and files like them (squad_layouts.py): what is repaired is counted, an error says where.
-No torch here.
+"""Questions of SQuAD 1.1, 2.0 and files like them: what is repaired is counted, an error says where. No torch here.
 
-{"id": ..., "question": ..., "answers": [{"text": ..., "answer_start": ...}, ...], "is_impossible": false}
+{"data": [{"title": ..., "paragraphs": [{"context": ..., "qas": [{"id": ..., "question": ..., "answers": ...}]}]}]}
 
-The id may be a number or missing, `is_impossible` a word or missing, `answer_start` a word or wrong; an answer without
-text is none.
+A file may also be a list of any part of it, down to the Hub's rows {"id", "title", "context", "question", "answers"},
+or have one of these objects a line. Answers are [{"text": ..., "answer_start": ...}], or the Hub's {"text": [...],
+"answer_start": [...]}. The id may be a number or missing, `is_impossible` missing, `answer_start` wrong; an answer
+without text is none.
 """
 
 import hashlib
@@ -14,11 +15,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, TypeVar
 
-from electra_trainer.errors import DataError
-from electra_trainer.files.reading import MOST_TEXT, read_file, short
-from electra_trainer.finetuning.squad.squad_layouts import Entry, entries, field, text
+from electra_trainer.errors import DataError, did_you_mean
+from electra_trainer.files.reading import BOM, MOST_TEXT, encodable, lines, parse_json, read_file, short
+
+T = TypeVar("T")
+_MOST = 20_000_000
+"""Values in a file; SQuAD 1.1's training file has 0.8 million."""
+_WORDS = {dict: "an object", list: "a list", str: "a string", int: "a whole number", bool: "true or false"}
+_PARTS = ("data", "paragraphs", "qas")
+"""Keys of lists of the next smaller part."""
+_LAYOUT = '{"data": [{"title", "paragraphs": [{"context", "qas"}]}]}, a list of its parts, or one a line'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,18 +50,18 @@ class Question:
     answers: tuple[Answer, ...] = ()
     """Empty: the context does not answer it (2.0), or it is to be predicted."""
     article: str = ""
-    """What an article is called; paragraphs of one article stay together when a file is split."""
+    """Name of an article; paragraphs of one article stay together when a file is split."""
     place: str = ""
     """`file: data[3].paragraphs[0].qas[2]`, for messages."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SquadFile:
-    """What a file holds, in its order."""
+    """Content of a file, in its order."""
 
     questions: tuple[Question, ...]
     notes: tuple[str, ...]
-    """What was repaired or is missing, in sentences."""
+    """Sentences on what was repaired or is missing."""
     content: bytes
 
 
@@ -136,7 +144,7 @@ class _Reader:
         self.examples: dict[str, str] = {}
         """The first case of each note."""
         self.content = read_file(path, limit=MOST_TEXT)
-        self.questions = tuple(map(self.question, entries(self.content, path)))
+        self.questions = tuple(map(self.question, _entries(self.content, path)))
         if not self.questions:
             raise DataError(f"{path}: holds no questions.")
         if self.count["answered"] and not self.count["found"]:
@@ -145,20 +153,20 @@ class _Reader:
                 "contexts, to the letter."
             )
 
-    def question(self, entry: Entry) -> Question:
+    def question(self, entry: "_Entry") -> Question:
         table, where = entry.table, entry.place
-        asked, name = text(table, "question", where), self.name(table, where)
+        asked, name = _text(table, "question", where), self.name(table, where)
         if name in self.places:
             raise DataError(f"{where}.id: {short(name)} is also at {self.places[name]}. Expected different ids.")
         self.places[name] = where
         found = Question(id=name, question=asked, context=entry.context, article=entry.article, place=where)
         if not self.labelled:
             return found
-        told = _truth(table, where)
-        answers = [] if told and table.get("answers") is None else _answers(table, where)
-        impossible = not answers if told is None else told
+        silent = None if table.get("is_impossible") is None else _field(table, "is_impossible", bool, where)
+        answers = [] if silent and table.get("answers") is None else _answers(table, where)
+        impossible = not answers if silent is None else silent
         if impossible and self.version == 1:
-            what = "is_impossible" if told else "no answers"
+            what = "is_impossible" if silent else "no answers"
             raise DataError(f"{where}: has no answer ({what}), as questions of SQuAD 2.0 may. Type --version 2.")
         if impossible and answers:
             self.note("plausible", f"{short(answers[0][0])} at {where}")
@@ -176,21 +184,21 @@ class _Reader:
             place = where.removeprefix(str(self.path)).lstrip(": ") or "1"
             self.note("unnamed", repr(place))
             return place
-        return str(given) if isinstance(given, int) and not isinstance(given, bool) else text(table, "id", where)
+        return str(given) if isinstance(given, int) and not isinstance(given, bool) else _text(table, "id", where)
 
-    def answer(self, said: str, start: int, where: str, context: str) -> Answer:
-        wanted = said.strip()
-        start += len(said) - len(said.lstrip())
+    def answer(self, predicted: str, start: int, where: str, context: str) -> Answer:
+        wanted = predicted.strip()
+        start += len(predicted) - len(predicted.lstrip())
         if start >= 0 and context.startswith(wanted, start):
             self.count["found"] += 1
-            return Answer(text=said, start=start)
+            return Answer(text=predicted, start=start)
         found = occurrence(context, wanted, start)
         if found is None:
             self.note("nowhere", f"{short(wanted)} at {where}")
-            return Answer(text=said, start=None)
+            return Answer(text=predicted, start=None)
         self.count["found"] += 1
         self.note("moved", f"{short(wanted)} at {where}")
-        return Answer(text=said if found[1] == wanted else found[1], start=found[0])
+        return Answer(text=predicted if found[1] == wanted else found[1], start=found[0])
 
     def note(self, kind: str, example: str) -> None:
         """Count a case of a note, and keep the first."""
@@ -213,18 +221,9 @@ class _Reader:
             yield f"{file}: every question has an answer, as in SQuAD 1.1; --version 2 was asked for."
 
 
-def _truth(table: dict[str, Any], where: str) -> bool | None:
-    """`is_impossible`, also as a word or 0 and 1; None: the file does not say."""
-    value = table.get("is_impossible")
-    written = {"true": True, "false": False, "0": False, "1": True}
-    if isinstance(value, str | int) and str(value).strip().lower() in written:
-        return written[str(value).strip().lower()]
-    return None if value is None else field(table, "is_impossible", bool, where)
-
-
 def _answers(table: dict[str, Any], where: str) -> list[tuple[str, int, str]]:
     """Text, start and place of each answer, as SQuAD or the Hub write them; an answer without text is none."""
-    found, place = table.get("answers", ()), f"{where}.answers"
+    found, place = table.get("answers"), f"{where}.answers"
     if isinstance(found, dict) and "text" in found:
         columns = [
             value if isinstance(value, list) else [value] for value in (found["text"], found.get("answer_start"))
@@ -234,38 +233,104 @@ def _answers(table: dict[str, Any], where: str) -> list[tuple[str, int, str]]:
                 f"{place}: {len(columns[0])} texts and {len(columns[1])} starts. Expected one start for each text."
             )
         found = [{"text": one, "answer_start": start} for one, start in zip(*columns, strict=True)]
-    elif found not in (None, {}, ""):
-        found = field(table, "answers", list, where)
+    else:
+        found = _field(table, "answers", list, where)
     answers = []
-    for index, one in enumerate(found or ()):
-        if field(one, "text", str, inner := f"{place}[{index}]").strip():
-            answers.append((text(one, "text", inner), _start(one, inner), inner))
+    for index, one in enumerate(found):
+        if _field(one, "text", str, inner := f"{place}[{index}]").strip():
+            answers.append((_text(one, "text", inner), _field(one, "answer_start", int, inner), inner))
     return answers
 
 
-def _start(answer: dict[str, Any], where: str) -> int:
-    """`answer_start`, also as text or as a number with a point."""
-    value = answer.get("answer_start")
-    with suppress(ValueError):
-        if isinstance(value, str):
-            return int(value)
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return field(answer, "answer_start", int, where)
-
-
 def occurrence(context: str, wanted: str, start: int) -> tuple[int, str] | None:
-    """Where a text occurs nearest to `start`, and as it is written there: spaces and line ends may differ."""
-    if (place := nearest(context, wanted, start)) is not None:
-        return place, wanted
-    spaced = re.compile(r"\s+".join(map(re.escape, wanted.split())))
-    found = [(match.start(), match[0]) for match in spaced.finditer(context)]
+    """Place and text of the occurrence nearest to `start` (the first of two as near); spaces and line ends may
+    differ.
+    """
+    spaced = r"\s+".join(map(re.escape, wanted.split()))
+    found = [(match.start(), match[1]) for match in re.finditer(f"(?=({spaced}))", context)]
     return min(found, key=lambda one: abs(one[0] - start), default=None)
 
 
-def nearest(context: str, text: str, start: int) -> int | None:
-    """The occurrence of `text` in `context` nearest to `start` (the first of two as near), if any."""
-    before = context.rfind(text, 0, max(start, 0) + len(text))
-    after = context.find(text, max(start, 0))
-    places = [place for place in (before, after) if place >= 0]
-    return min(places, key=lambda place: abs(place - start)) if places else None
+class _Entry(NamedTuple):
+    """A question as it is written."""
+
+    table: dict[str, Any]
+    place: str
+    """`file: data[3].paragraphs[0].qas[2]`, or `file:7` of JSON Lines."""
+    context: str
+    article: str
+    """The title, or another name that paragraphs of one article have in common."""
+
+
+def _entries(content: bytes, path: Path) -> Iterator[_Entry]:
+    """The questions of a file in its order; DataError: it is in none of the layouts, with the place."""
+    if _is_lines(content):
+        for number, line in lines(content, path):
+            if line.strip():
+                where = f"{path}:{number}"
+                top = parse_json(line, where=where, remedy="Expected one object a line.", most=_MOST)
+                yield from _walk(top, where, number=number)
+        return
+    top = parse_json(content, where=str(path), remedy="Expected one object of SQuAD's layout.", most=_MOST)
+    for at, part in enumerate(top) if isinstance(top, list) else ():
+        yield from _walk(part, f"{path}: [{at}]", number=at)
+    if not isinstance(top, list):
+        yield from _walk(top, str(path), number=0, inner=": ")
+
+
+def _is_lines(content: bytes) -> bool:
+    """Whether the first line is an object, and others follow."""
+    first, _, rest = content.removeprefix(BOM).lstrip().partition(b"\n")
+    if not first.startswith(b"{") or not rest.strip():
+        return False
+    with suppress(DataError):
+        return isinstance(parse_json(first, where="", remedy="", most=_MOST), dict)
+    return False
+
+
+def _walk(
+    found: Any, place: str, *, number: int, inner: str = ".", context: str = "", article: str = ""
+) -> Iterator[_Entry]:
+    """The questions of a file, an article, a paragraph or a row. Paragraphs and rows without a title are of one article
+    if their contexts are equal.
+
+    Args:
+        number: of the part in its list, which names an article without a title.
+        inner: separates the place from that of a smaller part.
+        context, article: of the larger part.
+    """
+    part = next((name for name in _PARTS if name in found), "") if isinstance(found, dict) else ""
+    if not isinstance(found, dict) or not (part or "question" in found):
+        near = did_you_mean("data", found) if isinstance(found, dict) else ""
+        raise DataError(f"{place}: is not SQuAD's layout.{near} Expected {_LAYOUT}; found {short(found)}.")
+    title = found.get("title")
+    if title and part != "data":
+        article = article or (str(title) if type(title) is int else _text(found, "title", place))
+    article = article or (f"article {number}" if part == "paragraphs" else "")
+    if part in ("", "qas") and not context:
+        context = _text(found, "context", place)
+    if not part:
+        yield _Entry(found, place, context, article or context)
+        return
+    for at, one in enumerate(_field(found, part, list, place)):
+        yield from _walk(one, f"{place}{inner}{part}[{at}]", number=at, context=context, article=article)
+
+
+def _field(table: Any, name: str, kind: type[T], where: str) -> T:
+    """A value of an object; DataError: it is missing, or of another kind."""
+    if not isinstance(table, dict):
+        raise DataError(f"{where}: expected an object with {name!r}, found {short(table)}.")
+    if name not in table:
+        raise DataError(f"{where}: has no {name!r}.{did_you_mean(name, table)}")
+    value = table[name]
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise DataError(f"{where}.{name}: expected {_WORDS[kind]}, found {short(value)}.")
+    return value
+
+
+def _text(table: Any, name: str, where: str) -> str:
+    """A string that is not blank and can be written down."""
+    found = _field(table, name, str, where)
+    if not found.strip():
+        raise DataError(f"{where}.{name}: is blank. Expected text.")
+    return encodable(found, f"{where}.{name}")

@@ -76,7 +76,7 @@ class Beam(NamedTuple):
 
 
 class Places(NamedTuple):
-    """Which columns can be what, bool [B, T]."""
+    """Columns that can be part of an answer, bool [B, T]."""
 
     allowed_BT: Tensor
     """The passage and [CLS]."""

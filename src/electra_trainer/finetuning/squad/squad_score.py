@@ -66,17 +66,17 @@ def normalize(text: str) -> str:
     return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def exact_match(gold: str, said: str) -> float:
+def exact_match(gold: str, predicted: str) -> float:
     """1 if the same words are in the same order, else 0."""
-    return float(normalize(gold) == normalize(said))
+    return float(normalize(gold) == normalize(predicted))
 
 
-def f1(gold: str, said: str, *, version: Literal[1, 2]) -> float:
+def f1(gold: str, predicted: str, *, version: Literal[1, 2]) -> float:
     """Harmonic mean of the shares of words that two answers have in common.
 
     Of two answers without a word 1.1 says 0, 2.0 says 1.
     """
-    left, right = normalize(gold).split(), normalize(said).split()
+    left, right = normalize(gold).split(), normalize(predicted).split()
     if not left or not right:
         return float(version == 2 and left == right)
     common = sum((Counter(left) & Counter(right)).values())
@@ -86,27 +86,29 @@ def f1(gold: str, said: str, *, version: Literal[1, 2]) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-def question_scores(golds: Sequence[str], said: str, *, version: Literal[1, 2]) -> tuple[float, float]:
+def question_scores(golds: Sequence[str], predicted: str, *, version: Literal[1, 2]) -> tuple[float, float]:
     """Exact match and F1 of one question: the best over its true answers; none of them: it has no answer (2.0)."""
     if version == 2:
         golds = [gold for gold in golds if normalize(gold)] or [""]
-    return max(exact_match(gold, said) for gold in golds), max(f1(gold, said, version=version) for gold in golds)
+    return max(exact_match(gold, predicted) for gold in golds), max(
+        f1(gold, predicted, version=version) for gold in golds
+    )
 
 
-def score_v1(golds: Sequence[Sequence[str]], said: Sequence[str]) -> dict[str, float]:
+def score_v1(golds: Sequence[Sequence[str]], predicted: Sequence[str]) -> dict[str, float]:
     """`f1` and `exact_match` of SQuAD 1.1, means over questions."""
-    scores = [question_scores(gold, text, version=1) for gold, text in zip(golds, said, strict=True)]
+    scores = [question_scores(gold, text, version=1) for gold, text in zip(golds, predicted, strict=True)]
     return {"f1": _mean([one[1] for one in scores]), "exact_match": _mean([one[0] for one in scores])}
 
 
 def score_v2(
-    golds: Sequence[Sequence[str]], said: Sequence[str], no_answer: Sequence[float], *, threshold: float
+    golds: Sequence[Sequence[str]], predicted: Sequence[str], no_answer: Sequence[float], *, threshold: float
 ) -> dict[str, float]:
     """Scores of SQuAD 2.0.
 
     Args:
         golds: true answers of each question; none: it has no answer.
-        said: the best answer to each, had one to be given.
+        predicted: the best answer to each, had one to be given.
         no_answer: the larger, the less likely there is one.
         threshold: no answer is given where `no_answer` is above it.
 
@@ -116,8 +118,8 @@ def score_v2(
         questions with an answer, `no_answer_accuracy` of the others; and the thresholds: `threshold`,
         `best_f1_threshold`, `best_exact_match_threshold`.
     """
-    raw = [question_scores(gold, text, version=2) for gold, text in zip(golds, said, strict=True)]
-    best_exact, best_overlap = best_thresholds(golds, said, no_answer)
+    raw = [question_scores(gold, text, version=2) for gold, text in zip(golds, predicted, strict=True)]
+    best_exact, best_overlap = best_thresholds(golds, predicted, no_answer)
     cases = list(zip(raw, no_answer, golds, strict=True))
     exact, overlap = ([float(not gold) if null > threshold else one[n] for one, null, gold in cases] for n in (0, 1))
     scores = {"best_f1": best_overlap.score, "best_exact_match": best_exact.score}
@@ -132,17 +134,17 @@ def score_v2(
 
 
 def best_thresholds(
-    golds: Sequence[Sequence[str]], said: Sequence[str], no_answer: Sequence[float]
+    golds: Sequence[Sequence[str]], predicted: Sequence[str], no_answer: Sequence[float]
 ) -> tuple[Threshold, Threshold]:
     """`best_threshold` by exact match, and by F1; arguments as of `score_v2`."""
-    raw = [question_scores(gold, text, version=2) for gold, text in zip(golds, said, strict=True)]
+    raw = [question_scores(gold, text, version=2) for gold, text in zip(golds, predicted, strict=True)]
     answered = [bool(gold) for gold in golds]
-    exact, overlap = (best_threshold([one[part] for one in raw], said, no_answer, answered) for part in (0, 1))
+    exact, overlap = (best_threshold([one[part] for one in raw], predicted, no_answer, answered) for part in (0, 1))
     return exact, overlap
 
 
 def best_threshold(
-    raw: Sequence[float], said: Sequence[str], no_answer: Sequence[float], answered: Sequence[bool]
+    raw: Sequence[float], predicted: Sequence[str], no_answer: Sequence[float], answered: Sequence[bool]
 ) -> Threshold:
     """The threshold of the highest mean score, as the official script looks for it.
 
@@ -157,7 +159,7 @@ def best_threshold(
     total = best = float(sum(not has for has in answered))
     threshold = math.nextafter(min(no_answer, default=0.0), -math.inf)
     for index in sorted(range(len(raw)), key=lambda index: no_answer[index]):
-        total += raw[index] if answered[index] else -float(bool(said[index]))
+        total += raw[index] if answered[index] else -float(bool(predicted[index]))
         if total > best:
             best, threshold = total, no_answer[index]
     return Threshold(score=best / max(len(raw), 1), threshold=threshold)
@@ -170,7 +172,7 @@ def _mean(values: Sequence[float]) -> float:
 def decode(
     questions: Sequence[Question],
     rows: Sequence[task.Row],
-    said: Sequence[Spans],
+    predicted: Sequence[Spans],
     *,
     n_best: int,
     null_threshold: float | None,
@@ -180,7 +182,7 @@ def decode(
 
     Args:
         rows: with a `Window` as their place.
-        said: what the head said of each row.
+        predicted: the head's output for each row.
         n_best: answers that are kept of each question; equal texts are one, with the better score.
         null_threshold: the text is empty where `no_answer_score` is above it; None: an answer is always given.
         null_against_best: `no_answer_score` is how much better the null span is than the best one (BERT); else it is
@@ -196,8 +198,8 @@ def decode(
         rows_of[row.example].append(number)
     predictions: list[examples.Prediction] = []
     for question, numbers in zip(questions, rows_of, strict=True):
-        nbest = _nbest(question.context, [(rows[n].place, said[n]) for n in numbers], n_best)
-        null = min((said[n].no_answer for n in numbers), default=0.0)
+        nbest = _nbest(question.context, [(rows[n].place, predicted[n]) for n in numbers], n_best)
+        null = min((predicted[n].no_answer for n in numbers), default=0.0)
         if null_against_best and nbest:
             null -= nbest[0]["score"]
         best = nbest[0] if nbest else {"text": "", "score": None, "probability": 0.0}
@@ -224,8 +226,8 @@ def best_text(prediction: examples.Prediction) -> str:
 def _nbest(context: str, windows: Sequence[tuple[Window, Spans]], count: int) -> list[examples.Prediction]:
     spans = [
         (score, *_trimmed(context, *window.characters(start, end)))
-        for window, said in windows
-        for start, end, score in zip(said.starts, said.ends, said.scores, strict=True)
+        for window, predicted in windows
+        for start, end, score in zip(predicted.starts, predicted.ends, predicted.scores, strict=True)
     ]
     kept: dict[str, examples.Prediction] = {}
     for score, begin, end in sorted(spans, key=lambda span: -span[0]):
@@ -267,8 +269,8 @@ def most_alike(questions: Sequence[Question]) -> list[examples.Prediction]:
         shares = [len(asked & set(normalize(sentence).split())) / max(len(asked), 1) for sentence in sentences]
         best = max(range(len(sentences)), key=lambda index: (shares[index], -len(sentences[index])))
         place = {"text": sentences[best], "start": question.context.index(sentences[best])}
-        said = {"id": question.id, "text": sentences[best], "no_answer_score": 1 - shares[best], "nbest": [place]}
-        predictions.append(said)
+        predicted = {"id": question.id, "text": sentences[best], "no_answer_score": 1 - shares[best], "nbest": [place]}
+        predictions.append(predicted)
     return predictions
 
 

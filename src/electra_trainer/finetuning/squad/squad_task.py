@@ -49,7 +49,7 @@ class Squad:
     limit: int | None = None
     """Largest number of training questions, from all over the file."""
     dev_limit: int | None = None
-    """The same for evaluation."""
+    """Largest number of questions for evaluation."""
     epochs: ClassVar[float] = 2.0
     max_length: ClassVar[int] = 512
     """Tokens of a row where nothing else is asked for (released); at most what the encoder was trained on."""
@@ -70,7 +70,7 @@ class Squad:
 
     @property
     def task(self) -> "QuestionAnswering":
-        """What is learned."""
+        """The task that is learned."""
         released = self.follow == "released"
         return QuestionAnswering(
             name=self.name,
@@ -109,8 +109,8 @@ class Squad:
         if self.dev_limit is not None and self.dev_limit < len(dev):  # --limit changes the rows of training
             files["dev_limit"] = str(self.dev_limit).encode()
         train, dev = squad_files.sample(train, self.limit), squad_files.sample(dev, self.dev_limit)
-        said, hashed = tuple(dict.fromkeys(notes)), tasks.hash_files(files)
-        return TaskData(task=self.task, train=train, dev={"dev": dev}, notes=said, sha256=hashed)
+        predicted, hashed = tuple(dict.fromkeys(notes)), tasks.hash_files(files)
+        return TaskData(task=self.task, train=train, dev={"dev": dev}, notes=predicted, sha256=hashed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +128,7 @@ class QuestionAnswering(tasks.Task):
     answerability: Literal["2.0", "always"] = "2.0"
     """Where the joint head has its classifier: the paper for 2.0, the released code also for 1.1."""
     answerability_of: Literal["window", "question"] = "window"
-    """What the classifier learns as unanswerable: for XLNet windows without the answer, for the released code only
+    """Rows that are unanswerable to the classifier: for XLNet windows without the answer, for the released code only
     questions without one.
     """
     answerability_weight: float = 0.5
@@ -208,10 +208,10 @@ class QuestionAnswering(tasks.Task):
             beam = squad_head.independent_beam(head, hidden_BTD, places, batch.real_BT, beam=self.beam)
         return list(squad_head.best_spans(beam, places.allowed_BT, max_answer=self.max_answer, count=self.n_best))
 
-    def predict(self, examples: Sequence[Question], rows: Sequence[Row], said: Sequence[Any]) -> list[Prediction]:
+    def predict(self, examples: Sequence[Question], rows: Sequence[Row], predicted: Sequence[Any]) -> list[Prediction]:
         threshold, bert = self.threshold if self.version == 2 else None, self.head_kind == "independent"
         return squad_score.decode(
-            examples, rows, said, n_best=self.n_best, null_threshold=threshold, null_against_best=bert
+            examples, rows, predicted, n_best=self.n_best, null_threshold=threshold, null_against_best=bert
         )
 
     def hold_out(self, train: Sequence[Question], *, where: str) -> tuple[Sequence[Question], Sequence[Question]]:
@@ -219,10 +219,10 @@ class QuestionAnswering(tasks.Task):
         return squad_files.split_by_article(train, dev_share=0.1, where=where)
 
     def score(self, examples: Sequence[Question], predictions: Sequence[Prediction]) -> dict[str, float]:
-        golds, said, no_answer = _to_score(examples, predictions)
+        golds, predicted, no_answer = _to_score(examples, predictions)
         if self.version == 1:
-            return squad_score.score_v1(golds, said)
-        return squad_score.score_v2(golds, said, no_answer, threshold=self.threshold)
+            return squad_score.score_v1(golds, predicted)
+        return squad_score.score_v2(golds, predicted, no_answer, threshold=self.threshold)
 
     def doubts(self, examples: Sequence[Question], predictions: Sequence[Prediction]) -> list[str]:
         if len(predictions) > 1 and self.version == 2:
@@ -274,11 +274,11 @@ class QuestionAnswering(tasks.Task):
             if given is not None:
                 raise ConfigError(f"{flag} {given}: a file of questions has no columns. Leave it out.")
 
-        def written(said: Sequence[Prediction]) -> dict[str, str]:
+        def written(predicted: Sequence[Prediction]) -> dict[str, str]:
             if as_json:
-                return {"": jsonl(said)}
-            silence = {"-no-answer": by_id(said, "no_answer_score")} if self.version == 2 else {}
-            return {"": by_id(said, "text"), **silence}
+                return {"": jsonl(predicted)}
+            silence = {"-no-answer": by_id(predicted, "no_answer_score")} if self.version == 2 else {}
+            return {"": by_id(predicted, "text"), **silence}
 
         return tasks.Unlabelled(examples=squad_files.read_questions(path), written=written)
 

@@ -23,7 +23,7 @@ _TOGETHER = 512
 
 
 class Target(NamedTuple):
-    """What the loss needs of a window."""
+    """Target of a window for the loss."""
 
     start: int
     """Column of the answer's first token; 0, which is [CLS], where the answer is not whole in the window."""
@@ -35,7 +35,7 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Window:
-    """Which tokens of a context are in a row."""
+    """Tokens of a context that are in a row."""
 
     offsets_N2: NDArray[np.int32]
     """Characters [begin, end) of each token of the context, in all its windows."""
@@ -99,7 +99,7 @@ def spread(tokens: int, *, room: int, stride: int) -> list[tuple[int, int]]:
 
 
 def most_context(windows: Sequence[tuple[int, int]], tokens: int) -> list[tuple[int, int]]:
-    """Of each window the tokens [first, end) of the context that have more context in it than in any other.
+    """Tokens [first, end) of each window that have more context in it than in any other.
 
     A token's score is the smaller of its left and right context, and a hundredth of the window's length; of equal
     windows the first one has the token (BERT, released). What a window has is one run of tokens: the difference of two

@@ -26,9 +26,8 @@ from electra_trainer.files.wording import render
 from electra_trainer.finetuning import task, transformers_head
 from electra_trainer.finetuning.examples import Prediction, TaggedSentence, jsonl, strings, tagged_text
 from electra_trainer.finetuning.tagging import spans
-from electra_trainer.finetuning.tagging.notation import Scheme, check_scheme, described, notation_of, scheme_of
-from electra_trainer.finetuning.tagging.tag_columns import TagColumns, Tagged
-from electra_trainer.finetuning.tagging.tagged_files import TagNames, read_names, read_tagged, with_names
+from electra_trainer.finetuning.tagging.spans import Scheme, notation_of, scheme_of
+from electra_trainer.finetuning.tagging.tagged_files import TagColumns, Tagged, read_names, read_tagged, with_names
 from electra_trainer.finetuning.tagging.word_splitting import splitting_of
 from electra_trainer.finetuning.texts.splits import Split, hold_out_sentences, require_other_file
 from electra_trainer.settings.config import Model
@@ -45,7 +44,7 @@ class Tagging(task.Task):
 
     labels: tuple[str, ...]
     scheme: Scheme = "none"
-    """How labels mark spans, if they do: see notation.py."""
+    """How labels mark spans, if they do: see spans.py."""
     metrics: tuple[str, ...] = ()
     """The first is the main one. Empty: accuracy, with a scheme after f1, precision and recall of spans."""
     name: str = "tagging"
@@ -109,11 +108,11 @@ class Tagging(task.Task):
         return [[next(best) for _ in row.place] for row in rows]
 
     def predict(
-        self, examples: Sequence[TaggedSentence], rows: Sequence[task.Row], said: Sequence[Any]
+        self, examples: Sequence[TaggedSentence], rows: Sequence[task.Row], predicted: Sequence[Any]
     ) -> list[Prediction]:
         """{"words": [...], "tags": [...]}, equally many."""
         tags: list[list[str]] = [[] for _ in examples]
-        for row, numbers in zip(rows, said, strict=True):
+        for row, numbers in zip(rows, predicted, strict=True):
             tags[row.example] += [self.labels[number] for number in numbers]
         return [{"words": list(example.words), "tags": found} for example, found in zip(examples, tags, strict=True)]
 
@@ -142,14 +141,14 @@ class Tagging(task.Task):
         """Counts of spans by type. A word without a label ends the spans on both sides."""
         notation = notation_of(self.labels, self.scheme)
         truth = [[notation.read(label) or "O" if label else "O" for label in example.labels] for example in examples]
-        said = [
+        predicted = [
             [
                 notation.read(tag) or "O" if label else "O"
                 for label, tag in zip(example.labels, prediction["tags"], strict=True)
             ]
             for example, prediction in zip(examples, predictions, strict=True)
         ]
-        return spans.count_spans(truth, said)
+        return spans.count_spans(truth, predicted)
 
     def doubts(self, examples: Sequence[Any], predictions: Sequence[Prediction]) -> list[str]:
         counts = Counter(tag for prediction in predictions for tag in prediction["tags"])
@@ -160,15 +159,15 @@ class Tagging(task.Task):
         """The most frequent tag; and each word's: as it is written, else in lower case, else the most frequent of
         all.
         """
-        seen: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        by_word: defaultdict[str, Counter[str]] = defaultdict(Counter)
         every: Counter[str] = Counter()
         for sentence in train:
             for word, label in zip(sentence.words, sentence.labels, strict=True):
                 for form in {word, word.lower()} if label is not None else ():
-                    seen[form][str(label)] += 1
+                    by_word[form][str(label)] += 1
                 every.update([label] if label is not None else [])
         common = task.most_frequent(every)
-        tag = {word: task.most_frequent(counts) for word, counts in seen.items()}
+        tag = {word: task.most_frequent(counts) for word, counts in by_word.items()}
 
         def tagged(sentences: Sequence[Any], known: Mapping[str, str]) -> list[Prediction]:
             return [
@@ -197,7 +196,9 @@ class Tagging(task.Task):
         known = like if isinstance(like, TagColumns) else None
         read = read_tagged(path, words=text, labelled=False, like=known, known=self.labels)
         write = jsonl if as_json else tagged_text
-        return task.Unlabelled(examples=read.sentences, written=lambda said: {"": write(said)}, notes=read.notes)
+        return task.Unlabelled(
+            examples=read.sentences, written=lambda predicted: {"": write(predicted)}, notes=read.notes
+        )
 
     def as_transformers(self, *, hidden_size: int) -> transformers_head.TransformersHead:
         return transformers_head.copied_head("ElectraForTokenClassification", "classifier.", labels=self.labels)
@@ -262,9 +263,7 @@ class TaggingTask:
     sentence_id: str | None = None
     """Column of the sentence's id in a table with a row for each word; None: one with a usual name."""
     tag_names: str | Path | None = None
-    """Names of labels that are numbers: between commas, from 0 on, or a file; None: a file with names next to the
-    training file.
-    """
+    """Names of labels that are numbers: between commas, from 0 on, or a file."""
     scheme: Literal["detect"] | Scheme = "detect"
     """How labels mark spans; "detect" asks the labels."""
     limit: int | None = None
@@ -287,7 +286,7 @@ class TaggingTask:
         paths = self._paths()
         if "dev" in paths:
             require_other_file(paths["train"], paths["dev"])
-        names = read_names(self.tag_names, paths["train"])
+        names = read_names(self.tag_names)
         files = {split: with_names(self._read(path), names) for split, path in paths.items() if split != "predict"}
         read = {split: one.sentences for split, one in files.items()}
         columns = replace(files["train"].columns, split=splitting_of(read["train"]))
@@ -298,12 +297,13 @@ class TaggingTask:
         scheme: Scheme = scheme_of(counts) if self.scheme == "detect" else self.scheme
         notation = notation_of(labels, scheme)
         notes = [note for one in files.values() for note in one.notes]
+        if self.scheme == "detect" and scheme == "io":
+            spans.require_no_marks(labels, paths["train"])
         for sentences in read.values():
-            check_scheme(sentences, notation)
-        begun, parted = len(spans.begun_by(train, notation, "IE")), spans.is_parted(train, notation)
-        notes.append(described(counts, notation, begun=begun, parted=parted, asked=self.scheme != "detect"))
+            spans.check_scheme(sentences, notation)
+        notes.append(spans.described(counts, notation))
         for sentences in read.values():
-            notes += spans.odd_sentences(sentences, notation)
+            notes += spans.odd_sentences(sentences)
         if "dev" in read:
             dev = read["dev"]
             notes += [*spans.unseen_labels(dev, labels, paths["train"]), *spans.sentence_overlap(train, dev)]
@@ -330,23 +330,21 @@ class TaggingTask:
             test=test,
             columns=columns,
             written=("predictions.conll", tagged_text),
-            sha256=task.hash_files(
-                self._hashed(paths, names if {*labels} <= {*names.by_number.values()} else TagNames())
-            ),
+            sha256=task.hash_files(self._hashed(paths, names if {*labels} <= {*names.values()} else {})),
         )
 
-    def _hashed(self, paths: Mapping[str, Path], names: TagNames) -> dict[str, bytes]:
+    def _hashed(self, paths: Mapping[str, Path], names: Mapping[str, str]) -> dict[str, bytes]:
         """Everything that decides over the examples."""
         group = f", sentence {self.sentence_id}" if self.sentence_id is not None else ""
         chosen = f"words {self.words or 1}, labels {self.column}, limit {self.limit}{group}".encode()
-        named = {"names": "\n".join(names.by_number.values()).encode()} if names.by_number else {}
+        named = {"names": "\n".join(names.values()).encode()} if names else {}
         return {"columns": chosen, **{split: path.read_bytes() for split, path in paths.items()}, **named}
 
     def _read(self, path: Path) -> Tagged:
         return read_tagged(path, words=self.words, column=self.column, sentence=self.sentence_id)
 
     def _paths(self) -> dict[str, Path]:
-        """Of a folder, the treebank's file of the split."""
+        """The file of each split; of a folder, the treebank's."""
         dev = self.train if self.dev is None and Path(self.train).is_dir() else self.dev
         splits: tuple[tuple[str, Literal["train", "dev", "test"], str | Path | None], ...] = (
             ("train", "train", self.train),

@@ -1,4 +1,4 @@
-"""What two texts share, without an encoder: best matches between the random vectors of their words, as numbers for a
+"""Overlap of two texts without an encoder: best matches between the random vectors of their words, as numbers for a
 linear model.
 
 A word's vector is the sum of random vectors of its character n-grams (as fastText's, but never trained), so forms of a
@@ -30,13 +30,13 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-def inverse_frequency(seen: Any, texts: int) -> Array:
-    """idf, above 0 also where a word stands in every text: log((texts + 2) / (seen + 1)).
+def inverse_frequency(containing: Any, texts: int) -> Array:
+    """idf, above 0 also where a word is in every text: log((texts + 2) / (containing + 1)).
 
     Args:
-        seen: how many of the texts each word stands in.
+        containing: number of texts that contain each word.
     """
-    weight: Array = np.log((texts + 2) / (np.asarray(seen) + 1))
+    weight: Array = np.log((texts + 2) / (np.asarray(containing) + 1))
     return weight
 
 
@@ -68,7 +68,7 @@ def overlap_features(train: Sequence[TextExample], *, vectors: bool = False) -> 
     from sklearn.preprocessing import StandardScaler
 
     texts = [set(words(text)) for example in train for text in (example.text, example.pair or "")]
-    seen = Counter(word for text in texts for word in text)
+    containing = Counter(word for text in texts for word in text)
 
     def read(examples: Sequence[TextExample]) -> NDArray[np.float32]:
         sides = [[words(text) or [""] for text in (example.text, example.pair or "")] for example in examples]
@@ -76,7 +76,7 @@ def overlap_features(train: Sequence[TextExample], *, vectors: bool = False) -> 
             word: index for index, word in enumerate(sorted({word for pair in sides for text in pair for word in text}))
         }
         vector_VW = spelling_vectors([f"<{word}>" for word in number], width=WIDTH)
-        idf_V = inverse_frequency([seen[word] for word in number], len(texts))
+        idf_V = inverse_frequency([containing[word] for word in number], len(texts))
         rows = []
         for pair in sides:
             a, b = ([number[word] for word in text] for text in pair)
@@ -92,9 +92,9 @@ def overlap_features(train: Sequence[TextExample], *, vectors: bool = False) -> 
 
 
 def _overlap(a_NW: Array, b_MW: Array, idf_N: Array, idf_M: Array) -> Array:
-    """Of the texts' vectors of length 1 and idf: how well the words of A are matched in B by their cosines, B's in A,
-    the smaller and the mean of the two, all weighted by idf; the cosine of the idf-weighted means; the mean match and
-    the cosine without idf; the ratio of lengths.
+    """Eight numbers from the texts' unit vectors and idf: how well the words of A are matched in B by their cosines,
+    B's in A, the smaller and the mean of the two, all weighted by idf; the cosine of the idf-weighted means; the mean
+    match and the cosine without idf; the ratio of lengths.
     """
     cosine_NM = a_NW @ b_MW.T
     best_N, best_M = cosine_NM.max(1), cosine_NM.max(0)

@@ -1,6 +1,7 @@
 """A task of your own: classification or regression of texts or pairs, from .csv, .tsv or .jsonl."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -21,7 +22,6 @@ from electra_trainer.finetuning.examples import (
     predicted_csv,
     text_examples,
 )
-from electra_trainer.finetuning.several_labels import in_one_column
 from electra_trainer.finetuning.task import Task, TaskData, hash_files
 from electra_trainer.finetuning.texts import splits, tasks
 
@@ -74,13 +74,13 @@ class OwnTask:
             notes.append(
                 f"no development file: {len(dev):,} of {len(table.rows):,} rows were held out, chosen by a hash of "
                 "the text; no text is "
-                "on both sides." + (" So few give coarse scores: better give a --dev file." if len(dev) < 100 else "")
+                "on both sides." + (" Scores on so small a set are noisy; pass --dev FILE." if len(dev) < 100 else "")
             )
         else:
             other = read_table_file(Path(self.dev))
             dev = _examples(other, labelled_like(other, columns), self.kind, named=True)
             hashes["dev"] = other.sha256
-        task, said = make(train, table.path)
+        task, found = make(train, table.path)
         if isinstance(task, tasks.Classification):
             _known_labels(dev, task.labels, columns)
         test, written = {}, None
@@ -91,7 +91,7 @@ class OwnTask:
             written = "predictions.csv", partial(predicted_csv, asked)
         short = f"fewer than {SMALL:,} lines: without --epochs {self.epochs:g} epochs, for larger files {EPOCHS:g}."
         hashes["columns"] = json.dumps(asdict(columns))
-        notes += [*said, *splits.warnings(train, dev, held_out=self.dev is None)]
+        notes += [*found, *splits.warnings(train, dev, held_out=self.dev is None)]
         return TaskData(
             task=task,
             train=train,
@@ -128,7 +128,7 @@ def _classes(train: Sequence[TextExample], path: Path) -> tuple[Task, list[str]]
     numeric = all(NUMBER.fullmatch(name) for name in names)
     if len(names) == 1:
         raise DataError(f"{path}: all rows have the label {names[0]!r}. Expected two classes or more.")
-    several = in_one_column(names)
+    several = _several_in_one(names)
     if len(names) == len(train) > 2 or len(names) > max(50, len(train) // 2):
         remedy = several or "Is this the text, or free writing? Name the columns: --text, --label"
         if numeric and not several:
@@ -151,6 +151,22 @@ def _classes(train: Sequence[TextExample], path: Path) -> tuple[Task, list[str]]
     )
     notes.insert(0, f"{len(names)} classes in {len(train):,} training rows: {shown}.")
     return tasks.Classification(labels=tuple(names), metrics=("accuracy", "macro_f1", "matthews")), notes
+
+
+def _several_in_one(labels: Sequence[str]) -> str:
+    """A warning about labels such as `business;usa`, of which a part is in another label too; an empty string if there
+    are none.
+    """
+    parts = {label: {part.strip() for part in re.split(r"[;|]", label) if part.strip()} for label in labels}
+    joined = [label for label in labels if len(parts[label]) > 1]
+    counts = Counter(part for found in parts.values() for part in found)
+    if not any(counts[part] > 1 for label in joined for part in parts[label]):
+        return ""
+    return (
+        f"{len(joined)} of the {len(labels)} labels are several in one, such as {joined[0]!r}. One label per text is "
+        "learned, so each combination is a separate class. Keep one label in each row; or write a column of yes and no "
+        "for each label, and train a model for each with --label COLUMN."
+    )
 
 
 def _range(train: Sequence[TextExample], path: Path) -> tuple[Task, list[str]]:

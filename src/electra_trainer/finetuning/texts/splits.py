@@ -9,16 +9,14 @@ words.
 
 import filecmp
 import hashlib
-import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import TypeVar
 
 import numpy as np
 
 from electra_trainer.errors import ConfigError, DataError
-from electra_trainer.files.tables import NUMBER
 from electra_trainer.finetuning.examples import TaggedSentence, TextExample
 
 SHARE = 0.1
@@ -151,36 +149,24 @@ def require_other_file(
         raise ConfigError(f"--dev {dev}: is the training file {train}; scores would show what was memorized. {instead}")
 
 
-_BETWEEN = re.compile(r"[\W_]+")
 WARNING = "warning: "
 """Marks a sentence as a warning among notes."""
-MOSTLY, HARDLY = 0.9, 0.1
-"""A label leaks if it occurs in the text of at least the first share of its own rows, and at most the second of the
-others.
-"""
-_ENOUGH = 20
-"""In fewer rows a rule that fits all of them says little."""
-_RULE = 0.99
-"""Share of rows that a simple rule must explain to be reported."""
-_LOOKED_AT = 10_000
-"""Rows, about, that are searched for leaks."""
+_MOSTLY = 0.9
+"""Share of rows of a class that makes accuracy say little."""
 
 
 def warnings(train: Sequence[TextExample], dev: Sequence[TextExample], *, held_out: bool) -> list[str]:
     """All checks of a training and a development set; `held_out` where the second is a part of the first file."""
-    found = [*contradictions(train), *odd_texts(train)]
+    found = [*contradictions(train)]
     if not held_out:
         found += [f"{sentence} Remove them from one of the files." for sentence in overlap(train, dev)]
     if train and train[0].label is not None:
-        leaks = list(label_in_text(train))[:3]
-        found += [*leaks, *([] if leaks else simple_rules(train)), *imbalance(train)]
+        found += imbalance(train)
     return [WARNING + sentence for sentence in found]
 
 
 def warnings_of_a_benchmark(train: Sequence[TextExample], dev: Iterable[Sequence[TextExample]]) -> list[str]:
-    """The same of data whose rows and classes are not ours to change: contradictions, and overlap with each development
-    set.
-    """
+    """Warnings for a fixed benchmark: contradictions, and overlap with each development set."""
     found = [*contradictions(train), *(sentence for rows in dev for sentence in overlap(train, rows))]
     return [WARNING + sentence for sentence in found]
 
@@ -193,17 +179,17 @@ def overlap(train: Sequence[TextExample], dev: Sequence[TextExample]) -> Iterato
     both = [(first[text], example) for example in dev if (text := same_text(example)) in first]
     examples = "; ".join(f"{_at(other)} is {_at(mine)}" for mine, other in both[:3])
     differ = sum(_answer(mine) != _answer(other) for mine, other in both)
-    told = f" Of these, {differ:,} with another label there." if differ else ""
+    other = f" Of these, {differ:,} with another label there." if differ else ""
     if both:
         yield (
             f"{len(both):,} of {len(dev):,} development rows ({_percent(len(both), len(dev))}) are in the training "
             "file too, so the scores "
-            f"are too good: {examples}.{told}"
+            f"are too good: {examples}.{other}"
         )
 
 
 def contradictions(train: Sequence[TextExample]) -> Iterator[str]:
-    """The same text with different labels."""
+    """Texts that occur with different labels, and many that are repeated."""
     first: dict[str, TextExample] = {}
     repeats = [(mine, one) for one in train if (mine := first.setdefault(same_text(one), one)) is not one]
     pairs = [(mine, other) for mine, other in repeats if _answer(mine) != _answer(other)]
@@ -219,67 +205,8 @@ def contradictions(train: Sequence[TextExample]) -> Iterator[str]:
         yield f"{len(repeats):,} of {len(train):,} training rows ({share}) repeat the text of another."
 
 
-def odd_texts(train: Sequence[TextExample]) -> Iterator[str]:
-    """Columns that hold no text: ids, numbers, the same in all rows."""
-    columns = {"text": [example.text for example in train], "text pair": [example.pair or "" for example in train]}
-    for name, column in columns.items():
-        if len(train) < _ENOUGH or (name == "text pair" and train[0].pair is None):
-            return
-        text = column[0]
-        first, words = repr(text if len(text) <= 40 else text[:37] + "..."), [text.split() for text in column]
-        if len(set(column)) == 1:
-            yield f"the {name} is the same in all rows ({first}). Is it the right column?"
-        elif sum(not any(letter.isalpha() for letter in text) for text in column) >= MOSTLY * len(column):
-            yield f"the {name} holds no letters, for example {first}: numbers or ids? Is it the right column?"
-        elif len(set(column)) == len(column) and all(len(w) == 1 and any(map(str.isdigit, w[0])) for w in words):
-            yield f"the {name} is one word with digits, another one in each row ({first}): are these ids?"
-
-
-def label_in_text(train: Sequence[TextExample]) -> Iterator[str]:
-    """Labels whose own words occur in the text of nearly all of their rows and hardly elsewhere."""
-    rows = _some(train)
-    counts = Counter(str(example.label) for example in rows)
-    words = [(str(one.label), f" {_words(one.text + ' ' + (one.pair or ''))} ") for one in rows]
-    sought = {label: f" {_words(label)} " for label in counts}
-    own = Counter(label for label, text in words if sought[label] in text)
-    suspects = [
-        label
-        for label, count in counts.most_common()
-        if sought[label].strip() and 5 <= count < len(rows) and own[label] >= MOSTLY * count
-    ]
-    for label in suspects[:20]:
-        count, others = counts[label], len(rows) - counts[label]
-        there = sum(sought[label] in text for other, text in words if other != label)
-        if there <= HARDLY * others:
-            yield (
-                f"the text of {_percent(own[label], count)} of the rows labelled {label!r} says {label!r} itself, and "
-                "of "
-                f"{_percent(there, others)} of the others: the label has leaked into the text."
-            )
-
-
-def simple_rules(train: Sequence[TextExample]) -> list[str]:
-    """A rule without knowledge of language that predicts the label."""
-    train = _some(train)
-    counts = Counter(example.label for example in train)
-    if len(train) < _ENOUGH or len(counts) < 2 or max(counts.values()) > MOSTLY * len(train):
-        return []
-    rules: dict[str, Callable[[TextExample], str]] = {
-        "the first word of the text": lambda example: next(iter(example.text.split()), ""),
-        "the last word of the text": lambda example: next(reversed(example.text.split()), ""),
-        "the length of the text": lambda example: str(len(example.text)),
-        "whether the two texts are the same": lambda example: str(example.text == example.pair),
-    }
-    said = {name: [rule(example) for example in train] for name, rule in rules.items()}
-    explained = [(name, _explained(one, train)) for name, one in said.items() if len(set(one)) <= len(train) // 4]
-    for name, right in (*explained, *((f"the word {word!r}", right) for word, right in _telling_words(train))):
-        if right >= _RULE * len(train):
-            return [f"{name} alone predicts the label in {_percent(right, len(train))} of the rows. Is that intended?"]
-    return []
-
-
 def imbalance(train: Sequence[TextExample]) -> Iterator[str]:
-    """Classes that nearly all rows have, or nearly none; labels that differ only in how they are written."""
+    """Classes that nearly all rows have, or nearly none."""
     counts = Counter(str(example.label) for example in train).most_common()
     (most, many), (least, few) = counts[0], counts[-1]
     single = [label for label, count in counts if count == 1]
@@ -287,50 +214,11 @@ def imbalance(train: Sequence[TextExample]) -> Iterator[str]:
         names = ", ".join(map(repr, single[:5])) + (" and others" if len(single) > 5 else "")
         classes = f"{len(single)} class{'es' if len(single) > 1 else ''}"
         yield f"{classes} with a single training row ({names}): too few to learn from."
-    if many >= MOSTLY * len(train):
+    if many >= _MOSTLY * len(train):
         share = _percent(many, len(train))
         yield f"{share} of the rows are {most!r}, so always saying that is as accurate. Read macro_f1 and matthews."
     elif 1 < few < 0.01 * len(train):
         yield f"{least!r} has {few} of {len(train):,} training rows. Read macro_f1, which weights all classes equally."
-    numeric = [label for label, _ in counts if NUMBER.fullmatch(label)]
-    values, folded = Counter(map(float, numeric)), Counter(label.casefold() for label, _ in counts)
-    equal = sorted(label for label in numeric if values[float(label)] > 1)
-    alike = sorted(label for label, _ in counts if folded[label.casefold()] > 1)
-    for labels, why in (
-        (equal, "are numbers written in several ways, each a separate class. Write a number in one way."),
-        (alike, "differ in capitals only. Are they the same class?"),
-    ):
-        if labels:
-            yield f"the labels {', '.join(map(repr, labels[:4]))} {why}"
-
-
-def _some(train: Sequence[TextExample]) -> Sequence[TextExample]:
-    """Rows from all over the file, as many as a check needs."""
-    return train[:: 1 + len(train) // _LOOKED_AT]
-
-
-def _explained(said: Sequence[str], train: Sequence[TextExample]) -> int:
-    """Right rows if each answer of a rule predicts its most frequent class."""
-    both: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for answer, example in zip(said, train, strict=True):
-        both[answer][str(example.label)] += 1
-    return sum(max(counts.values()) for counts in both.values())
-
-
-def _telling_words(train: Sequence[TextExample]) -> Iterator[tuple[str, int]]:
-    """Frequent words, and right rows if the word's presence predicts the label."""
-    classes = Counter(str(example.label) for example in train)
-    with_word: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for example in train:
-        for word in set(_words(example.text).split()):
-            with_word[word][str(example.label)] += 1
-    for word, counts in with_word.items():
-        if sum(counts.values()) >= len(train) // 10:
-            yield word, max(counts.values()) + max(classes[label] - counts[label] for label in classes)
-
-
-def _words(text: str) -> str:
-    return _BETWEEN.sub(" ", text.casefold()).strip()
 
 
 def _at(example: TextExample) -> str:

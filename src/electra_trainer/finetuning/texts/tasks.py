@@ -6,12 +6,12 @@ STS-B).
 
 Their baselines are the most frequent label or the mean value, and linear models: on words and pairs of words (a bag of
 words), and of
-two texts on what they share (overlap.py).
+two texts on what they share (overlap.py). Metrics are scikit-learn's and SciPy's; a correlation with a constant is 0.
 """
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from itertools import pairwise
@@ -30,10 +30,8 @@ from electra_trainer.files.wording import render
 from electra_trainer.finetuning.examples import Prediction, TextExample
 from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.task import Baseline, CardWords, ReadRows, Row, Task, TaskData, most_frequent
-from electra_trainer.finetuning.texts.linear_probe import start_from_probe
 from electra_trainer.finetuning.texts.overlap import Reads, overlap_features, words
-from electra_trainer.finetuning.texts.pair_head import PairHead
-from electra_trainer.finetuning.texts.scores import classification_scores, regression_scores
+from electra_trainer.finetuning.texts.pair_head import PairHead, start_from_probe
 from electra_trainer.finetuning.transformers_head import TransformersHead, text_head
 from electra_trainer.settings.config import Model
 
@@ -44,8 +42,8 @@ included. `pair`: two texts compared (pair_head.py).
 
 
 class TextTask(Task):
-    """What classification and regression share: one linear layer on the vector of a text or pair, or upon `PairHead`'s
-    features.
+    """Common part of classification and regression: one linear layer on the vector of a text or pair, or upon
+    `PairHead`'s features.
     """
 
     metrics: tuple[str, ...]
@@ -56,7 +54,7 @@ class TextTask(Task):
         return self.metrics[0]
 
     def targets(self, examples: Sequence[TextExample]) -> list[Any]:
-        """What the loss needs for each example."""
+        """Targets of the loss, one for each example."""
         raise NotImplementedError
 
     def rows(self, examples: Sequence[TextExample], text: Text, *, training: bool) -> list[Row]:
@@ -65,7 +63,7 @@ class TextTask(Task):
         return [Row(ids=ids, example=index, target=target) for index, (ids, target) in enumerate(rows)]
 
     def layer(self, model: Model, outputs: int) -> nn.Module:
-        """The head, with so many outputs."""
+        """The head with `outputs` outputs."""
         return PairHead(model, outputs) if self.pooling == "pair" else nn.Linear(model.hidden_size, outputs)
 
     def prepare(self, head: nn.Module, train: Sequence[TextExample], text: Text) -> None:
@@ -127,10 +125,10 @@ class Classification(TextTask):
         """Probabilities of the labels, one list per row."""
         return list(self.output(head, hidden_BTD, batch).softmax(-1).tolist())
 
-    def predict(self, examples: Sequence[Any], rows: Sequence[Row], said: Sequence[Any]) -> list[Prediction]:
+    def predict(self, examples: Sequence[Any], rows: Sequence[Row], predicted: Sequence[Any]) -> list[Prediction]:
         return [
             {"label": self.labels[p.index(max(p))], "probabilities": dict(zip(self.labels, p, strict=True))}
-            for p in said
+            for p in predicted
         ]
 
     def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
@@ -182,8 +180,8 @@ class Regression(TextTask):
         """The learned number of each row, not yet in the file's units."""
         return list(self.output(head, hidden_BTD, batch).squeeze(-1).tolist())
 
-    def predict(self, examples: Sequence[Any], rows: Sequence[Row], said: Sequence[Any]) -> list[Prediction]:
-        return [{"value": value * self.scale + self.shift} for value in said]
+    def predict(self, examples: Sequence[Any], rows: Sequence[Row], predicted: Sequence[Any]) -> list[Prediction]:
+        return [{"value": value * self.scale + self.shift} for value in predicted]
 
     def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
         truth = [float(example.value) for example in examples if example.value is not None]
@@ -204,6 +202,51 @@ class Regression(TextTask):
     def card(self, *, pair: bool) -> CardWords:
         computed = f"print(float(scores) * {self.scale!r} + {self.shift!r})"
         return self.words("Gives a number for {}, in the units of the training file", computed, pair=pair)
+
+
+def classification_scores(
+    truth: Sequence[int], predicted: Sequence[int], *, metrics: Sequence[str]
+) -> dict[str, float]:
+    """Metrics of class numbers.
+
+    Args:
+        truth, predicted: class numbers from 0 on.
+        metrics: `accuracy`, `matthews`, `f1`, `macro_f1`. `f1` is that of class 1 (GLUE's, for two classes); `macro_f1`
+            the mean over classes that occur in either.
+    """
+    from sklearn.metrics import f1_score, matthews_corrcoef
+
+    def f1(labels: list[int]) -> Any:
+        return f1_score(truth, predicted, labels=labels, average="macro", zero_division=0.0)
+
+    measures: dict[str, Callable[[], Any]] = {
+        "accuracy": lambda: np.mean(np.asarray(truth) == np.asarray(predicted)),
+        "matthews": lambda: matthews_corrcoef(truth, predicted),
+        "f1": lambda: f1([1]),
+        "macro_f1": lambda: f1(sorted({*truth, *predicted})),
+    }
+    return _measured(measures, metrics)
+
+
+def regression_scores(
+    truth: Sequence[float], predicted: Sequence[float], *, metrics: Sequence[str]
+) -> dict[str, float]:
+    """Rank (`spearman`) and linear (`pearson`) correlation."""
+    from scipy import stats
+
+    constant = len(set(truth)) < 2 or len(set(predicted)) < 2
+    measures: dict[str, Callable[[], Any]] = {
+        "spearman": lambda: 0.0 if constant else stats.spearmanr(truth, predicted).statistic,
+        "pearson": lambda: 0.0 if constant else stats.pearsonr(truth, predicted).statistic,
+    }
+    return _measured(measures, metrics)
+
+
+def _measured(measures: Mapping[str, Callable[[], Any]], metrics: Sequence[str]) -> dict[str, float]:
+    for metric in metrics:
+        if metric not in measures:
+            raise ValueError(f"{metric}: not one of {tuple(measures)}")
+    return {metric: float(measures[metric]()) for metric in metrics}
 
 
 def text_rows(examples: Sequence[TextExample], text: Text) -> list[tuple[int, ...]]:
@@ -271,7 +314,7 @@ def text_baselines(
         note = f"{title} learned from {LEARNED_ROWS:,} of the {len(train):,} rows"
         return Baseline(
             title=title,
-            predict=lambda examples: [{answer: said} for said in model()(examples)],
+            predict=lambda examples: [{answer: predicted} for predicted in model()(examples)],
             note=note if len(train) > LEARNED_ROWS else "",
         )
 
@@ -298,8 +341,8 @@ Learns = Callable[[Sequence[TextExample]], tuple[Any, Reads]]
 
 def terms(text: str) -> list[str]:
     """Lower-case words and punctuation, and every two neighbours; an empty text has one term."""
-    said = words(text)
-    return said + [f"{one} {two}" for one, two in pairwise(said)] or [" "]
+    predicted = words(text)
+    return predicted + [f"{one} {two}" for one, two in pairwise(predicted)] or [" "]
 
 
 def learn(
@@ -329,8 +372,8 @@ def learn(
 
     def predict(examples: Sequence[TextExample]) -> list[Any]:
         with threadpool_limits(1):
-            said: list[Any] = model.predict(read(examples)).tolist()
-        return said
+            predicted: list[Any] = model.predict(read(examples)).tolist()
+        return predicted
 
     return predict
 
