@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 if sys.platform == "win32":
     raise SystemExit(
-        "electra-trainer does not run on Windows itself. Use it under WSL: type `wsl --install`, and install it in "
-        "the Linux there."
+        "electra-trainer does not run on Windows itself. Use it under WSL: type `wsl --install`, and install it in the "
+        "Linux there."
     )
 
 __all__ = [  # noqa: F405

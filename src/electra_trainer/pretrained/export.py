@@ -78,8 +78,7 @@ def shape_table(model: Model, *, pad_id: int, layers: Layers | None = None) -> d
     if odd := other_class(layers, model.block):
         raise ConfigError(
             f"export: {odd} does not declare to be a part of {'ModernBERT' if modern else 'BERT'}'s block, and "
-            "transformers would compute "
-            "the old function with these weights. Use the run with this program."
+            "transformers would compute the old function with these weights. Use the run with this program."
         )
     if modern:
         return as_modern.modern_table(model, pad_id=pad_id)

@@ -37,8 +37,7 @@ class CardFields:
         if self.license is not None and not _LICENSE.fullmatch(self.license):
             raise ConfigError(
                 f"--license {self.license!r}: expected an identifier of the Hub, in lower case: mit, apache-2.0, "
-                "cc-by-4.0, other. "
-                "All: https://huggingface.co/docs/hub/repositories-licenses"
+                "cc-by-4.0, other. All: https://huggingface.co/docs/hub/repositories-licenses"
             )
         for code in self.language:
             if not _LANGUAGE.fullmatch(code):

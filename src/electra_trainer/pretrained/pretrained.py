@@ -90,9 +90,8 @@ class Pretrained:
         if self.discriminator is None:
             raise ConfigError(
                 f"score: {self.name} holds a network that predicts words ({PREDICTOR}), and scoring needs a "
-                "discriminator "
-                f"({DISCRIMINATOR}): there is no discriminator here. Give a run of --objective rtd, or its exported "
-                "discriminator."
+                f"discriminator ({DISCRIMINATOR}): there is no discriminator here. Give a run of --objective rtd, or "
+                "its exported discriminator."
             )
         ids = self._ids(text, specials=False)
         probabilities: list[float] = []
@@ -114,9 +113,8 @@ class Pretrained:
         if self.generator is None:
             raise ConfigError(
                 f"fill: {self.name} holds a discriminator ({DISCRIMINATOR}), which predicts no words, and filling "
-                "needs a network that does "
-                f"({PREDICTOR}): there is no generator here. Give a run of --generator learned, or its exported "
-                "generator."
+                f"needs a network that does ({PREDICTOR}): there is no generator here. Give a run of --generator "
+                "learned, or its exported generator."
             )
         ids = [self.specials.cls, *self._ids(text, specials=True), self.specials.sep]
         gaps = [index for index, token in enumerate(ids) if token == self.specials.mask]

@@ -64,8 +64,7 @@ def uploads(folder: Path, repo: str) -> list[Upload]:
     if (folder / "about.json").is_file():
         raise ConfigError(
             f"{folder}: is a page of `electra export --to web`. Push the folder of an export without it; the page's "
-            "README.md says "
-            "where a page goes."
+            "README.md says where a page goes."
         )
     if not (parts := parts or alone):
         raise ConfigError(
@@ -85,8 +84,7 @@ def _upload(folder: Path, repo: str) -> Upload:
     if not (terms := head.get("license")):
         raise ConfigError(
             f"{folder}: README.md names no license, without which nobody may use the model. Add the line `license: "
-            "mit` (or "
-            "another) after its first line; of an exported run, or export again with --license mit."
+            "mit` (or another) after its first line; of an exported run, or export again with --license mit."
         )
     table = read_table(folder / "config.json")
     if halves := [name for name in ("dtype", "torch_dtype") if table.get(name) in ("float16", "bfloat16")]:

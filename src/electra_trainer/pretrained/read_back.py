@@ -47,10 +47,9 @@ def read_network(folder: Path) -> tuple[nn.Module, Model]:
     found = architecture(folder)
     if found not in NETWORKS:
         raise CheckpointError(
-            f"{folder / 'config.json'}: describes {short(table['model_type'])} "
-            f"{short(found or _architecture(table))}, expected one of "
-            f"{' or '.join(NETWORKS)}. Give the run or its export; a fine-tuned model is for `electra predict` and "
-            "`electra playground`."
+            f"{folder / 'config.json'}: describes {short(table['model_type'])} {short(found or _architecture(table))}, "
+            f"expected one of {' or '.join(NETWORKS)}. Give the run or its export; a fine-tuned model is for `electra "
+            "predict` and `electra playground`."
         )
     path = folder / "model.safetensors"
     tensors = read_tensors(path)
@@ -112,8 +111,7 @@ def _electra_table(folder: Path) -> dict[str, Any]:
         raise CheckpointError(
             f"{folder / 'config.json'}: describes {short(table.get('model_type'))} {short(_architecture(table))}, "
             "expected an 'electra' or a 'modernbert'. Choose another folder; of an export --as bert give the run, or "
-            "export it without "
-            "--as. `electra pretrain --init` begins with a BERT."
+            "export it without --as. `electra pretrain --init` begins with a BERT."
         )
     if table.get("hidden_act", "gelu") != "gelu":
         raise CheckpointError(
@@ -152,8 +150,7 @@ def _outline(
         if model.num_hidden_layers > most_layers:
             raise CheckpointError(
                 f"{where}: num_hidden_layers {model.num_hidden_layers:,}, and the file of weights has {most_layers:,} "
-                "tensors. "
-                "Put the right files together."
+                "tensors. Put the right files together."
             )
         with torch.device("meta"), _Unfilled():
             return kind(model), model

@@ -56,8 +56,7 @@ def architecture(folder: Path) -> str | None:
     if named and named[0] in HEADS and held and named[0] not in held:
         raise CheckpointError(
             f"{path}: architectures names {short(named[0])}, and model.safetensors next to it has the head of "
-            f"{held[0]} "
-            f"({heads[held[0]]}...). Write {held[0]} there, or put the right files together."
+            f"{held[0]} ({heads[held[0]]}...). Write {held[0]} there, or put the right files together."
         )
     return named[0] if named else None
 
@@ -119,8 +118,7 @@ def _main_predictor(discriminators: Sequence[Path], predictors: Sequence[Path]) 
         return next(one for one in predictors if one.name == "encoder")
     raise ConfigError(
         f"{' and '.join(str(one) for one in predictors[:2])} both predict words ({PREDICTOR}), and nothing tells the "
-        "generator. Give one "
-        "of them."
+        "generator. Give one of them."
     )
 
 

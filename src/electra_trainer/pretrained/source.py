@@ -235,10 +235,8 @@ def _pair(name: str, networks: Iterable[Networks]) -> Networks:
     if sorted(kind for kind, _ in found) != ["discriminator", "encoder"]:
         raise ConfigError(
             f"--init {name}: expected a discriminator (ElectraForPreTraining) and its generator (ElectraForMaskedLM), "
-            "a folder or a Hub name "
-            "each, such as google/electra-small-discriminator,google/electra-small-generator. A run or an export that "
-            "holds both is given "
-            "alone."
+            "a folder or a Hub name each, such as google/electra-small-discriminator,google/electra-small-generator. A "
+            "run or an export that holds both is given alone."
         )
     by_kind = dict(found)
     return {"discriminator": by_kind["discriminator"], "generator": by_kind["encoder"]}
@@ -273,8 +271,8 @@ def _pickled(name: str, folder: Path, *, where: str) -> MissingInputError:
     """The error on weights in another form, with the command that converts them, heads included."""
     return MissingInputError(
         f'{name}: {where}, and pickled weights are not read. Convert it once, and give DIR: python -c "import '
-        "transformers as t; "
-        f"[c.from_pretrained('{name}').save_pretrained('DIR') for c in (t.{_class_of(folder)}, t.AutoTokenizer)]\""
+        f"transformers as t; [c.from_pretrained('{name}').save_pretrained('DIR') for c in (t.{_class_of(folder)}, "
+        't.AutoTokenizer)]"'
     )
 
 

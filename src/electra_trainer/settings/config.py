@@ -347,24 +347,19 @@ def _check_combination(config: Config) -> None:
     shared = sharing == "all"
     faults = {
         "sharing = 'all' shares the generator's encoder, and a generator without one is configured. Use --generator "
-        "learned or "
-        "--sharing embeddings.": objective.uses_generator and shared and not learned,
+        "learned or --sharing embeddings.": objective.uses_generator and shared and not learned,
         "sharing = 'all' needs a generator of the discriminator's size (§3.2). Set --generator.width 1 "
-        "--generator.depth 1, or use "
-        "--sharing embeddings.": shared and smaller,
+        "--generator.depth 1, or use --sharing embeddings.": shared and smaller,
         "phases.start = 'generator' begins the discriminator from the generator's weights, which needs the same size "
-        "(§3.2). Set "
-        "--generator.width 1 --generator.depth 1, or --phases.start fresh.": smaller and from_generator,
+        "(§3.2). Set --generator.width 1 --generator.depth 1, or --phases.start fresh.": smaller and from_generator,
         "phases = two-stage trains a generator first and then a discriminator (§3.2): it needs --objective rtd or "
-        "rtd-mlm, and "
-        "--generator learned; other objectives are joint: --phases joint.": two_stage
+        "rtd-mlm, and --generator learned; other objectives are joint: --phases joint.": two_stage
         and not (learned and isinstance(objective, methods.RTD)),
         f"sharing = {sharing!r}: two-stage training keeps the generator frozen while the discriminator moves, so they "
         "cannot share. "
         "Set --sharing none.": two_stage and sharing != "none",
         "objective = adversarial trains the distribution that it samples from (Appendix F): it needs --generator "
-        "learned with "
-        "temperature 1 and the correct word allowed.": adversarial and not plain,
+        "learned with temperature 1 and the correct word allowed.": adversarial and not plain,
         "objective = adversarial: the two networks play against each other. Use --sharing embeddings.": adversarial
         and shared,
     }
