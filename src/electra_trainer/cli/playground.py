@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tyro
 
-from electra_trainer.errors import ConfigError, need
+from electra_trainer.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,6 @@ class PlaygroundArguments:
 
 def run_playground(arguments: PlaygroundArguments) -> None:
     """Load the models, print the address, serve until Ctrl-C."""
-    need("playground", ("starlette", "uvicorn"), extra="playground")
     if not 1 <= len(arguments.models) <= 2:
         raise ConfigError(f"playground: {len(arguments.models)} models were given. Give one, or two to compare.")
     from electra_trainer.playground.answers import open_model
