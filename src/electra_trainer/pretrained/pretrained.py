@@ -19,8 +19,7 @@ from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.objectives import Exported
 from electra_trainer.pretrained.export import Form, export
 from electra_trainer.pretrained.model_card import CardFields, Training, model_card
-from electra_trainer.pretrained.read_back import read_network
-from electra_trainer.pretrained.roles import DISCRIMINATOR, PREDICTOR, network_folders, roles
+from electra_trainer.pretrained.read_back import DISCRIMINATOR, PREDICTOR, network_folders, read_network, roles
 from electra_trainer.runs.run_folder import RunFolder, read_jsonl
 from electra_trainer.settings.config import Config, Model
 from electra_trainer.settings.records import is_run, read_table, run_and_step
@@ -67,7 +66,7 @@ class Pretrained:
     encoder: TokenPredictor | None = None
     """The main network of mlm, replace-mlm, all-tokens-mlm and rtd-mlm runs, with its token head."""
     networks: tuple[Exported, ...] = ()
-    """What a run exports; empty for an exported folder."""
+    """Networks that a run exports; empty for an exported folder."""
     config: Config | None = None
     step: int | None = None
     name: str = "this model"
@@ -90,8 +89,7 @@ class Pretrained:
         if self.discriminator is None:
             raise ConfigError(
                 f"score: {self.name} holds a network that predicts words ({PREDICTOR}), and scoring needs a "
-                f"discriminator ({DISCRIMINATOR}): there is no discriminator here. Give a run of --objective rtd, or "
-                "its exported discriminator."
+                f"discriminator ({DISCRIMINATOR}): no discriminator here. Give a run of --objective rtd or its export."
             )
         ids = self._ids(text, specials=False)
         probabilities: list[float] = []
@@ -112,9 +110,8 @@ class Pretrained:
             raise ConfigError(f"--top {top}: expected at least 1.")
         if self.generator is None:
             raise ConfigError(
-                f"fill: {self.name} holds a discriminator ({DISCRIMINATOR}), which predicts no words, and filling "
-                f"needs a network that does ({PREDICTOR}): there is no generator here. Give a run of --generator "
-                "learned, or its exported generator."
+                f"fill: {self.name} holds a discriminator ({DISCRIMINATOR}), which predicts no words, and filling needs a "
+                f"network that does ({PREDICTOR}): no generator here. Give a run of --generator learned or its export."
             )
         ids = [self.specials.cls, *self._ids(text, specials=True), self.specials.sep]
         gaps = [index for index, token in enumerate(ids) if token == self.specials.mask]
@@ -148,7 +145,7 @@ class Pretrained:
 
 @torch.no_grad()
 def replaced_probability(discriminator: Discriminator, row: list[int]) -> list[float]:
-    """The probability that each token of a row between [CLS] and [SEP] was replaced."""
+    """Probability of each token of a row between [CLS] and [SEP] that it was replaced."""
     batch = encode_rows([row])
     found: list[float] = discriminator(batch.ids_BT, batch)[0, 1:-1].sigmoid().tolist()
     return found
@@ -230,7 +227,7 @@ def _pretrained(
 
 
 Compare = Callable[[Path, nn.Module, Tokenizer], object]
-"""Is given an exported network's folder, and the network and tokenizer of the run."""
+"""Function of an exported network's folder, and the network and tokenizer of the run."""
 
 
 def export_run(
@@ -249,12 +246,12 @@ def export_run(
         out: a new or empty folder.
         dtype: of the stored weights, float32, float16 or bfloat16.
         bert: write the encoder, and a generator of equal widths, as BERT.
-        card: what its owner says on the model cards.
-        compare: called before anything appears under `out`, for example with `agreement.check_agreement`; what it
-            raises ends the export.
+        card: license, languages and name for the model cards.
+        compare: called before anything appears under `out`, for example with `agreement.check_agreement`; its errors
+            end the export.
 
     Raises:
-        ConfigError: `run` is no run folder, `out` is not empty, there is no such `dtype`, or BERT has no such shape.
+        ConfigError: `run` is not a run folder, `out` is not empty, there is no such `dtype`, or BERT has no such shape.
     """
     pretrained = load(run)
     if pretrained.config is None:
@@ -275,7 +272,7 @@ def export_run(
 
 
 def _training(folder: RunFolder, config: Config, step: int) -> Training:
-    """What a run's folder says for the cards."""
+    """Facts of a run's folder for the cards."""
     rows = read_jsonl(folder.path / "metrics.jsonl") if (folder.path / "metrics.jsonl").exists() else []
     held_out = [row for row in rows if row.get("split") == "valid" and row["step"] <= step]
     last = held_out[-1] if held_out else {}
