@@ -1,4 +1,4 @@
-"""What the page asks of a model: words with their probabilities, candidates for a word, predictions of a fine-tuned
+"""Answers of a model to the page: words with their probabilities, candidates for a word, predictions of a fine-tuned
 model.
 
     {"words": [{"before": " ", "text": "flew", "tokens": ["flew"], "replaced_probability": [0.94]}, …], "after": "."}
@@ -51,7 +51,7 @@ class PretrainedModel:
         """The checkpoint that was named."""
 
     def facts(self) -> Answer:
-        """What the page says of it, and with what it begins; the steps are those that are there now."""
+        """Description of the model and the sentences that the page begins with; the steps are the present checkpoints."""
         steps = [step for step, _ in numbered(self._folder / "checkpoints")] if is_run(self._name) else []
         config = self.first.config
         about = objective_title(config) if config is not None else "exported model"
@@ -114,7 +114,7 @@ class FinetunedModel:
         self._model: Finetuned = load_finetuned(name)
 
     def facts(self) -> Answer:
-        """What the page says of it, and what the second text is called where it reads two."""
+        """Description of the model, with the name of the second text where it reads two."""
         task = self._model.task
         second = "Question" if isinstance(task, QuestionAnswering) else "Second text" if self._model.pair else ""
         about = f"{task.name}, fine-tuned from {Path(str(self._model.table['source']['model'])).name}"
@@ -133,16 +133,16 @@ class FinetunedModel:
         if isinstance(task, Tagging):
             return self._tags(text)
         item: Any = (second, text) if isinstance(task, QuestionAnswering) else (text, second) if pair else text
-        said = self._model.predict([item])[0]
-        if "value" in said:
-            return {"value": said["value"]}
-        if "nbest" in said:
+        answer = self._model.predict([item])[0]
+        if "value" in answer:
+            return {"value": answer["value"]}
+        if "nbest" in answer:
             shares = [
-                {"label": one["text"] or "(no answer)", "probability": one["probability"]} for one in said["nbest"]
+                {"label": one["text"] or "(no answer)", "probability": one["probability"]} for one in answer["nbest"]
             ]
-            return {"said": said["text"] or "(no answer)", "labels": shares}
-        shares = [{"label": label, "probability": share} for label, share in said["probabilities"].items()]
-        return {"said": said["label"], "labels": sorted(shares, key=lambda one: -one["probability"])}
+            return {"said": answer["text"] or "(no answer)", "labels": shares}
+        shares = [{"label": label, "probability": share} for label, share in answer["probabilities"].items()]
+        return {"said": answer["label"], "labels": sorted(shares, key=lambda one: -one["probability"])}
 
     def _tags(self, text: str) -> Answer:
         """Words are split like those of the training data, where that is known."""

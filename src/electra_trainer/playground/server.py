@@ -1,4 +1,4 @@
-"""The page's server: it listens on this machine, answers requests of its own page, and calls the functions of `electra
+"""The page's server: it listens on this machine, answers requests of the page alone, and calls the functions of `electra
 score` and `electra fill`.
 
 A page of another site can neither read an answer (no CORS header) nor ask at all: a request has to be JSON, which a

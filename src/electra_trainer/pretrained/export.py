@@ -165,7 +165,7 @@ def _table(exported: Exported, pad_id: int, form: Form) -> dict[str, Any]:
 
 
 def _embedding_files(exported: Exported, length: int) -> dict[str, bytes]:
-    """Those of an encoder; nobody embeds texts with the generator."""
+    """Files of an encoder for embedding texts; nobody embeds texts with the generator."""
     return embedding_files(width=exported.model.hidden_size, length=length) if exported.name != "generator" else {}
 
 

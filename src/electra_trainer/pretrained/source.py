@@ -157,7 +157,7 @@ def located(name: str | Path) -> Path:
 
 
 def untrained(source: Source, *, seed: int) -> Source:
-    """The same shape and tokenizer with fresh weights: the baseline of every score."""
+    """A source of equal shape and tokenizer with fresh weights: the baseline of every score."""
     encoder = initialize(
         build_encoder(source.model),
         source.model,

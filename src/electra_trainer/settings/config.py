@@ -270,13 +270,13 @@ class Config:
     model: Model = field(default_factory=Model)
     generator: methods.Generator = field(default_factory=methods.Learned)
     sharing: Literal["none", "tables", "embeddings", "all", "disentangled"] = "embeddings"
-    """What the generator shares with the main network (§3.2): `none`; `tables`: word and position embeddings, as the
+    """Weights that the generator shares with the main network (§3.2): `none`; `tables`: word and position embeddings, as the
     paper says; `embeddings`: type embeddings and LayerNorm too, as released; `all`: the whole encoder, which needs a
     generator of the same size; `disentangled`: the tables without their gradient, plus a difference of the main
     network's own (DeBERTaV3)."""
     objective: methods.ObjectiveSettings = field(default_factory=methods.RTD)
     losses: Literal["means", "sums"] = "means"
-    """What the weights of the objective weigh: `means` over positions, as released; or `sums` over positions, means
+    """Quantities that the weights of the objective weigh: `means` over positions, as released; or `sums` over positions, means
     over rows, as the paper prints them (§2). λ = 50 of means is λ = 7.5 of sums where 15 % are masked."""
     phases: methods.Phases = field(default_factory=methods.Joint)
     masking: Masking = field(default_factory=Masking)
@@ -403,7 +403,7 @@ FOLLOWS_FROM_STEPS = ("schedule.", "evaluation.every", "checkpoint.every", "log_
 
 
 def with_steps(config: Config, steps: int, *, defaults: Config) -> Config:
-    """The same run over another number of steps.
+    """This run over another number of steps.
 
     Settings that still equal `defaults` are fitted to the new length: warm-up is at most a tenth of
     the run, and there are some 20 evaluations and checkpoints and 200 logged steps.
@@ -424,7 +424,7 @@ def with_steps(config: Config, steps: int, *, defaults: Config) -> Config:
 
 
 def changed(config: Config, **groups: Mapping[str, Any]) -> Config:
-    """The same run with other values of some fields: `changed(config, batch={"size": 4})`."""
+    """This run with other values of some fields: `changed(config, batch={"size": 4})`."""
     return dataclasses.replace(
         config, **{name: dataclasses.replace(getattr(config, name), **fields) for name, fields in groups.items()}
     )
