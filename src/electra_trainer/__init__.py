@@ -18,8 +18,8 @@ if sys.platform == "win32":
     )
 
 __all__ = [  # noqa: F405
-    "Config", "Finetuned", "OwnTask", "Pretrained", "__version__", "cloze", "compare", "evaluate", "export", "finetune", "load",
-    "load_finetuned", "minimal_pairs", "prepare", "preset", "pretrain", "replay", "report", "train_tokenizer",
+    "Config", "Finetuned", "OwnTask", "Pretrained", "__version__", "cloze", "compare", "evaluate", "export", "finetune",
+    "load", "load_finetuned", "minimal_pairs", "prepare", "preset", "pretrain", "replay", "report", "train_tokenizer",
 ]  # fmt: skip
 
 _HOMES = {"Config": "electra_trainer.settings.config", "preset": "electra_trainer.presets.models"}

@@ -34,7 +34,7 @@ class Batch:
         return self.piece_BT > 0
 
     def to(self, device: torch.device) -> "Batch":
-        """This batch on another device."""
+        """Copy the batch to another device."""
         return Batch(**{name: tensor.to(device, non_blocking=True) for name, tensor in vars(self).items()})
 
 
@@ -50,7 +50,7 @@ class Masked:
     slots_K: Tensor  # int64, flat index (row * T + column) of each chosen position; -1: a slot that is not used
 
     def to(self, device: torch.device) -> "Masked":
-        """This masked batch on another device."""
+        """Copy it to another device."""
         return Masked(
             batch=self.batch.to(device),
             input_BT=self.input_BT.to(device, non_blocking=True),

@@ -132,19 +132,16 @@ def storage_error(error: OSError, path: Path | str, *, writing: bool = False) ->
     if isinstance(error, IsADirectoryError):
         return DataError(f"{path}: is a folder, a file was expected.")
     remedies = {
-        errno.ENOSPC: "the disk is full. Free some space or choose another --out, then run the same command again",
-        errno.EDQUOT: "the disk quota is used up. Free some space or choose another --out, then run the same command "
-        "again",
+        errno.ENOSPC: "the disk is full. Free some space or choose another --out, then repeat the command",
+        errno.EDQUOT: "the disk quota is used up. Free some space or choose another --out, then repeat the command",
         errno.EROFS: "the file system is read-only. Choose another --out",
         errno.EACCES: "permission denied. Choose another path or change its permissions",
-        errno.EPERM: "permission denied. Choose another path or change its permissions",
         errno.ENOTDIR: "a file is where a folder was expected. Check the path, or choose another --out",
-        errno.ELOOP: "its symbolic links lead in a circle, or a link is where a file is written. Name the file "
-        "itself, or remove the link",
-        errno.ENAMETOOLONG: "the name is too long. Check the path",
         errno.EEXIST: "a file is where a folder was expected. Choose another --out",
     }
-    what = remedies.get(error.errno or 0, f"{error.strerror or error}. Check the disk, then run the same command again")
+    what = remedies.get(
+        error.errno or 0, f"{error.strerror or error}. Check the path and the disk, then repeat the command"
+    )
     return StorageError(f"{path}: {what}.")
 
 

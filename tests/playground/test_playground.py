@@ -84,7 +84,7 @@ def test_a_piece_is_joined_to_the_word_before(visit: Visit, run: Path) -> None:
 
 
 def test_begins_with_a_held_out_sentence(visit: Visit) -> None:
-    """Both as it was written and as the discriminator read it, from examples.jsonl."""
+    """Both as it was written and with a word exchanged."""
     start = visit.page.get_by_label("Sentence", exact=True).input_value()
     options = visit.page.get_by_label("Held-out sentences").locator("option").all_inner_texts()
     assert start in options and len(options) > 4

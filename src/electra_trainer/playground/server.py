@@ -1,5 +1,5 @@
-"""The page's server: it listens on this machine, answers requests of the page alone, and calls the functions of `electra
-score` and `electra fill`.
+"""The page's server: it listens on this machine, answers requests of the page alone, and calls the functions of
+`electra score` and `electra fill`.
 
 A page of another site can neither read an answer (no CORS header) nor ask at all: a request has to be JSON, which a
 browser sends to another site only with permission, and to name one of our hosts, which a name that was rebound to

@@ -1,5 +1,5 @@
-"""The page of the playground without a server: `electra export RUN --to web`. The networks in ONNX, and transformers.js, compute in
-the browser.
+"""The page of the playground without a server: `electra export RUN --to web`. The networks in ONNX, and
+transformers.js, compute in the browser.
 
 index.html style.css page.js panel.js   the page of `electra playground`      about.json   what it shows, and special
 tokens engine.js                               in_browser.js in place of HTTP        models/      tokenizer, config and

@@ -122,9 +122,9 @@ def sentence_contrast(config: Config) -> Config:
 ARMS: dict[str, Callable[[Config], Config]] = {
     function.__name__.replace("_", "-"): function
     for function in (
-        electra, electra_15, electra_15_other, mlm, mlm_80_10_10, mlm_rare, mlm_hard, replace_mlm, all_tokens_mlm, unigram, uniform,
-        same_size, sharing_none, sharing_all, disentangled, two_stage, two_stage_fresh, adversarial, warm_sampling, disallow_correct,
-        sentence_contrast,
+        electra, electra_15, electra_15_other, mlm, mlm_80_10_10, mlm_rare, mlm_hard, replace_mlm, all_tokens_mlm,
+        unigram, uniform, same_size, sharing_none, sharing_all, disentangled, two_stage, two_stage_fresh, adversarial,
+        warm_sampling, disallow_correct, sentence_contrast,
     )
 }  # fmt: skip
 

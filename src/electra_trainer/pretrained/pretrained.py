@@ -1,7 +1,7 @@
 """Load a run or an exported folder; score its tokens, fill its gaps, export it."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from electra_trainer.pretrained.export import Form, export
 from electra_trainer.pretrained.model_card import CardFields, Training, model_card
 from electra_trainer.pretrained.read_back import DISCRIMINATOR, PREDICTOR, network_folders, read_network, roles
 from electra_trainer.runs.run_folder import RunFolder, read_jsonl
-from electra_trainer.settings.config import Config, Model
+from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import is_run, read_table, run_and_step
 from electra_trainer.train.weights import trained
 
@@ -110,8 +110,8 @@ class Pretrained:
             raise ConfigError(f"--top {top}: expected at least 1.")
         if self.generator is None:
             raise ConfigError(
-                f"fill: {self.name} holds a discriminator ({DISCRIMINATOR}), which predicts no words, and filling needs a "
-                f"network that does ({PREDICTOR}): no generator here. Give a run of --generator learned or its export."
+                f"fill: {self.name} holds a discriminator ({DISCRIMINATOR}), which predicts no words, and filling "
+                f"needs a network that does ({PREDICTOR}): no generator here. Give a run that has one, or its export."
             )
         ids = [self.specials.cls, *self._ids(text, specials=True), self.specials.sep]
         gaps = [index for index, token in enumerate(ids) if token == self.specials.mask]
@@ -168,31 +168,40 @@ def load(path: str | Path) -> Pretrained:
         CheckpointError: its files do not verify.
     """
     folder, wanted = run_and_step(path)
+    run: dict[str, Any] = {}
     if is_run(path):
-        run = RunFolder(folder)
-        config = run.config()
-        objective, step = trained(run, config, step=wanted)
+        place = RunFolder(folder)
+        config = place.config()
+        objective, step = trained(place, config, step=wanted)
         exported = tuple(objective.eval().exported())
         networks: dict[str, nn.Module] = {item.name: item.network for item in exported}
-        length = config.batch.sequence_length
-        return _pretrained(
-            networks,
-            [config.model],
-            name=str(path),
-            tokenizer=run.tokenizer,
-            length=length,
-            networks=exported,
-            config=config,
-            step=step,
-        )
-    parts = network_folders(folder) or ([folder] if (folder / "config.json").is_file() else [])
-    if not parts:
-        raise MissingInputError(f"{path}: neither a run nor an exported model. Check the path.")
-    read = {part: read_network(part) for part in parts}
-    found = {role: read[part][0] for role, part in roles(parts).items()}
-    shapes = [model for _, model in read.values()]
-    length = trained_length(parts[0], read[parts[0]][1].max_position_embeddings)
-    return _pretrained(found, shapes, name=str(path), tokenizer=parts[0], length=length)
+        words, length, tokenizer = config.model.vocab_size, config.batch.sequence_length, place.tokenizer
+        run = {"networks": exported, "config": config, "step": step}
+    else:
+        parts = network_folders(folder) or ([folder] if (folder / "config.json").is_file() else [])
+        if not parts:
+            raise MissingInputError(f"{path}: neither a run nor an exported model. Check the path.")
+        read, tokenizer = {part: read_network(part) for part in parts}, parts[0]
+        networks = {role: read[part][0] for role, part in roles(parts).items()}
+        words = min(model.vocab_size for _, model in read.values())
+        length = trained_length(tokenizer, read[tokenizer][1].max_position_embeddings)
+    discriminator, encoder = networks.get("discriminator"), networks.get("encoder")
+    generator = networks.get("generator", encoder)
+    assert discriminator is None or isinstance(discriminator, Discriminator)
+    assert generator is None or isinstance(generator, TokenPredictor)
+    assert encoder is None or isinstance(encoder, TokenPredictor)
+    loaded = load_tokenizer(tokenizer)
+    require_rows(loaded, words, where=tokenizer)
+    return Pretrained(
+        tokenizer=loaded,
+        specials=specials_of(loaded),
+        length=length,
+        discriminator=discriminator,
+        generator=generator,
+        encoder=encoder,
+        name=str(path),
+        **run,
+    )
 
 
 def trained_length(folder: Path, positions: int) -> int:
@@ -203,27 +212,6 @@ def trained_length(folder: Path, positions: int) -> int:
     table = read_table(path) if path.is_file() else {}
     written = table.get("model_max_length", table.get("max_len"))  # the second is its name in old folders
     return int(min(positions, written)) if isinstance(written, int | float) and written > 2 else positions
-
-
-def _pretrained(
-    by_name: Mapping[str, nn.Module], shapes: Iterable[Model], *, tokenizer: Path, length: int, **run: Any
-) -> Pretrained:
-    discriminator, encoder = by_name.get("discriminator"), by_name.get("encoder")
-    generator = by_name.get("generator", encoder)
-    assert discriminator is None or isinstance(discriminator, Discriminator)
-    assert generator is None or isinstance(generator, TokenPredictor)
-    assert encoder is None or isinstance(encoder, TokenPredictor)
-    loaded = load_tokenizer(tokenizer)
-    require_rows(loaded, min(model.vocab_size for model in shapes), where=tokenizer)
-    return Pretrained(
-        tokenizer=loaded,
-        specials=specials_of(loaded),
-        length=length,
-        discriminator=discriminator,
-        generator=generator,
-        encoder=encoder,
-        **run,
-    )
 
 
 Compare = Callable[[Path, nn.Module, Tokenizer], object]

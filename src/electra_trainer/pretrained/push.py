@@ -76,8 +76,8 @@ def _upload(folder: Path, repo: str) -> Upload:
         raise _not_an_export(folder)
     if not (terms := head.get("license")):
         raise ConfigError(
-            f"{folder}: README.md names no license, without which nobody may use the model. Add the line `license: mit` "
-            "(or another) after its first line; of an exported run, or export again with --license mit."
+            f"{folder}: README.md names no license, without which nobody may use the model. Add the line `license: "
+            "mit` (or another) after its first line; of an exported run, or export again with --license mit."
         )
     found = sorted(path for path in folder.rglob("*") if not path.is_dir() or path.is_symlink())
     found = [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]

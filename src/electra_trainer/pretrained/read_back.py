@@ -277,8 +277,8 @@ def _built(
         found = tensors[name]
         if tensor.shape != found.shape or not found.is_floating_point():
             raise CheckpointError(
-                f"{where}: {name} has shape {tuple(found.shape)} and type {found.dtype}, expected floating-point numbers "
-                f"of shape {tuple(tensor.shape)}."
+                f"{where}: {name} has shape {tuple(found.shape)} and type {found.dtype}, expected floating-point "
+                f"numbers of shape {tuple(tensor.shape)}."
             )
     network.load_state_dict({name: tensors[name].float() for name in mine}, strict=True, assign=True)
     return network.eval(), model

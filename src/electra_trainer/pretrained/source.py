@@ -14,40 +14,21 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from electra_trainer.data.tokenizer import (
-    TOKENIZER_FILES,
-    Specials,
-    Text,
-    as_plain_text,
-    load_tokenizer,
-    require_rows,
-    specials_of,
-    tokenizer_sha256,
-)
+from electra_trainer.data import tokenizer as words
 from electra_trainer.data.tokenizer_folder import ADDED, SPECIALS_MAP
 from electra_trainer.errors import ConfigError, MissingInputError
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import TokenPredictor, build_encoder, initialize
-from electra_trainer.pretrained import as_modern
+from electra_trainer.pretrained import as_modern, read_back
 from electra_trainer.pretrained.as_bert import is_bert, not_taken
 from electra_trainer.pretrained.pretrained import kept_encoder, load, trained_length
-from electra_trainer.pretrained.read_back import (
-    NETWORKS,
-    architecture,
-    network_folders,
-    read_bert,
-    read_encoder,
-    read_network,
-    read_tensors,
-    roles,
-)
 from electra_trainer.randomness import key
 from electra_trainer.settings import records
 from electra_trainer.settings.config import Model
 from electra_trainer.train.weights import Initial
 
 _EXPECTED = "Expected a run folder, an exported folder or a Hub name such as google/electra-small-discriminator."
-_HUB_FILES = ("config.json", "model.safetensors", *TOKENIZER_FILES, SPECIALS_MAP, ADDED)
+_HUB_FILES = ("config.json", "model.safetensors", *words.TOKENIZER_FILES, SPECIALS_MAP, ADDED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +41,7 @@ class Source:
     weights: Mapping[str, Tensor]
     """Tensors by the encoder's own parameter names, `embeddings.word_embeddings.weight` and so on."""
     tokenizer: Tokenizer
-    specials: Specials
+    specials: words.Specials
     length: int
     """Longest row that it was trained on, in tokens."""
     digest: str | None = None
@@ -73,17 +54,17 @@ class Source:
         encoder.load_state_dict(dict(self.weights))
         return encoder
 
-    def text(self, max_length: int) -> Text:
+    def text(self, max_length: int) -> words.Text:
         """Text -> ids for rows of at most `max_length` tokens, or of as many as the encoder was trained on."""
         length = min(max_length, self.length)
-        return Text(tokenizer=as_plain_text(self.tokenizer), specials=self.specials, length=length)
+        return words.Text(tokenizer=words.as_plain_text(self.tokenizer), specials=self.specials, length=length)
 
     @cached_property
     def sha256(self) -> str:
         """Digest of weights and tokenizer, on which scores depend; kept, since a base model has 440 MB."""
         if self.digest is not None:
             return self.digest
-        digest = hashlib.sha256(tokenizer_sha256(self.tokenizer).encode())
+        digest = hashlib.sha256(words.tokenizer_sha256(self.tokenizer).encode())
         digest.update(safetensors.torch.save(dict(self.weights)))
         return digest.hexdigest()
 
@@ -115,23 +96,23 @@ def _as_it_is(name: str | Path, *, bert: bool) -> Source:
         tokenizer, length = pretrained.tokenizer, pretrained.length
     else:
         folder = located(name)
-        parts = roles(network_folders(folder))
+        parts = read_back.roles(read_back.network_folders(folder))
         bare = folder / "encoder"  # of a fine-tuned model whose head transformers does not have
         folder = parts.get("discriminator", parts.get("encoder", bare if (bare / "config.json").is_file() else folder))
         if not (folder / "config.json").is_file():
             meant = f"Did you mean {folder / 'model'}? " if (folder / "model" / "config.json").is_file() else ""
             raise MissingInputError(f"{name}: holds neither a run nor an ELECTRA (no config.json). {meant}{_EXPECTED}")
-        network, model = read_bert(folder) if bert and is_bert(folder) else read_encoder(folder)
+        network, model = read_back.read_bert(folder) if bert and is_bert(folder) else read_back.read_encoder(folder)
         encoder = network.electra if isinstance(network, TokenPredictor) else network
-        tokenizer = load_tokenizer(folder)
-        require_rows(tokenizer, model.vocab_size, where=folder)
+        tokenizer = words.load_tokenizer(folder)
+        words.require_rows(tokenizer, model.vocab_size, where=folder)
         length = trained_length(folder, model.max_position_embeddings)
     return Source(
         name=str(name),
         model=model,
         weights=_tensors(encoder),
         tokenizer=tokenizer,
-        specials=specials_of(tokenizer, where=str(name)),
+        specials=words.specials_of(tokenizer, where=str(name)),
         length=length,
     )
 
@@ -230,10 +211,14 @@ def _networks(name: str) -> Networks:
     folder = located(name)
     alone = (folder / "config.json").is_file()
     if alone and is_bert(folder):
-        bert, shape = read_bert(folder)
+        bert, shape = read_back.read_bert(folder)
         return {"encoder": (bert, shape)} if isinstance(bert, TokenPredictor) else {}
-    parts = roles([folder] if alone and architecture(folder) in NETWORKS else network_folders(folder))
-    read = {part: read_network(part) for part in parts.values()}
+    parts = read_back.roles(
+        [folder]
+        if alone and read_back.architecture(folder) in read_back.NETWORKS
+        else read_back.network_folders(folder)
+    )
+    read = {part: read_back.read_network(part) for part in parts.values()}
     return {role: read[part] for role, part in parts.items()}
 
 
@@ -241,7 +226,7 @@ def _dropped(name: str) -> tuple[str, ...]:
     """Parts of a BERT that no network here has."""
     if records.is_run(name) or not is_bert(located(name)):
         return ()
-    return tuple(not_taken(read_tensors(located(name) / "model.safetensors")))
+    return tuple(not_taken(read_back.read_tensors(located(name) / "model.safetensors")))
 
 
 def _download(name: str) -> Path:
@@ -272,7 +257,8 @@ def _pickled(name: str, folder: Path, *, where: str) -> MissingInputError:
     table = records.read_table(folder / "config.json") if (folder / "config.json").is_file() else {}
     known = re.search(r"'((Electra|Bert)\w{1,60})'", str(table.get("architectures")))
     kind = known[1] if known else "AutoModelForPreTraining"
+    convert = f"[c.from_pretrained('{name}').save_pretrained('DIR') for c in (t.{kind}, t.AutoTokenizer)]"
     return MissingInputError(
-        f'{name}: {where}, and pickled weights are not read. Convert it once, and give DIR: python -c "import '
-        f"transformers as t; [c.from_pretrained('{name}').save_pretrained('DIR') for c in (t.{kind}, t.AutoTokenizer)]\""
+        f"{name}: {where}, and pickled weights are not read. Convert it once, and give DIR: python -c "
+        f'"import transformers as t; {convert}"'
     )
