@@ -13,31 +13,14 @@ if TYPE_CHECKING:
 
 if sys.platform == "win32":
     raise SystemExit(
-        "electra-trainer does not run on Windows itself. Use it under WSL: type `wsl --install`, and install it in "
-        "the Linux there."
+        "electra-trainer does not run on Windows itself. Use it under WSL: type `wsl --install`, and install it in the "
+        "Linux there."
     )
 
 __all__ = [  # noqa: F405
-    "Config",
-    "Finetuned",
-    "OwnTask",
-    "Pretrained",
-    "__version__",
-    "cloze",
-    "compare",
-    "evaluate",
-    "export",
-    "finetune",
-    "load",
-    "load_finetuned",
-    "minimal_pairs",
-    "prepare",
-    "preset",
-    "pretrain",
-    "replay",
-    "report",
-    "train_tokenizer",
-]
+    "Config", "Finetuned", "OwnTask", "Pretrained", "__version__", "cloze", "compare", "evaluate", "export", "finetune",
+    "load", "load_finetuned", "minimal_pairs", "prepare", "preset", "pretrain", "replay", "report", "train_tokenizer",
+]  # fmt: skip
 
 _HOMES = {"Config": "electra_trainer.settings.config", "preset": "electra_trainer.presets.models"}
 

@@ -34,7 +34,7 @@ class Batch:
         return self.piece_BT > 0
 
     def to(self, device: torch.device) -> "Batch":
-        """The same batch on another device."""
+        """Copy the batch to another device."""
         return Batch(**{name: tensor.to(device, non_blocking=True) for name, tensor in vars(self).items()})
 
 
@@ -50,7 +50,7 @@ class Masked:
     slots_K: Tensor  # int64, flat index (row * T + column) of each chosen position; -1: a slot that is not used
 
     def to(self, device: torch.device) -> "Masked":
-        """The same on another device."""
+        """Copy it to another device."""
         return Masked(
             batch=self.batch.to(device),
             input_BT=self.input_BT.to(device, non_blocking=True),
@@ -91,7 +91,7 @@ class Term:
 
 @dataclass(frozen=True, kw_only=True)
 class Losses:
-    """What an objective returns: sums, never means, and what there is to see.
+    """Output of an objective: loss sums, never means, and diagnostics.
 
     `diagnostics` holds detached tensors for the record and the health line; it is empty unless asked for.
     """

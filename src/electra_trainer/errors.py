@@ -30,14 +30,14 @@ class ElectraError(Exception):
     """Base of every error that this package raises on purpose."""
 
     exit_code = 70
-    told = False
+    reported = False
     """Whether another process of the same run reports it."""
     agreed = False
     """Whether every process of the run raises it at this point."""
 
 
 Refusal = type[ElectraError]
-"""A kind of error, for functions that are told which one to raise."""
+"""Type of a parameter that selects which error a function raises."""
 
 
 class ConfigError(ElectraError):
@@ -93,8 +93,7 @@ time.
 
 _MEMORY = (
     "not enough memory for this run. Divide the batch with --batch.lanes 2 (4, 8, ...), or take a smaller preset or "
-    "shorter rows; "
-    "--dry-run shows an estimate."
+    "shorter rows; --dry-run shows an estimate."
 )
 _STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Characters that do more on a terminal than appear there."""
@@ -103,7 +102,7 @@ _LONGEST = 100
 
 
 def install(extra: str = "") -> str:
-    """What to type for the packages of an extra, or of the program itself: it is not on PyPI."""
+    """The command that installs an extra, or the program itself: it is not on PyPI."""
     return f"in the clone of electra-trainer: pip install -c constraints.txt '.{f'[{extra}]' if extra else ''}'"
 
 
@@ -133,24 +132,21 @@ def storage_error(error: OSError, path: Path | str, *, writing: bool = False) ->
     if isinstance(error, IsADirectoryError):
         return DataError(f"{path}: is a folder, a file was expected.")
     remedies = {
-        errno.ENOSPC: "the disk is full. Free some space or choose another --out, then run the same command again",
-        errno.EDQUOT: "the disk quota is used up. Free some space or choose another --out, then run the same command "
-        "again",
+        errno.ENOSPC: "the disk is full. Free some space or choose another --out, then repeat the command",
+        errno.EDQUOT: "the disk quota is used up. Free some space or choose another --out, then repeat the command",
         errno.EROFS: "the file system is read-only. Choose another --out",
         errno.EACCES: "permission denied. Choose another path or change its permissions",
-        errno.EPERM: "permission denied. Choose another path or change its permissions",
         errno.ENOTDIR: "a file is where a folder was expected. Check the path, or choose another --out",
-        errno.ELOOP: "its symbolic links lead in a circle, or a link is where a file is written. Name the file "
-        "itself, or remove the link",
-        errno.ENAMETOOLONG: "the name is too long. Check the path",
         errno.EEXIST: "a file is where a folder was expected. Choose another --out",
     }
-    what = remedies.get(error.errno or 0, f"{error.strerror or error}. Check the disk, then run the same command again")
+    what = remedies.get(
+        error.errno or 0, f"{error.strerror or error}. Check the path and the disk, then repeat the command"
+    )
     return StorageError(f"{path}: {what}.")
 
 
 def tell(line: str) -> None:
-    """A line on standard error; lost where the terminal is gone or its disk is full, which is no reason to stop."""
+    """Print a line to standard error; ignore a closed terminal and a full disk."""
     with suppress(OSError):
         print(f"electra: {plain(line, keep=chr(10))}", file=sys.stderr, flush=True)
 
@@ -174,14 +170,12 @@ def _escaped(character: str) -> str:
 
 
 def as_known(error: Exception) -> ElectraError | None:
-    """The sentence on an error, the disk's, the memory's and a missing package's included; None where it is a bug."""
+    """Convert a known failure (disk, memory, missing package) to an ElectraError; None for a bug."""
     if isinstance(error, ElectraError):
         return error
     if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith(__package__):
         package = error.name.partition(".")[0]
-        return ConfigError(
-            f"the Python package {package} is missing here, or incomplete ({error}). Type: pip install electra-trainer"
-        )
+        return ConfigError(f"the Python package {package} is missing here, or incomplete ({error}). Type, {install()}")
     if isinstance(error, OSError):
         return storage_error(error, error.filename or "a file")
     return ConfigError(_MEMORY) if out_of_memory(error) else None
@@ -208,7 +202,7 @@ def probability(field_name: str, value: float) -> None:
 
 
 def refuse_if(faults: Mapping[str, bool]) -> None:
-    """Raise ConfigError with the first of these messages whose fault is there."""
+    """Raise ConfigError with the first message whose condition is true."""
     for message, found in faults.items():
         if found:
             raise ConfigError(message)

@@ -110,7 +110,6 @@ def serving(names: Sequence[Path | str]) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with checkpoints at 4, 8 and 12, whose scores differ from word to word."""
-    pytest.importorskip("starlette", reason="starlette is not installed")
     folder = tmp_path_factory.mktemp("playground")
     settings = changed(small_config(steps=12), model={"initializer": "fan-in"}, checkpoint={"keep": 3})
     return pretrain(settings, write_store(folder / "data"), out=folder / "run", device="cpu", quiet=True)

@@ -20,12 +20,11 @@ def test_with_a_held_out_sentence(run: Path) -> None:
     assert first["written"] in held_out(run.parent / "data")
 
 
-def test_with_the_examples_of_the_run_where_its_rows_are_gone(run: Path, tmp_path: Path) -> None:
+def test_without_the_rows_of_the_run(run: Path, tmp_path: Path) -> None:
     model = PretrainedModel(str(run))
-    whole = model.facts()["examples"]
     moved = Path(shutil.move(run.parent / "data", tmp_path / "data"))
     try:
-        assert model.facts()["examples"] == whole[1:]
+        assert model.facts()["examples"] == []
     finally:
         shutil.move(moved, run.parent / "data")
 

@@ -19,9 +19,7 @@ from electra_trainer.pretrained.pretrained import export_run
 from electra_trainer.settings import records
 
 CONFIG = small_config()
-NETWORK = Exported(
-    name="discriminator", network=Discriminator(CONFIG.model), model=CONFIG.model, architecture="ElectraForPreTraining"
-)
+NETWORK = Exported(name="discriminator", network=Discriminator(CONFIG.model), model=CONFIG.model)
 
 
 def header(text: str) -> dict[str, object]:

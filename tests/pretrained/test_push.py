@@ -8,7 +8,6 @@ import http.server
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -22,7 +21,6 @@ from tests.command import Electra
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, StorageError
 from electra_trainer.pretrained.model_card import CardFields
 from electra_trainer.pretrained.pretrained import export_run
-from electra_trainer.pretrained.push import uploads
 
 COMMIT = "c0ffee" + "0" * 34
 TOKEN = "hf_valid"
@@ -225,30 +223,15 @@ def test_without_a_license_nothing_is_asked(hub: Hub, exported: Path, tmp_path: 
     assert hub.repos["me/mine"] == contents(folder)
 
 
-def test_a_config_that_trains_in_fp16_is_refused(licensed: Path, tmp_path: Path) -> None:
-    """As exports of earlier versions had it; the remedy is followed."""
-    folder = shutil.copytree(licensed / "discriminator", tmp_path / "discriminator")
-    path = folder / "config.json"
-    path.write_text(path.read_text().replace('"dtype": "float32"', '"dtype": "float16"'))
-    with pytest.raises(ConfigError, match=r'Change the value of dtype to "float32"'):
-        uploads(folder, "me/electra")
-    path.write_text(path.read_text().replace('"dtype": "float16"', '"dtype": "float32"'))
-    assert uploads(folder, "me/electra")
-
-
 def test_what_is_not_an_export(hub: Hub, licensed: Path, run: Path, tmp_path: Path, electra: Electra) -> None:
     made = tmp_path / "made"
     made.mkdir()
     (made / "config.json").write_text("{}")
-    web = tmp_path / "web"
-    web.mkdir()
-    (web / "about.json").write_text("{}")
     refused = [
         (tmp_path / "nothing", MissingInputError, "no such folder"),
-        (tmp_path, ConfigError, "not an exported model (no config.json)"),
-        (run, ConfigError, f"is a run. Export it, and push that: electra export {run} --out DIR --license mit"),
-        (web, ConfigError, "is a page of `electra export --to web`"),
-        (made, ConfigError, "not exported by electra-trainer"),
+        (tmp_path, ConfigError, "not an exported model (a config.json, and a README.md with the tag"),
+        (run, ConfigError, "not an exported model"),
+        (made, ConfigError, "Make one of a run: electra export RUN --out DIR --license mit"),
     ]
     for folder, error, words in refused:
         code, _, err = electra("push", folder, "--repo", "me/x")
@@ -274,10 +257,13 @@ def test_answers_of_the_hub_are_sentences(
     code, _, err = electra("push", one, "--repo", "me/public", "--private")
     assert code == ConfigError.exit_code and "me/public: is there, and public" in err and hub.repos["me/public"] == {}
     code, _, err = electra("push", one, "--repo", "google/electra")
-    assert code == ConfigError.exit_code and "google/electra: the token may not write there" in err
+    assert code == ConfigError.exit_code and "google/electra: the Hub does not let the token write there" in err
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     code, _, err = electra("push", one, "--repo", "me/x")
-    assert code == ConfigError.exit_code and "the Hub does not accept the token. Type `hf auth login`" in err
+    assert (
+        code == ConfigError.exit_code
+        and "the Hub does not accept the token. Check the owner's name and the token. Type `hf auth login`" in err
+    )
     monkeypatch.delenv("HF_TOKEN")
     asked = len(hub.asked)
     code, _, err = electra("push", one, "--repo", "me/x")

@@ -15,7 +15,7 @@ from electra_trainer.errors import CheckpointError, ConfigError
 from electra_trainer.playground.answers import open_model
 from electra_trainer.pretrained.pretrained import export_run
 from electra_trainer.pretrained.push import uploads
-from electra_trainer.pretrained.roles import roles
+from electra_trainer.pretrained.read_back import roles
 from electra_trainer.pretrained.source import InitFrom, load_source
 from electra_trainer.settings.config import changed
 from electra_trainer.settings.methods import ReplaceMLM, RtdMLM

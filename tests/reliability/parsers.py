@@ -44,7 +44,7 @@ from electra_trainer.inspection.run_read import read_run
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.paper.minimal_pairs import read_pairs
 from electra_trainer.pretrained.export import shape_table
-from electra_trainer.pretrained.read_back import holds_network, read_encoder, read_tensors
+from electra_trainer.pretrained.read_back import architecture, read_encoder, read_tensors
 from electra_trainer.runs.checkpoint import save
 from electra_trainer.runs.metrics import truncated
 from electra_trainer.runs.run_folder import RunFolder, read_jsonl
@@ -83,7 +83,7 @@ def _table(path: Path) -> None:
 def _shape(path: Path) -> None:
     """A config.json beside the weights that belong to the sound one."""
     (path.parent / "model.safetensors").write_bytes(_weights())
-    holds_network(path.parent)
+    architecture(path.parent)
     read_encoder(path.parent)
 
 

@@ -113,7 +113,7 @@ NINE = (
     ),
     Sabotage(
         name="finite-flag",
-        takes_away="a gradient that is no number moves nothing",
+        takes_away="a gradient that is not finite moves nothing",
         file="train/step.py",
         sought="    if finite:\n",
         put="    if True:\n",
@@ -193,7 +193,7 @@ FURTHER = (
     ),
     Sabotage(
         name="rotation-after-commit",
-        takes_away="an old checkpoint goes only when the new one stands",
+        takes_away="an old checkpoint goes only when the new one is complete",
         file="runs/checkpoint.py",
         sought='        _write(folder / f"{UNFINISHED}{saved.step}-',
         put='        for _, old in numbered(folder)[: 1 - keep or None]:\n'
@@ -202,7 +202,7 @@ FURTHER = (
     ),
     Sabotage(
         name="copy-before-saving",
-        takes_away="a checkpoint written beside the steps holds the numbers of its own step",
+        takes_away="a checkpoint written beside the steps holds the numbers of its step",
         file="runs/checkpoint.py",
         sought="        copied = replace(saved, weights=_copied(saved.weights), optimizer=_copied(saved.optimizer))\n",
         put="        copied = replace(saved)\n",
@@ -242,7 +242,7 @@ FURTHER = (
     ),
     Sabotage(
         name="finite-on-every-rank",
-        takes_away="a gradient that is no number on one rank skips the step on all",
+        takes_away="a gradient that is not finite on one rank skips the step on all",
         file="ranks/world.py",
         sought="    flat = flat_gradients(learning)\n",
         put="    flat = flat_gradients(learning).nan_to_num(0.0, 0.0, 0.0)\n",
@@ -320,7 +320,7 @@ FURTHER = (
     ),
     Sabotage(
         name="loss-is-a-number",
-        takes_away="a loss that is no number moves nothing, whatever its gradient is",
+        takes_away="a loss that is not finite moves nothing, whatever its gradient is",
         file="train/step.py",
         sought="    (loss * (1 + 0 * loss.detach())).backward()",
         put="    loss.backward()",
@@ -328,7 +328,7 @@ FURTHER = (
     ),
     Sabotage(
         name="rows-of-all-ranks",
-        takes_away="the rows that are named are those whose loss is no number, on whatever rank",
+        takes_away="the rows that are named are those whose loss is not finite, on whatever rank",
         file="train/step.py",
         sought="ranks.gathered(json.dumps(found).encode())",
         put="[json.dumps(found).encode()]",

@@ -261,7 +261,7 @@ def test_what_all_have_is_said_by_one(data: Path, tmp_path: Path) -> None:
         except ElectraError as error:
             assert str(error) == "no GPU on these machines"
             with told.open("a") as file:
-                file.write(f"{error.told} ")
+                file.write(f"{error.reported} ")
             return error.exit_code
         return 0
 

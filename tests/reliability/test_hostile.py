@@ -291,9 +291,7 @@ def test_no_text_becomes_markup(tmp_path: Path) -> None:
             }
         )
         pages[f"card {number}"] = model_card(
-            Exported(
-                name=network.name, architecture=network.architecture, network=network.network, model=network.model
-            ),
+            Exported(name=network.name, network=network.network, model=network.model),
             Training(config=named, init=attack),
         )
     task = Classification(labels=tuple(attacks))

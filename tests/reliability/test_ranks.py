@@ -116,7 +116,7 @@ def test_the_primitives() -> None:
 
             with pytest.raises(DataError, match="line 3") as caught:
                 led(fail)
-            assert caught.value.told == (rank > 0)
+            assert caught.value.reported == (rank > 0)
 
     assert run_ranks(3, work) == [0, 0, 0]
 

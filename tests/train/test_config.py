@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -65,18 +64,28 @@ def test_what_all_published_runs_have_in_common(name: str) -> None:
     assert made.objective == (MLM() if name.startswith("bert") else RTD(weight=50.0, generator_weight=1.0))
 
 
-def test_presets_are_complete() -> None:
-    """Each model names its size and steps, and a size its shape, learning rate and batch: none can inherit another's."""
-    empty = inspect.Parameter.empty
-    given = inspect.signature(models._published).parameters
-    assert {name for name, one in given.items() if one.default is empty} == {"name", "size", "steps", "changes"}
-    assert models._Size._fields == ("model", "learning_rate", "batch") and not models._Size._field_defaults
-    for name in set(models.MODELS) - {"mini", "tiny"}:
-        (size,) = (size for size in ("small", "base", "large") if size in name)
-        assert f'_published("{name}", _{size.upper()}, steps=' in inspect.getsource(getattr(models, name))
-    for argument in ("model", "objective", "masking", "optimizer", "schedule", "batch"):
-        assert f"{argument}=" in inspect.getsource(models._published)
-        assert f"{argument}=" in inspect.getsource(models.tiny)
+@pytest.mark.parametrize("name", models.MODELS)
+def test_presets_are_complete(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each names its shape, objective, masking, optimizer, schedule and batch: none follows a default of `Config`."""
+    given: list[set[str]] = []
+
+    def made(**fields: Any) -> Config:
+        given.append({*fields})
+        return Config(**fields)
+
+    expected = models.preset(name)
+    monkeypatch.setattr("electra_trainer.settings.config.Config", made)
+    assert models.preset(name) == expected
+    assert given and all(
+        fields >= {"model", "objective", "masking", "optimizer", "schedule", "batch"} for fields in given
+    )
+
+
+@pytest.mark.parametrize("name", sorted(set(models.MODELS) - {"mini", "tiny"}))
+def test_a_preset_has_the_size_of_its_name(name: str) -> None:
+    (size,) = (size for size in ("small", "base", "large") if size in name)
+    mine, other = models.preset(name), models.preset(size)
+    assert (mine.model, mine.optimizer) == (other.model, other.optimizer) and mine.batch.size == other.batch.size
 
 
 @pytest.mark.parametrize("name", GENERATORS)

@@ -170,7 +170,7 @@ def _main(argv: Sequence[str] | None) -> int:
             stop_with_parent()
         return _run(words[0], words[1:])
     except ElectraError as error:
-        if not error.told:
+        if not error.reported:
             tell(_shown(error))
         return error.exit_code
     except KeyboardInterrupt:

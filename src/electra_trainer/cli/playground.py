@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tyro
 
-from electra_trainer.errors import ConfigError, need
+from electra_trainer.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,6 @@ class Playground:
 
     def run(self) -> None:
         """Load the models, print the address, serve until Ctrl-C."""
-        need("playground", ("starlette", "uvicorn"), extra="playground")
         if not 1 <= len(self.models) <= 2:
             raise ConfigError(f"playground: {len(self.models)} models were given. Give one, or two to compare.")
         from electra_trainer.playground.answers import open_model

@@ -180,55 +180,37 @@ def memory_bytes(config: Config, *, processes: int = 1, gpu: int = 0) -> int:
     masked positions; two layers' worth of working space. Not counted: Python and its libraries (about 0.3 GB on a CPU)
     and the allocator's slack. bf16 and fused attention need less, and so does two-stage training, whose stages are not
     there at once.
+
+    On a GPU a compiled and recorded step (train/graph.py) keeps, next to weights, gradients and moments: in bf16 the
+    layers' matrices once more, with gradients; the sum over several lanes; and of each row what a layer keeps, without
+    attention weights, and of the logits their gradient. PyTorch's allocator needed 2.7 GB of a pretended card for Small
+    (128 rows) and 9.9 GB for Base (32 rows). The GPU's context is extra.
     """
-    if gpu and processes == 1:
-        return _reserved_bytes(config, width=gpu)
     model, generator, length = config.model, learned_generator(config), config.batch.sequence_length
-    fixed = _STATE_COPIES * parameters(config).joint / processes + _joined_weights(model)
+    networks, joint = _networks(config), parameters(config).joint
+    fused, all_tokens = bool(gpu) and processes == 1, config.objective.predicts == "all"
+    logits = 1 if fused else _LOGITS_COPIES
+    chunk = _LOGITS_COPIES * _LOGITS_AT_ONCE if all_tokens else 0  # logits of all tokens are computed a chunk at a time
+    pairs = 0 if fused else length  # attention weights are kept without a fused kernel
+    row = sum(length * (_kept_embeddings(m) + m.num_hidden_layers * _kept_layer(m, pairs)) for m in networks)
+    row += predicted(config) * (_kept_token_head(model) + (0 if all_tokens else logits * model.vocab_size))
+    if generator is not None:
+        row += slots(config) * (_kept_token_head(generator) + logits * generator.vocab_size)
+    if fused:
+        row += 3 * length * model.hidden_size + length**2
+        each_parameter = _BYTES * (_STATE_COPIES + (config.batch.lanes > 1)) + (2 * gpu if gpu < _BYTES else 0)
+        needed = each_parameter * joint + _BYTES * chunk + gpu * config.lane_size * row
+        return round(_CACHED * needed) + _CUBLAS_BYTES
+    row += 2 * length * _kept_layer(model, length) + 3 * length * model.hidden_size * config.objective.uses_generator
+    fixed = _STATE_COPIES * joint / processes + chunk + sum(map(_joined_weights, networks))
     if processes > 1:
         fixed += _together(config)
-    row = length * _kept_embeddings(model) + (model.num_hidden_layers + 2) * length * _kept_layer(model, length)
-    row += predicted(config) * _kept_token_head(model)
-    if config.objective.predicts == "all":  # a chunk at a time
-        fixed += _LOGITS_COPIES * _LOGITS_AT_ONCE
-    else:
-        row += predicted(config) * _LOGITS_COPIES * model.vocab_size
-    if config.objective.uses_generator:
-        row += 3 * length * model.hidden_size
-    if generator is not None:
-        fixed += _joined_weights(generator)
-        row += length * _kept_embeddings(generator)
-        row += generator.num_hidden_layers * length * _kept_layer(generator, length)
-        row += slots(config) * (_kept_token_head(generator) + _LOGITS_COPIES * generator.vocab_size)
-    if (guesser := guesser_of(config)) is not None:
-        fixed += _joined_weights(guesser)
-        row += length * guesser.hidden_size + guesser.num_hidden_layers * length * _kept_layer(guesser, length)
     return _BYTES * round(fixed + config.lane_size * row)
 
 
-def _reserved_bytes(config: Config, *, width: int) -> int:
-    """Bytes that a GPU reserves for a compiled and recorded step (train/graph.py), of activations with `width` bytes;
-    its context is extra.
-
-    Next to weights, gradients and moments: in bf16 the layers' matrices once more, with gradients; the sum over several
-    lanes; and of each
-    row what a layer keeps, without attention weights, and of the logits their gradient. PyTorch's allocator needed 2.7
-    GB of a pretended card for Small (128 rows) and 9.9 GB for Base (32 rows).
-    """
-    networks = [m for m in (config.model, learned_generator(config), guesser_of(config)) if m is not None]
-    generator, length = learned_generator(config), config.batch.sequence_length
-    each_parameter = _BYTES * _STATE_COPIES + (2 * width if width < _BYTES else 0) + _BYTES * (config.batch.lanes > 1)
-    row: float = predicted(config) * _kept_token_head(config.model) + 3 * length * config.model.hidden_size + length**2
-    row += sum(length * (_kept_embeddings(m) + m.num_hidden_layers * _kept_layer(m, 0)) for m in networks)
-    if generator is not None:
-        row += slots(config) * (_kept_token_head(generator) + generator.vocab_size)
-    chunk = 0
-    if config.objective.predicts == "all":
-        chunk = _BYTES * _LOGITS_COPIES * _LOGITS_AT_ONCE
-    else:
-        row += predicted(config) * config.model.vocab_size
-    needed = each_parameter * parameters(config).joint + chunk + width * config.lane_size * row
-    return round(_CACHED * needed) + _CUBLAS_BYTES
+def _networks(config: Config) -> list[Model]:
+    """Shapes of all encoders: the main network's, a learned generator's, and hard-mlm's guesser's."""
+    return [m for m in (config.model, learned_generator(config), guesser_of(config)) if m is not None]
 
 
 def state_bytes(config: Config) -> int:
@@ -244,7 +226,7 @@ def step_bytes(config: Config, *, width: int) -> float:
     staying in a cache; weights, read forward and backward once a lane; gradients and the optimizer in fp32. Not
     counted: embeddings and logits, which can be computed in pieces that stay in a cache.
     """
-    shapes = [shape for shape in (config.model, learned_generator(config), guesser_of(config)) if shape is not None]
+    shapes = _networks(config)
     # A layer reads and writes for one token, forward (20h + 4i): joined query, key and value 4h, attention 4h, its
     # output 2h, two residual LayerNorms 4h each, feed-forward h + i and i + h, GELU 2i; backward (38h + 7i): each
     # product twice, LayerNorms 4h each, residual sums 3h each, attention 8h, GELU 3i. The modern layer has no biases

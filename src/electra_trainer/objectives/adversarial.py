@@ -74,17 +74,9 @@ class AdversarialReplacedTokenDetection(protocol.Objective, settings=Adversarial
             "baseline_loss": batch.Term(sum=reinforced.baseline, count="masked", weight=settings.baseline_weight),
             "discriminator_loss": batch.Term(sum=disc_sum, count="real", weight=settings.weight),
         }
-        if not diagnose:
-            return batch.Losses(terms=terms)
-        return batch.Losses(
-            terms=terms,
-            diagnostics=generation.generator_diagnostics(generated, masked)
-            | rtd.discriminator_diagnostics(corrupted, logits_BT),
-        )
-
-    def exported(self) -> list[protocol.Exported]:
-        """The discriminator, which is fine-tuned, and the generator."""
-        return rtd.exported_pair(self.config, self.discriminator, self.generator)
+        diagnostics = generation.generator_diagnostics(generated, masked)
+        diagnostics |= rtd.discriminator_diagnostics(corrupted, logits_BT)
+        return batch.Losses(terms=terms, diagnostics=diagnostics if diagnose else {})
 
 
 class Reinforced(NamedTuple):

@@ -7,7 +7,7 @@ Inputs:    Masked [B, T] with K chosen positions.
 Outputs:   generator_loss, a sum over the K slots; encoder_loss, a sum over the N real tokens, specials included.
 Siblings:  replace_mlm.py predicts the chosen positions only; rtd.py keeps D and drops the softmax.
 
-The softmax at all tokens is computed a chunk at a time (log_probability.py), so memory does not grow with tokens times
+The softmax at all tokens is computed a chunk at a time (vocabulary_softmax.py): memory does not grow with tokens times
 vocabulary.
 """
 
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from electra_trainer import batch, randomness
 from electra_trainer.model.networks import at, build_generator, build_masked_lm, initialize
-from electra_trainer.objectives import generation, mlm, protocol, rtd, vocabulary_softmax
+from electra_trainer.objectives import generation, protocol, rtd, vocabulary_softmax
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import AllTokensMLM
 
@@ -54,9 +54,8 @@ class AllTokensMaskedLanguageModelling(protocol.Objective, settings=AllTokensMLM
         terms["encoder_loss"] = batch.Term(sum=loss, count="real", weight=self.settings.weight)
         if not diagnose:
             return batch.Losses(terms=terms)
-        diagnostics = generation.generator_diagnostics(generated, masked) | rtd.discriminator_diagnostics(
-            corrupted, -copy_BT
-        )
+        diagnostics = generation.generator_diagnostics(generated, masked)
+        diagnostics |= rtd.discriminator_diagnostics(corrupted, -copy_BT)
         diagnostics["encoder_correct_K"] = self._correct(masked, corrupted, hidden_BTD.detach(), copy_BT.detach())
         return batch.Losses(terms=terms, diagnostics=diagnostics)
 
@@ -72,13 +71,6 @@ class AllTokensMaskedLanguageModelling(protocol.Objective, settings=AllTokensMLM
             mixed_kV = mixture(copy_K[part, None], log_p_kV, copied_BT=copied_kV)
             correct.append(mixed_kV.argmax(-1) == masked.labels_K[part])
         return torch.cat(correct)
-
-    def exported(self) -> list[protocol.Exported]:
-        """The encoder with its token head, and the generator; the copy layer serves pre-training only."""
-        return [
-            mlm.exported_encoder(self.config, self.encoder),
-            *generation.exported_generator(self.config, self.generator),
-        ]
 
 
 def mixture(copy_BT: Tensor, log_p_BT: Tensor, *, copied_BT: Tensor) -> Tensor:

@@ -9,15 +9,14 @@ from torch import Tensor, nn
 
 from electra_trainer.batch import Corrupted, Masked, Term
 from electra_trainer.model.networks import TokenPredictor, WordFrequencies
-from electra_trainer.objectives.protocol import Exported
 from electra_trainer.objectives.vocabulary_softmax import Sampling, token_softmax
 from electra_trainer.randomness import Rng
-from electra_trainer.settings.config import Config, generator_shape
+from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import Learned
 
 
 class Generated(NamedTuple):
-    """What a generator gives at K slots."""
+    """Output of a generator at K slots."""
 
     loss: Tensor | None
     """Scalar, fp32: sum of -log p(original word); None for one that does not learn."""
@@ -36,8 +35,8 @@ def generate(
         config: the run.
         masked: the lane.
         rng: its randomness; one uniform number a slot is taken for "sample".
-        diagnose: also find what the record shows.
-        project: what the token head gave, where the caller has it already.
+        diagnose: also find correctness and entropy for the record.
+        project: output of the token head's dense layer, where the caller has it already.
     """
     settings = config.generator
     draws_K = rng.uniform("sample", len(masked.slots_K), masked.slots_K.device)
@@ -76,7 +75,7 @@ def generator_terms(generated: Generated, weight: float) -> dict[str, Term]:
 
 
 def generator_diagnostics(generated: Generated, masked: Masked) -> dict[str, Tensor]:
-    """What the record shows of a generator."""
+    """Diagnostics of a generator."""
     return {
         "used_K": masked.slots_K >= 0,
         "generator_correct_K": generated.correct_K,
@@ -84,16 +83,8 @@ def generator_diagnostics(generated: Generated, masked: Masked) -> dict[str, Ten
     }
 
 
-def exported_generator(config: Config, generator: nn.Module) -> list[Exported]:
-    """The generator, if it is a network."""
-    if not isinstance(generator, TokenPredictor):
-        return []
-    shape = generator_shape(config)
-    return [Exported(name="generator", network=generator, model=shape, architecture="ElectraForMaskedLM")]
-
-
 def corrupt(masked: Masked, sampled_K: Tensor) -> Corrupted:
-    """Put the sampled ids at the chosen positions, also where the generator saw the original word.
+    """Put the sampled ids at the chosen positions, also where the generator's input has the original word.
 
     A sample that equals the original counts as original (§2). A position that was drawn twice gets the floored average
     of its sampled ids, as in the released code; with distinct positions there are none. Slots that are not used put in

@@ -31,18 +31,12 @@ class MaskedLanguageModelling(protocol.Objective, settings=MLM):
         """Sum of the loss over a lane."""
         tokens = predict(self.encoder, masked.input_BT, masked, diagnose=diagnose)
         terms = {"generator_loss": batch.Term(sum=tokens.loss, count="masked", weight=1.0)}
-        if not diagnose:
-            return batch.Losses(terms=terms)
         diagnostics = {
             "used_K": masked.slots_K >= 0,
             "generator_correct_K": tokens.correct_K,
             "generator_entropy_K": tokens.entropy_K,
         }
-        return batch.Losses(terms=terms, diagnostics=diagnostics)
-
-    def exported(self) -> list[protocol.Exported]:
-        """The encoder with its token head."""
-        return [exported_encoder(self.config, self.encoder)]
+        return batch.Losses(terms=terms, diagnostics=diagnostics if diagnose else {})
 
 
 def predict(
@@ -53,8 +47,3 @@ def predict(
     return vocabulary_softmax.token_softmax(
         projected_KE, *output, labels_K=masked.labels_K, draws_K=None, diagnose=diagnose
     )
-
-
-def exported_encoder(config: Config, encoder: TokenPredictor) -> protocol.Exported:
-    """An encoder with a token head, to be handed on."""
-    return protocol.Exported(name="encoder", network=encoder, model=config.model, architecture="ElectraForMaskedLM")

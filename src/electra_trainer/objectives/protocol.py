@@ -1,4 +1,4 @@
-"""What an objective is: a module with three methods.
+"""The protocol of an objective: a module with two methods, and networks whose names say their roles.
 
 The loop asks for the counts before any forward pass, adds them up over lanes and ranks, and divides each sum once. An
 objective therefore knows no rank, no micro-batch, no precision and no optimizer.
@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from electra_trainer.batch import Losses, Masked
 from electra_trainer.errors import ConfigError
-from electra_trainer.model.networks import Weights
+from electra_trainer.model.networks import Discriminator, TokenPredictor, Weights
 from electra_trainer.randomness import Rng, key
-from electra_trainer.settings.config import Config, Model
+from electra_trainer.settings.config import Config, Model, generator_shape
 from electra_trainer.settings.methods import ObjectiveSettings
 
 
@@ -26,8 +26,11 @@ class Exported:
     name: Literal["discriminator", "generator", "encoder"]
     network: nn.Module
     model: Model
-    architecture: Literal["ElectraForPreTraining", "ElectraForMaskedLM"]
-    """The class of transformers that has the same parameters."""
+
+    @property
+    def architecture(self) -> Literal["ElectraForPreTraining", "ElectraForMaskedLM"]:
+        """The class of transformers that has the same parameters."""
+        return "ElectraForPreTraining" if isinstance(self.network, Discriminator) else "ElectraForMaskedLM"
 
 
 class Objective(nn.Module, ABC):
@@ -63,20 +66,31 @@ class Objective(nn.Module, ABC):
 
     @property
     def draws(self) -> tuple[str, ...]:
-        """What else `rng` is asked for, one number for each token of the lane."""
+        """Further purposes that `rng` is asked for, one number for each token of the lane."""
         return ()
 
     @abstractmethod
     def counts(self, masked: Masked) -> dict[str, Tensor]:
-        """What the sums will be divided by: scalars, known before any forward pass."""
+        """Divisors of the sums: scalars, known before any forward pass."""
 
     @abstractmethod
     def forward(self, masked: Masked, rng: Rng, *, diagnose: bool = False) -> Losses:
-        """Sums of the losses over a lane; with `diagnose` also what the record shows."""
+        """Sums of the losses over a lane; with `diagnose` also diagnostics for the record."""
 
-    @abstractmethod
     def exported(self) -> list[Exported]:
-        """The networks to keep, the encoder for downstream use first."""
+        """The networks to keep, the one for downstream use first: the attributes `discriminator`, `encoder` and
+        `generator`, as far as there are such networks. Further heads serve pre-training only.
+        """
+        names: tuple[Literal["discriminator", "encoder", "generator"], ...] = ("discriminator", "encoder", "generator")
+        return [
+            Exported(
+                name=name,
+                network=network,
+                model=generator_shape(self.config) if name == "generator" else self.config.model,
+            )
+            for name in names
+            if isinstance(network := getattr(self, name, None), Discriminator | TokenPredictor)
+        ]
 
 
 def build(config: Config) -> Objective:
@@ -88,5 +102,5 @@ def build(config: Config) -> Objective:
 
 
 def slots(masked: Masked) -> Tensor:
-    """How many slots there are, a scalar."""
+    """Number of slots, a scalar."""
     return masked.slots_K.new_tensor(len(masked.slots_K))

@@ -1,6 +1,6 @@
 """Replace MLM (§3.5): masked language modelling without [MASK] in the input.
 
-What:      the generator's samples stand where words were masked out; the encoder predicts the original words there.
+What:      the generator's samples replace the masked words; the encoder predicts the original words there.
 Equation:  L_MLM(x, θ_G) + w Σ over m of -log p(x_t | x_corrupt)
 Inputs:    Masked [B, T] with K chosen positions.
 Outputs:   generator_loss and encoder_loss, sums over the K slots.
@@ -38,15 +38,9 @@ class ReplaceMaskedLanguageModelling(protocol.Objective, settings=ReplaceMLM):
         tokens = mlm.predict(self.encoder, corrupted.input_BT, masked, diagnose=diagnose)
         terms = generation.generator_terms(generated, self.settings.generator_weight)
         terms["encoder_loss"] = batch.Term(sum=tokens.loss, count="masked", weight=self.settings.weight)
-        if not diagnose:
-            return batch.Losses(terms=terms)
-        diagnostics = {"encoder_correct_K": tokens.correct_K, "encoder_entropy_K": tokens.entropy_K}
-        diagnostics["corrupted_BT"] = corrupted.input_BT
-        return batch.Losses(terms=terms, diagnostics=generation.generator_diagnostics(generated, masked) | diagnostics)
-
-    def exported(self) -> list[protocol.Exported]:
-        """The encoder with its token head, and the generator."""
-        return [
-            mlm.exported_encoder(self.config, self.encoder),
-            *generation.exported_generator(self.config, self.generator),
-        ]
+        diagnostics = generation.generator_diagnostics(generated, masked) | {
+            "encoder_correct_K": tokens.correct_K,
+            "encoder_entropy_K": tokens.entropy_K,
+            "corrupted_BT": corrupted.input_BT,
+        }
+        return batch.Losses(terms=terms, diagnostics=diagnostics if diagnose else {})

@@ -15,10 +15,10 @@ No gradient flows from the discriminator through the sampling; both losses reach
 """
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from electra_trainer.batch import Corrupted, Losses, Masked, Term
-from electra_trainer.model.networks import Discriminator, build_discriminator, build_generator
+from electra_trainer.model.networks import build_discriminator, build_generator
 from electra_trainer.objectives import generation, protocol
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config
@@ -37,7 +37,7 @@ class ReplacedTokenDetection(protocol.Objective, settings=RTD):
 
     @property
     def draws(self) -> tuple[str, ...]:
-        """Those that choose other tokens."""
+        """The numbers that choose other tokens, if the loss counts these."""
         return ("others",) if self.settings.loss_over == "other" else ()
 
     def counts(self, masked: Masked) -> dict[str, Tensor]:
@@ -60,19 +60,16 @@ class ReplacedTokenDetection(protocol.Objective, settings=RTD):
         return Losses(terms=terms | found.terms, diagnostics=found.diagnostics)
 
     def discriminate(self, masked: Masked, generated: generation.Generated, rng: Rng, *, diagnose: bool) -> Losses:
-        """The discriminator's sum over a lane with the samples put in, and what there is to see of both networks."""
+        """The discriminator's sum over a lane with the samples put in, and diagnostics of both networks."""
         corrupted = generation.corrupt(masked, generated.sampled_K)
         logits_BT, further = self.read(masked, corrupted, diagnose=diagnose)
         counted_BT = self.counted_tokens(masked, rng)
         (count,) = self.counted(masked)
         loss = replaced_loss(logits_BT, corrupted.replaced_BT, counted_BT)
         terms = {"discriminator_loss": Term(sum=loss, count=count, weight=self.settings.weight)} | further.terms
-        if not diagnose:
-            return Losses(terms=terms)
-        diagnostics = generation.generator_diagnostics(generated, masked) | discriminator_diagnostics(
-            corrupted, logits_BT, counted_BT
-        )
-        return Losses(terms=terms, diagnostics=diagnostics | further.diagnostics)
+        diagnostics = generation.generator_diagnostics(generated, masked) | further.diagnostics
+        diagnostics |= discriminator_diagnostics(corrupted, logits_BT, counted_BT)
+        return Losses(terms=terms, diagnostics=diagnostics if diagnose else {})
 
     def read(self, masked: Masked, corrupted: Corrupted, *, diagnose: bool) -> tuple[Tensor, Losses]:
         """The discriminator's one pass: logits of "replaced", [B, T], and further losses of the same hidden states,
@@ -89,10 +86,6 @@ class ReplacedTokenDetection(protocol.Objective, settings=RTD):
                 return masked.chosen_BT
             case "other":
                 return other_tokens(masked, rng)
-
-    def exported(self) -> list[protocol.Exported]:
-        """The discriminator, which is fine-tuned, and the generator."""
-        return exported_pair(self.config, self.discriminator, self.generator)
 
 
 def replaced_loss(logits_BT: Tensor, replaced_BT: Tensor, counted_BT: Tensor) -> Tensor:
@@ -121,7 +114,7 @@ def other_tokens(masked: Masked, rng: Rng) -> Tensor:
 def discriminator_diagnostics(
     corrupted: Corrupted, logits_BT: Tensor, counted_BT: Tensor | None = None
 ) -> dict[str, Tensor]:
-    """What the record shows of a discriminator; its loss counts the real tokens by default."""
+    """Diagnostics of a discriminator; its loss counts the real tokens by default."""
     return {
         "real_BT": corrupted.batch.real_BT,
         "counted_BT": corrupted.batch.real_BT if counted_BT is None else counted_BT,
@@ -129,15 +122,3 @@ def discriminator_diagnostics(
         "replaced_BT": corrupted.replaced_BT,
         "replaced_logit_BT": logits_BT.detach(),
     }
-
-
-def exported_discriminator(config: Config, discriminator: Discriminator) -> protocol.Exported:
-    """The discriminator, to be handed on."""
-    return protocol.Exported(
-        name="discriminator", network=discriminator, model=config.model, architecture="ElectraForPreTraining"
-    )
-
-
-def exported_pair(config: Config, discriminator: Discriminator, generator: nn.Module) -> list[protocol.Exported]:
-    """A discriminator and its generator, if that is a network."""
-    return [exported_discriminator(config, discriminator), *generation.exported_generator(config, generator)]

@@ -1,5 +1,5 @@
-"""RTD with corrective MLM: one network finds the replaced words and says what stood there (RTD and Replace MLM of §3.5
-together).
+"""RTD with corrective MLM: one network finds the replaced words and predicts the originals (RTD and Replace MLM of
+§3.5 together).
 
 What:      the discriminator has a token head too; from the corrupted input it predicts the original words at the chosen
 positions.
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from electra_trainer.batch import Corrupted, Losses, Masked, Term
 from electra_trainer.model.networks import TokenPredictor, at, initialize
-from electra_trainer.objectives import mlm, protocol, rtd, vocabulary_softmax
+from electra_trainer.objectives import rtd, vocabulary_softmax
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import RtdMLM
 
@@ -46,10 +46,5 @@ class CorrectiveReplacedTokenDetection(rtd.ReplacedTokenDetection, settings=RtdM
             diagnose=diagnose,
         )
         terms = {"encoder_loss": Term(sum=tokens.loss, count="masked", weight=self.corrective_weight)}
-        seen = {"encoder_correct_K": tokens.correct_K, "encoder_entropy_K": tokens.entropy_K}
-        return self.discriminator.replaced(hidden_BTD), Losses(terms=terms, diagnostics=seen)
-
-    def exported(self) -> list[protocol.Exported]:
-        """The discriminator, which is fine-tuned, its encoder with the token head, and the generator."""
-        discriminator, *generator = super().exported()
-        return [discriminator, mlm.exported_encoder(self.config, self.encoder), *generator]
+        diagnostics = {"encoder_correct_K": tokens.correct_K, "encoder_entropy_K": tokens.entropy_K}
+        return self.discriminator.replaced(hidden_BTD), Losses(terms=terms, diagnostics=diagnostics)

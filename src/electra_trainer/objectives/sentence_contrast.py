@@ -33,7 +33,7 @@ class ContrastiveReplacedTokenDetection(protocol.Objective, settings=SentenceCon
 
     @property
     def draws(self) -> tuple[str, ...]:
-        """Those that choose the inputs that stay."""
+        """The numbers that choose the inputs that stay."""
         return ("unchanged",)
 
     def counts(self, masked: Masked) -> dict[str, Tensor]:
@@ -59,19 +59,10 @@ class ContrastiveReplacedTokenDetection(protocol.Objective, settings=SentenceCon
         terms = generation.generator_terms(generated, settings.generator_weight)
         terms["discriminator_loss"] = Term(sum=disc_sum, count="real", weight=settings.weight)
         terms["sentence_loss"] = Term(sum=sentence, count="sentences", weight=settings.sentence_weight)
-        if not diagnose:
-            return Losses(terms=terms)
         diagnostics = {"sentence_counted": counted, "sentence_corrupted": label, "sentence_logit": logit.detach()}
-        return Losses(
-            terms=terms,
-            diagnostics=generation.generator_diagnostics(generated, masked)
-            | rtd.discriminator_diagnostics(corrupted, logits_BT)
-            | diagnostics,
-        )
-
-    def exported(self) -> list[protocol.Exported]:
-        """The discriminator, which is fine-tuned, and the generator; the head over inputs serves pre-training only."""
-        return rtd.exported_pair(self.config, self.discriminator, self.generator)
+        diagnostics |= generation.generator_diagnostics(generated, masked)
+        diagnostics |= rtd.discriminator_diagnostics(corrupted, logits_BT)
+        return Losses(terms=terms, diagnostics=diagnostics if diagnose else {})
 
 
 def picks_out(device: torch.device) -> bool:

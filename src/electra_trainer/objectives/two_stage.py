@@ -16,13 +16,24 @@ from electra_trainer.model.networks import TokenPredictor
 from electra_trainer.objectives import generation, protocol, rtd, rtd_mlm
 
 
-class GeneratorStage(protocol.Objective):
-    """Stage 1: masked language modelling with the generator. Its parameters are the generator's."""
+class _Stage(protocol.Objective):
+    """A stage of a whole objective, which exports the networks of the whole."""
 
     def __init__(self, whole: rtd.ReplacedTokenDetection) -> None:
         super().__init__(whole.config)
-        self.generator = whole.generator
         self._whole = (whole,)  # in a tuple, so that its parameters are not this module's
+
+    def exported(self) -> list[protocol.Exported]:
+        """All networks, also those that this stage does not train."""
+        return self._whole[0].exported()
+
+
+class GeneratorStage(_Stage):
+    """Stage 1: masked language modelling with the generator. Its parameters are the generator's."""
+
+    def __init__(self, whole: rtd.ReplacedTokenDetection) -> None:
+        super().__init__(whole)
+        self.generator = whole.generator
 
     def counts(self, masked: batch.Masked) -> dict[str, Tensor]:
         """`masked`: slots."""
@@ -33,29 +44,18 @@ class GeneratorStage(protocol.Objective):
         (whole,) = self._whole
         generated = generation.generate(self.generator, self.config, masked, rng, diagnose=diagnose)
         terms = generation.generator_terms(generated, whole.settings.generator_weight)
-        return batch.Losses(
-            terms=terms, diagnostics=generation.generator_diagnostics(generated, masked) if diagnose else {}
-        )
-
-    def exported(self) -> list[protocol.Exported]:
-        """What the whole exports."""
-        return self._whole[0].exported()
+        diagnostics = generation.generator_diagnostics(generated, masked)
+        return batch.Losses(terms=terms, diagnostics=diagnostics if diagnose else {})
 
 
-class DiscriminatorStage(protocol.Objective):
+class DiscriminatorStage(_Stage):
     """Stage 2: replaced token detection against a frozen generator. Its parameters are all but the generator's."""
 
     def __init__(self, whole: rtd.ReplacedTokenDetection) -> None:
-        super().__init__(whole.config)
+        super().__init__(whole)
         for name, network in whole.named_children():
             if name != "generator":
                 self.add_module(name, network)
-        self._whole = (whole,)
-
-    @property
-    def static(self) -> bool:
-        """As the whole."""
-        return self._whole[0].static
 
     @property
     def draws(self) -> tuple[str, ...]:
@@ -63,7 +63,7 @@ class DiscriminatorStage(protocol.Objective):
         return self._whole[0].draws
 
     def counts(self, masked: batch.Masked) -> dict[str, Tensor]:
-        """As the whole: `masked` is what the generator's accuracy is a mean over."""
+        """As the whole: `masked` divides the generator's accuracy."""
         return self._whole[0].counts(masked)
 
     def forward(self, masked: batch.Masked, rng: randomness.Rng, *, diagnose: bool = False) -> batch.Losses:
@@ -72,10 +72,6 @@ class DiscriminatorStage(protocol.Objective):
         with torch.no_grad():
             generated = generation.generate(whole.generator, self.config, masked, rng, diagnose=diagnose)
         return whole.discriminate(masked, generated, rng, diagnose=diagnose)
-
-    def exported(self) -> list[protocol.Exported]:
-        """What the whole exports."""
-        return self._whole[0].exported()
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""What the page asks of a model: words with their probabilities, candidates for a word, predictions of a fine-tuned
+"""Answers of a model to the page: words with their probabilities, candidates for a word, predictions of a fine-tuned
 model.
 
     {"words": [{"before": " ", "text": "flew", "tokens": ["flew"], "replaced_probability": [0.94]}, …], "after": "."}
@@ -6,7 +6,7 @@ model.
 The text is all `before` and `text` in turn, then `after`. A word is what the tokenizer splits into pieces.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from electra_trainer.finetuning.tagging.tagged_files import TagColumns
 from electra_trainer.finetuning.tagging.tagging import Tagging
 from electra_trainer.finetuning.tagging.word_splitting import word_places
 from electra_trainer.inspection.exchanged import exchange_words
-from electra_trainer.inspection.run_read import read_run
 from electra_trainer.presets.arms import objective_title
 from electra_trainer.pretrained.pretrained import Pretrained, load
 from electra_trainer.runs.checkpoint import numbered
@@ -37,8 +36,6 @@ _READ = 1_000
 """Held-out rows from which the sentence that the page opens with is taken."""
 _OPENING = "the chef flew the meal and the guests ate it."
 """The sentence that the page opens with where no held-out one is at hand; "cooked" was exchanged."""
-_LONGEST = 40
-"""Tokens of an example; a row may have hundreds."""
 
 
 class PretrainedModel:
@@ -51,11 +48,10 @@ class PretrainedModel:
         """The checkpoint that was named."""
 
     def facts(self) -> Answer:
-        """What the page says of it, and with what it begins; the steps are those that are there now."""
+        """Description of the model with the sentences of the page; the steps are the present checkpoints."""
         steps = [step for step, _ in numbered(self._folder / "checkpoints")] if is_run(self._name) else []
         config = self.first.config
         about = objective_title(config) if config is not None else "exported model"
-        held_out = self._exchanged() + (examples(self._folder, self.first.tokenizer) if is_run(self._name) else [])
         return {
             "kind": "pretrained",
             "name": self._name,
@@ -63,13 +59,13 @@ class PretrainedModel:
             "steps": steps,
             "step": self.first.step,
             "scores": self.first.discriminator is not None,
-            "examples": held_out,
+            "examples": self._exchanged(),
             "opening": _OPENING,
         }
 
     def _exchanged(self) -> list[Answer]:
-        """A held-out sentence with one word exchanged, like `examples`; [] where the run's rows are not at hand or
-        nothing is scored.
+        """Held-out sentences, each as it was written and with one word exchanged; [] where the run's rows are not at
+        hand or nothing is scored.
         """
         if self.first.discriminator is None or not is_run(self._name):
             return []
@@ -80,12 +76,11 @@ class PretrainedModel:
             found = exchange_words(store, count=_EXAMPLES, rows=_READ) if same else []
         except ElectraError:
             return []
-        sentences, tokenizer = list[Answer](), self.first.tokenizer
-        for one in found[:1]:
-            read = [str(tokenizer.id_to_token(number)) for number in one.ids]
-            written = [*read[: one.place], one.original, *read[one.place + 1 :]]
-            inner = slice(1, -1)
-            sentences.append({"written": _joined(tokenizer, written, inner), "read": _joined(tokenizer, read, inner)})
+        tokenizer, sentences = self.first.tokenizer, list[Answer]()
+        for one in found:
+            read = [str(tokenizer.id_to_token(number)) for number in one.ids[1:-1]]
+            written = [*read[: one.place - 1], one.original, *read[one.place :]]
+            sentences.append({"written": _joined(tokenizer, written), "read": _joined(tokenizer, read)})
         return sentences
 
     def score(self, text: str, *, step: int | None = None) -> Answer:
@@ -114,7 +109,7 @@ class FinetunedModel:
         self._model: Finetuned = load_finetuned(name)
 
     def facts(self) -> Answer:
-        """What the page says of it, and what the second text is called where it reads two."""
+        """Description of the model, with the name of the second text where it reads two."""
         task = self._model.task
         second = "Question" if isinstance(task, QuestionAnswering) else "Second text" if self._model.pair else ""
         about = f"{task.name}, fine-tuned from {Path(str(self._model.table['source']['model'])).name}"
@@ -133,16 +128,16 @@ class FinetunedModel:
         if isinstance(task, Tagging):
             return self._tags(text)
         item: Any = (second, text) if isinstance(task, QuestionAnswering) else (text, second) if pair else text
-        said = self._model.predict([item])[0]
-        if "value" in said:
-            return {"value": said["value"]}
-        if "nbest" in said:
+        answer = self._model.predict([item])[0]
+        if "value" in answer:
+            return {"value": answer["value"]}
+        if "nbest" in answer:
             shares = [
-                {"label": one["text"] or "(no answer)", "probability": one["probability"]} for one in said["nbest"]
+                {"label": one["text"] or "(no answer)", "probability": one["probability"]} for one in answer["nbest"]
             ]
-            return {"said": said["text"] or "(no answer)", "labels": shares}
-        shares = [{"label": label, "probability": share} for label, share in said["probabilities"].items()]
-        return {"said": said["label"], "labels": sorted(shares, key=lambda one: -one["probability"])}
+            return {"said": answer["text"] or "(no answer)", "labels": shares}
+        shares = [{"label": label, "probability": share} for label, share in answer["probabilities"].items()]
+        return {"said": answer["label"], "labels": sorted(shares, key=lambda one: -one["probability"])}
 
     def _tags(self, text: str) -> Answer:
         """Words are split like those of the training data, where that is known."""
@@ -203,37 +198,5 @@ def _segments(text: str, spans: Sequence[tuple[int, int]]) -> tuple[list[Answer]
     return words, text[at:]
 
 
-def examples(run: Path, tokenizer: Tokenizer) -> list[Answer]:
-    """Held-out sentences of a run's last evaluation: {"written": as it was, "read": as the discriminator read it}; []
-    without any.
-    """
-    try:
-        rows = read_run(run).examples
-    except ElectraError:
-        return []
-    found = (
-        {"written": _joined(tokenizer, row["original"], part), "read": _joined(tokenizer, row["input"], part)}
-        for row in rows
-        for part in _sentences(row)
-    )
-    return list({one["written"]: one for one in found}.values())[:_EXAMPLES]
-
-
-def _sentences(row: Mapping[str, Any]) -> Iterator[slice]:
-    """The longest sentence of each piece of a row: its first and last are often cut."""
-    tokens, first, found = [*row["original"], "[SEP]"], 0, list[slice]()
-    for at, token in enumerate(tokens):
-        if token in (".", "!", "?"):
-            found.append(slice(first, at + 1))
-            first = at + 1
-        elif token in ("[CLS]", "[SEP]", "[PAD]"):
-            found.append(slice(first, at))
-            longest = max(found, key=lambda part: part.stop - part.start)
-            if longest.stop - longest.start > 4:
-                yield slice(longest.start, min(longest.stop, longest.start + _LONGEST))
-            first, found = at + 1, []
-
-
-def _joined(tokenizer: Tokenizer, tokens: Sequence[str], part: slice) -> str:
-    some = list(tokens[part])
-    return str(tokenizer.decoder.decode(some)) if tokenizer.decoder is not None else " ".join(some)
+def _joined(tokenizer: Tokenizer, tokens: list[str]) -> str:
+    return str(tokenizer.decoder.decode(tokens)) if tokenizer.decoder is not None else " ".join(tokens)

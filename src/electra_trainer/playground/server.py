@@ -1,31 +1,22 @@
-"""The page's server: it listens on this machine, answers requests of its own page, and calls what `electra score` and
-`fill` call.
+"""The page's server: it listens on this machine, answers requests of the page alone, and calls the functions of
+`electra score` and `electra fill`.
 
 A page of another site can neither read an answer (no CORS header) nor ask at all: a request has to be JSON, which a
-browser sends to another site only with leave, and to name one of our hosts, which a name that was rebound to 127.0.0.1
-does not.
+browser sends to another site only with permission, and to name one of our hosts, which a name that was rebound to
+127.0.0.1 does not.
 """
 
-import asyncio
+import json
+import select
 import socket
+import socketserver
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import BoundedSemaphore, Lock
 from typing import Any
-
-import h11
-import uvicorn
-from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import MutableHeaders
-from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from electra_trainer.errors import ConfigError, DataError, as_known
 from electra_trainer.files.reading import json_object, short
@@ -42,112 +33,119 @@ _HEADERS = {
 }
 _MOST = 1 << 16
 """Bytes of a request: a text of some pages."""
+_MOST_READ = 1 << 24
+"""Bytes of a longer request that are read and dropped, so that the browser reads the refusal."""
 _MOST_CANDIDATES = 50
-_MOST_CONNECTIONS = 100
-"""A browser opens six."""
 _MOST_WAITING = 8
 """Questions that wait for an answer or are being computed, one at a time; a page asks one or two."""
-_PATIENCE = 5.0
-"""Seconds in which the head, and then the body of a request have to arrive."""
 
 
-def application(models: Sequence[Model], *, hosts: Sequence[str]) -> Starlette:
-    """The page and its three questions: score, fill, predict.
+class _Server(ThreadingHTTPServer):
+    """Models on one page, with a thread for each connection."""
 
-    Args:
-        models: what is shown, from left to right.
-        hosts: names that requests may address, without a port.
-    """
-    one_at_a_time, waiting = asyncio.Lock(), set[Request]()  # a tokenizer is set one way to score and another to fill
+    daemon_threads = True
+    request_queue_size = 100
 
-    async def answered(request: Request, question: Callable[[], Any]) -> Response:
-        if len(waiting) >= _MOST_WAITING:
-            return _refused(503, "too many questions at a time. Try again in a second.", {"Retry-After": "1"})
-        waiting.add(request)
-        try:
-            async with one_at_a_time:
-                if await request.is_disconnected():  # the page asks anew with each letter
-                    return Response()
-                return await run_in_threadpool(_as_response, question)
-        finally:
-            waiting.discard(request)
+    def __init__(self, models: Sequence[Model], host: str, port: int) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.models, self.waiting = models, BoundedSemaphore(_MOST_WAITING)
+        self.one_at_a_time = Lock()  # a tokenizer is set one way to score and another to fill
+        self.hosts = {host, f"[{host}]", "127.0.0.1", "localhost"}
+        self.pages = {f"/{name}": (kind, (PAGE / name).read_bytes()) for name, kind in FILES.items()}
+        self.pages["/"] = self.pages["/index.html"]
+        self.pages["/engine.js"] = ("text/javascript", (PAGE / "over_http.js").read_bytes())
+        super().__init__((host, port), _Handler)
 
-    async def about(_: Request) -> Response:
-        return await run_in_threadpool(_as_response, lambda: {"models": [model.facts() for model in models]})
+    def server_bind(self) -> None:
+        """Bind without asking for the host's name, which may take long."""
+        socketserver.TCPServer.server_bind(self)
 
-    async def asked(request: Request) -> Response:
-        kind = request.headers.get("content-type", "").partition(";")[0].strip()
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Ignore clients that left before their answer."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """The page and its three questions: score, fill, predict."""
+
+    server: _Server
+    timeout = 5.0
+    """Seconds of silence after which a connection is closed."""
+    server_version, sys_version = "electra", ""
+
+    def do_GET(self) -> None:
+        """A file of the page, or what it shows."""
+        path = self.path.partition("?")[0]
+        if not self._names_us():
+            return
+        if path == "/api/models":
+            self._reply(*_answered(lambda: {"models": [model.facts() for model in self.server.models]}))
+        elif path in self.server.pages:
+            self._send(200, *self.server.pages[path])
+        else:
+            self._refuse(404, "not found.")
+
+    def do_POST(self) -> None:
+        """The answer to a question."""
+        length = int(self.headers["Content-Length"]) if str(self.headers["Content-Length"]).isdecimal() else 0
+        body = self.rfile.read(min(length, _MOST))
+        rest = min(length, _MOST_READ) - len(body)
+        while rest > 0 and (dropped := self.rfile.read(min(rest, _MOST))):
+            rest -= len(dropped)
+        kind = self.headers.get("Content-Type", "").partition(";")[0].strip()
+        if not self._names_us():
+            return
         if kind != "application/json":
-            return _refused(415, f"expected Content-Type: application/json, found {kind or 'none'}.")
-        body = b""
-        async for part in request.stream():
-            body += part
-            if len(body) > _MOST:
-                return _refused(413, f"the text has more than {_MOST:,} bytes. Shorten it.")
-        return await answered(request, lambda: _answer(models, request.path_params["what"], body))
+            self._refuse(415, f"expected Content-Type: application/json, found {kind or 'none'}.")
+        elif length > _MOST:
+            self._refuse(413, f"the text has more than {_MOST:,} bytes. Shorten it.")
+        elif not self.server.waiting.acquire(blocking=False):
+            self._refuse(503, "too many questions at a time. Try again in a second.", {"Retry-After": "1"})
+        else:
+            what = self.path.partition("?")[0].removeprefix("/api/")
+            try:
+                with self.server.one_at_a_time:
+                    if not self._left():
+                        self._reply(*_answered(lambda: _answer(self.server.models, what, body)))
+            finally:
+                self.server.waiting.release()
 
-    def page(name: str, kind: str, content: bytes) -> Route:
-        async def sent(_: Request) -> Response:  # not in a thread: those are for questions
-            return Response(content, media_type=kind)
+    def _names_us(self) -> bool:
+        """Whether the request names one of our hosts; refuses it otherwise."""
+        name = self.headers.get("Host", "")
+        known = (name.rpartition(":")[0] if name.rpartition(":")[2].isdecimal() else name) in self.server.hosts
+        if not known:
+            self._refuse(400, "Invalid host header.")
+        return known
 
-        return Route(f"/{name}", sent)
+    def _left(self) -> bool:
+        """Whether the client is gone: the page asks anew with each letter."""
+        readable, _, _ = select.select([self.connection], [], [], 0)
+        return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
 
-    files = [page(name, kind, (PAGE / name).read_bytes()) for name, kind in FILES.items()]
-    start = page("", FILES["index.html"], (PAGE / "index.html").read_bytes())
-    engine = page("engine.js", "text/javascript", (PAGE / "over_http.js").read_bytes())
-    api = [Route("/api/models", about), Route("/api/{what}", asked, methods=["POST"])]
-    guard = [Middleware(_WithHeaders), Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)]
-    return Starlette(routes=[start, engine, *files, *api], middleware=guard)
+    def _reply(self, status: int, content: Any, headers: Mapping[str, str] | None = None) -> None:
+        self._send(status, "application/json", json.dumps(content).encode(), headers or {})
 
+    def _refuse(self, status: int, sentence: str, headers: Mapping[str, str] | None = None) -> None:
+        self._reply(status, {"error": sentence}, headers)
 
-class _Bounded(H11Protocol):
-    """uvicorn's connection, which ends when a request does not arrive; the longest waiting one ends for a new one
-    beyond the limit.
+    def _send(self, status: int, kind: str, content: bytes, headers: Mapping[str, str] | None = None) -> None:
+        self.send_response(status)
+        charset = "; charset=utf-8" if kind.startswith("text/") else ""
+        for name, value in {"Content-Type": kind + charset, "Content-Length": len(content), **(headers or {})}.items():
+            self.send_header(name, str(value))
+        self.end_headers()
+        self.wfile.write(content)
 
-    uvicorn has a limit of requests, which would refuse everybody, and a limit for silence after a response, but none
-    before a request.
-    """
+    def end_headers(self) -> None:
+        """Tell the browser, with every response, how to treat it."""
+        for name, value in _HEADERS.items():
+            self.send_header(name, value)
+        super().end_headers()
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to watch it."""
-        super().connection_made(transport)
-        self._began = self.loop.time()
-        if len(self.connections) > _MOST_CONNECTIONS:
-            idle = [one for one in self.connections if isinstance(one, _Bounded) and one._lacks_request]
-            min(idle, key=lambda one: one._began).transport.abort()  # this one is among them
-        self._watch()
-
-    @property
-    def _lacks_request(self) -> bool:
-        return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
-
-    def _watch(self, before: tuple[object, object] | None = None) -> None:
-        """Compare its state with that of some seconds ago."""
-        state = (self.cycle, self.conn.their_state)
-        if self._lacks_request and state == before:
-            self.transport.abort()
-        elif not self.transport.is_closing():
-            self._timer = self.loop.call_later(_PATIENCE, self._watch, state)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """End the watch."""
-        self._timer.cancel()
-        super().connection_lost(exc)
-
-
-class _WithHeaders:
-    """Every response, a refusal too, says what a browser may do with it."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(_HEADERS)
-            await send(message)
-
-        await self._app(scope, receive, with_headers)
+    def log_message(self, *_: Any) -> None:
+        """No line for a request."""
 
 
 def _answer(models: Sequence[Model], what: str, body: bytes) -> Any:
@@ -173,47 +171,45 @@ def _answer(models: Sequence[Model], what: str, body: bytes) -> Any:
     raise DataError(f"{what}: this model has no answer to that. Load the page again.")
 
 
-def _as_response(question: Callable[[], Any]) -> Response:
-    """What it returns; or the sentence on its error, and for a bug a traceback here."""
+def _answered(question: Callable[[], Any]) -> tuple[int, Any]:
+    """Status and answer; or the sentence on an error, and for a bug a traceback on standard error."""
     try:
-        return JSONResponse(question())
+        return 200, question()
     except Exception as error:
         known = as_known(error)
         if known is None:
             traceback.print_exc(file=sys.stderr)
-            return _refused(500, "a bug in electra-trainer; the terminal has the details. Please report them.")
-        return _refused(400, str(known))
-
-
-def _refused(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> Response:
-    return JSONResponse({"error": sentence}, status_code=status, headers=headers)
+            sentence = "a bug in electra-trainer; the terminal has the details. Please report them."
+            return 500, {"error": sentence}
+        return 400, {"error": str(known)}
 
 
 def listen(models: Sequence[Model], *, host: str, port: int) -> tuple[Callable[[], None], Callable[[], None], str]:
-    """Begin to listen; browsers are answered once the first of what is returned is called, which ends on Ctrl-C or by
+    """Begin to listen; browsers are answered once the first returned function is called, which ends on Ctrl-C or by
     the second.
 
     Args:
-        models: what is shown, from left to right.
+        models: the models on the page, from left to right.
         host: address or name to listen on.
         port: 0 takes a free one.
 
     Returns:
-        What serves, what ends it, and the page's address.
+        The function that serves, the one that ends it, and the page's address.
 
     Raises:
         ConfigError: the port is taken, or the host is not this machine's.
     """
     try:
-        listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        server = _Server(models, host, port)
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or error
         raise ConfigError(
             f"playground: cannot listen on {host}, port {port} ({why}). Choose another --port, or --host 127.0.0.1."
         ) from None
-    name = f"[{host}]" if ":" in host else host
-    app = application(models, hosts=sorted({host, name, "127.0.0.1", "localhost"}))
-    limits: Any = {"http": _Bounded, "ws": "none", "backlog": _MOST_CONNECTIONS, "timeout_keep_alive": 5}
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False, server_header=False, **limits))
-    url = f"http://{'127.0.0.1' if host == '0.0.0.0' else name}:{listening.getsockname()[1]}/"
-    return partial(server.run, sockets=[listening]), partial(setattr, server, "should_exit", True), url
+    name = "127.0.0.1" if host == "0.0.0.0" else f"[{host}]" if ":" in host else host
+    return partial(_serve, server), server.shutdown, f"http://{name}:{server.server_address[1]}/"
+
+
+def _serve(server: _Server) -> None:
+    with server:
+        server.serve_forever(poll_interval=0.1)

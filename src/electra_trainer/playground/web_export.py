@@ -1,5 +1,5 @@
-"""The same page without a server: `electra export RUN --to web`. The networks in ONNX, and transformers.js, compute in
-the browser.
+"""The page of the playground without a server: `electra export RUN --to web`. The networks in ONNX, and
+transformers.js, compute in the browser.
 
 index.html style.css page.js panel.js   the page of `electra playground`      about.json   what it shows, and special
 tokens engine.js                               in_browser.js in place of HTTP        models/      tokenizer, config and
@@ -32,7 +32,7 @@ FETCH = (
     f"npm pack @huggingface/transformers@{TRANSFORMERS_JS} onnxruntime-web@{ONNX_RUNTIME_WEB}",
     "for file in *.tgz; do tar -xzf $file; done",
 )
-"""What fetches the engine into a folder."""
+"""Commands that fetch the engine into a folder."""
 _POLICY = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; base-uri 'none'; form-action 'none'"
 """The page may ask nobody but the server that it came from."""
 _READ = ("config.json", "tokenizer.json", "tokenizer_config.json")

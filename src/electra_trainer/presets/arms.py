@@ -75,12 +75,12 @@ def same_size(config: Config) -> Config:
 
 
 def sharing_none(config: Config) -> Config:
-    """The same without weight sharing (§3.2)."""
+    """ELECTRA with a generator of the discriminator's size, without weight sharing (§3.2)."""
     return replace(same_size(config), sharing="none")
 
 
 def sharing_all(config: Config) -> Config:
-    """The same with all encoder weights shared (§3.2)."""
+    """ELECTRA with a generator of the discriminator's size, all encoder weights shared (§3.2)."""
     return replace(same_size(config), sharing="all")
 
 
@@ -122,15 +122,15 @@ def sentence_contrast(config: Config) -> Config:
 ARMS: dict[str, Callable[[Config], Config]] = {
     function.__name__.replace("_", "-"): function
     for function in (
-        electra, electra_15, electra_15_other, mlm, mlm_80_10_10, mlm_rare, mlm_hard, replace_mlm, all_tokens_mlm, unigram, uniform,
-        same_size, sharing_none, sharing_all, disentangled, two_stage, two_stage_fresh, adversarial, warm_sampling, disallow_correct,
-        sentence_contrast,
+        electra, electra_15, electra_15_other, mlm, mlm_80_10_10, mlm_rare, mlm_hard, replace_mlm, all_tokens_mlm,
+        unigram, uniform, same_size, sharing_none, sharing_all, disentangled, two_stage, two_stage_fresh, adversarial,
+        warm_sampling, disallow_correct, sentence_contrast,
     )
 }  # fmt: skip
 
 
 PRESET = "preset"
-"""The arm that is the preset as it stands."""
+"""The arm that is the preset itself."""
 
 
 def arm(name: str, config: Config) -> Config:
@@ -151,9 +151,7 @@ def arm(name: str, config: Config) -> Config:
 
 
 def arm_of(config: Config) -> str | None:
-    """The name of the arm that a config equals, the most special first: ELECTRA's changes nothing but the objective.
-    None: of none.
-    """
+    """The arm that this config matches, or None. Later arms are more specific, so they are tried first."""
     for name in reversed(ARMS):
         try:
             if arm(name, config) == config:

@@ -19,7 +19,7 @@ from electra_trainer.settings import config, methods
 
 
 class _Size(NamedTuple):
-    """What the models of one size have in common (Table 5)."""
+    """Settings that the models of one size share (Table 5)."""
 
     model: config.Model
     learning_rate: float

@@ -90,8 +90,8 @@ def check_agreement(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, l
 
 
 def outputs(network: Path | Mapping[str, Any]) -> str:
-    """What is compared of an exported folder, or the network of that config.json: logits, or hidden states where there
-    is no head.
+    """Kind of the outputs that are compared of an exported folder, or of the network of that config.json: logits, or
+    hidden states where there is no head.
     """
     table = read_table(network / "config.json") if isinstance(network, Path) else network
     return "hidden states" if table["architectures"] == ["BertModel"] else "logits"
@@ -106,7 +106,7 @@ def text_rows(tokenizer: Tokenizer, table: Mapping[str, Any], *, length: int) ->
 
 @torch.no_grad()
 def own_outputs(network: nn.Module, folder: Path, ids_BT: Tensor) -> Tensor:
-    """What the run's network computes from its weights as they are stored: logits [B, T], or [B, T, V] of a word
+    """Outputs of the run's network with its weights as they are stored: logits [B, T], or [B, T, V] of a word
     predictor; or hidden states [B, T, D], see `outputs`.
 
     Args:

@@ -58,10 +58,9 @@ def require_bert(model: Model) -> None:
     if not fits_bert(model):
         raise ConfigError(
             f"--as bert: the embeddings of this encoder are {model.embedding_size} wide and its layers "
-            f"{model.hidden_size}, and BERT has no "
-            f"projection from {model.embedding_size} to {model.hidden_size}. Leave --as bert out; or pre-train with "
-            "model.embedding_size = "
-            "model.hidden_size, as the presets base, large and tiny do."
+            f"{model.hidden_size}, and BERT has no projection from {model.embedding_size} to {model.hidden_size}. "
+            "Leave --as bert out; or pre-train with model.embedding_size = model.hidden_size, as the presets base, "
+            "large and tiny do."
         )
 
 
@@ -128,9 +127,8 @@ def electra_tensors(tensors: Mapping[str, Tensor], *, where: str) -> dict[str, T
     if words is not None and output is not None and not torch.equal(words, output):
         raise CheckpointError(
             f"{where}: the output weights (cls.predictions.decoder.weight) are not the word embeddings, and ELECTRA "
-            "has one table for both. "
-            "Save its encoder alone, by BertModel.from_pretrained(FOLDER).save_pretrained(DIR), and give DIR with the "
-            "tokenizer's files."
+            "has one table for both. Save its encoder alone, by "
+            "BertModel.from_pretrained(FOLDER).save_pretrained(DIR), and give DIR with the tokenizer's files."
         )
     return found
 

@@ -110,24 +110,18 @@ def model_fields(table: Mapping[str, Any], *, where: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: it has something that the modern block does not have.
     """
-    for name, value in _FIXED.items():
-        if table.get(name, value) != value:
-            raise CheckpointError(f"{where}: {name} {short(table[name])}, expected {value!r}. Choose another model.")
-    kinds, rope = table.get("layer_types"), table.get("rope_parameters") or {}
-    if isinstance(kinds, list):
-        full = all(kind == "full_attention" for kind in kinds)
-    else:
-        full = table.get(_EVERY) == 1
+    kinds, rope = table.get("layer_types"), table.get("rope_parameters")
+    turned = rope.get("full_attention") if isinstance(rope, dict) else None
+    turned = turned if isinstance(turned, dict) else {}
+    for name, value in {**_FIXED, "rope_type": "default"}.items():
+        found = turned.get(name, value) if name == "rope_type" else table.get(name, value)
+        if found != value:
+            raise CheckpointError(f"{where}: {name} {short(found)}, expected {value!r}. Choose another model.")
+    full = set(map(str, kinds)) <= {"full_attention"} if isinstance(kinds, list) else table.get(_EVERY) == 1
     if not full:
         raise CheckpointError(
             f"{where}: some layers see a window alone, expected full attention. Choose another model."
         )
-    turned = rope.get("full_attention") if isinstance(rope, dict) else None
-    if isinstance(turned, dict) and turned.get("rope_type", "default") != "default":
-        raise CheckpointError(
-            f"{where}: rope_type {short(turned['rope_type'])}, expected 'default'. Choose another model."
-        )
-    theta = turned.get("rope_theta") if isinstance(turned, dict) else None
     inner = table.get("intermediate_size")
     if isinstance(inner, int) and inner % 32:
         raise CheckpointError(f"{where}: intermediate_size {inner}, expected a multiple of 32. Choose another model.")
@@ -138,7 +132,7 @@ def model_fields(table: Mapping[str, Any], *, where: Path) -> dict[str, Any]:
         **({"embedding_size": table["hidden_size"]} if "hidden_size" in table else {}),
         **({"intermediate_size": inner * 3 // 2 if isinstance(inner, int) else inner} if inner is not None else {}),
         **{mine: table.get(theirs, 0.0) for mine, theirs in dropped.items()},
-        "rotary_theta": theta or table.get("global_rope_theta", _DEFAULT_THETA),
+        "rotary_theta": turned.get("rope_theta") or table.get("global_rope_theta", _DEFAULT_THETA),
     }
 
 

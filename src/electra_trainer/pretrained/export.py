@@ -32,7 +32,7 @@ from electra_trainer.model.encoder import Layers
 from electra_trainer.model.networks import PrintedReplacedHead, build_encoder
 from electra_trainer.objectives import Exported
 from electra_trainer.pretrained import as_bert, as_modern
-from electra_trainer.pretrained.read_back import SHAPE_KEYS, read_network, read_tensors
+from electra_trainer.pretrained.read_back import SHAPE_KEYS, read_tensors
 from electra_trainer.pretrained.serving import embedding_files
 from electra_trainer.settings.config import Model
 
@@ -51,10 +51,6 @@ class Form:
     def is_bert(self, exported: Exported) -> bool:
         """Whether this network is written as a BERT."""
         return self.bert and as_bert.fits_bert(exported.model)
-
-    def renames(self, exported: Exported) -> bool:
-        """Whether this network is written under other names than its own."""
-        return exported.model.block == "modern" or self.is_bert(exported)
 
 
 def shape_table(model: Model, *, pad_id: int, layers: Layers | None = None) -> dict[str, Any]:
@@ -78,8 +74,7 @@ def shape_table(model: Model, *, pad_id: int, layers: Layers | None = None) -> d
     if odd := other_class(layers, model.block):
         raise ConfigError(
             f"export: {odd} does not declare to be a part of {'ModernBERT' if modern else 'BERT'}'s block, and "
-            "transformers would compute "
-            "the old function with these weights. Use the run with this program."
+            "transformers would compute the old function with these weights. Use the run with this program."
         )
     if modern:
         return as_modern.modern_table(model, pad_id=pad_id)
@@ -135,21 +130,20 @@ def export(
                 **as_modern.tokenizer_files(words, exported.model, max_length=length),
                 "config.json": (json.dumps(_table(exported, pad_id, form), indent=2) + "\n").encode(),
                 "model.safetensors": safetensors_bytes(_stored(exported, form)),
-                **_embedding_files(exported, length),
+                # nobody embeds texts with the generator
+                **(
+                    embedding_files(width=exported.model.hidden_size, length=length)
+                    if exported.name != "generator"
+                    else {}
+                ),
                 "README.md": card(exported).encode(),
             }
             yield from ((f"{exported.name}/{name}", content) for name, content in contents.items())
 
     def check(folder: Path) -> None:
         for exported in networks:
-            place, written = folder / exported.name, _stored(exported, form)
-            found = read_tensors(place / "model.safetensors")
-            if not form.renames(exported):
-                found, written = (
-                    read_network(place)[0].state_dict(),
-                    {name: each.float() for name, each in written.items()},
-                )
-            check_equal(place, found, written)
+            place = folder / exported.name
+            check_equal(place, read_tensors(place / "model.safetensors"), _stored(exported, form))
             if compare is not None:
                 compare(place, exported.network)
 
@@ -163,11 +157,6 @@ def _table(exported: Exported, pad_id: int, form: Form) -> dict[str, Any]:
     if exported.model.block == "modern":
         return table | as_modern.class_fields(exported.architecture)
     return as_bert.bert_table(table) if form.is_bert(exported) else table
-
-
-def _embedding_files(exported: Exported, length: int) -> dict[str, bytes]:
-    """Those of an encoder; nobody embeds texts with the generator."""
-    return embedding_files(width=exported.model.hidden_size, length=length) if exported.name != "generator" else {}
 
 
 def _stored(exported: Exported, form: Form) -> dict[str, Tensor]:

@@ -24,7 +24,7 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 @dataclass(frozen=True, kw_only=True)
 class CardFields:
-    """What the owner says of a model. ConfigError: the Hub would not accept it."""
+    """Facts on a model card that only its owner knows. ConfigError: the Hub would not accept them."""
 
     license: str | None = None
     """The Hub's identifier: mit, apache-2.0, cc-by-4.0, other."""
@@ -37,8 +37,7 @@ class CardFields:
         if self.license is not None and not _LICENSE.fullmatch(self.license):
             raise ConfigError(
                 f"--license {self.license!r}: expected an identifier of the Hub, in lower case: mit, apache-2.0, "
-                "cc-by-4.0, other. "
-                "All: https://huggingface.co/docs/hub/repositories-licenses"
+                "cc-by-4.0, other. All: https://huggingface.co/docs/hub/repositories-licenses"
             )
         for code in self.language:
             if not _LANGUAGE.fullmatch(code):
@@ -70,7 +69,7 @@ def card_head(fields: CardFields, *, tags: Sequence[str] = (), **known: Any) -> 
     """The YAML between lines of three hyphens.
 
     Args:
-        tags: beside those of every card.
+        tags: in addition to those of every card.
         known: further arguments of huggingface_hub's `ModelCardData`.
     """
     from huggingface_hub import ModelCardData
@@ -82,17 +81,17 @@ def card_head(fields: CardFields, *, tags: Sequence[str] = (), **known: Any) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """What a run knows of its networks."""
+    """Facts on the training of a run's networks."""
 
     config: "Config"
     step: int | None = None
-    """Of the weights; None: the last one."""
+    """Step of the weights; None: the last one."""
     init: str | None = None
     """The model whose weights the run began with, or DISCRIMINATOR,GENERATOR; None: fresh weights."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """Held out."""
+    """Held-out metrics."""
     data_sets: tuple[str, ...] = ()
-    """Of the Hub, that it was trained on."""
+    """Data sets of the Hub in the training rows."""
 
 
 def model_card(
@@ -129,9 +128,20 @@ def model_card(
         base_model=on_hub[0] if len(on_hub) == 1 else on_hub or None,
     )
     return head + render(
-        "model_card.md", name=exported.name, model=exported.model, config=config, objective=objective, bert=bert, dtype=dtype,
-        path=paths[exported.name], generator=paths.get("generator"), length=config.batch.sequence_length, steps=steps,
+        "model_card.md",
+        name=exported.name,
+        model=exported.model,
+        config=config,
+        objective=objective,
+        bert=bert,
+        dtype=dtype,
+        path=paths[exported.name],
+        generator=paths.get("generator"),
+        length=config.batch.sequence_length,
+        steps=steps,
         step=steps if training.step is None else training.step,
         init=", ".join(one if one in on_hub else PurePath(one).name for one in began),
-        data_sets=training.data_sets, metrics=training.metrics, version=__version__,
-    )  # fmt: skip
+        data_sets=training.data_sets,
+        metrics=training.metrics,
+        version=__version__,
+    )

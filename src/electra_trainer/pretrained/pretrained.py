@@ -1,7 +1,7 @@
 """Load a run or an exported folder; score its tokens, fill its gaps, export it."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,9 @@ from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.objectives import Exported
 from electra_trainer.pretrained.export import Form, export
 from electra_trainer.pretrained.model_card import CardFields, Training, model_card
-from electra_trainer.pretrained.read_back import read_network
-from electra_trainer.pretrained.roles import DISCRIMINATOR, PREDICTOR, network_folders, roles
+from electra_trainer.pretrained.read_back import DISCRIMINATOR, PREDICTOR, network_folders, read_network, roles
 from electra_trainer.runs.run_folder import RunFolder, read_jsonl
-from electra_trainer.settings.config import Config, Model
+from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import is_run, read_table, run_and_step
 from electra_trainer.train.weights import trained
 
@@ -67,7 +66,7 @@ class Pretrained:
     encoder: TokenPredictor | None = None
     """The main network of mlm, replace-mlm, all-tokens-mlm and rtd-mlm runs, with its token head."""
     networks: tuple[Exported, ...] = ()
-    """What a run exports; empty for an exported folder."""
+    """Networks that a run exports; empty for an exported folder."""
     config: Config | None = None
     step: int | None = None
     name: str = "this model"
@@ -90,9 +89,7 @@ class Pretrained:
         if self.discriminator is None:
             raise ConfigError(
                 f"score: {self.name} holds a network that predicts words ({PREDICTOR}), and scoring needs a "
-                "discriminator "
-                f"({DISCRIMINATOR}): there is no discriminator here. Give a run of --objective rtd, or its exported "
-                "discriminator."
+                f"discriminator ({DISCRIMINATOR}): no discriminator here. Give a run of --objective rtd or its export."
             )
         ids = self._ids(text, specials=False)
         probabilities: list[float] = []
@@ -114,9 +111,7 @@ class Pretrained:
         if self.generator is None:
             raise ConfigError(
                 f"fill: {self.name} holds a discriminator ({DISCRIMINATOR}), which predicts no words, and filling "
-                "needs a network that does "
-                f"({PREDICTOR}): there is no generator here. Give a run of --generator learned, or its exported "
-                "generator."
+                f"needs a network that does ({PREDICTOR}): no generator here. Give a run that has one, or its export."
             )
         ids = [self.specials.cls, *self._ids(text, specials=True), self.specials.sep]
         gaps = [index for index, token in enumerate(ids) if token == self.specials.mask]
@@ -150,7 +145,7 @@ class Pretrained:
 
 @torch.no_grad()
 def replaced_probability(discriminator: Discriminator, row: list[int]) -> list[float]:
-    """The probability that each token of a row between [CLS] and [SEP] was replaced."""
+    """Probability of each token of a row between [CLS] and [SEP] that it was replaced."""
     batch = encode_rows([row])
     found: list[float] = discriminator(batch.ids_BT, batch)[0, 1:-1].sigmoid().tolist()
     return found
@@ -173,31 +168,40 @@ def load(path: str | Path) -> Pretrained:
         CheckpointError: its files do not verify.
     """
     folder, wanted = run_and_step(path)
+    run: dict[str, Any] = {}
     if is_run(path):
-        run = RunFolder(folder)
-        config = run.config()
-        objective, step = trained(run, config, step=wanted)
+        place = RunFolder(folder)
+        config = place.config()
+        objective, step = trained(place, config, step=wanted)
         exported = tuple(objective.eval().exported())
         networks: dict[str, nn.Module] = {item.name: item.network for item in exported}
-        length = config.batch.sequence_length
-        return _pretrained(
-            networks,
-            [config.model],
-            name=str(path),
-            tokenizer=run.tokenizer,
-            length=length,
-            networks=exported,
-            config=config,
-            step=step,
-        )
-    parts = network_folders(folder) or ([folder] if (folder / "config.json").is_file() else [])
-    if not parts:
-        raise MissingInputError(f"{path}: neither a run nor an exported model. Check the path.")
-    read = {part: read_network(part) for part in parts}
-    found = {role: read[part][0] for role, part in roles(parts).items()}
-    shapes = [model for _, model in read.values()]
-    length = trained_length(parts[0], read[parts[0]][1].max_position_embeddings)
-    return _pretrained(found, shapes, name=str(path), tokenizer=parts[0], length=length)
+        words, length, tokenizer = config.model.vocab_size, config.batch.sequence_length, place.tokenizer
+        run = {"networks": exported, "config": config, "step": step}
+    else:
+        parts = network_folders(folder) or ([folder] if (folder / "config.json").is_file() else [])
+        if not parts:
+            raise MissingInputError(f"{path}: neither a run nor an exported model. Check the path.")
+        read, tokenizer = {part: read_network(part) for part in parts}, parts[0]
+        networks = {role: read[part][0] for role, part in roles(parts).items()}
+        words = min(model.vocab_size for _, model in read.values())
+        length = trained_length(tokenizer, read[tokenizer][1].max_position_embeddings)
+    discriminator, encoder = networks.get("discriminator"), networks.get("encoder")
+    generator = networks.get("generator", encoder)
+    assert discriminator is None or isinstance(discriminator, Discriminator)
+    assert generator is None or isinstance(generator, TokenPredictor)
+    assert encoder is None or isinstance(encoder, TokenPredictor)
+    loaded = load_tokenizer(tokenizer)
+    require_rows(loaded, words, where=tokenizer)
+    return Pretrained(
+        tokenizer=loaded,
+        specials=specials_of(loaded),
+        length=length,
+        discriminator=discriminator,
+        generator=generator,
+        encoder=encoder,
+        name=str(path),
+        **run,
+    )
 
 
 def trained_length(folder: Path, positions: int) -> int:
@@ -210,29 +214,8 @@ def trained_length(folder: Path, positions: int) -> int:
     return int(min(positions, written)) if isinstance(written, int | float) and written > 2 else positions
 
 
-def _pretrained(
-    by_name: Mapping[str, nn.Module], shapes: Iterable[Model], *, tokenizer: Path, length: int, **run: Any
-) -> Pretrained:
-    discriminator, encoder = by_name.get("discriminator"), by_name.get("encoder")
-    generator = by_name.get("generator", encoder)
-    assert discriminator is None or isinstance(discriminator, Discriminator)
-    assert generator is None or isinstance(generator, TokenPredictor)
-    assert encoder is None or isinstance(encoder, TokenPredictor)
-    loaded = load_tokenizer(tokenizer)
-    require_rows(loaded, min(model.vocab_size for model in shapes), where=tokenizer)
-    return Pretrained(
-        tokenizer=loaded,
-        specials=specials_of(loaded),
-        length=length,
-        discriminator=discriminator,
-        generator=generator,
-        encoder=encoder,
-        **run,
-    )
-
-
 Compare = Callable[[Path, nn.Module, Tokenizer], object]
-"""Is given an exported network's folder, and the network and tokenizer of the run."""
+"""Function of an exported network's folder, and the network and tokenizer of the run."""
 
 
 def export_run(
@@ -251,12 +234,12 @@ def export_run(
         out: a new or empty folder.
         dtype: of the stored weights, float32, float16 or bfloat16.
         bert: write the encoder, and a generator of equal widths, as BERT.
-        card: what its owner says on the model cards.
-        compare: called before anything appears under `out`, for example with `agreement.check_agreement`; what it
-            raises ends the export.
+        card: license, languages and name for the model cards.
+        compare: called before anything appears under `out`, for example with `agreement.check_agreement`; its errors
+            end the export.
 
     Raises:
-        ConfigError: `run` is no run folder, `out` is not empty, there is no such `dtype`, or BERT has no such shape.
+        ConfigError: `run` is not a run folder, `out` is not empty, there is no such `dtype`, or BERT has no such shape.
     """
     pretrained = load(run)
     if pretrained.config is None:
@@ -277,7 +260,7 @@ def export_run(
 
 
 def _training(folder: RunFolder, config: Config, step: int) -> Training:
-    """What a run's folder says for the cards."""
+    """Facts of a run's folder for the cards."""
     rows = read_jsonl(folder.path / "metrics.jsonl") if (folder.path / "metrics.jsonl").exists() else []
     held_out = [row for row in rows if row.get("split") == "valid" and row["step"] <= step]
     last = held_out[-1] if held_out else {}

@@ -8,11 +8,11 @@ from typing import Any
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, StorageError
 from electra_trainer.pretrained.model_card import TAG, check_hub_name, hub_name
-from electra_trainer.pretrained.roles import network_folders, roles
-from electra_trainer.settings.records import is_run, read_table
+from electra_trainer.pretrained.read_back import network_folders, roles
+from electra_trainer.settings.records import is_run
 
 _STALE = ["onnx/*", "1_Pooling/*", "*.json", "*.safetensors", "vocab.txt"]
-"""What an earlier export may have left in a repository; other files there stay."""
+"""Patterns of files that an earlier export may have left in a repository; other files there stay."""
 _LOGIN = "Type `hf auth login`, or set HF_TOKEN: https://huggingface.co/settings/tokens"
 
 
@@ -41,7 +41,7 @@ class Upload:
 
 
 def uploads(folder: Path, repo: str) -> list[Upload]:
-    """What would be uploaded; nothing is asked of the Hub.
+    """The uploads that `push` would make; nothing is asked of the Hub.
 
     Args:
         folder: an export, one network of it, or a fine-tuned model's folder or the experiment that holds it.
@@ -55,45 +55,29 @@ def uploads(folder: Path, repo: str) -> list[Upload]:
     check_hub_name(repo, flag="--repo")
     if not folder.is_dir():
         raise MissingInputError(f"{folder}: no such folder. Expected one that `electra export` wrote.")
-    parts = network_folders(folder)
     alone = [place for place in (folder, folder / "model") if (place / "config.json").is_file()][:1]
-    if is_run(folder):
-        raise ConfigError(
-            f"{folder}: is a run. Export it, and push that: electra export {folder} --out DIR --license mit"
-        )
-    if (folder / "about.json").is_file():
-        raise ConfigError(
-            f"{folder}: is a page of `electra export --to web`. Push the folder of an export without it; the page's "
-            "README.md says "
-            "where a page goes."
-        )
-    if not (parts := parts or alone):
-        raise ConfigError(
-            f"{folder}: not an exported model (no config.json). Give the folder that `electra export` wrote."
-        )
+    parts = network_folders(folder) or alone
+    if is_run(folder) or not parts:
+        raise _not_an_export(folder)
     names = {part: role for role, part in reversed(roles(parts).items())} if len(parts) > 1 else {}
     return [_upload(part, hub_name(repo, names.get(part, part.name), alone=len(parts) == 1)) for part in parts]
+
+
+def _not_an_export(folder: Path) -> ConfigError:
+    return ConfigError(
+        f"{folder}: not an exported model (a config.json, and a README.md with the tag {TAG}). Make one of a run: "
+        "electra export RUN --out DIR --license mit"
+    )
 
 
 def _upload(folder: Path, repo: str) -> Upload:
     head = _head(folder / "README.md")
     if TAG not in (head.get("tags") or ()):
-        raise ConfigError(
-            f"{folder}: not exported by electra-trainer, or before it had `push`: the header of README.md has no tag "
-            f"{TAG}. Export it again."
-        )
+        raise _not_an_export(folder)
     if not (terms := head.get("license")):
         raise ConfigError(
             f"{folder}: README.md names no license, without which nobody may use the model. Add the line `license: "
-            "mit` (or "
-            "another) after its first line; of an exported run, or export again with --license mit."
-        )
-    table = read_table(folder / "config.json")
-    if halves := [name for name in ("dtype", "torch_dtype") if table.get(name) in ("float16", "bfloat16")]:
-        raise ConfigError(
-            f'{folder / "config.json"}: "{halves[0]}" is "{table[halves[0]]}", and transformers 5 would train the '
-            "model in it, which "
-            f'diverges. Change the value of {halves[0]} to "float32"; the weights may stay as they are.'
+            "mit` (or another) after its first line; of an exported run, or export again with --license mit."
         )
     found = sorted(path for path in folder.rglob("*") if not path.is_dir() or path.is_symlink())
     found = [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
@@ -142,20 +126,15 @@ def push(upload: Upload, *, private: bool = False) -> str:
             delete_patterns=_STALE,
             commit_message="Upload with electra-trainer",
         )
+    except ElectraError:
+        raise
     except Exception as error:
-        raise _refused(upload.repo, error) from None
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        if status in (401, 403):
+            why = "does not accept the token" if status == 401 else "does not let the token write there"
+            raise ConfigError(f"{upload.repo}: the Hub {why}. Check the owner's name and the token. {_LOGIN}") from None
+        why = " ".join(str(error).split())[:300] or type(error).__name__
+        raise StorageError(
+            f"{upload.repo}: was not uploaded ({why}). Check the network, then give the same command again."
+        ) from None
     return str(url)
-
-
-def _refused(repo: str, error: Exception) -> ElectraError:
-    if isinstance(error, ElectraError):
-        return error
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    if status == 401:
-        return ConfigError(f"{repo}: the Hub does not accept the token. {_LOGIN}")
-    if status == 403:
-        return ConfigError(
-            f"{repo}: the token may not write there. Check the owner's name, or make a token that may. {_LOGIN}"
-        )
-    why = " ".join(str(error).split())[:300] or type(error).__name__
-    return StorageError(f"{repo}: was not uploaded ({why}). Check the network, then give the same command again.")

@@ -70,11 +70,11 @@ class Compared:
     """How far an ONNX file is from the run's own network, on text."""
 
     of: str = "logits"
-    """What is compared: `agreement.outputs`."""
+    """The outputs that are compared: `agreement.outputs`."""
     largest: float
     """Largest absolute difference, in fp32."""
     int8: float | None = None
-    """The same with matrices in 8 bits, of logits as probabilities; None: no such file was asked for."""
+    """Difference with matrices in 8 bits, of logits as probabilities; None: no such file was asked for."""
 
     @property
     def line(self) -> str:

@@ -4,7 +4,7 @@ Hub.
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,32 +14,21 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from electra_trainer.data.tokenizer import (
-    TOKENIZER_FILES,
-    Specials,
-    Text,
-    as_plain_text,
-    load_tokenizer,
-    require_rows,
-    specials_of,
-    tokenizer_sha256,
-)
+from electra_trainer.data import tokenizer as words
 from electra_trainer.data.tokenizer_folder import ADDED, SPECIALS_MAP
 from electra_trainer.errors import ConfigError, MissingInputError
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import TokenPredictor, build_encoder, initialize
-from electra_trainer.pretrained import as_modern
+from electra_trainer.pretrained import as_modern, read_back
 from electra_trainer.pretrained.as_bert import is_bert, not_taken
 from electra_trainer.pretrained.pretrained import kept_encoder, load, trained_length
-from electra_trainer.pretrained.read_back import holds_network, read_bert, read_encoder, read_network, read_tensors
-from electra_trainer.pretrained.roles import network_folders, roles
 from electra_trainer.randomness import key
 from electra_trainer.settings import records
 from electra_trainer.settings.config import Model
 from electra_trainer.train.weights import Initial
 
 _EXPECTED = "Expected a run folder, an exported folder or a Hub name such as google/electra-small-discriminator."
-_HUB_FILES = ("config.json", "model.safetensors", *TOKENIZER_FILES, SPECIALS_MAP, ADDED)
+_HUB_FILES = ("config.json", "model.safetensors", *words.TOKENIZER_FILES, SPECIALS_MAP, ADDED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +36,12 @@ class Source:
     """An encoder's shape, weights and tokenizer, on the CPU in fp32."""
 
     name: str
-    """As it was given."""
+    """Name that was given."""
     model: Model
     weights: Mapping[str, Tensor]
-    """By the encoder's own parameter names, `embeddings.word_embeddings.weight` and so on."""
+    """Tensors by the encoder's own parameter names, `embeddings.word_embeddings.weight` and so on."""
     tokenizer: Tokenizer
-    specials: Specials
+    specials: words.Specials
     length: int
     """Longest row that it was trained on, in tokens."""
     digest: str | None = None
@@ -65,17 +54,17 @@ class Source:
         encoder.load_state_dict(dict(self.weights))
         return encoder
 
-    def text(self, max_length: int) -> Text:
+    def text(self, max_length: int) -> words.Text:
         """Text -> ids for rows of at most `max_length` tokens, or of as many as the encoder was trained on."""
         length = min(max_length, self.length)
-        return Text(tokenizer=as_plain_text(self.tokenizer), specials=self.specials, length=length)
+        return words.Text(tokenizer=words.as_plain_text(self.tokenizer), specials=self.specials, length=length)
 
     @cached_property
     def sha256(self) -> str:
-        """Of weights and tokenizer: what a score depends on. Every run of a model asks, and a base model has 440 MB."""
+        """Digest of weights and tokenizer, on which scores depend; kept, since a base model has 440 MB."""
         if self.digest is not None:
             return self.digest
-        digest = hashlib.sha256(tokenizer_sha256(self.tokenizer).encode())
+        digest = hashlib.sha256(words.tokenizer_sha256(self.tokenizer).encode())
         digest.update(safetensors.torch.save(dict(self.weights)))
         return digest.hexdigest()
 
@@ -107,24 +96,29 @@ def _as_it_is(name: str | Path, *, bert: bool) -> Source:
         tokenizer, length = pretrained.tokenizer, pretrained.length
     else:
         folder = located(name)
-        parts = roles(network_folders(folder))
+        parts = read_back.roles(read_back.network_folders(folder))
         bare = folder / "encoder"  # of a fine-tuned model whose head transformers does not have
         folder = parts.get("discriminator", parts.get("encoder", bare if (bare / "config.json").is_file() else folder))
         if not (folder / "config.json").is_file():
             meant = f"Did you mean {folder / 'model'}? " if (folder / "model" / "config.json").is_file() else ""
             raise MissingInputError(f"{name}: holds neither a run nor an ELECTRA (no config.json). {meant}{_EXPECTED}")
-        encoder, model = _bert_encoder(folder) if bert and is_bert(folder) else read_encoder(folder)
-        tokenizer = load_tokenizer(folder)
-        require_rows(tokenizer, model.vocab_size, where=folder)
+        network, model = read_back.read_bert(folder) if bert and is_bert(folder) else read_back.read_encoder(folder)
+        encoder = network.electra if isinstance(network, TokenPredictor) else network
+        tokenizer = words.load_tokenizer(folder)
+        words.require_rows(tokenizer, model.vocab_size, where=folder)
         length = trained_length(folder, model.max_position_embeddings)
     return Source(
         name=str(name),
         model=model,
-        weights={key: tensor.detach().contiguous() for key, tensor in encoder.state_dict().items()},
+        weights=_tensors(encoder),
         tokenizer=tokenizer,
-        specials=specials_of(tokenizer, where=str(name)),
+        specials=words.specials_of(tokenizer, where=str(name)),
         length=length,
     )
+
+
+def _tensors(network: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.detach().contiguous() for name, tensor in network.state_dict().items()}
 
 
 def located(name: str | Path) -> Path:
@@ -144,7 +138,7 @@ def located(name: str | Path) -> Path:
 
 
 def untrained(source: Source, *, seed: int) -> Source:
-    """The same shape and tokenizer with fresh weights: the baseline of every score."""
+    """A source of equal shape and tokenizer with fresh weights: the baseline of every score."""
     encoder = initialize(
         build_encoder(source.model),
         source.model,
@@ -170,20 +164,27 @@ class InitFrom:
             MissingInputError, CheckpointError, ConfigError: as `load_source`. ConfigError: the two are not a
                 discriminator and a generator, or have other vocabularies.
         """
-        one = Path(self.name).exists() or records.is_run(self.name) or "," not in self.name
-        read = {name: _networks(name) for name in ([self.name] if one else self.name.split(","))}
-        found = read[self.name] if one else _pair(self.name, read.values())
-        main = self.name if one else next(name for name, networks in read.items() if "discriminator" in networks)
-        source = _as_it_is(main, bert=True)
-        for name in read.keys() - {main}:
-            if load_source(name, bert=True).tokenizer.get_vocab() != source.tokenizer.get_vocab():
+        alone = Path(self.name).exists() or records.is_run(self.name) or "," not in self.name
+        read = {name: _networks(name) for name in ([self.name] if alone else self.name.split(","))}
+        main, found = self.name, read.get(self.name, {})
+        if not alone:
+            places = {role: name for name, networks in read.items() for role in networks}
+            if sum(map(len, read.values())) != 2 or places.keys() != {"discriminator", "encoder"}:
                 raise ConfigError(
-                    f"--init {self.name}: {name} has another vocabulary than {main}. Give two of one model."
+                    f"--init {self.name}: expected a discriminator and its generator, such as google/electra-small-"
+                    "discriminator,google/electra-small-generator. A run or an export that holds both is given alone."
                 )
-        networks = {
-            name: {parameter: tensor.detach().contiguous() for parameter, tensor in network.state_dict().items()}
-            for name, (network, _) in found.items()
-        }
+            main, generator = places["discriminator"], places["encoder"]
+            found = {"discriminator": read[main]["discriminator"], "generator": read[generator]["encoder"]}
+            if (
+                load_source(generator, bert=True).tokenizer.get_vocab()
+                != _as_it_is(main, bert=True).tokenizer.get_vocab()
+            ):
+                raise ConfigError(
+                    f"--init {self.name}: {generator} has another vocabulary than {main}. Give two of one model."
+                )
+        source = _as_it_is(main, bert=True)
+        networks = {name: _tensors(network) for name, (network, _) in found.items()}
         digest = hashlib.sha256(source.sha256.encode())
         for name, tensors in networks.items():
             digest.update(name.encode() + safetensors.torch.save(dict(tensors)))
@@ -204,65 +205,47 @@ Networks = Mapping[str, tuple[nn.Module, Model]]
 
 
 def _networks(name: str) -> Networks:
-    """Those of a run or folder; a folder of one network gives the main one."""
+    """Networks in a run or folder. A folder with one network yields the main network."""
     if records.is_run(name):
         return {exported.name: (exported.network, exported.model) for exported in load(name).networks}
     folder = located(name)
     alone = (folder / "config.json").is_file()
     if alone and is_bert(folder):
-        bert, shape = read_bert(folder)
+        bert, shape = read_back.read_bert(folder)
         return {"encoder": (bert, shape)} if isinstance(bert, TokenPredictor) else {}
-    parts = roles([folder] if alone and holds_network(folder) else network_folders(folder))
-    read = {part: read_network(part) for part in parts.values()}
+    parts = read_back.roles(
+        [folder]
+        if alone and read_back.architecture(folder) in read_back.NETWORKS
+        else read_back.network_folders(folder)
+    )
+    read = {part: read_back.read_network(part) for part in parts.values()}
     return {role: read[part] for role, part in parts.items()}
-
-
-def _bert_encoder(folder: Path) -> tuple[Encoder, Model]:
-    network, model = read_bert(folder)
-    return network.electra if isinstance(network, TokenPredictor) else network, model
 
 
 def _dropped(name: str) -> tuple[str, ...]:
     """Parts of a BERT that no network here has."""
     if records.is_run(name) or not is_bert(located(name)):
         return ()
-    return tuple(not_taken(read_tensors(located(name) / "model.safetensors")))
-
-
-def _pair(name: str, networks: Iterable[Networks]) -> Networks:
-    """A discriminator and a generator from two places, in any order."""
-    found = [item for each in networks for item in each.items()]
-    if sorted(kind for kind, _ in found) != ["discriminator", "encoder"]:
-        raise ConfigError(
-            f"--init {name}: expected a discriminator (ElectraForPreTraining) and its generator (ElectraForMaskedLM), "
-            "a folder or a Hub name "
-            "each, such as google/electra-small-discriminator,google/electra-small-generator. A run or an export that "
-            "holds both is given "
-            "alone."
-        )
-    by_kind = dict(found)
-    return {"discriminator": by_kind["discriminator"], "generator": by_kind["encoder"]}
+    return tuple(not_taken(read_back.read_tensors(located(name) / "model.safetensors")))
 
 
 def _download(name: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 
-    nowhere = MissingInputError(f"{name or repr(name)}: no such folder. {_EXPECTED}")
+    nowhere = f"{name or repr(name)}: no such folder"
     if name.count("/") != 1 or not all(name.split("/")):
-        raise nowhere
+        raise MissingInputError(f"{nowhere}. {_EXPECTED}")
     try:
         folder = Path(snapshot_download(name, allow_patterns=[*_HUB_FILES, *(f"encoder/{one}" for one in _HUB_FILES)]))
     except HFValidationError:
-        raise nowhere from None
+        raise MissingInputError(f"{nowhere}. {_EXPECTED}") from None
     except RepositoryNotFoundError:
-        raise MissingInputError(
-            f"{name}: no such folder, and no such model on the Hub that may be read. Check the name."
-        ) from None
+        raise MissingInputError(f"{nowhere}, and no such model on the Hub that may be read. Check the name.") from None
     except (HfHubHTTPError, OSError) as error:
         why = (str(error) or type(error).__name__).splitlines()[0]
         raise MissingInputError(
-            f"{name}: no such folder, and the Hub could not be asked ({why}). Check the name and the network."
+            f"{nowhere}, and the Hub could not be asked ({why}). Check the name and the network."
         ) from None
     if not any((folder / place / "model.safetensors").is_file() for place in ("", "encoder")):
         raise _pickled(name, folder, where="has no model.safetensors on the Hub")
@@ -271,22 +254,11 @@ def _download(name: str) -> Path:
 
 def _pickled(name: str, folder: Path, *, where: str) -> MissingInputError:
     """The error on weights in another form, with the command that converts them, heads included."""
-    return MissingInputError(
-        f'{name}: {where}, and pickled weights are not read. Convert it once, and give DIR: python -c "import '
-        "transformers as t; "
-        f"[c.from_pretrained('{name}').save_pretrained('DIR') for c in (t.{_class_of(folder)}, t.AutoTokenizer)]\""
-    )
-
-
-def _class_of(folder: Path) -> str:
-    """The class of transformers that reads all of a model, its head too; AutoModelForPreTraining where config.json
-    names none.
-    """
     table = records.read_table(folder / "config.json") if (folder / "config.json").is_file() else {}
-    named = table.get("architectures")
-    found = named[0] if isinstance(named, list) and named else None
-    return (
-        found
-        if isinstance(found, str) and re.fullmatch(r"(Electra|Bert)\w{1,60}", found)
-        else "AutoModelForPreTraining"
+    known = re.search(r"'((Electra|Bert)\w{1,60})'", str(table.get("architectures")))
+    kind = known[1] if known else "AutoModelForPreTraining"
+    convert = f"[c.from_pretrained('{name}').save_pretrained('DIR') for c in (t.{kind}, t.AutoTokenizer)]"
+    return MissingInputError(
+        f"{name}: {where}, and pickled weights are not read. Convert it once, and give DIR: python -c "
+        f'"import transformers as t; {convert}"'
     )

@@ -129,7 +129,7 @@ class Watch:
             )
         another = first["rank"] != self._rank
         if another and isinstance(error, ElectraError) and (kind, first["text"]) == (own, str(error)):
-            error.told = True  # all have it, the first rank prints it
+            error.reported = True  # all have it, the first rank prints it
         follows = another and isinstance(error, Interrupted | ProcessLost) and kind != own
         return self._another(first) if follows else error
 
@@ -158,7 +158,7 @@ class Watch:
     def _another(self, first: dict[str, object]) -> ElectraError:
         same = named(str(first["kind"]))(f"{first['where']}: {first['text']}")
         speaks = 1 if first.get("silent") and first["rank"] == 0 else 0
-        same.told = self._rank != speaks  # where that rank is, and on rank 0
+        same.reported = self._rank != speaks  # where that rank is, and on rank 0
         return same
 
     def _heard_by_all(self) -> bool:

@@ -217,7 +217,7 @@ def led(work: Callable[[], bytes]) -> bytes:
     if content[:1] == b"\1":
         kind, text = json.loads(content[1:])
         same = named(kind)(text)
-        same.told = same.agreed = True
+        same.reported = same.agreed = True
         raise same
     return content[1:]
 

@@ -270,14 +270,14 @@ class Config:
     model: Model = field(default_factory=Model)
     generator: methods.Generator = field(default_factory=methods.Learned)
     sharing: Literal["none", "tables", "embeddings", "all", "disentangled"] = "embeddings"
-    """What the generator shares with the main network (§3.2): `none`; `tables`: word and position embeddings, as the
-    paper says; `embeddings`: type embeddings and LayerNorm too, as released; `all`: the whole encoder, which needs a
-    generator of the same size; `disentangled`: the tables without their gradient, plus a difference of the main
+    """Weights that the generator shares with the main network (§3.2): `none`; `tables`: word and position embeddings,
+    as the paper says; `embeddings`: type embeddings and LayerNorm too, as released; `all`: the whole encoder, which
+    needs a generator of the same size; `disentangled`: the tables without their gradient, plus a difference of the main
     network's own (DeBERTaV3)."""
     objective: methods.ObjectiveSettings = field(default_factory=methods.RTD)
     losses: Literal["means", "sums"] = "means"
-    """What the weights of the objective weigh: `means` over positions, as released; or `sums` over positions, means
-    over rows, as the paper prints them (§2). λ = 50 of means is λ = 7.5 of sums where 15 % are masked."""
+    """Quantities that the weights of the objective weigh: `means` over positions, as released; or `sums` over
+    positions, means over rows, as the paper prints them (§2). λ = 50 of means is 7.5 of sums where 15 % are masked."""
     phases: methods.Phases = field(default_factory=methods.Joint)
     masking: Masking = field(default_factory=Masking)
     optimizer: Optimizer = field(default_factory=Optimizer)
@@ -340,32 +340,24 @@ def _check_combination(config: Config) -> None:
     if isinstance(objective, methods.HardMLM):
         guesser_shape(config)
         require(config.masking.draw == "distinct", "masking.draw", config.masking.draw, "distinct with hard-mlm")
-        expected = "token with hard-mlm, which chooses among single tokens"
-        require(config.masking.unit == "token", "masking.unit", config.masking.unit, expected)
+        require(config.masking.unit == "token", "masking.unit", config.masking.unit, "token with hard-mlm")
     two_stage, adversarial = isinstance(phases, methods.TwoStage), isinstance(objective, methods.Adversarial)
     from_generator = isinstance(phases, methods.TwoStage) and phases.start == "generator"
-    shared = sharing == "all"
+    shared, same = sharing == "all", "Set --generator.width 1 --generator.depth 1"
     faults = {
         "sharing = 'all' shares the generator's encoder, and a generator without one is configured. Use --generator "
-        "learned or "
-        "--sharing embeddings.": objective.uses_generator and shared and not learned,
-        "sharing = 'all' needs a generator of the discriminator's size (§3.2). Set --generator.width 1 "
-        "--generator.depth 1, or use "
-        "--sharing embeddings.": shared and smaller,
+        "learned or --sharing embeddings.": objective.uses_generator and shared and not learned,
+        f"sharing = 'all' needs a generator of the discriminator's size (§3.2). {same} or --sharing embeddings.": shared
+        and smaller,
         "phases.start = 'generator' begins the discriminator from the generator's weights, which needs the same size "
-        "(§3.2). Set "
-        "--generator.width 1 --generator.depth 1, or --phases.start fresh.": smaller and from_generator,
-        "phases = two-stage trains a generator first and then a discriminator (§3.2): it needs --objective rtd or "
-        "rtd-mlm, and "
-        "--generator learned; other objectives are joint: --phases joint.": two_stage
-        and not (learned and isinstance(objective, methods.RTD)),
-        f"sharing = {sharing!r}: two-stage training keeps the generator frozen while the discriminator moves, so they "
-        "cannot share. "
-        "Set --sharing none.": two_stage and sharing != "none",
-        "objective = adversarial trains the distribution that it samples from (Appendix F): it needs --generator "
-        "learned with "
-        "temperature 1 and the correct word allowed.": adversarial and not plain,
-        "objective = adversarial: the two networks play against each other. Use --sharing embeddings.": adversarial
+        f"(§3.2). {same}, or --phases.start fresh.": smaller and from_generator,
+        "phases = two-stage trains a generator, then a discriminator (§3.2). Use --objective rtd or rtd-mlm and "
+        "--generator learned, or --phases joint.": two_stage and not (learned and isinstance(objective, methods.RTD)),
+        f"sharing = {sharing!r}: two-stage training freezes the generator while the discriminator moves, so they "
+        "cannot share. Set --sharing none.": two_stage and sharing != "none",
+        "objective = adversarial trains the distribution that it samples from (Appendix F). Use --generator learned, "
+        "with temperature 1 and the correct word allowed.": adversarial and not plain,
+        "objective = adversarial: the networks play against each other. Use --sharing embeddings.": adversarial
         and shared,
     }
     refuse_if(faults)
@@ -408,7 +400,7 @@ FOLLOWS_FROM_STEPS = ("schedule.", "evaluation.every", "checkpoint.every", "log_
 
 
 def with_steps(config: Config, steps: int, *, defaults: Config) -> Config:
-    """The same run over another number of steps.
+    """The run over another number of steps.
 
     Settings that still equal `defaults` are fitted to the new length: warm-up is at most a tenth of
     the run, and there are some 20 evaluations and checkpoints and 200 logged steps.
@@ -429,7 +421,7 @@ def with_steps(config: Config, steps: int, *, defaults: Config) -> Config:
 
 
 def changed(config: Config, **groups: Mapping[str, Any]) -> Config:
-    """The same run with other values of some fields: `changed(config, batch={"size": 4})`."""
+    """The run with other values of some fields: `changed(config, batch={"size": 4})`."""
     return dataclasses.replace(
         config, **{name: dataclasses.replace(getattr(config, name), **fields) for name, fields in groups.items()}
     )

@@ -200,13 +200,9 @@ def read_table(path: Path, *, expected: str = "as in the config.json of a run") 
 def _toml(content: bytes, path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(content.removeprefix(BOM).decode())
-    except UnicodeDecodeError as error:
-        why = f"not UTF-8 at byte {error.start}. Save it as UTF-8"
-    except RecursionError:
-        why = "is TOML nested too deeply. Expected settings, as in the config.json of a run"
-    except ValueError as error:
-        why = f"is not valid TOML: {error}. Mend it, or write JSON into a .json file"
-    raise ConfigError(f"{path}: {why}.")
+    except (ValueError, RecursionError) as error:  # text that is not UTF-8 is a ValueError
+        why = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise ConfigError(f"{path}: is not valid TOML: {why}. Correct it, or write JSON into a .json file.") from None
 
 
 def overlay(config: Config, path: Path) -> Config:

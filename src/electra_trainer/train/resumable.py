@@ -208,7 +208,7 @@ class Resumable(ABC, Generic[Network]):
         """What a run that was stopped and saved ends with; `name` of the signal, None where another rank got it."""
         told = f"{name or 'another process was told to stop'}: saved at step {self.step:,} of {self.steps:,}."
         stopped = Interrupted(f"{told} The same command continues from there.")
-        stopped.told, stopped.agreed = not world().leads, True
+        stopped.reported, stopped.agreed = not world().leads, True
         return stopped
 
     def save(self, how: Callable[[checkpoint.Saver, verified.Saved], None]) -> None:
