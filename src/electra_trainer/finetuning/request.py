@@ -165,9 +165,7 @@ class Tuning:
         if isinstance(self.recipe, str):  # tyro fills a request before it is read
             recipe(self.recipe, hidden_size=256, epochs=1.0)  # refuses an unknown name
 
-    def tuned(
-        self, *tasks: "TaskSource", keep: Literal["none", "best"], data: "TaskData | None" = None
-    ) -> Summary | Shard:
+    def tuned(self, *tasks: "TaskSource", keep_weights: bool, data: "TaskData | None" = None) -> Summary | Shard:
         """Run the experiment; a `Shard` where only one was asked for.
 
         Args:
@@ -189,7 +187,7 @@ class Tuning:
             changes=self.changes.given(),
             seeds=cell.parse_seeds(self.seeds),
             baselines=self.baselines,
-            keep=keep,
+            keep_weights=keep_weights,
         )
         grid = parse_grid(self.grid)
         how: dict[str, Any] = {"out": self.out, "device": self.device, "parallel": self.parallel, "quiet": quiet}
@@ -212,7 +210,7 @@ class Tuning:
         data = source.load()
         if not (self.quiet or self.json):
             _print_notes(data.notes_for({*self.changes.given(), *(["epochs"] if self.search else [])}))
-        summary = self.tuned(source, keep="best", data=data)
+        summary = self.tuned(source, keep_weights=True, data=data)
         if isinstance(summary, Shard):
             return summary
         best = export_best(source, data, model=self.model, out=self.out)
@@ -339,7 +337,7 @@ class Glue(Tuning):
             raise ConfigError(
                 "--shard: an archive is made of all runs. Leave --predict and --zip out until all shards are done."
             )
-        summary = self.tuned(*self.sources(archive), keep="none")
+        summary = self.tuned(*self.sources(archive), keep_weights=False)
         if isinstance(summary, Shard):
             return summary
         replace_durably(self.out / "glue.md", glue_table.markdown(summary).encode())
