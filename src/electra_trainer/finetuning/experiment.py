@@ -22,7 +22,7 @@ from electra_trainer.experiments.engine import Event, Reports
 from electra_trainer.experiments.result import Result, environment_of, joined, write_result
 from electra_trainer.experiments.summary import Summary, summarize
 from electra_trainer.files import durable, processes
-from electra_trainer.finetuning import confusion, model_folder, recipe, run
+from electra_trainer.finetuning import model_folder, recipe, run
 from electra_trainer.finetuning.examples import Prediction, read_predictions
 from electra_trainer.finetuning.task import TaskData, TaskSource, findings_of
 from electra_trainer.finetuning.texts.tasks import with_pooling
@@ -418,10 +418,21 @@ def export_best(source: TaskSource, data: TaskData, *, model: str, out: Path) ->
         durable.replace_durably(predictions, write(_predictions(best, *next(iter(data.test.items())))).encode())
     split, examples = next(iter(data.dev.items()))
     return BestExport(
-        model=folder, predictions=predictions, confusion=confusion.counts(examples, _predictions(best, split, examples))
+        model=folder, predictions=predictions, confusion=confusions(examples, _predictions(best, split, examples))
     )
 
 
 def _predictions(best: Path, split: str, examples: Sequence[Any]) -> list[Prediction]:
     again = f"Delete {best} and repeat the command: that run is done again."
     return read_predictions(best / "predictions" / f"{split}.jsonl", examples, remedy=again)
+
+
+def confusions(examples: Sequence[Any], predictions: Sequence[Prediction]) -> Counter[tuple[str, str]]:
+    """(true, predicted) label -> count, of texts or of words; empty for tasks without labels."""
+    pairs: list[tuple[str | None, str]] = []
+    for example, prediction in zip(examples, predictions, strict=True):
+        if "label" in prediction:
+            pairs.append((example.label, prediction["label"]))
+        elif "tags" in prediction:
+            pairs += zip(example.labels, prediction["tags"], strict=True)
+    return Counter((truth, said) for truth, said in pairs if truth is not None)
