@@ -295,7 +295,7 @@ def finetune(
         changes=changes,
         seeds=_numbered(seeds),
         baselines=baselines,
-        keep="best",
+        keep_weights=True,
     )
     if search:
         plan = searched(plan, {}, out=Path(out), device=device, parallel=parallel, quiet=quiet)

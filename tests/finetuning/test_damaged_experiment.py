@@ -44,7 +44,12 @@ class Finished:
 
     def again(self) -> BestExport:
         plan = Plan(
-            model=self.model, tasks=(self.task,), changes={"epochs": 1.0}, seeds=(1, 2), baselines=True, keep="best"
+            model=self.model,
+            tasks=(self.task,),
+            changes={"epochs": 1.0},
+            seeds=(1, 2),
+            baselines=True,
+            keep_weights=True,
         )
         # what a comparison could have shown takes half of the time, and is not read from a file
         with mock.patch.multiple(statistics, smallest_detectable=lambda *_: None, seeds_needed=lambda *_: None):

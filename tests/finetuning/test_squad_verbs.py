@@ -35,7 +35,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         changes: dict[str, object]
         seeds: tuple[int, ...]
         baselines: bool
-        keep: str
+        keep_weights: bool
 
     def run_plan(plan: Plan, *, out: Path, quiet: bool, **how: Any) -> object:
         plans.append(plan)
@@ -58,12 +58,12 @@ def test_squad_plans_what_was_asked(tmp_path: Path, planned: list[Any], capsys: 
     assert main(["squad", "runs/x", *words, "--limit", "7", "--baselines", "--learning-rate", "1e-3"]) == 0
     (plan,) = planned
     assert plan.tasks == (Squad(train=train, dev=dev, limit=7),)
-    assert (plan.model, plan.recipe, plan.seeds, plan.baselines, plan.keep) == (
+    assert (plan.model, plan.recipe, plan.seeds, plan.baselines, plan.keep_weights) == (
         "runs/x",
         "paper",
         (1, 2, 3),
         True,
-        "best",
+        True,
     )
     assert plan.changes == {"learning_rate": 1e-3} and plan.tasks[0].max_length == 512
     printed = capsys.readouterr().out

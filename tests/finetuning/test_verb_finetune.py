@@ -21,9 +21,10 @@ from electra_trainer.api import finetune
 from electra_trainer.cli.main import main, read
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.files.tables import Table
-from electra_trainer.finetuning.confusion import counts, shown
 from electra_trainer.finetuning.examples import TextExample, predicted_csv, predicted_jsonl, tagged_text
+from electra_trainer.finetuning.experiment import confusions
 from electra_trainer.finetuning.recipe import Recipe, recipe
+from electra_trainer.finetuning.request import shown_confusions
 from electra_trainer.finetuning.texts.tasks import Classification
 
 SHORT = ("--seeds", "2", "--epochs", "2", "--parallel", "1", "--device", "cpu")
@@ -417,16 +418,16 @@ def test_predictions_beside_any_columns() -> None:
 
 def test_confusion() -> None:
     truth = [TextExample(text="t", label=label) for label in "aabbc"]
-    found = counts(truth, [{"label": label} for label in "abbbb"])
+    found = confusions(truth, [{"label": label} for label in "abbbb"])
     assert found == {("a", "a"): 1, ("a", "b"): 1, ("b", "b"): 2, ("c", "b"): 1}
-    assert shown(found, ["a", "b", "c"]).splitlines()[1:] == [
+    assert shown_confusions(found, ["a", "b", "c"]).splitlines()[1:] == [
         "a            1  1  0",
         "b            0  2  0",
         "c            0  1  0",
     ]
     wide = [f"label {n}" for n in range(11)]
-    assert shown(found, wide) == "confused most often:\n  a taken for b: 1\n  c taken for b: 1"
-    assert counts([TextExample(text="t", value=1.0)], [{"value": 2.0}]) == {}
+    assert shown_confusions(found, wide) == "confused most often:\n  a taken for b: 1\n  c taken for b: 1"
+    assert confusions([TextExample(text="t", value=1.0)], [{"value": 2.0}]) == {}
 
 
 def test_an_empty_list_is_predicted(work: Path, first: tuple[int, str, str]) -> None:

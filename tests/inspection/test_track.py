@@ -301,11 +301,7 @@ def test_an_experiment_is_a_group_of_runs(electra: Electra, tmp_path: Path, monk
             at: np.float32(value) for at, value in expected(cell).items()
         }
         scores = json.loads((cell / "result.json").read_text())["scores"]
-        named = {
-            f"result/{split}.{name}": np.float32(value)
-            for split, table in scores.items()
-            for name, value in table.items()
-        }
+        named = {f"result/{name}": np.float32(value) for name, value in scores.items()}
         assert {name: value for name, _, value in events(cell) if name.startswith("result/")} == named != {}
     said = track("exp", "--to", "trackio,tensorboard")
     assert said.startswith("trackio: ") and "rows sent" in said and "tensorboard: nothing new;" in said

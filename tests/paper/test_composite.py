@@ -6,7 +6,7 @@ import pytest
 from tests.paper.experiments import write_cell, write_experiment
 
 from electra_trainer.errors import ConfigError
-from electra_trainer.experiments.composite import composite
+from electra_trainer.experiments.statistics import composite
 from electra_trainer.experiments.summary import write_summary
 from electra_trainer.paper.measured import choose_metric, read_experiment
 from electra_trainer.paper.paper_tables import build_table

@@ -212,18 +212,14 @@ class Board:
         self._began = self._last_line = time.monotonic()
         self._bar: Progress | None = None
         if self.console.is_terminal and live and not quiet:
-            still, cut = Column(no_wrap=True), Column(no_wrap=True, overflow="ellipsis")
-            self._bar = Progress(
-                TextColumn("{task.fields[count]}", table_column=still),
-                BarColumn(bar_width=20, table_column=still),
-                TextColumn("{task.fields[words]}", table_column=cut, markup=False),
-                console=self.console,
-            )
+            cut = Column(no_wrap=True, overflow="ellipsis")
+            words = TextColumn("{task.description}", table_column=cut, markup=False)
+            self._bar = Progress(BarColumn(bar_width=20), words, console=self.console)
 
     def __enter__(self) -> Self:
         if self._bar is not None:
             self._bar.start()
-            self._task = self._bar.add_task("", total=1.0, count="", words="")
+            self._task = self._bar.add_task("", total=1.0)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -237,13 +233,13 @@ class Board:
     def begin(self, cell: Cell) -> None:
         """A cell is being worked on."""
         self._shares[cell], self._since[cell] = 0.0, time.monotonic()
-        self._show()
+        self.idle()
 
     def progress(self, cell: Cell, share: float) -> None:
         """How much of a cell is done; the first share reported was done by an earlier command."""
         self._base.setdefault(cell, share)
         self._shares[cell] = share
-        self._show()
+        self.idle()
 
     def done(self, cell: Cell, *, score: tuple[str, float] | None) -> None:
         """A cell is done, with the name and value of its main score if it has one."""
@@ -255,30 +251,22 @@ class Board:
             words = f"{score[0]} {number(score[1])} (best {number(self._best[cell.key])})"
         took = time.monotonic() - self._since.pop(cell, time.monotonic())
         left = f"; {self._time_left()}" if len(self._done) < len(self._work) else ""
-        self._last_line = time.monotonic()
         self.say(f"{self._count()} {cell}: {words}, {duration(took)}{left}")
-        self._show()
+        self.idle()
 
     def idle(self) -> None:
-        """Nothing was heard for a moment."""
-        if self._bar is None and time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES:
+        """Show what goes on: on a terminal at once, else a line a minute."""
+        running = "; ".join(f"{cell} {100 * share:.0f} %" for cell, share in self._shares.items()) or "waiting"
+        line = f"{self._count()} {running}; {self._time_left()}"
+        if self._bar is not None:
+            done = 1 - self._left() / (sum(self._work.values()) or 1.0)
+            self._bar.update(self._task, completed=done, description=line)
+        elif time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES:
             self._last_line = time.monotonic()
-            self.say(f"{self._count()} {self._running()}; {self._time_left()}")
-
-    def _show(self) -> None:
-        if self._bar is None:
-            self.idle()
-            return
-        best = "  ".join(f"{row} {number(score)}" for row, score in list(self._best.items())[-3:])
-        words = f"{self._time_left()}  " + (f"best: {best}  " if best else "") + self._running()
-        share = 1 - self._left() / (sum(self._work.values()) or 1.0)
-        self._bar.update(self._task, completed=share, count=self._count(), words=words)
+            self.say(line)
 
     def _count(self) -> str:
         return f"[{len(self._done)}/{len(self._work)}]"
-
-    def _running(self) -> str:
-        return "; ".join(f"{cell} {100 * share:.0f} %" for cell, share in self._shares.items()) or "waiting"
 
     def _left(self) -> float:
         return sum(

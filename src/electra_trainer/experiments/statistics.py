@@ -231,3 +231,54 @@ def clustered_mean(values_K: NDArray[np.floating | np.bool_ | np.integer], clust
     squared = float((deviation_C**2).sum()) * clusters / (clusters - 1) if clusters > 1 else float("nan")
     error = float(np.sqrt(squared)) / len(values)
     return Estimate(value=mean, standard_error=error, low=mean - _NORMAL_95 * error, high=mean + _NORMAL_95 * error)
+
+
+Q = "q"
+"""Name of the summary score: the mean of four z-scores of frozen encoders, for experiments that take minutes: tags,
+similarity of sentences beyond that of random words, sentiment, minimal pairs. Each is centred on the mean of the
+reference's seeds and divided by their standard deviation: Q is in units of the noise between seeds, and the reference
+has 0.
+"""
+Q_PROBES = {"pos", "sentences", "minimal-pairs"}
+"""Probes of its four parts."""
+_GRAMMAR = ("minimal-pairs/discriminator", "minimal-pairs/pseudo-likelihood", "minimal-pairs/encoder")
+"""The score of an arm is the first that its networks have."""
+BySeed = dict[int, float]
+
+
+def composite(arms: Mapping[str, Mapping[str, BySeed]], *, reference: str) -> dict[str, BySeed]:
+    """Q of every arm and seed that has all four; nothing where the reference has fewer than two such seeds, or no
+    spread.
+
+    Args:
+        arms: arm -> metric -> seed -> value.
+    """
+    parts = {arm: _parts(values) for arm, values in arms.items()}
+    base = list(parts[reference].values())
+    if len(base) < 2:
+        return {}
+    scales = [(statistics.fmean(column), statistics.stdev(column)) for column in zip(*base, strict=True)]
+    if not all(spread for _, spread in scales):
+        return {}
+    return {
+        arm: {
+            seed: statistics.fmean(
+                (value - centre) / spread for value, (centre, spread) in zip(values, scales, strict=True)
+            )
+            for seed, values in by_seed.items()
+        }
+        for arm, by_seed in parts.items()
+        if by_seed
+    }
+
+
+def _parts(values: Mapping[str, BySeed]) -> dict[int, tuple[float, ...]]:
+    """Tags, similarity less that of random words, sentiment, minimal pairs: by seed, of seeds that have all."""
+    grammar = next((values[name] for name in _GRAMMAR if name in values), {})
+    columns = [values.get(name, {}) for name in ("pos/accuracy", "sentences/stsb", "sentences/sst2")] + [grammar]
+    random = values.get("sentences/stsb_random", {})
+    shared = set(random).intersection(*columns)
+    return {
+        seed: (columns[0][seed], columns[1][seed] - random[seed], columns[2][seed], grammar[seed])
+        for seed in sorted(shared)
+    }

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from electra_trainer.errors import ConfigError, MissingInputError, did_you_mean
-from electra_trainer.experiments import cell, composite, sweep
+from electra_trainer.experiments import cell, sweep
 from electra_trainer.experiments.cell import Cell, Declared, Row
 from electra_trainer.experiments.result import Result
-from electra_trainer.experiments.statistics import Paired, Spread, compare_paired, holm, spread
+from electra_trainer.experiments.statistics import Q_PROBES, Paired, Q, Spread, compare_paired, composite, holm, spread
 from electra_trainer.files import durable, wording
 from electra_trainer.files.table_writer import Table
 
@@ -91,8 +91,8 @@ class Summary:
                 for name, value in (result.facts | result.scores).items() if result.failed is None else ():
                     if name != "seconds" or name in named:
                         found[row].setdefault(name, {})[seed] = value
-        for row, q in composite.composite(found, reference=next(iter(found))).items():
-            found[row][composite.NAME] = q
+        for row, q in composite(found, reference=next(iter(found))).items():
+            found[row][Q] = q
         return found
 
     @cached_property
@@ -160,7 +160,7 @@ class Summary:
         """
         if metric in (self.declared.facts.get("metrics") or ()):
             return True
-        parts = composite.PROBES if metric == composite.NAME else {metric.partition("/")[0]}
+        parts = Q_PROBES if metric == Q else {metric.partition("/")[0]}
         lacking = [one for one in (row, reference) if metric not in self.values[one]]
         return not any(
             parts <= result.parts for one in lacking for result in self.results[one].values() if not result.failed
@@ -307,9 +307,7 @@ class Summary:
 
 def _is_compared(metric: str) -> bool:
     """Whether a metric means the same in all rows; held-out metrics do so only where they were declared."""
-    return metric == composite.NAME or (
-        "/" in metric and not metric.startswith("held-out/") and "threshold" not in metric
-    )
+    return metric == Q or ("/" in metric and not metric.startswith("held-out/") and "threshold" not in metric)
 
 
 def _paired(found: Paired, p_holm: float | None) -> tuple[str, ...]:

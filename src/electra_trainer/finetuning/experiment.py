@@ -8,10 +8,9 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import torch
 
@@ -20,10 +19,10 @@ from electra_trainer.errors import ConfigError
 from electra_trainer.experiments import engine, sweep
 from electra_trainer.experiments.cell import PLUS, Cell, Declared, Row
 from electra_trainer.experiments.engine import Event, Reports
-from electra_trainer.experiments.result import RESULT, Result, environment_of, joined, write_result
+from electra_trainer.experiments.result import Result, environment_of, joined, write_result
 from electra_trainer.experiments.summary import Summary, summarize
 from electra_trainer.files import durable, processes
-from electra_trainer.finetuning import confusion, model_folder, recipe, run
+from electra_trainer.finetuning import model_folder, recipe, run
 from electra_trainer.finetuning.examples import Prediction, read_predictions
 from electra_trainer.finetuning.task import TaskData, TaskSource, findings_of
 from electra_trainer.finetuning.texts.tasks import with_pooling
@@ -35,7 +34,6 @@ from electra_trainer.train.device import choose_device, choose_precision
 UNTRAINED = "untrained"
 """Name of the baseline that is the same encoder with fresh weights."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_DROPPED = ".weights-dropped"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +54,8 @@ class Plan:
     seeds: tuple[int, ...] = (1,)
     baselines: bool = False
     """Measure the baselines too: the untrained encoder with the same seeds, majority, bag of words."""
-    keep: Literal["none", "best"] = "none"
-    """Weights that stay on disk: no run's, or those of the best of each task, by its main dev score."""
+    keep_weights: bool = False
+    """Whether weights stay on disk; `export_best` leaves those of the best run."""
 
     @property
     def given(self) -> dict[str, Any]:
@@ -130,7 +128,7 @@ def run_plan(
     Raises:
         ConfigError, Interrupted, ElectraError: as `run_experiment`; as the tasks and runs.
     """
-    tuning = FineTuning(plan, device=device, data=data, sharded=shard[1] > 1, quiet=quiet)
+    tuning = FineTuning(plan, device=device, data=data, quiet=quiet)
     return engine.run_experiment(tuning, out, device=device, parallel=parallel, shard=shard, quiet=quiet)
 
 
@@ -140,8 +138,8 @@ class FineTuning(engine.Work):
     verb = "finetune"
     own_display = False
 
-    def __init__(self, plan: Plan, *, device: str, data: TaskData | None, sharded: bool, quiet: bool = False) -> None:
-        self._plan, self._device, self._sharded, self._quiet = plan, device, sharded, quiet
+    def __init__(self, plan: Plan, *, device: str, data: TaskData | None = None, quiet: bool = False) -> None:
+        self._plan, self._device, self._quiet = plan, device, quiet
         self._tasks = {task.name: task for task in plan.tasks}
         self._source: Source | None = None
         self._loaded: tuple[str, TaskData] | None = None if data is None else (plan.tasks[0].name, data)
@@ -252,23 +250,10 @@ class FineTuning(engine.Work):
         return {**settings, "recipe": {**settings["recipe"], "pooling": None}}
 
     def todo(self, cells: Sequence[Cell], declared: Declared) -> list[Cell]:
-        """Cells that are not done, task by task; when all are, the best of each task if its weights are to be kept and
-        were not.
-        """
-        self._drop_weights(cells, declared)
+        """Cells that are not done, task by task."""
         order = list(self._tasks)
-        sources = {cell: Settings.of(declared.rows[cell.key]).source for cell in cells}
-        missing = sorted((cell for cell in cells if not cell.is_done), key=lambda cell: order.index(sources[cell]))
-        if missing or self._plan.keep == "none" or self._sharded:
-            return missing
-        return [best for best in self._best(cells, declared) if not run.is_finished(best.folder, keep_weights=True)]
-
-    def _best(self, cells: Sequence[Cell], declared: Declared) -> list[Cell]:
-        """The best cell of each task among the rows of some cells."""
-        keys = [key for key in dict.fromkeys(cell.key for cell in cells) if key in self._tasks]
-        root = cells[0].root if cells else Path()
-        summary = summarize(root, declared=replace(declared, rows={key: declared.rows[key] for key in keys}))
-        return [summary.best(key) for key in keys if summary.main(key) is not None]
+        sources = {cell: order.index(Settings.of(declared.rows[cell.key]).source) for cell in cells}
+        return sorted((cell for cell in cells if not cell.is_done), key=sources.__getitem__)
 
     def units(self, cell: Cell, declared: Declared) -> float:
         """Training rows (for the progress bar). Baselines without an encoder cost nothing by comparison."""
@@ -302,7 +287,7 @@ class FineTuning(engine.Work):
                 job,
                 out=cell.folder,
                 device=device,
-                keep_weights=self._plan.keep == "best" and not fresh,
+                keep_weights=self._plan.keep_weights and not fresh,
                 display=lambda steps: _Relay(steps, reports, lines=not fresh),
                 stop=reports.stop,
             )
@@ -319,8 +304,7 @@ class FineTuning(engine.Work):
             ) from None
 
     def ended(self, cell: Cell, declared: Declared) -> tuple[str, float] | None:
-        """Drop weights that are not the best any more; the main score."""
-        self._drop_weights([cell], declared)
+        """The main score."""
         result, (metric, *_) = cell.result(), declared.rows[cell.key].metrics
         return (metric.partition("/")[2], result.scores[metric]) if result and metric in result.scores else None
 
@@ -334,20 +318,6 @@ class FineTuning(engine.Work):
                     "at a time"
                 )
         return None
-
-    def _drop_weights(self, cells: Sequence[Cell], declared: Declared) -> None:
-        """Delete all weights but the best run's once those are saved. Rename first, so that a half-deleted folder is
-        never taken for weights.
-        """
-        for best in self._best(cells, declared) if self._plan.keep == "best" else ():
-            if not run.is_finished(best.folder, keep_weights=True):
-                continue
-            for folder in (replace(best, seed=seed).folder for seed in declared.seeds if seed != best.seed):
-                shutil.rmtree(folder / _DROPPED, ignore_errors=True)
-                if (folder / RESULT).is_file() and (folder / "weights").is_dir():
-                    with suppress(FileNotFoundError):  # another machine was faster
-                        (folder / "weights").rename(folder / _DROPPED)
-                    shutil.rmtree(folder / _DROPPED, ignore_errors=True)
 
     def _encoder(self) -> Source:
         if self._source is None:
@@ -415,7 +385,7 @@ class BestExport:
 
 
 def export_best(source: TaskSource, data: TaskData, *, model: str, out: Path) -> BestExport:
-    """Write OUT/model from the best run of a task; for an unlabelled file also OUT/predictions.csv (predictions.conll
+    """Write OUT/model from the best run of a task, and delete the weights of the others; for an unlabelled file also OUT/predictions.csv (predictions.conll
     for tagging).
 
     Args:
@@ -438,6 +408,9 @@ def export_best(source: TaskSource, data: TaskData, *, model: str, out: Path) ->
     folder = model_folder.export_finetuned(
         best, out=out / "model", facts=facts, columns=data.columns, model=model, own=[type(data.task)]
     )
+    for other in (best.parent / f"seed-{seed}" / "weights" for seed in summary.results[source.name]):
+        if other.parent != best:
+            shutil.rmtree(other, ignore_errors=True)
     predictions = None
     if data.test and data.written is not None:
         name, write = data.written
@@ -445,10 +418,21 @@ def export_best(source: TaskSource, data: TaskData, *, model: str, out: Path) ->
         durable.replace_durably(predictions, write(_predictions(best, *next(iter(data.test.items())))).encode())
     split, examples = next(iter(data.dev.items()))
     return BestExport(
-        model=folder, predictions=predictions, confusion=confusion.counts(examples, _predictions(best, split, examples))
+        model=folder, predictions=predictions, confusion=confusions(examples, _predictions(best, split, examples))
     )
 
 
 def _predictions(best: Path, split: str, examples: Sequence[Any]) -> list[Prediction]:
     again = f"Delete {best} and repeat the command: that run is done again."
     return read_predictions(best / "predictions" / f"{split}.jsonl", examples, remedy=again)
+
+
+def confusions(examples: Sequence[Any], predictions: Sequence[Prediction]) -> Counter[tuple[str, str]]:
+    """(true, predicted) label -> count, of texts or of words; empty for tasks without labels."""
+    pairs: list[tuple[str | None, str]] = []
+    for example, prediction in zip(examples, predictions, strict=True):
+        if "label" in prediction:
+            pairs.append((example.label, prediction["label"]))
+        elif "tags" in prediction:
+            pairs += zip(example.labels, prediction["tags"], strict=True)
+    return Counter((truth, said) for truth, said in pairs if truth is not None)

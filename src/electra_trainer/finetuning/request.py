@@ -5,6 +5,7 @@ electra glue MODEL --data DIR --seeds 10 --out EXP
 electra squad MODEL --train train-v1.1.json --dev dev-v1.1.json --version 1 --out EXP
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -15,8 +16,8 @@ import tyro
 from electra_trainer.errors import ConfigError
 from electra_trainer.experiments import cell
 from electra_trainer.experiments.summary import Summary
+from electra_trainer.files import table_writer
 from electra_trainer.files.durable import replace_durably
-from electra_trainer.finetuning.confusion import shown
 from electra_trainer.finetuning.recipe import Changes, recipe
 from electra_trainer.settings import records
 
@@ -59,7 +60,7 @@ class Tuned:
         """Scores, confusions, and where the model is."""
         parts = [self.summary.text()]
         if self.best.confusion:
-            counts = shown(self.best.confusion, self.data.task.labels)  # type: ignore[attr-defined]
+            counts = shown_confusions(self.best.confusion, self.data.task.labels)  # type: ignore[attr-defined]
             parts.append(f"The best run on {next(iter(self.data.dev))}:\n\n{counts}")
         model = self.best.model
         refused = "has no class for its head, refuses it, and loads its encoder from"
@@ -80,6 +81,24 @@ class Tuned:
             "model": str(self.best.model),
             "predictions": str(self.best.predictions) if self.best.predictions is not None else None,
         }
+
+
+_WIDEST = 10
+"""Most classes for which the table has a row and a column each; with more, the most frequent confusions are listed."""
+_LONGEST = 14
+"""Most characters of a label in the table."""
+
+
+def shown_confusions(found: Counter[tuple[str, str]], labels: Sequence[str]) -> str:
+    """The counts as lines of text: true classes down, predicted ones across."""
+    if len(labels) > _WIDEST:
+        wrong = [(pair, count) for pair, count in found.most_common() if pair[0] != pair[1]][:_WIDEST]
+        lines = [f"  {truth} taken for {said}: {count:,}" for (truth, said), count in wrong]
+        return "\n".join(["confused most often:", *(lines or ["  nothing"])])
+    names = [label if len(label) <= _LONGEST else label[: _LONGEST - 2] + ".." for label in labels]
+    rows = [[name, *(f"{found[truth, said]:,}" for said in labels)] for name, truth in zip(names, labels, strict=True)]
+    widest = len(f"{max(found.values(), default=0):,}")
+    return table_writer.Table(head=["true \\ said", *names], rows=rows, words=1).text(least=widest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,9 +184,7 @@ class Tuning:
         if isinstance(self.recipe, str):  # tyro fills a request before it is read
             recipe(self.recipe, hidden_size=256, epochs=1.0)  # refuses an unknown name
 
-    def tuned(
-        self, *tasks: "TaskSource", keep: Literal["none", "best"], data: "TaskData | None" = None
-    ) -> Summary | Shard:
+    def tuned(self, *tasks: "TaskSource", keep_weights: bool, data: "TaskData | None" = None) -> Summary | Shard:
         """Run the experiment; a `Shard` where only one was asked for.
 
         Args:
@@ -189,7 +206,7 @@ class Tuning:
             changes=self.changes.given(),
             seeds=cell.parse_seeds(self.seeds),
             baselines=self.baselines,
-            keep=keep,
+            keep_weights=keep_weights,
         )
         grid = parse_grid(self.grid)
         how: dict[str, Any] = {"out": self.out, "device": self.device, "parallel": self.parallel, "quiet": quiet}
@@ -212,7 +229,7 @@ class Tuning:
         data = source.load()
         if not (self.quiet or self.json):
             _print_notes(data.notes_for({*self.changes.given(), *(["epochs"] if self.search else [])}))
-        summary = self.tuned(source, keep="best", data=data)
+        summary = self.tuned(source, keep_weights=True, data=data)
         if isinstance(summary, Shard):
             return summary
         best = export_best(source, data, model=self.model, out=self.out)
@@ -337,7 +354,7 @@ class Glue(Tuning):
             raise ConfigError(
                 "--shard: an archive is made of all runs. Leave --predict and --zip out until all shards are done."
             )
-        summary = self.tuned(*self.sources(archive), keep="none")
+        summary = self.tuned(*self.sources(archive), keep_weights=False)
         if isinstance(summary, Shard):
             return summary
         replace_durably(self.out / "glue.md", glue_table.markdown(summary).encode())

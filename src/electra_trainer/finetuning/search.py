@@ -114,11 +114,11 @@ def searched(
     if cell.exists(out) and not begun.is_dir():
         raise ConfigError(f"--out {out}: the experiment there began without --search. Choose another --out.")
     # faults of the experiment are reported before hours of search
-    declared = experiment.FineTuning(plan, device=device, data=None, sharded=False, quiet=True).declare(None)
+    declared = experiment.FineTuning(plan, device=device, quiet=True).declare(None)
     with cell.declaring(out):
         durable.make_folder(begun)
     tasks = tuple(TrainingRows(source=task) for task in plan.tasks)
-    asked = replace(plan, tasks=tasks, seeds=(1,), baselines=False, keep="none")
+    asked = replace(plan, tasks=tasks, seeds=(1,), baselines=False, keep_weights=False)
     rows = [f"{task.name}{end}" for task in tasks for end in ("", PLUS + experiment.UNTRAINED)[: 1 + plan.baselines]]
 
     def best(trials: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, Mapping[str, float]]:

@@ -15,10 +15,11 @@ from electra_trainer.cost.flops import steps_for_flops
 from electra_trainer.cost.parameters import learned_generator
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError, DataError, Diverged, did_you_mean
-from electra_trainer.experiments import composite, sweep
+from electra_trainer.experiments import sweep
 from electra_trainer.experiments.cell import Cell, Declared, Row
 from electra_trainer.experiments.engine import Reports, Work, run_facts
 from electra_trainer.experiments.result import FACTS, Result, environment_of, write_result
+from electra_trainer.experiments.statistics import Q_PROBES, Q
 from electra_trainer.objectives import build
 from electra_trainer.paper.probes import METRICS, PROBES, Subject, fingerprint, parse_probes, probe
 from electra_trainer.presets.arms import arm
@@ -201,8 +202,8 @@ def default_metrics(declared: Declared) -> tuple[str, ...]:
     of the probes that all arms share; or else held-out metrics.
     """
     tuned = tuple(f"{part}/{name}" for part in _FINE_TUNED if part in declared.parts for name in METRICS[part])
-    if declared.parts.keys() >= composite.PROBES and len(declared.seeds) > 1:
-        return (composite.NAME, *tuned)
+    if declared.parts.keys() >= Q_PROBES and len(declared.seeds) > 1:
+        return (Q, *tuned)
     if declared.parts.keys() & {"pos", "minimal-pairs", *_FINE_TUNED}:
         tags = ("pos/accuracy",) if "pos" in declared.parts else ()
         pairs = METRICS["minimal-pairs"] if "minimal-pairs" in declared.parts else ()
@@ -240,11 +241,11 @@ def _require_metric(name: str, parts: Mapping[str, Any] | None, *, flag: str) ->
     if name in FACTS:
         return
     names = METRICS.get(part, (metric,))  # those of other probes depend on the objective
-    if name != composite.NAME and not (metric in names and metric and part in PROBES):
-        known = [*FACTS, composite.NAME, *(f"{part}/{one}" for part in PROBES for one in METRICS.get(part, "…"))]
+    if name != Q and not (metric in names and metric and part in PROBES):
+        known = [*FACTS, Q, *(f"{part}/{one}" for part in PROBES for one in METRICS.get(part, "…"))]
         raise ConfigError(f"{flag} {name}:{did_you_mean(name, known)} Known: {', '.join(known)}.")
-    if parts is not None and not parts.keys() >= (composite.PROBES if name == composite.NAME else {part}):
-        probe = "quick=DIR" if name == composite.NAME else f"{part}{'=DIR' if part in METRICS else ''}"
+    if parts is not None and not parts.keys() >= (Q_PROBES if name == Q else {part}):
+        probe = "quick=DIR" if name == Q else f"{part}{'=DIR' if part in METRICS else ''}"
         raise ConfigError(f"{flag} {name}: its probe is not requested. Add --probe {probe}.")
 
 

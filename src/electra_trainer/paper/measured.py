@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from electra_trainer.cost.flops import infer_flops, run_flops
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean
-from electra_trainer.experiments import composite, sweep
+from electra_trainer.experiments import sweep
 from electra_trainer.experiments.cell import Cell, Declared, Row
 from electra_trainer.experiments.result import FACTS, Result, environment_of
-from electra_trainer.experiments.statistics import Spread, spread_of
+from electra_trainer.experiments.statistics import Q, Spread, spread_of
 from electra_trainer.experiments.summary import Summary, summarize
 from electra_trainer.finetuning.glue import submission
 from electra_trainer.finetuning.glue.glue_tasks import PAPER
@@ -33,7 +33,7 @@ _TOTAL_LOSS = "held-out/loss"
 """A weighted sum of other terms in each objective: shown on request only."""
 _PREFERRED = (
     "glue/average",
-    composite.NAME,
+    Q,
     "pos/accuracy",
     "held-out/discriminator_auc",
     "held-out/generator_accuracy",
@@ -214,9 +214,9 @@ def entries(experiments: Sequence[Summary]) -> list[Entry]:
             found += _tuned(one)
             continue
         for key, by_seed in one.results.items():
-            q = one.values[key].get(composite.NAME, {})
+            q = one.values[key].get(Q, {})
             results = tuple(
-                replace(result, scores=result.scores | ({composite.NAME: q[seed]} if seed in q else {}))
+                replace(result, scores=result.scores | ({Q: q[seed]} if seed in q else {}))
                 for seed, result in by_seed.items()
                 if result.failed is None
             )

@@ -1,12 +1,12 @@
 """Probes: measurements of the encoder that a cell of an experiment trained. None downloads anything.
 
     held-out              the objective's own metrics over all held-out rows, always with the same masks
-    pos=TREEBANK          part-of-speech tags from the frozen encoder (part_of_speech.py)
-    sentences=FOLDER      similarity and sentiment of sentences from the frozen encoder (sentence_probe.py), GLUE's
+    pos=TREEBANK          part-of-speech tags from the frozen encoder (frozen.py)
+    sentences=FOLDER      similarity and sentiment of sentences from the frozen encoder (frozen.py), GLUE's
     folder minimal-pairs=FOLDER  which sentence of a pair is the grammatical one (minimal_pairs.py) glue=FOLDER
     scores on the tasks of GLUE in it, after fine-tuning by the paper's recipe (Table 6) squad1, squad2=FOLDER the same
     of SQuAD 1.1 and 2.0; squad=FOLDER: those versions whose files are in it quick=FOLDER          pos, sentences and
-    minimal-pairs in the folders of FOLDER: what Q is made of (composite.py)
+    minimal-pairs in the folders of FOLDER: what Q is made of (statistics.py)
 
 `nested-pos` and so on are scored on a part of their training rows, which they do not train on: what is chosen by them
 says nothing yet of the rows that tables report.
@@ -34,11 +34,10 @@ from electra_trainer.finetuning.search import TrainingRows
 from electra_trainer.finetuning.squad.squad_task import Squad
 from electra_trainer.finetuning.task import TaskSource
 from electra_trainer.inspection.replay import evaluate
+from electra_trainer.paper.frozen import SentenceScores, TagScores, probe_sentences, probe_tags, sentence_tasks
 from electra_trainer.paper.minimal_pairs import minimal_pairs as score_pairs
 from electra_trainer.paper.minimal_pairs import read_pairs
-from electra_trainer.paper.part_of_speech import TagScores, probe_tags
 from electra_trainer.paper.published import GLUE_TASKS, SQUAD
-from electra_trainer.paper.sentence_probe import SentenceScores, probe_sentences, sentence_tasks
 from electra_trainer.pretrained.pretrained import kept_encoder, load
 from electra_trainer.pretrained.source import Source, load_source
 from electra_trainer.train.device import choose_device

@@ -5,7 +5,7 @@ It is drawn from left to right as in the paper, and printed as a table on the te
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -17,7 +17,6 @@ from electra_trainer.paper.figures import caption
 from electra_trainer.pretrained.pretrained import Pretrained
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 PAPER_TEXT = "the chef cooked the meal"
@@ -108,9 +107,9 @@ def worked_example(model: Pretrained, text: str, *, mask: Sequence[int], seed: i
     )
 
 
-# Position of each column, in inches from the left
-_ORIGINAL, _MASKED, _GENERATOR, _SAMPLED, _DISCRIMINATOR, _VERDICT = 0.8, 2.3, 3.9, 5.5, 7.1, 8.9
-_WIDTH, _ROW = 10.2, 0.42
+_COLUMNS = {"original": 0.8, "masked": 2.5, "sample of the Generator": 4.4, "P(replaced) by the Discriminator": 6.8}
+"""Titles and positions of the columns, in inches from the left."""
+_WIDTH, _ROW = 8.4, 0.42
 
 
 def draw_example(example: WorkedExample, *, name: str, form: str) -> bytes:
@@ -145,14 +144,23 @@ def _figure(example: WorkedExample, name: str) -> "Figure":
     axes.set_xlim(0, _WIDTH)
     axes.set_ylim(-height, 0)
     axes.set_axis_off()
-    titles = {_ORIGINAL: "original", _MASKED: "masked", _SAMPLED: "sampled", _VERDICT: "verdict, P(replaced)"}
-    for at, title in titles.items():
-        axes.text(at, -0.5 * _ROW, title, ha="center", va="center", fontsize=9, color=FAINT)
-    for index in range(rows):
-        _row(axes, example, index, -(index + 1.5) * _ROW)
-    middle = -(rows / 2 + 1) * _ROW
-    _box(axes, _GENERATOR, middle, rows, "Generator\n(small MLM)", COLOURS[1])
-    _box(axes, _DISCRIMINATOR, middle, rows, "Discriminator\n(ELECTRA)", COLOURS[0])
+
+    def draw(at: float, row: float, word: str, colour: str, *, bold: bool = False) -> None:
+        weight = "bold" if bold else "normal"
+        axes.text(at, -row * _ROW, word, ha="center", va="center", fontsize=10, color=colour, fontweight=weight)
+
+    for title, at in _COLUMNS.items():
+        draw(at, 0.6, title, FAINT)
+    for index, word in enumerate(example.original):
+        masked, verdict = example.masked[index], example.verdicts[index]
+        wrong = (verdict == "replaced") != example.replaced[index]
+        colour = COLOURS[1] if masked else INK
+        judged = f"{verdict} {example.probability[index]:.2f}{'  (wrong)' if wrong else ''}"
+        words = (word, "[MASK]" if masked else word, example.sampled[index])
+        for at, shown, tint in zip(_COLUMNS.values(), words, (INK, colour, colour), strict=False):
+            draw(at, index + 1.5, shown, tint)
+        is_fake = verdict == "replaced"
+        draw([*_COLUMNS.values()][-1], index + 1.5, judged, COLOURS[0] if is_fake else INK, bold=is_fake)
     caption(
         figure,
         f"Figure 2, from {name}. Samples are drawn with seed {example.seed}. "
@@ -160,40 +168,3 @@ def _figure(example: WorkedExample, name: str) -> "Figure":
         f"The discriminator is right about {example.right} of {rows} tokens.",
     )
     return figure
-
-
-def _row(axes: "Axes", example: WorkedExample, index: int, y: float) -> None:
-    """One token, from left to right."""
-    masked, verdict = example.masked[index], example.verdicts[index]
-    right = (verdict == "replaced") == example.replaced[index]
-    colour = COLOURS[1] if masked else INK
-    _draw_word(axes, _ORIGINAL, y, example.original[index], INK)
-    _arrow(axes, _ORIGINAL + 0.62, _MASKED - 0.62, y)
-    _draw_word(axes, _MASKED, y, "[MASK]" if masked else example.original[index], colour)
-    if masked:
-        _arrow(axes, _MASKED + 0.62, _GENERATOR - 0.65, y)
-        _arrow(axes, _GENERATOR + 0.65, _SAMPLED - 0.65, y, note="sample")
-    _draw_word(axes, _SAMPLED, y, example.sampled[index], colour)
-    _arrow(axes, _SAMPLED + 0.62, _DISCRIMINATOR - 0.65, y)
-    _arrow(axes, _DISCRIMINATOR + 0.65, _VERDICT - 0.85, y)
-    text = f"{verdict} {example.probability[index]:.2f}" + ("" if right else "  (wrong)")
-    _draw_word(axes, _VERDICT, y, text, COLOURS[0] if verdict == "replaced" else INK, bold=verdict == "replaced")
-
-
-def _draw_word(axes: "Axes", x: float, y: float, text: str, colour: str, *, bold: bool = False) -> None:
-    axes.text(x, y, text, ha="center", va="center", fontsize=10, color=colour, fontweight="bold" if bold else "normal")
-
-
-def _arrow(axes: "Axes", start: float, end: float, y: float, *, note: str = "") -> None:
-    axes.annotate("", (end, y), (start, y), arrowprops={"arrowstyle": "->", "color": FAINT, "linewidth": 1.0})
-    if note:
-        axes.text((start + end) / 2, y + 0.08, note, ha="center", va="bottom", fontsize=7, color=FAINT)
-
-
-def _box(axes: "Axes", x: float, y: float, rows: int, text: str, colour: str) -> None:
-    from matplotlib.patches import FancyBboxPatch
-
-    height = _ROW * (rows - 0.2)
-    look: Any = {"boxstyle": "round,pad=0.06", "facecolor": "white", "edgecolor": colour, "linewidth": 1.4, "zorder": 3}
-    axes.add_patch(FancyBboxPatch((x - 0.55, y - height / 2), 1.1, height, **look))
-    axes.text(x, y, text, ha="center", va="center", fontsize=9, color=colour, fontweight="bold", zorder=4)
