@@ -385,8 +385,8 @@ class BestExport:
 
 
 def export_best(source: TaskSource, data: TaskData, *, model: str, out: Path) -> BestExport:
-    """Write OUT/model from the best run of a task, and delete the weights of the others; for an unlabelled file also OUT/predictions.csv (predictions.conll
-    for tagging).
+    """Write OUT/model from the best run of a task, and delete the weights of the others; for an unlabelled file also
+    OUT/predictions.csv (predictions.conll for tagging).
 
     Args:
         source, data: the task and its data.
