@@ -39,5 +39,5 @@ def other_class(layers: Stack, block: Block) -> str:
 
 @cache
 def _as_written(kind: Any) -> Any:
-    """The class itself; FSDP2 (ranks/sharding.py) puts one of its own before a module's."""
+    """The class itself; FSDP2 (ranks/sharding.py) puts another class before a module's."""
     return next(base for base in kind.__mro__ if not base.__module__.startswith("torch.distributed."))

@@ -149,7 +149,7 @@ def kept_bits(shape: torch.Size, p: float, seed: int) -> Tensor:
 
 
 def kept_scale(p: float) -> float:
-    """What kept elements are multiplied by."""
+    """Factor of the elements that are kept."""
     return _LEVELS / max(1, _LEVELS - _threshold(p))
 
 

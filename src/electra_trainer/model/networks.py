@@ -54,7 +54,7 @@ class Discriminator(nn.Module):
         return self.replaced(self.electra(ids_BT, batch))
 
     def replaced(self, hidden_BTD: Tensor) -> Tensor:
-        """The same from hidden states; the head is computed in fp32, where its gradient survives."""
+        """Logit of "replaced" from hidden states; the head is computed in fp32, where its gradient survives."""
         with torch.autocast(hidden_BTD.device.type, enabled=False):
             logits: Tensor = self.discriminator_predictions(hidden_BTD.float())
         return logits
@@ -232,7 +232,9 @@ class ReplacedHead(nn.Module):
 
 
 class PrintedReplacedHead(nn.Module):
-    """The same as the paper prints it, D = sigmoid(w·h): one linear layer without a bias. [B, T, D] -> [B, T]."""
+    """The discriminator's head as the paper prints it, D = sigmoid(w·h): one linear layer without a bias. [B, T, D] ->
+    [B, T].
+    """
 
     def __init__(self, model: Model) -> None:
         super().__init__()

@@ -36,7 +36,7 @@ _AS_THEY_ARE = Sampling()
 
 
 class TokenSoftmax(NamedTuple):
-    """What one look at the logits gives."""
+    """Results of one look at the logits."""
 
     loss: Tensor  # scalar, fp32: sum over positions of -log p(label), with gradient
     sampled_K: Tensor  # int64: a draw from p at each position; zeros without draws

@@ -115,7 +115,7 @@ def describe(device: torch.device) -> str:
 
 
 def need_memory(error: Exception, device: torch.device, lanes: int) -> ConfigError:
-    """What to set where a GPU has run out of memory, and how much is missing."""
+    """The error for a GPU that has run out of memory: how much is missing, and what to set."""
     asked = re.search(r"Tried to allocate ([\d.]+ \w+)", str(error))
     free, total = torch.cuda.mem_get_info(device) if device.type == "cuda" else (0, 0)
     size = f"{asked[1]} more are needed" if asked else "more is needed"

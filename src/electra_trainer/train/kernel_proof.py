@@ -126,7 +126,7 @@ def _made(device: torch.device, shape: Shape) -> tuple[tuple[Tensor, ...], Tenso
 def _disagreement(
     found: tuple[Tensor, ...], inputs: tuple[Tensor, ...], labels: Tensor, draws: Tensor, dtype: str
 ) -> str:
-    """What differs from the plain softmax in fp32 by more than its bound; empty if nothing."""
+    """The first result that differs from the plain softmax in fp32 by more than its bound; empty if none."""
     plain = token_softmax(*inputs, labels_K=labels, draws_K=draws, diagnose=True)
     exact = (*plain, *torch.autograd.grad(plain.loss, inputs))
     names = ("loss", "samples", "most probable words", "entropy", "gradient of hidden states", "gradient of words",

@@ -228,7 +228,7 @@ class StaticStep:
         )
 
     def _ready_for(self, step: int, *, rehearsal: bool = False) -> "_Ready":
-        """What the device needs for a step, its first lane in `inputs`; made before, or now."""
+        """Inputs of a step for the device, the first lane in `inputs`; made before, or now."""
         if self._ready is not None and (self._ready.step, False) == (step, rehearsal):
             return self._ready
         config, lanes = self.feed.config, self.lanes(step)

@@ -119,9 +119,9 @@ def _look(
     """
     kernels, device, many = _kernels(), hidden_KE.device, len(hidden_KE)
     blocks = -(-len(bias_V) // _BLOCK_V)
-    each, seen = (many, blocks), (many, blocks) if look else (1, 1)
-    most, mass, spread = (torch.empty(size, device=device) for size in (each, each, seen))
-    best = torch.empty(seen, device=device, dtype=torch.int32)
+    each, looked = (many, blocks), (many, blocks) if look else (1, 1)
+    most, mass, spread = (torch.empty(size, device=device) for size in (each, each, looked))
+    best = torch.empty(looked, device=device, dtype=torch.int32)
     loss, log_z, label_logit = (torch.empty(many, device=device) for _ in range(3))
     sampled = torch.zeros_like(labels_K) if draws_K is None else torch.empty_like(labels_K)
     correct = torch.empty(many if look else 0, device=device, dtype=torch.int8)

@@ -49,7 +49,7 @@ def kernels(precision: str) -> ctypes.CDLL | None:
 
 
 def cpu_precision() -> str:
-    """What the forward pass computes in on a CPU now: `bf16` under autocast, else `fp32`; empty for another
+    """Precision of a forward pass on a CPU now: `bf16` under autocast, else `fp32`; empty for another
     autocast.
     """
     if not torch.is_autocast_enabled("cpu"):
@@ -98,14 +98,15 @@ def _chosen(precision: str) -> str:
 
 
 def missing(variant: Variant) -> str:
-    """What this CPU lacks of a variant's instructions; empty if nothing."""
+    """Instructions of a variant that this CPU lacks; empty if none."""
     return ", ".join(name for name in variant["needs"].split() if name not in cpu_instructions())
 
 
 @functools.cache
 def cpu_instructions() -> list[str]:
     """The instructions that this CPU has; none where the system does not tell."""
-    lines = told.read_text().splitlines() if (told := Path("/proc/cpuinfo")).exists() else []
+    table = Path("/proc/cpuinfo")
+    lines = table.read_text().splitlines() if table.exists() else []
     return next((line.split() for line in lines if line.startswith("flags")), [])
 
 
