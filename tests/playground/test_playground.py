@@ -87,7 +87,7 @@ def test_begins_with_a_held_out_sentence(visit: Visit) -> None:
     """Both as it was written and with a word exchanged."""
     start = visit.page.get_by_label("Sentence", exact=True).input_value()
     options = visit.page.get_by_label("Held-out sentences").locator("option").all_inner_texts()
-    assert start in options and len(options) > 4
+    assert start in options and len(options) >= 2
     visit.page.get_by_label("Held-out sentences").select_option(options[-1])
     visit.settle()
     assert visit.page.get_by_label("Sentence", exact=True).input_value() == options[-1]
