@@ -131,7 +131,9 @@ def _begun(kind: Any, values: dict[str, Any]) -> Any:
 
 
 def _from_file(kind: Any, path: Path | None, values: dict[str, Any]) -> Any:
-    """The same with the flags of a file; ConfigError for an unknown one, or a value that a flag cannot have."""
+    """The request with the flags of a file, or its defaults; ConfigError for an unknown one, or a value that a flag
+    cannot have.
+    """
     if path is None:
         return _begun(kind, values)
     read = records.read_table(path, expected="as `electra show VERB --toml` prints it")
@@ -187,7 +189,7 @@ def settings_of(kind: Any) -> tuple[dict[str, Any], list[str]]:
 
 
 def _registry(*, for_help: bool = False, brief: Collection[str] = ()) -> ConstructorRegistry:
-    """What tyro is to know of our flags.
+    """Rules by which tyro reads and shows our flags.
 
     Args:
         for_help: leave out flags that help does not show; to parse, all are needed.
@@ -266,7 +268,7 @@ def _reading(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
 
 
 def _default(owner: str, name: str, label: str) -> str:
-    """What is taken where the flag is not given; of fine-tuning what each recipe takes, where they differ."""
+    """Default of a flag, for its help; in fine-tuning that of each recipe, where they differ."""
     if owner == "Changes":
         from electra_trainer.finetuning.recipe import RECIPES
 

@@ -92,7 +92,7 @@ class Verb(NamedTuple):
     request: Any
     what: str
     trains: bool = False
-    """It computes training steps: worth restarting the process with a tuned allocator."""
+    """True if it computes training steps: worth restarting the process with a tuned allocator."""
 
 
 GROUPS: dict[str, dict[str, Verb]] = {

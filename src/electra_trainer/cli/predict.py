@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Predict:
-    """What a fine-tuned model says of each row of a file.
+    """Predict for each row of a file with a fine-tuned model.
 
     Of a .csv, .tsv or .jsonl: its columns and a column `prediction`, for classes with probabilities. In tagging words
     with their tags, of any file that `finetune` reads, or of running text, which is split into words like the training
@@ -61,7 +61,9 @@ class Predict:
         if out is not None and out.is_dir():
             raise ConfigError(f"--out {out}: is a folder, expected a file.")
         if out is not None and not out.parent.is_dir():
-            raise StorageError(f"--out {out}: there is no folder {out.parent}. Make it, or choose another --out.")
+            raise StorageError(
+                f"--out {out}: the folder {out.parent} does not exist. Make it, or choose another --out."
+            )
         if out is not None and out.exists() and self.file.exists() and not piped and out.samefile(self.file):
             raise ConfigError(f"--out {out}: is the file to predict. Choose another one.")
         as_json = self.json or (out is not None and out.suffix == ".jsonl")
@@ -141,11 +143,11 @@ class Answer:
         if self.null_threshold is not None:
             loaded = loaded.with_threshold(self.null_threshold)
         asked = squad_files.Question(id="question", question=self.question, context=context)
-        (said,) = _predicted(loaded, [asked], self)
-        said["nbest"] = said["nbest"][: self.top]
+        (answer,) = _predicted(loaded, [asked], self)
+        answer["nbest"] = answer["nbest"][: self.top]
         given = task.threshold if self.null_threshold is None else self.null_threshold
-        said["null_threshold"] = given if task.version == 2 else None
-        return Shown(said, lines(said, context))
+        answer["null_threshold"] = given if task.version == 2 else None
+        return Shown(answer, lines(answer, context))
 
 
 def read_context(given: str) -> str:
@@ -168,16 +170,16 @@ def read_context(given: str) -> str:
     return text
 
 
-def lines(said: "Prediction", context: str) -> list[str]:
-    """What is shown: each answer with its probability and some words around it."""
-    if not said["nbest"]:
+def lines(answer: "Prediction", context: str) -> list[str]:
+    """Lines for a terminal: each answer with its probability and some words around it."""
+    if not answer["nbest"]:
         return ["no answer in this text"]
     shown = []
-    if not said["text"]:
-        scored = f"its score is {said['no_answer_score']:.2f}, the threshold {said['null_threshold']:.2f}"
+    if not answer["text"]:
+        scored = f"its score is {answer['no_answer_score']:.2f}, the threshold {answer['null_threshold']:.2f}"
         shown = [f"no answer in this text ({scored}); the best that there is:"]
     return shown + [
-        f"{100 * one['probability']:5.1f} %  {one['text']}    {_around(one, context)}" for one in said["nbest"]
+        f"{100 * one['probability']:5.1f} %  {one['text']}    {_around(one, context)}" for one in answer["nbest"]
     ]
 
 

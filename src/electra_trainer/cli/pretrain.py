@@ -86,7 +86,7 @@ class Pretrain:
         "track seed "
         "Optimizer.learning_rate BatchShape.size BatchShape.lanes"
     )
-    """What the short help shows."""
+    """Flags of the short help."""
 
     def run(self) -> Shown | None:
         """Train, then write the report: its path. None where nothing was trained, and in processes that do not lead."""
@@ -205,17 +205,17 @@ def _dry_run(request: Pretrain, length: object) -> None:
     print(f"{config.preset} on {here}, {precision}; nothing is trained")
     parts, gpu = request.processes if request.shard else 1, timing.activation_bytes(precision, here)
     described = partial(plan.describe, processes=parts, gpu=gpu)
-    told = [] if length.budget is not None else described(plan.steps_for(length, config, None), store)
+    reported = [] if length.budget is not None else described(plan.steps_for(length, config, None), store)
     free = timing.free_bytes(here)
     if free is not None and (what := plan.does_not_fit(config, free, processes=parts, gpu=gpu)):
-        told.append(("does it fit", f"perhaps not: {what}"))
-    _print_rows(told)
+        reported.append(("does it fit", f"perhaps not: {what}"))
+    _print_rows(reported)
     sys.stdout.flush()
     if free is not None and state_bytes(config) > free:
         return  # its steps cannot be timed
     measured = timing.measure_time(config, store, device=here, precision=precision)
     rows = described(plan.steps_for(length, config, measured), store, measured)
-    _print_rows([row for row in rows if row not in told])
+    _print_rows([row for row in rows if row not in reported])
 
 
 def _print_rows(rows: Sequence[tuple[str, str]]) -> None:

@@ -44,7 +44,7 @@ def shown_preset(name: str) -> Shown:
 
 
 def shown_flags(request: Any, verb: str) -> Shown:
-    """What `electra VERB --config` reads: flags with defaults as TOML, and as comments those without."""
+    """Flags as `electra VERB --config` reads them: those with defaults as TOML, and as comments those without."""
     chosen, open_ = settings_of(request)
     lines = [f"# electra {verb} --config FILE; flags override the file", to_toml(chosen)]
     if open_:

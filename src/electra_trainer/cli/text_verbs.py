@@ -33,7 +33,7 @@ class ReadingFlags(Reading):
     """How text files are read."""
 
     boundary: Annotated[Boundary, tyro.conf.arg(name="documents")] = "blank"
-    """What ends a document in .txt: a blank line, every line, or the end of the file."""
+    """End of a document in .txt: a blank line, every line, or the end of the file."""
     max_document_chars: tyro.conf.Suppress[int] = Reading.max_document_chars
     """Longer documents become several, in characters."""
 

@@ -145,7 +145,7 @@ class Export:
     out: Path
     """A new or empty folder."""
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
-    """Of the stored weights. In 16 bits the folder has half the size."""
+    """Number type of the stored weights. In 16 bits the folder has half the size."""
     to: Literal["transformers", "onnx", "web"] = "transformers"
     """onnx: also onnx/model.onnx in each folder, compared in ONNX Runtime with the run, for servers without PyTorch.
     web: a page like that of `electra playground`, which computes in the browser and needs no server of ours

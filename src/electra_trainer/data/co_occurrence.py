@@ -67,7 +67,7 @@ def pair_counts(
     most_tokens: int = MOST_TOKENS,
     tick: Callable[[], None] = lambda: None,
 ) -> Any:
-    """How often each word stands near each other one in a piece, in tenths: symmetric, sparse (CSR) [V, V], fp32.
+    """How often each word occurs near each other one in a piece, in tenths: symmetric, sparse (CSR) [V, V], fp32.
 
     Special tokens are left out before distances are measured, so the segments of a piece adjoin.
     """

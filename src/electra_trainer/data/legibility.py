@@ -117,7 +117,7 @@ class Legibility:
 
     @property
     def is_much(self) -> bool:
-        """Whether so many letters are unreadable that the vocabulary is not made for the text."""
+        """Whether the share of unreadable letters says that the vocabulary is not made for the text."""
         return self.unreadable_rate > UNREADABLE_IS_MUCH
 
     def unreadable_line(self) -> str:
@@ -210,7 +210,7 @@ def dropped_line(characters: Counter[str]) -> str:
         kinds[kind] += count
         commonest.setdefault(kind, f"U+{ord(character):04X} {unicodedata.name(character, '')}".strip())
     some = ", ".join(f"{count:,} {kind} (mostly {commonest[kind]})" for kind, count in kinds.most_common())
-    return f"dropped characters, which no token stands for: {some}" if some else ""
+    return f"dropped characters, which no token represents: {some}" if some else ""
 
 
 _KINDS = {

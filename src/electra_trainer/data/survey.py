@@ -49,7 +49,7 @@ class Sample(Generic[T]):
 
     def __init__(self, most: int = _MOST) -> None:
         self.most, self.of = most, 1
-        """One value in so many is in the sample."""
+        """Sampling rate: one value in `of` is kept."""
         self.values: dict[int, T] = {}
 
     def takes(self, key: int) -> bool:

@@ -179,12 +179,12 @@ def run_experiment(
 
 
 def shard_of(cells: Sequence[Cell], shard: tuple[int, int]) -> list[Cell]:
-    """Of (i, N) every N-th cell, from the i-th on, counted from 1."""
+    """(i, N): every N-th cell, from the i-th on, counted from 1."""
     return list(cells[shard[0] - 1 :: shard[1]])
 
 
 SECONDS_BETWEEN_LINES = 60.0
-"""Of waiting, when piped; a finished cell has its own line."""
+"""Seconds between lines when piped; a finished cell has its own line."""
 _KNOWN_FROM, _LONG = 0.02, 300.0
 """The share of the work, or the seconds, after which the time left is reported: before, it is mostly the time of
 starting.
@@ -255,7 +255,7 @@ class Board:
         self.idle()
 
     def idle(self) -> None:
-        """Show what goes on: on a terminal at once, else a line a minute."""
+        """Show progress: on a terminal at once, else a line a minute."""
         running = "; ".join(f"{cell} {100 * share:.0f} %" for cell, share in self._shares.items()) or "waiting"
         line = f"{self._count()} {running}; {self._time_left()}"
         if self._bar is not None:
@@ -274,7 +274,7 @@ class Board:
         )
 
     def _time_left(self) -> str:
-        """By what this command has done so far, in the time that it took."""
+        """Time left, at the speed of this command so far."""
         ended = [cell for cell in self._done - self._already if cell in self._work]
         now = {**dict.fromkeys(ended, 1.0), **self._shares}
         finished = sum((share - self._base.get(cell, 0.0)) * self._work.get(cell, 0.0) for cell, share in now.items())
@@ -540,7 +540,7 @@ def threads_given() -> int | None:
 
 
 def run_facts(run: Path, *, step: int | None = None) -> dict[str, float]:
-    """What a pre-training run took up to the checkpoint of a step, or the newest; the names are those in
+    """Cost of a pre-training run up to the checkpoint of a step, or the newest; the names are those in
     result.FACTS.
     """
     opened = run_folder.RunFolder(run)

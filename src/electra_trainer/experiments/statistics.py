@@ -1,4 +1,5 @@
-"""What the seeds of a row say together, what paired runs say, and what such a test could have seen. No torch here.
+"""Statistics over seeds: spread of a row, paired differences, and the smallest effect that such a test can find. No
+torch here.
 
 The unit of replication is the pre-training seed. Two arms with one seed share their initial weights where names and
 shapes agree, their order of data and their masks, so what is tested is the difference within a seed.
@@ -55,7 +56,7 @@ class Spread:
 
 
 def spread(by_seed: Mapping[int, float], *, lower_is_better: bool = False) -> Spread:
-    """Of at least one seed."""
+    """Spread of at least one seed."""
     values = list(by_seed.values())
     best, worst = (min, max) if lower_is_better else (max, min)
     return Spread(
@@ -70,7 +71,7 @@ def spread(by_seed: Mapping[int, float], *, lower_is_better: bool = False) -> Sp
 
 
 def spread_of(values: Sequence[float]) -> Spread | None:
-    """The same of values without seeds; None of nothing."""
+    """Spread of values without seeds, or None if there are none."""
     return spread(dict(enumerate(values, start=1))) if values else None
 
 

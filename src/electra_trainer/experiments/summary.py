@@ -54,7 +54,7 @@ class Contrast:
     p_holm: float | None
     """Corrected over the declared contrasts."""
     medians: tuple[float, float]
-    """Of the row and of the reference."""
+    """Values of the row and of the reference."""
 
     @property
     def verdict(self) -> Verdict:

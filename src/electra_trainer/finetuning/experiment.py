@@ -227,8 +227,8 @@ class FineTuning(engine.Work):
                 f"{asked.max_length} (--max-length)."
             )
         if chosen:
-            told = ", ".join(f"{name.replace('_', '-')} {value:g}" for name, value in chosen.items())
-            notes.append(f"{task.name}: searched on training rows: {told}.")
+            first = ", ".join(f"{name.replace('_', '-')} {value:g}" for name, value in chosen.items())
+            notes.append(f"{task.name}: searched on training rows: {first}.")
         named = recipe.recipe(self._plan.recipe, hidden_size=source.model.hidden_size, epochs=task.epochs)
         base = replace(named, max_length=getattr(task, "max_length", None) or named.max_length).fitted(source.length)
         if changed := recipe.deviations(settled, base):
@@ -435,4 +435,4 @@ def confusions(examples: Sequence[Any], predictions: Sequence[Prediction]) -> Co
             pairs.append((example.label, prediction["label"]))
         elif "tags" in prediction:
             pairs += zip(example.labels, prediction["tags"], strict=True)
-    return Counter((truth, said) for truth, said in pairs if truth is not None)
+    return Counter((truth, content) for truth, content in pairs if truth is not None)

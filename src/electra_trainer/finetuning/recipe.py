@@ -50,14 +50,14 @@ class Changes:
     head_dropout: Literal["all", "texts"] | None = None
     """Tasks with dropout before the head: all, or only those that judge whole texts."""
     pooling: Literal["cls", "mean", "pair"] | None = None
-    """What represents a whole text: [CLS], as in the paper, or the mean of its row's tokens, for encoders trained for
+    """Representation of a whole text: [CLS], as in the paper, or the mean of its row's tokens, for encoders trained for
     hours, not days. pair: two texts are compared, token by token too; one text is the mean."""
     reduction: Literal["mean", "sum"] | None = None
-    """Of the losses of a batch, before the gradient is clipped."""
+    """Largest norm of a batch's gradient, before the gradient is clipped."""
     clip_norm: float | None = None
     """Largest global norm of the gradient; 0: not clipped."""
     clip_words: Literal["summed", "by-token"] | None = None
-    """What that norm takes of the word table: its gradient, or by-token: the gradients of the tokens, those of a
+    """Part of the word table in that norm: its gradient, or by-token: the gradients of the tokens, those of a
     repeated word not added up, as the released code does (TensorFlow's IndexedSlices). Needs reduction sum."""
     double_unordered: bool | None = None
     """Train on pairs without an order (MRPC, STS-B) in both orders."""
@@ -152,8 +152,8 @@ def paper(*, hidden_size: int, epochs: float = 3.0) -> Recipe:
 
 
 def released(*, hidden_size: int, epochs: float = 3.0) -> Recipe:
-    """What google-research/electra runs where it differs from the paper: reference/implementations.md, rows 17 to
-    20.
+    """Recipe that google-research/electra runs, where it differs from the paper: reference/implementations.md, rows 17
+    to 20.
     """
     rate, decay = (1e-4, 0.8) if hidden_size < 1024 else (5e-5, 0.9)
     return Recipe(

@@ -36,7 +36,7 @@ class Shard:
     missing: int
 
     def text(self) -> str:
-        """What is still to do."""
+        """Number of missing runs, and the next command."""
         runs = "1 run is" if self.missing == 1 else f"{self.missing} runs are"
         return (
             f"{self.out}: shard {self.shard} is done; {runs} missing. When none is, repeat the command without --shard."
@@ -93,10 +93,12 @@ def shown_confusions(found: Counter[tuple[str, str]], labels: Sequence[str]) -> 
     """The counts as lines of text: true classes down, predicted ones across."""
     if len(labels) > _WIDEST:
         wrong = [(pair, count) for pair, count in found.most_common() if pair[0] != pair[1]][:_WIDEST]
-        lines = [f"  {truth} taken for {said}: {count:,}" for (truth, said), count in wrong]
+        lines = [f"  {truth} taken for {guess}: {count:,}" for (truth, guess), count in wrong]
         return "\n".join(["confused most often:", *(lines or ["  nothing"])])
     names = [label if len(label) <= _LONGEST else label[: _LONGEST - 2] + ".." for label in labels]
-    rows = [[name, *(f"{found[truth, said]:,}" for said in labels)] for name, truth in zip(names, labels, strict=True)]
+    rows = [
+        [name, *(f"{found[truth, guess]:,}" for guess in labels)] for name, truth in zip(names, labels, strict=True)
+    ]
     widest = len(f"{max(found.values(), default=0):,}")
     return table_writer.Table(head=["true \\ said", *names], rows=rows, words=1).text(least=widest)
 
@@ -155,8 +157,8 @@ class Tuning:
     """First choose learning rate, layer decay and epochs of each task on a tenth of its training rows, some seven runs
     with one seed, for the encoder and for fresh weights alike; what is given by a flag stays."""
     grid: tuple[str, ...] = ()
-    """With --search: what it tries instead of its own values. learning-rate=1e-4,3e-4 layer-decay=0.8,0.9 epochs=3,10,
-    or the paper's (Appendix B): paper-small, paper-base, paper-large."""
+    """With --search: values to try instead of the default ones. learning-rate=1e-4,3e-4 layer-decay=0.8,0.9
+    epochs=3,10, or the paper's (Appendix B): paper-small, paper-base, paper-large."""
     parallel: int | None = None
     """Train N seeds (and tasks) at the same time. Default: as many as the machine has cores or GPUs for."""
     shard: str = "1/1"

@@ -49,7 +49,9 @@ _LOG_EVERY = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What one run is; with the same job and device it is the same to the bit, once its precision is settled."""
+    """Specification of one run; with the same job and device it is the same to the bit, once its precision is
+    settled.
+    """
 
     source: Source
     data: TaskData
@@ -59,7 +61,7 @@ class Job:
     """The row of an experiment; empty: the task's name."""
 
     def identity(self) -> dict[str, Any]:
-        """What config.json holds."""
+        """Content of config.json."""
         return {
             "model": self.source.name,
             "model_sha256": self.source.sha256,

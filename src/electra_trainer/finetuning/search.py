@@ -148,7 +148,7 @@ def searched(
 
 
 def _epochs(plan: experiment.Plan, grid: Grid, task: TaskSource) -> list[float]:
-    """Those of the grid, or more and fewer than the task's own, which the first trials have."""
+    """Epochs of the grid, or more and fewer than the task's own, which the first trials have."""
     if "epochs" in plan.given:
         return []
     if grid:

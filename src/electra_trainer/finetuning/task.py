@@ -1,4 +1,4 @@
-"""What a task is, and the values that flow through one. No torch at import.
+"""The interface of a task, and the values that flow through one. No torch at import.
 
     examples -task.rows-> Row -collate-> Batch -encoder-> hidden -task.loss-> (sum, count)     in training
                                                           hidden -task.read-> one value per row -task.predict-> one
@@ -53,9 +53,9 @@ class Row:
     example: int
     """Index of its example."""
     target: Any = None
-    """What the loss needs; None for rows to be predicted."""
+    """Values that the loss needs; None for rows to be predicted."""
     place: Any = None
-    """What is needed to read a prediction back: first tokens of words, offsets of a window."""
+    """Places for reading a prediction back: first tokens of words, offsets of a window."""
 
 
 ReadRows = Callable[[Sequence[Row]], "Iterator[tuple[NDArray[np.int64], Tensor, Batch]]"]
@@ -72,7 +72,7 @@ class Baseline:
     """In words: "the majority class"."""
     predict: Callable[[Sequence[Any]], list[Prediction]]
     note: str = ""
-    """What a reader of its score must know."""
+    """Notes that a reader of its score must know."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,15 +88,15 @@ class Unlabelled:
 
 @dataclass(frozen=True, kw_only=True)
 class CardWords:
-    """What a model card says of a task."""
+    """Sentences of a model card on a task."""
 
     says: str
-    """What the model does, without the full stop; `labels` follow it."""
+    """Purpose of the model, without the full stop; `labels` follow it."""
     labels: Sequence[str] = ()
     pipeline: str = "feature-extraction"
     """The Hub's pipeline tag."""
     longer: str = ""
-    """What happens to texts longer than a row: "; longer texts are cut"."""
+    """Treatment of texts longer than a row: "; longer texts are cut"."""
     sample: str = '["some text"]'
     """Python: an argument of `Finetuned.predict`."""
     code: str = ""
@@ -129,7 +129,7 @@ class Task(Protocol):
 
     @abstractmethod
     def rows(self, examples: Sequence[Any], text: "Text", *, training: bool) -> list[Row]:
-        """What the encoder reads, in the order of the examples; with targets if `training`."""
+        """Rows that the encoder reads, in the order of the examples; with targets if `training`."""
 
     @abstractmethod
     def loss(
@@ -144,7 +144,7 @@ class Task(Protocol):
         """The head's output for each row, as plain values or arrays."""
 
     @abstractmethod
-    def predict(self, examples: Sequence[Any], rows: Sequence[Row], said: Sequence[Any]) -> list[Prediction]:
+    def predict(self, examples: Sequence[Any], rows: Sequence[Row], raw: Sequence[Any]) -> list[Prediction]:
         """One prediction per example, from the outputs for its rows."""
 
     @abstractmethod
@@ -178,7 +178,7 @@ class Task(Protocol):
         return hold_out(train, where=where)
 
     whole_text: ClassVar[bool] = True
-    """It judges whole texts, so it has dropout before its head under `head_dropout="texts"`."""
+    """True if it judges whole texts, so that it has dropout before its head under `head_dropout="texts"`."""
     reads_tables: ClassVar[bool] = True
     """Its files of examples are tables, .csv, .tsv or .jsonl."""
     columns_type: ClassVar[type[Any]] = Columns
@@ -196,7 +196,7 @@ class Task(Protocol):
         return self
 
     def with_threshold(self, value: float) -> Self:
-        """The same task with another threshold below which it gives no answer.
+        """A copy of the task with another threshold below which it gives no answer.
 
         Raises:
             ConfigError: it has none.
@@ -241,7 +241,7 @@ class Task(Protocol):
         table = read_table_file(path)
         columns = choose_texts(table, like, text=text, text_pair=text_pair, pair=pair)
         write = predicted_jsonl if as_json else predicted_csv
-        return Unlabelled(examples=text_examples(table, columns), written=lambda said: {"": write(table, said)})
+        return Unlabelled(examples=text_examples(table, columns), written=lambda raw: {"": write(table, raw)})
 
     def as_transformers(self, *, hidden_size: int) -> "TransformersHead":
         """The head of transformers that computes the same; by default there is none."""
@@ -261,17 +261,17 @@ class TaskData:
     task: Task
     train: Sequence[Any]
     dev: Mapping[str, Sequence[Any]]
-    """By name of the split; the first is the main one."""
+    """Examples by name of the split; the first is the main one."""
     test: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """Examples without answers, to be predicted."""
     unordered_pairs: bool = False
     """The two texts of a pair may be swapped (MRPC, STS-B): see `Recipe.double_unordered`."""
     notes: tuple[str, ...] = ()
-    """What a reader of the scores must know: a subset, a rebuild."""
+    """Notes that a reader of the scores must know: a subset, a rebuild."""
     defaults: Mapping[str, str] = field(default_factory=dict)
     """Field of the recipe -> a note on the value that the task gives it where nobody else does."""
     sha256: str = ""
-    """Of the files that it was read from."""
+    """SHA-256 of the files that it was read from."""
     columns: Any = None
     """How the user's own files were read, `Task.columns_type`; None for a fixed benchmark."""
     written: tuple[str, Callable[[Sequence[Prediction]], str]] | None = None

@@ -1,1 +1,1 @@
-"""What a run did: evaluation, replay of a step, the report."""
+"""Look into a run: evaluation, replay of a step, the report."""

@@ -1,4 +1,4 @@
-"""What `electra demo` shows of an encoder: held-out sentences with one word exchanged, and the nearest words of
+"""Probes that `electra demo` shows: held-out sentences with one word exchanged, and the nearest words of
 frequent ones.
 """
 
@@ -17,7 +17,7 @@ from electra_trainer.model.networks import Discriminator
 from electra_trainer.pretrained.pretrained import Scored, replaced_probability
 
 FREQUENT = 100
-"""The exchanged word is one of so many that are most frequent in the training rows."""
+"""Number of the most frequent words of the training rows that an exchanged word is drawn from."""
 _WORDS = range(6, 21)
 """Words that a sentence has."""
 _STOPS = frozenset(".。｡．！？।॥۔؟።།။")
@@ -31,7 +31,7 @@ class Exchanged:
     """A sentence with one word exchanged."""
 
     ids: list[int]
-    """Of its tokens, with the specials around them."""
+    """Index among its tokens, with the specials around them."""
     place: int
     """Index of the exchanged word in `ids`."""
     original: str
@@ -40,7 +40,7 @@ class Exchanged:
 
 @dataclass(frozen=True, kw_only=True)
 class Suspected:
-    """What a discriminator says of such a sentence."""
+    """Verdict of a discriminator on a sentence with an exchanged word."""
 
     sentence: Exchanged
     scored: Scored
@@ -78,7 +78,7 @@ def exchange_words(store: Store, *, count: int, seed: int = 1, rows: int | None 
 
 
 def suspect(discriminator: Discriminator, store: Store, sentences: list[Exchanged]) -> list[Suspected]:
-    """What the discriminator, on the CPU, says of each sentence."""
+    """Verdicts of the discriminator, on the CPU, on each sentence."""
     words, found = _vocabulary(store), []
     for sentence in sentences:
         probabilities = replaced_probability(discriminator, sentence.ids)

@@ -191,7 +191,7 @@ def _numbers(values: dict[str, Any], prefix: str) -> Numbers:
 
 
 def _scores(result: dict[str, Any]) -> Numbers:
-    """What a cell came to: the scores of fine-tuning, the metrics of an arm."""
+    """Result of a cell: the scores of fine-tuning, the metrics of an arm."""
     return _numbers(scores, "result/") if isinstance(scores := result.get("scores"), dict) else {}
 
 

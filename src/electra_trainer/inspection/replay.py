@@ -1,4 +1,4 @@
-"""What a run computed, computed again: a step with its rows, documents, text and losses, and its held-out metrics.
+"""Compute again what a run computed: a step with its rows, documents, text and losses, and its held-out metrics.
 
 A step is a function of (weights, config, seed, step), so the nearest checkpoint before it is enough: the steps in
 between are trained again in memory. Nothing is written into the run.
@@ -96,7 +96,7 @@ class Replayed:
     result: steps.StepResult
     """Learning rate, gradient norm before clipping, and metrics; if they are not finite, the weights did not move."""
     recorded: dict[str, Any] | None
-    """What metrics.jsonl records of this step; None if it has no row of it."""
+    """Row of this step in metrics.jsonl; None if it has no row of it."""
     rows: list[ReplayedRow]
     """All rows of the batch, in order."""
     reservations: list[str]

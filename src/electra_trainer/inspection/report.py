@@ -192,12 +192,12 @@ def _sentences(run: Run) -> dict[str, Any]:
 
 
 def _replaced(row: Mapping[str, Any]) -> list[bool]:
-    """Which tokens were replaced; none in a run without a discriminator."""
+    """Replaced tokens; none in a run without a discriminator."""
     return row.get("replaced") or [False] * len(row["original"])
 
 
 def tokens_of(row: Mapping[str, Any]) -> list[dict[str, str]]:
-    """What sentence.html.j2 shows of each token: kind, text before and after, the probability of "replaced", a space
+    """Fields of each token for sentence.html.j2: kind, text before and after, the probability of "replaced", a space
     before it.
     """
     chances = row.get("probability") or [math.nan] * len(row["original"])

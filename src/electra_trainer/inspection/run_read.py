@@ -33,7 +33,7 @@ class Run:
     """Settings by dotted name."""
     environment: dict[str, str]
     notes: list[str]
-    """What was skipped, for the reader of the page."""
+    """Notes on skipped lines, for the reader of the page."""
 
     @property
     def vocabulary_entropy(self) -> float:

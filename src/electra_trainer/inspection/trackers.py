@@ -207,9 +207,9 @@ class Kind:
     make: type[Tracker]
     package: str
     installed_by: str
-    """What to type where the package is missing."""
+    """Command that installs the package."""
     shown_by: str
-    """What a person types or opens to see the run."""
+    """Command or page that shows the run."""
 
 
 TRACKERS = {

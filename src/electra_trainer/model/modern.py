@@ -28,7 +28,7 @@ class Places(NamedTuple):
     """The places of the tokens of a batch."""
 
     piece_BT: Tensor
-    """Piece that each token belongs to: it attends to those of its own."""
+    """Piece that each token belongs to: it attends to that piece alone."""
     angle_BTF: Tensor
     """Angle, fp32, by which each of the F = S / 2 pairs of dimensions of a head is turned; one row where all rows have
     the same positions.

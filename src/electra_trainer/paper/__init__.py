@@ -1,1 +1,1 @@
-"""What the paper measured, with our numbers under it."""
+"""The paper's measurements, with our numbers under them."""

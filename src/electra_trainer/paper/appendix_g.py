@@ -197,7 +197,7 @@ def token_log_probabilities(
 def _by_length(
     sentences: Sequence[Sequence[int]], device: torch.device, compute: Callable[[Tensor], Tensor]
 ) -> list[Tensor]:
-    """What `compute` makes of the sentences of each length, ids int64 [N, T], in the order of the sentences."""
+    """Results of `compute` for the sentences of each length, ids int64 [N, T], in the order of the sentences."""
     found: dict[int, Tensor] = {}
     for length in sorted({len(sentence) for sentence in sentences}):
         members = [index for index, sentence in enumerate(sentences) if len(sentence) == length]

@@ -44,7 +44,7 @@ class ClozeScores:
     """
 
     accuracy: dict[str, Estimate]
-    """By predictor: see the top of cloze.py."""
+    """Accuracy by predictor: see the top of cloze.py."""
     difference: dict[str, Estimate]
     """Paired differences of accuracies, "appendix-g - generator"."""
     among_top: Estimate | None
@@ -55,7 +55,7 @@ class ClozeScores:
     per_row: int
     """Most words in one row."""
     p_mask: float | None
-    """Of the formula; None where it was not used."""
+    """The constant a of the formula; None where it was not used."""
     notes: tuple[str, ...]
     row_K: NDArray[np.int64]
     """Row of each word in DATA's held-out rows."""

@@ -320,7 +320,7 @@ said.
 def amount_of(
     *, flops: float | None, steps: int | None, budget: str | None, match: Match | None
 ) -> tuple[Match, float]:
-    """What the arms are matched on, and how much of it each is given.
+    """Quantity that the arms are matched on, and its amount.
 
     Raises:
         ConfigError: none or several amounts, or one that `match` is no measure of.

@@ -48,9 +48,11 @@ class TagScores:
 
     accuracy: float
     embeddings_accuracy: float
-    """Of the same linear layer on the mean of a word's token embeddings: no context, no position."""
+    """Accuracy of the same linear layer on the mean of a word's token embeddings: no context, no position."""
     majority_accuracy: float
-    """Of the tag that the word has most often in the training sentences; of the most frequent tag for a new word."""
+    """Accuracy of the tag that the word has most often in the training sentences; of the most frequent tag for a new
+    word.
+    """
     mean_layer: float
     """The mean layer by the weights of the mix: 0 is the embeddings, 1 the first layer."""
 
@@ -88,15 +90,15 @@ def probe_tags(
     """
     encoder = encoder.to(device).eval()
     text = Text(tokenizer=as_plain_text(tokenizer), specials=specials_of(tokenizer), length=length)
-    seen = _represent(encoder, text, _spread(train, sentences), device=device)
+    counted = _represent(encoder, text, _spread(train, sentences), device=device)
     unseen = _represent(encoder, text, dev, device=device)
-    probe = _fit(seen.states_WSD, seen.tags_W, seed=seed)
-    embedded = _fit(seen.embedded_WE[:, None], seen.tags_W, seed=seed)
-    layers = torch.arange(seen.states_WSD.shape[1], device=device)
+    probe = _fit(counted.states_WSD, counted.tags_W, seed=seed)
+    embedded = _fit(counted.embedded_WE[:, None], counted.tags_W, seed=seed)
+    layers = torch.arange(counted.states_WSD.shape[1], device=device)
     return TagScores(
         accuracy=_accuracy(probe, unseen.states_WSD, unseen.tags_W),
         embeddings_accuracy=_accuracy(embedded, unseen.embedded_WE[:, None], unseen.tags_W),
-        majority_accuracy=_majority_accuracy(seen, unseen),
+        majority_accuracy=_majority_accuracy(counted, unseen),
         mean_layer=float((probe.mix_S.softmax(0) * layers).sum().detach()),
     )
 
@@ -150,11 +152,11 @@ def _accuracy(probe: _Probe, states_WSD: Tensor, tags_W: Tensor) -> float:
     return float((found == tags_W).sum().item() / len(tags_W))
 
 
-def _majority_accuracy(seen: _Words, unseen: _Words) -> float:
-    tags = seen.tags_W.tolist()
+def _majority_accuracy(counted: _Words, unseen: _Words) -> float:
+    tags = counted.tags_W.tolist()
     overall = Counter(tags).most_common(1)[0][0]
     by_form: dict[str, Counter[int]] = {}
-    for form, tag in zip(seen.forms, tags, strict=True):
+    for form, tag in zip(counted.forms, tags, strict=True):
         by_form.setdefault(form, Counter())[tag] += 1
     best = {form: counts.most_common(1)[0][0] for form, counts in by_form.items()}
     right = [best.get(form, overall) == tag for form, tag in zip(unseen.forms, unseen.tags_W.tolist(), strict=True)]
@@ -258,11 +260,11 @@ class SentenceScores:
     stsb: float
     """Spearman's correlation with people's similarity of two sentences."""
     stsb_random: float
-    """The same from random word vectors."""
+    """Score from random word vectors."""
     sst2: float
-    """Share of the sentences whose sentiment is told right."""
+    """Share of the sentences whose sentiment is predicted right."""
     sst2_random: float
-    """The same from random word vectors."""
+    """Score from random word vectors."""
 
 
 def probe_sentences(

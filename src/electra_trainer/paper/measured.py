@@ -414,7 +414,7 @@ class Reading:
 
 
 def factor(metric: str) -> float:
-    """What the paper's axes multiply a share with: GLUE and SQuAD are shown in points."""
+    """Factor of a share on the paper's axes: GLUE and SQuAD are shown in points."""
     return 100.0 if metric.startswith(PUBLISHED_SCORES) else 1.0
 
 

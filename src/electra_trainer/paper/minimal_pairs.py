@@ -46,7 +46,7 @@ class PairScore:
     mean: float
     """Mean over paradigms, each counted alike: BLiMP's figure."""
     standard_error: float
-    """Of the mean, over other pairs of the same paradigms."""
+    """Standard error of the mean, over other pairs of the same paradigms."""
     ties: int
     paradigms: dict[str, float]
     fields: dict[str, float]

@@ -88,7 +88,7 @@ class PaperRow:
     split: str = ""
     """"dev" or "test" where the table has both."""
     values: Mapping[str, Value]
-    """By column; a column that is not there is missing."""
+    """Values by column; a column that is not there is missing."""
     seeds: int = 0
     folder: Path | None = None
     """Where the links of our numbers lead."""

@@ -37,7 +37,9 @@ class PublishedRow:
     split: str
     """"dev" or "test" where the table has both, else empty."""
     values: Mapping[str, float | str]
-    """By column: scores in points, counts, words. What the paper does not print, or is illegible, is left out."""
+    """Values by column: scores in points, counts, words. What the paper does not print, or is illegible, is left
+    out.
+    """
     at_least: frozenset[str]
     """Columns whose number is a lower bound (a "+" in print)."""
 

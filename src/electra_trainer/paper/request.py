@@ -49,7 +49,9 @@ class Compare:
     budget: str | None = None
     """Wall-clock time of each run, for example 10m; the steps that fit are measured once an arm, when it begins."""
     match: Literal["paper-flops", "real-flops", "steps", "time"] | None = None
-    """What is equal between arms. Default: paper-flops with --flops, steps with --steps, time with --budget."""
+    """Quantity that is equal between arms. Default: paper-flops with --flops, steps with --steps, time with
+    --budget.
+    """
     probe: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """held-out, pos=TREEBANK_DIR, sentences=GLUE_DIR, minimal-pairs=DIR, glue=DIR or squad=DIR; may be repeated. With
     nested- before its name, a probe is scored on a part of its training rows. Default: held-out."""

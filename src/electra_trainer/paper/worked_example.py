@@ -35,7 +35,7 @@ class WorkedExample:
     replaced: list[bool]
     """The truth: the token differs from the original one. A sample equal to the original counts as original (§2)."""
     probability: list[float]
-    """Of "replaced", by the discriminator."""
+    """Probability of "replaced", by the discriminator."""
     seed: int
 
     @property

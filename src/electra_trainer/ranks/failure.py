@@ -35,7 +35,7 @@ store.
 LEAVES_WITHIN = 20.0
 """Seconds that a rank has to end by itself after another's error, including a save in progress; torchrun gives 30."""
 CONNECTS_WITHIN = 2.0
-"""The same for a rank that is still connecting, which nothing interrupts: there is nothing to save yet."""
+"""Watch for a rank that is still connecting, which nothing interrupts: there is nothing to save yet."""
 BEAT = 2.0
 """Seconds between two signs of life."""
 SILENT = 15
@@ -149,8 +149,8 @@ class Watch:
         known = as_known(error)
         where = f"rank {self._rank} of {self._size} on {platform.node()}"
         kind, text = type(known or ElectraError()).__name__, str(known or f"{type(error).__name__}: {error}")
-        told = {"rank": self._rank, "where": where, "kind": kind, "text": text}
-        first: dict[str, object] = json.loads(self._store.compare_set(_FIRST, "", json.dumps(told)))
+        announced = {"rank": self._rank, "where": where, "kind": kind, "text": text}
+        first: dict[str, object] = json.loads(self._store.compare_set(_FIRST, "", json.dumps(announced)))
         if not self._all_here:
             self._store.add(_HEARD, 1)
         return first
@@ -206,14 +206,14 @@ class Watch:
             lost = (
                 f"no sign of life for {SILENT * BEAT:.0f} s: its process was killed or hangs, or its machine is gone. "
             )
-            told = {
+            announced = {
                 "rank": after,
                 "where": f"rank {after} of {self._size}",
                 "kind": ProcessLost.__name__,
                 "silent": True,
                 "text": f"{lost}The same command resumes from the newest checkpoint.",
             }
-            store.compare_set(_FIRST, "", json.dumps(told))
+            store.compare_set(_FIRST, "", json.dumps(announced))
 
 
 def _first(store: "Store") -> dict[str, object] | None:
@@ -235,8 +235,8 @@ def together() -> Iterator[None]:
     except RuntimeError as error:
         if out_of_memory(error):
             raise
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        heard = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ProcessLost(
-            f"another process of this run has ended or cannot be reached ({said}). The same command resumes from the "
+            f"another process of this run has ended or cannot be reached ({heard}). The same command resumes from the "
             "newest checkpoint."
         ) from error

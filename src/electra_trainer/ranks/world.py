@@ -50,7 +50,7 @@ class World(NamedTuple):
         return words if self.size == 1 else f"{self.size} processes with {words} each"
 
     def share(self, things: int) -> range:
-        """Which of `things` are this rank's: neighbours, as evenly as possible; none where there are too few."""
+        """Part of this rank in `things`: neighbours, as evenly as possible; none where there are too few."""
         return range(self.rank * things // self.size, (self.rank + 1) * things // self.size)
 
     def waits(self, things: int) -> int:
@@ -85,7 +85,7 @@ restarted the processes."""
 
 
 _watches: list[Watch] = []
-"""That of this process, while it is joined to others."""
+"""This process's failure watch while distributed."""
 
 
 @contextmanager

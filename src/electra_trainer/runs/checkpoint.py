@@ -173,8 +173,8 @@ def load_newest(
         raise unfit[0]
     bad = len(list(folder.glob(f"{_BAD}step-*")))
     if bad:
-        told = f"{folder}: none of its {bad} checkpoints verifies (set aside as {_BAD}*). {why}"
-        raise errors.CheckpointError(f"{told}Restore one from a backup, or start again in another --out.")
+        logged = f"{folder}: none of its {bad} checkpoints verifies (set aside as {_BAD}*). {why}"
+        raise errors.CheckpointError(f"{logged}Restore one from a backup, or start again in another --out.")
     return None
 
 
@@ -206,7 +206,7 @@ def newest(folder: Path, *, origin: Origin, network: Builds | None = None, timed
 def of_step(
     folder: Path, step: int | None, *, origin: Origin, network: Builds | None = None, timed: bool = False
 ) -> Saved:
-    """The checkpoint of a step, or where that is None the newest one, for reading only.
+    """The checkpoint of a step, or the newest one if it is None, for reading only.
 
     Raises:
         MissingInputError: there is none of that step. CheckpointError, StorageError: as `newest` and `read`.
@@ -249,11 +249,11 @@ def require_space(folder: Path, bytes_needed: int) -> None:
     except OSError as error:
         raise errors.storage_error(error, folder) from None
     if free < bytes_needed:
-        told = (
+        logged = (
             f"{folder}: {free / 1e6:,.0f} MB free, a run of this size needs {bytes_needed / 1e6:,.0f} MB for its "
             "checkpoints."
         )
-        raise errors.StorageError(f"{told} Free some space or choose another --out.")
+        raise errors.StorageError(f"{logged} Free some space or choose another --out.")
 
 
 def _facts(content: Content) -> dict[str, Any]:
@@ -383,6 +383,6 @@ def surely(write: Callable[[], object], *, say: Callable[[str], None]) -> None:
 
 
 def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The same numbers in separate memory, on the CPU."""
+    """Copies of the tensors in separate memory, on the CPU."""
     layout = torch.contiguous_format
     return {name: tensor.detach().to("cpu", copy=True, memory_format=layout) for name, tensor in tensors.items()}

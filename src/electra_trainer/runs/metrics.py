@@ -42,7 +42,7 @@ class Sink(Protocol):
 
 
 class Metrics:
-    """What both training loops record through: rows of metrics to every sink, and example rows to examples.jsonl."""
+    """Recorder of both training loops: rows of metrics to every sink, and example rows to examples.jsonl."""
 
     def __init__(self, folder: RunFolder, warn: Callable[[str], None]) -> None:
         self._sinks: list[Sink] = [pkgutil.resolve_name(name)(folder, warn) for name in SINKS]
@@ -92,7 +92,7 @@ class JsonLines:
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """What stays of a file."""
+    """The part of a metrics file that is kept."""
 
     content: Iterator[bytes]
     """Its bytes, once."""

@@ -148,12 +148,12 @@ class RunFolder:
 
     def _append_text(self, name: str, text: str) -> None:
         with self._one_at_a_time:
-            told = name in self._waiting
+            noted = name in self._waiting
             self._waiting[name] = self._waiting.get(name, b"") + text.encode()
             try:
                 self._write_waiting(name)
             except OSError as error:
-                if not told:
+                if not noted:
                     failure = storage_error(error, self.path / name, writing=True)
                     tell(f"{failure} Its lines are kept until they can be written.")
 
@@ -226,8 +226,8 @@ def environment_facts() -> dict[str, Any]:
 
 
 def remedy(environment: Mapping[str, Any]) -> str:
-    """What to do where a run or an experiment is there and began otherwise: the command that it noted is the one to
-    repeat.
+    """Remedy where a run or an experiment exists that began with other settings: the command that it noted is the one
+    to repeat.
     """
     words = environment.get("command")
     verb = words[1] if isinstance(words, list) and len(words) > 1 else None
@@ -238,8 +238,8 @@ def remedy(environment: Mapping[str, Any]) -> str:
 
 def _processor() -> str:
     """The CPU's name and its number of cores, as Linux has them."""
-    told = Path("/proc/cpuinfo")
-    lines = told.read_text(errors="replace").splitlines() if told.exists() else []
+    noted = Path("/proc/cpuinfo")
+    lines = noted.read_text(errors="replace").splitlines() if noted.exists() else []
     name = next(
         (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor()
     )

@@ -157,8 +157,8 @@ def _leave(number: int, frame: FrameType | None) -> None:
     if _own_end.is_set():
         return
     with suppress(OSError):
-        told = f"electra: {signal.Signals(number).name}: stopped before it began. The same command begins.\n"
-        os.write(2, told.encode())
+        reported = f"electra: {signal.Signals(number).name}: stopped before it began. The same command begins.\n"
+        os.write(2, reported.encode())
     ended(Interrupted.exit_code)
     os._exit(Interrupted.exit_code)
 

@@ -64,9 +64,9 @@ class Origin:
 
     run_id: str
     config_sha256: str
-    """Of the settings, as config.json has them."""
+    """Hash of the settings, as config.json has them."""
     data_sha256: str
-    """Of the hashes of vocabulary and rows, as environment.json has them."""
+    """Hash of the hashes of vocabulary and rows, as environment.json has them."""
     config: dict[str, Any] = field(default_factory=dict, compare=False)
     data: dict[str, Any] = field(default_factory=dict, compare=False)
     """The settings and data themselves, so that a message can name the difference."""
@@ -190,9 +190,9 @@ def _check_origin(path: Path, manifest: dict[str, Any], origin: Origin | None) -
 
 def _changes(before: object, now: object) -> str:
     """` (schedule.steps: 12 -> 14)`, or nothing where the old values are not known."""
-    told = differences(before, now, show=short) if isinstance(before, dict) else []
-    more = [f"{len(told) - _SHOWN} more"] if len(told) > _SHOWN else []
-    return f" ({'; '.join(told[:_SHOWN] + more)})" if told else ""
+    reported = differences(before, now, show=short) if isinstance(before, dict) else []
+    more = [f"{len(reported) - _SHOWN} more"] if len(reported) > _SHOWN else []
+    return f" ({'; '.join(reported[:_SHOWN] + more)})" if reported else ""
 
 
 def _check_place(path: Path, manifest: dict[str, Any]) -> None:

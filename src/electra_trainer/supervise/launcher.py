@@ -70,8 +70,8 @@ def torchrun() -> int:
         for rank, failure in sorted(failed.failures.items()):
             if failure.exitcode < 0 and -failure.exitcode != signal.SIGTERM:  # that one is torchrun's own
                 tell(f"the process of rank {rank} was killed by {signal.Signals(-failure.exitcode).name}")
-    except SignalException as told:
-        tell(f"{told.sigval.name}: the processes have ended")
+    except SignalException as reported:
+        tell(f"{reported.sigval.name}: the processes have ended")
     except Exception as error:
         tell(f"torchrun cannot start the processes: {str(error).strip() or type(error).__name__}")
     else:

@@ -81,7 +81,7 @@ class Signs:
         self._child, self._folder, self._supervised = child, folder, supervised
         self._began = self._now = time.monotonic()
         self._seen: dict[str, tuple[int, float]] = {}
-        """By rank: the time of its file, and when that changed by this process's clock."""
+        """Heartbeats by rank: the time of its file, and when that changed by this process's clock."""
         self._longest = 0.0
         """The longest time between two heartbeats of a rank, in seconds."""
         self._told: set[int] = set()
@@ -102,7 +102,7 @@ class Signs:
             while self._child.poll() is None:
                 time.sleep(_LOOK)
                 self._look()
-                if (name := self._supervised.told) is not None:
+                if (name := self._supervised.reported) is not None:
                     stopping = min(stopping, self._now)
                     self._tell()
                     if (why := self._stuck(stopping)) is not None:
@@ -229,10 +229,10 @@ class _Supervised:
     stop: signals.StopRequest
     history: list[dict[str, Any]] = field(default_factory=list)
     step: int = 0
-    """Of the newest known checkpoint."""
+    """Step of the newest known checkpoint."""
 
     @property
-    def told(self) -> str | None:
+    def reported(self) -> str | None:
         """The signal that asked the supervisor to stop."""
         return self.stop.name
 
@@ -260,10 +260,10 @@ def _until_it_ends(supervised: _Supervised) -> int:
         supervised.history.append({"exit_code": code, "why": why, "step": step})
         useless = 0 if step > before else useless + 1
         left = policy.restarts - len(supervised.history) + 1
-        last = code in FINAL or supervised.told is not None or left < 1 or useless >= _USELESS
+        last = code in FINAL or supervised.reported is not None or left < 1 or useless >= _USELESS
         _record(supervised, launch, code, why)
         if last:
-            ending = f"; giving up after {policy.restarts} restarts" if supervised.told is None else ""
+            ending = f"; giving up after {policy.restarts} restarts" if supervised.reported is None else ""
             if useless >= _USELESS:
                 ending = f"; giving up after {useless} starts in a row without a new checkpoint"
             if code not in FINAL:
@@ -272,10 +272,10 @@ def _until_it_ends(supervised: _Supervised) -> int:
         pause = min(60.0, policy.pause * 2**useless)
         errors.tell(f"{why}; starting again from step {step:,} in {pause:.0f} s ({left} restarts left)")
         end = time.monotonic() + pause
-        while time.monotonic() < end and supervised.told is None:
+        while time.monotonic() < end and supervised.reported is None:
             time.sleep(_LOOK)
-        if supervised.told is not None:
-            why = f"{supervised.told}: stopped before the next start. The same command resumes."
+        if supervised.reported is not None:
+            why = f"{supervised.reported}: stopped before the next start. The same command resumes."
             _record(supervised, launch, _STOPPED, why)
             errors.tell(why)
             return _STOPPED
@@ -295,13 +295,13 @@ def _once(supervised: _Supervised, launch: str) -> tuple[int, str]:
         signs = Signs(child, folder, supervised)
         killed, ends, began = signs.wait(), signs.ends(), signs.began
     returned = child.returncode
-    if killed is not None and supervised.told is None:
+    if killed is not None and supervised.reported is None:
         return errors.ElectraError.exit_code, killed
     own = _status(supervised)
     code = next((end for end in ends if end not in (0, _STOPPED)), None)
     if code is None and own.get("launch") == launch and isinstance(own.get("exit_code"), int):
         code = own["exit_code"]
-    if code is None and (_STOPPED in ends or (supervised.told is not None and not began)):
+    if code is None and (_STOPPED in ends or (supervised.reported is not None and not began)):
         code = _STOPPED  # it was stopped before there was a run
     if code is None:
         code = returned if returned in _KNOWN else errors.ElectraError.exit_code
@@ -314,7 +314,7 @@ def _once(supervised: _Supervised, launch: str) -> tuple[int, str]:
 
 
 def _status(supervised: _Supervised) -> dict[str, Any]:
-    """What the run recorded of its latest start; empty where it had no time to."""
+    """Record of the run's latest start; empty where it had no time to."""
     try:
         return read_table(supervised.run.path / progress.STATUS)
     except errors.ElectraError:

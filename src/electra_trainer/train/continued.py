@@ -1,5 +1,5 @@
-"""Train a run longer (`--continue-from RUN[@STEP]`): a new run goes on from a checkpoint of it, with moments and step
-count.
+"""Train a run longer (`--continue-from RUN[@STEP]`): a new run continues from one of its checkpoints, with moments and
+step count.
 
 Steps are numbered on, so rows, masks, dropout and learning rate of a step are those that its number has in the new run.
 With equal settings it is the old run, bit for bit.
@@ -42,15 +42,15 @@ class Continued:
     folder: RunFolder
     saved: verified.Saved
     sha256: str
-    """Of weights and moments."""
+    """Checkpoint of weights and moments."""
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What the new run records of it."""
+        """Facts that the new run records."""
         return {"name": self.name, "sha256": self.sha256, "step": self.saved.step}
 
-    def told(self, config: Config) -> str:
-        """A line for the log of the new run, of `config`: where it goes on, and whether the learning rate does."""
+    def facts(self, config: Config) -> str:
+        """A line for the log of the new run, of `config`: where it continues, and whether the learning rate does."""
         step = self.saved.step
         before, after = (rate_at(step, each) for each in (self.folder.config(), config))
         jumps = abs(after - before) > _JUMP * max(after, before)
@@ -64,7 +64,7 @@ class ContinueFrom:
 
     name: str
     step: int | None = None
-    """Which checkpoint, where the name says none."""
+    """The checkpoint, where the name says none."""
 
     def read(self) -> Continued:
         """Read its state.
@@ -91,21 +91,21 @@ def check_continued(continued: Continued, config: Config, store: Store) -> None:
         ConfigError: another vocabulary, other networks or another optimizer; the steps are done already; or the switch
             of stages moves and does not lie ahead in both.
     """
-    told, folder, step = f"--continue-from {continued.name}:", continued.folder, continued.saved.step
+    facts, folder, step = f"--continue-from {continued.name}:", continued.folder, continued.saved.step
     theirs, steps, turn = folder.config(), config.schedule.steps, config.first_stage_steps
     theirs_turn = theirs.first_stage_steps
     odd = [one for one in records.differences(theirs, config) if one.startswith(_TENSORS)]
     faults = {
-        f"{told} {store.folder} was prepared with another tokenizer. Prepare it with --tokenizer {folder.tokenizer}.": (
+        f"{facts} {store.folder} was prepared with another tokenizer. Take --tokenizer {folder.tokenizer}.": (
             folder.tokenizer_sha256 != store.manifest.tokenizer_sha256
         ),
-        f"{told} weights and moments are those of other settings ({'; '.join(odd)}). Leave these flags out, or take "
+        f"{facts} weights and moments are those of other settings ({'; '.join(odd)}). Leave these flags out, or take "
         "the weights alone with "
         "--init.": bool(odd),
-        f"{told} is at step {step:,}, and the new run has {steps:,} steps, counted from the first step of the old "
+        f"{facts} is at step {step:,}, and the new run has {steps:,} steps, counted from the first step of the old "
         "one. Give more --steps, "
         "or name an earlier checkpoint with @STEP.": step >= steps,
-        f"{told} the second stage of two-stage training begins after step {theirs_turn:,} there and after step "
+        f"{facts} the second stage of two-stage training begins after step {theirs_turn:,} there and after step "
         f"{turn:,} here, and step "
         f"{step:,} lies beyond one of them. Set --phases.share so that they agree, or name an earlier checkpoint with "
         "@STEP.": theirs_turn != turn and step > min(theirs_turn, turn),

@@ -139,14 +139,14 @@ class Pretraining(resumable.Resumable[Objective]):
 
     @property
     def config(self) -> Config:
-        """Of the run."""
+        """Schedule of the run."""
         return self.feed.config
 
     def begin(self) -> Saved | None:
         """See `Resumable`; CheckpointError: rows say that the run had a checkpoint."""
         self.folder.require_unsaved()
         if isinstance(self.initial, Continued):
-            self.say(self.initial.told(self.config))
+            self.say(self.initial.facts(self.config))
             return self.initial.saved
         if self.initial is not None:
             self.say(told_of(self.initial, begin_with(self.network, self.initial), self.network))
@@ -350,7 +350,7 @@ def _went_on(config: Config, folder: run_folder.RunFolder, store: Store, length:
         raise ConfigError(f"{folder.path} began with other settings ({'; '.join(changed)}). {remedy}")
     if facts.get("arithmetic") not in (None, computed):
         changed_to = (
-            f"{folder.path} began in {facts['arithmetic']} and goes on in {computed}: sums round differently "
+            f"{folder.path} started in {facts['arithmetic']}, resuming in {computed}: sums round differently "
             "from here on."
         )
         folder.log(changed_to)

@@ -39,8 +39,8 @@ _READ = (
 
 
 def keep_measured(losses: Losses) -> Losses:
-    """The same on the CPU, with only the diagnostics that `measure` reads: unused slots and padding dropped, no [B, T]
-    kept.
+    """The step's results on the CPU, with only the diagnostics that `measure` reads: unused slots and padding dropped,
+    no [B, T] kept.
     """
     read = {name: losses.diagnostics[name] for name in _READ if name in losses.diagnostics}
     diagnostics = read | {f"sum/{name}": term.sum.detach() for name, term in losses.terms.items()}
@@ -61,7 +61,7 @@ def keep_measured(losses: Losses) -> Losses:
 
 
 def in_one_copy(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The same tensors on the CPU. A GPU is waited for once, not once a tensor or mask.
+    """The tensors on the CPU. A GPU is waited for once, not once a tensor or mask.
 
     They are packed into one block of bytes, the widest elements first, so that each lies as its type wants.
     """
@@ -95,7 +95,7 @@ def from_bytes(content: bytes) -> list[Losses]:
 
 
 def divisors(counts: dict[str, float], config: Config, *, rows: int | None = None) -> dict[str, float]:
-    """What the sum of each term is divided by: its count, or with `losses = "sums"` the number of rows (§2).
+    """Divisor of the sum of each term: its count, or with `losses = "sums"` the number of rows (§2).
 
     Args:
         counts: the objective's counts, summed over all lanes and ranks.

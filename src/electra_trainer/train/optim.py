@@ -24,7 +24,7 @@ from electra_trainer.settings.config import Optimizer as Settings
 from electra_trainer.settings.methods import TwoStage
 
 Share = Callable[[str], float]
-"""Of the learning rate, by parameter name."""
+"""Factors of the learning rate, by parameter name."""
 _FULLY_CORRECTED = 1e9
 """A step count at which 1 - beta**step is exactly 1 in fp32, so bias correction has no effect."""
 _SLOTS = {"step", "exp_avg", "exp_avg_sq"}
@@ -155,7 +155,7 @@ class Muon(_AdamW):
 
 
 def orthogonal(matrices_NRC: Tensor, *, rounded: bool = False) -> Tensor:
-    """The same singular vectors with singular values near 1, by five Newton-Schulz steps; 0 stays 0.
+    """A matrix with the same singular vectors and singular values near 1, by five Newton-Schulz steps; 0 stays 0.
 
     Args:
         rounded: compute in bf16, as Jordan does: that moves singular values by some 1e-2.
@@ -281,8 +281,8 @@ def check_optimizer_tensors(network: nn.Module, tensors: Mapping[str, Tensor], s
         name, _, slot = full.rpartition("/")
         found.setdefault(name, set()).add(slot)
         if value.dtype != parameter.dtype or (slot == "step" and value.shape != ()):
-            told = f"{value.dtype} {tuple(value.shape)}"
-            raise CheckpointError(f"the optimizer's tensor {full} in the checkpoint holds {told}.")
+            reported = f"{value.dtype} {tuple(value.shape)}"
+            raise CheckpointError(f"the optimizer's tensor {full} in the checkpoint holds {reported}.")
     for name, slots in found.items():
         expected = {"exp_avg"} if names[name] in matrices else _SLOTS
         if slots != expected:

@@ -94,7 +94,7 @@ def steps_for(length: Length, config: Config, timing: Timing | None) -> Config:
 
 
 def does_not_fit(config: Config, free: int, *, processes: int, gpu: int = 0) -> str | None:
-    """What to do if a run needs more memory than the `free` bytes of a device; None if it fits.
+    """Remedy if a run needs more memory than the `free` bytes of a device; None if it fits.
 
     Args:
         processes: how many divide the weights (`--shard`).
@@ -102,14 +102,14 @@ def does_not_fit(config: Config, free: int, *, processes: int, gpu: int = 0) -> 
     """
     if memory_bytes(config, processes=processes, gpu=gpu) <= free:
         return None
-    told = f"{free / 1e9:.1f} GB are free here. "
+    message = f"{free / 1e9:.1f} GB are free here. "
     least = changed(config, batch={"lanes": config.batch.size})
     if memory_bytes(least, processes=processes, gpu=gpu) <= free:
-        return f"{told}More --batch.lanes need less"
+        return f"{message}More --batch.lanes need less"
     for more in (2**power for power in range(1, 8) if 2**power > processes):
         if memory_bytes(least, processes=more) <= free:
-            return f"{told}--shard with {more} processes divides the weights, and more --batch.lanes need less"
-    return f"{told}Take a smaller model, or larger devices"
+            return f"{message}--shard with {more} processes divides the weights, and more --batch.lanes need less"
+    return f"{message}Take a smaller model, or larger devices"
 
 
 def describe(

@@ -57,7 +57,7 @@ class Resumable(ABC, Generic[Network]):
     bad_steps: int = 0
     """Steps in a row, up to this one, without a finite gradient."""
     seconds: float = 0.0
-    """Of training, earlier sessions included, up to `started`."""
+    """Seconds of training, earlier sessions included, up to `started`."""
     started: float | None = None
     """When this session's training began; None while none is in progress."""
     optimizer: torch.optim.Optimizer = field(init=False)
@@ -98,11 +98,11 @@ class Resumable(ABC, Generic[Network]):
         """Called after each step, before it is saved."""
 
     def place_of(self) -> dict[str, Any]:
-        """What a row of metrics begins with."""
+        """First fields of a row of metrics."""
         return {"step": self.step}
 
     def bad_step(self) -> tuple[str, str]:
-        """What to add to the message of a step without a finite gradient, and to the one that ends the run after too
+        """Addition to the message of a step without a finite gradient, and to the one that ends the run after too
         many of them.
         """
         return "", f". Lower {self.remedy}."
@@ -118,7 +118,7 @@ class Resumable(ABC, Generic[Network]):
             self.folder.log(line.strip())
 
     def warn(self, line: str, *, style: str = "bold red") -> None:
-        """The same of a line that is also shown where only warnings are."""
+        """Log a line that is also shown where only warnings are."""
         self.display.warn(line, style=style)
         if world().leads:
             self.folder.log(line.strip())
@@ -205,9 +205,9 @@ class Resumable(ABC, Generic[Network]):
         self.seconds, self.started = self.elapsed(), None
 
     def interrupted(self, name: str | None) -> Interrupted:
-        """What a run that was stopped and saved ends with; `name` of the signal, None where another rank got it."""
-        told = f"{name or 'another process was told to stop'}: saved at step {self.step:,} of {self.steps:,}."
-        stopped = Interrupted(f"{told} The same command continues from there.")
+        """Error of a run that was stopped and saved; `name` of the signal, None where another rank got it."""
+        reported = f"{name or 'another process was told to stop'}: saved at step {self.step:,} of {self.steps:,}."
+        stopped = Interrupted(f"{reported} The same command continues from there.")
         stopped.reported, stopped.agreed = not world().leads, True
         return stopped
 

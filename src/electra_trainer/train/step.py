@@ -281,8 +281,8 @@ def on_standard_fakes(objective: Objective, feed: Feed) -> dict[str, float]:
         words_BT = ~torch.isin(batch.ids_BT, torch.tensor(feed.mask.never, device=feed.device))
         with autocast(feed.precision, feed.device), gathered_for_parts(objective):
             logits_BT = network(fake_BT, batch)
-        seen = {"real_BT": batch.real_BT, "counted_BT": words_BT, "replaced_BT": fake_BT != batch.ids_BT}
-        found.append(measures.keep_measured(Losses(terms={}, diagnostics=seen | {"replaced_logit_BT": logits_BT})))
+        observed = {"real_BT": batch.real_BT, "counted_BT": words_BT, "replaced_BT": fake_BT != batch.ids_BT}
+        found.append(measures.keep_measured(Losses(terms={}, diagnostics=observed | {"replaced_logit_BT": logits_BT})))
     judged = measures.measure(over_ranks(found[: len(mine)]), {})
     return {"discriminator_standard_auc": judged["discriminator_auc"]}
 
@@ -314,9 +314,9 @@ def example_rows(objective: Objective, feed: Feed, tokenizer: Tokenizer) -> list
         ids = {"original": masked.batch.ids_BT, "input": diagnostics["corrupted_BT"]}
         flags = {"masked": masked.chosen_BT, "replaced": diagnostics["replaced_BT"]}
         tokens = {name: [tokenizer.id_to_token(i) for i in ids_BT[row, :real].tolist()] for name, ids_BT in ids.items()}
-        told = {name: flag_BT[row, :real].tolist() for name, flag_BT in flags.items()}
+        reported = {name: flag_BT[row, :real].tolist() for name, flag_BT in flags.items()}
         probability = diagnostics["replaced_logit_BT"][row, :real].sigmoid().tolist()
-        rows.append({**tokens, **told, "probability": [round(p, 4) for p in probability]})
+        rows.append({**tokens, **reported, "probability": [round(p, 4) for p in probability]})
     return rows
 
 

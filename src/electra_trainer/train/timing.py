@@ -135,7 +135,7 @@ class Machine:
 
     device: torch.device
     precision: str
-    """What `auto` chooses here: fp32 or bf16."""
+    """Precision that `auto` chooses here: fp32 or bf16."""
     matrix_flops: dict[str, float]
     """Operations per second of a large matrix product, by precision."""
     copy_bytes: float
@@ -347,7 +347,7 @@ def _scaled(config: Config, timed_config: Config, times: dict[int, float], rate:
 
 
 def _row_flops(config: Config) -> float:
-    """Of a row in a step; Muon's products are the step's."""
+    """Operations of a row in a step; Muon's products are the step's."""
     return (flops.step_flops(config).real - flops.muon_products(config)) / config.batch.size
 
 
@@ -359,7 +359,7 @@ def _with_few_layers(config: Config, rows: int, *, seconds: float, rate: float) 
 
 
 def with_rows(config: Config, rows: int) -> Config:
-    """The same run with `rows` rows a step, in lanes no larger than its own."""
+    """The run with `rows` rows a step, in lanes no larger than its own."""
     lanes = -(-rows // config.lane_size)
     while rows % lanes:
         lanes += 1

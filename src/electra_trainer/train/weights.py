@@ -115,7 +115,7 @@ class Initial:
     name: str
     """Where they are from, as it was given."""
     sha256: str
-    """Of all weights."""
+    """Hash of all weights."""
     model: Model
     """Shape of the encoder."""
     tokenizer: Tokenizer
@@ -124,7 +124,7 @@ class Initial:
     networks: Mapping[str, Mapping[str, Tensor]]
     """All networks by the name of their export: discriminator, generator, encoder."""
     shapes: Mapping[str, Model] = field(default_factory=dict)
-    """Of each of them."""
+    """Hash of each of them."""
     new_words: int = 0
     """Words that the run's vocabulary has in addition; see new_words.py."""
     dropped: tuple[str, ...] = ()
@@ -132,7 +132,7 @@ class Initial:
 
     @property
     def identity(self) -> dict[str, str]:
-        """What a run records of them."""
+        """Facts that a run records of them."""
         return {"name": self.name, "sha256": self.sha256}
 
 
@@ -159,10 +159,12 @@ def check_initial(initial: Initial, config: Config, store: Store) -> None:
             f"otherwise ({apart}). Prepare "
             "the text with the tokenizer of that model, `electra prepare … --tokenizer FOLDER`."
         )
-    if told := _differences(initial.model, config.model):
-        flags = " ".join(f"--model.{name.replace('_', '-')} {getattr(initial.model, name)}" for name in told)
+    if facts := _differences(initial.model, config.model):
+        flags = " ".join(f"--model.{name.replace('_', '-')} {getattr(initial.model, name)}" for name in facts)
         remedy = f"Give its --preset or its --config, or {flags}."
-        raise ConfigError(f"--init {initial.name}: the encoder has another shape: {', '.join(told.values())}. {remedy}")
+        raise ConfigError(
+            f"--init {initial.name}: the encoder has another shape: {', '.join(facts.values())}. {remedy}"
+        )
     if config.objective.uses_generator and isinstance(config.generator, Learned) and "generator" in initial.networks:
         _check_generator(initial, config)
 
@@ -196,9 +198,9 @@ def _differences(theirs: Model, mine: Model) -> dict[str, str]:
 def _check_generator(initial: Initial, config: Config) -> None:
     """Refuse a generator of another shape, or one that differs from the main encoder where `config` makes both one."""
     theirs = initial.shapes["generator"]
-    if told := _differences(theirs, generator_shape(config)):
+    if facts := _differences(theirs, generator_shape(config)):
         raise ConfigError(
-            f"--init {initial.name}: the generator has another shape: {', '.join(told.values())}. "
+            f"--init {initial.name}: the generator has another shape: {', '.join(facts.values())}. "
             f"{_generator_flags(theirs, config)}"
         )
     generator = initial.networks["generator"]
@@ -297,26 +299,26 @@ def told_of(initial: Initial, fresh: list[str], objective: Objective) -> str:
     does.
     """
     config, parts = objective.config, [name for name in initial.networks if hasattr(objective, name)]
-    told = f"weights of {initial.name}: {' and '.join(parts) or 'the encoder'}"
+    facts = f"weights of {initial.name}: {' and '.join(parts) or 'the encoder'}"
     if {"discriminator", "generator"} <= set(parts):
-        told += f" (sharing: {config.sharing})"
+        facts += f" (sharing: {config.sharing})"
     if initial.new_words:
-        told += f"; {initial.new_words:,} new words begin as the mean of their pieces"
+        facts += f"; {initial.new_words:,} new words begin as the mean of their pieces"
     if for_generator := _for_generator(initial, config)[1]:
-        told += f", and for the generator {for_generator}"
+        facts += f", and for the generator {for_generator}"
     if initial.dropped:
-        told += f"; without {' and '.join(initial.dropped)}"
+        facts += f"; without {' and '.join(initial.dropped)}"
     if (before := initial.model.max_position_embeddings) < (positions := config.model.max_position_embeddings):
-        told += f"; positions {before:,} to {positions - 1:,} begin as copies of those from 0 on"
-    told += f"; fresh: {', '.join([*parts_of(fresh), 'moments and step count of the optimizer'])}. "
+        facts += f"; positions {before:,} to {positions - 1:,} begin as copies of those from 0 on"
+    facts += f"; fresh: {', '.join([*parts_of(fresh), 'moments and step count of the optimizer'])}. "
     if any(name.startswith("generator.") for name in fresh) and parts == ["discriminator"]:
-        told += "--init DISCRIMINATOR,GENERATOR begins with a trained generator too. "
+        facts += "--init DISCRIMINATOR,GENERATOR begins with a trained generator too. "
     rate, warmup = config.optimizer.learning_rate, config.schedule.warmup_steps
-    told += (
+    facts += (
         f"The learning rate begins anew: peak {rate:g} (--optimizer.learning-rate), warm-up {warmup:,} "
         "(--schedule.warmup-steps)."
     )
-    return told
+    return facts
 
 
 def parts_of(names: list[str]) -> list[str]:

@@ -51,8 +51,8 @@ def medians(summary: Summary) -> dict[str, float]:
 
 
 def glue_tables(summary: Summary) -> dict[str, Table]:
-    """By title: the paper's columns with the baselines, and GLUE's own metrics; then all metrics of tasks that are not
-    among the paper's eight.
+    """Tables by title: the paper's columns with the baselines, and GLUE's own metrics; then all metrics of tasks that
+    are not among the paper's eight.
     """
     known = _tasks(summary)
     others = {
@@ -115,7 +115,7 @@ def _table(
 
 
 def _sd_of_average(spreads: Sequence[Spread | None]) -> float | None:
-    """Of the seeds' averages over all columns, if every task has the same seeds."""
+    """Spread of the seeds' averages over all columns, if every task has the same seeds."""
     there = [one.by_seed for one in spreads if one is not None]
     if len(there) < len(spreads) or len({tuple(sorted(by_seed)) for by_seed in there}) != 1:
         return None

@@ -53,7 +53,7 @@ SCORES = "test-scores.json"
 
 def read_scores(out: Path) -> dict[str, float]:
     """The scores of the test sets in OUT/test-scores.json, as shares by the columns of the paper's tables,
-    `glue-test/cola` …, and `glue-test/average` if all eight are there. Nothing where there is no file.
+    `glue-test/cola` …, and `glue-test/average` if all eight are there. Empty without a file.
 
     The file has tasks and points, as the server prints them: `{"cola": 54.6, "sst2": 89.1}`; of MNLI the matched set.
 

@@ -272,7 +272,7 @@ def with_pooling(data: TaskData, recipe: Recipe) -> tuple[TaskData, Recipe]:
 
     Raises:
         ConfigError: the recipe names a pooling, and the task has no field `pooling`; or `pair`, and the task has a head
-            of its own.
+            of another kind.
     """
     task = cast(Any, data.task)
     pools = "pooling" in {field.name for field in fields(task)}
@@ -289,7 +289,7 @@ def with_pooling(data: TaskData, recipe: Recipe) -> tuple[TaskData, Recipe]:
         pooling = "mean"
     if pooling == "pair" and not isinstance(task, TextTask):
         raise ConfigError(
-            f"--pooling pair: {task.name} has a head of its own, which reads one vector. Say --pooling mean."
+            f"--pooling pair: {task.name} has a separate head, which reads one vector. Say --pooling mean."
         )
     return replace(data, task=replace(task, pooling=pooling)), replace(recipe, pooling=pooling)
 

@@ -84,7 +84,7 @@ def _plain(layers: Stack) -> bool:
 
 
 def run_layers(layers: Stack, hidden_BTD: Tensor, places: Any) -> Tensor:
-    """Output of `layers`, fp32 [B, T, D]; a token attends to those of its own piece.
+    """Output of `layers`, fp32 [B, T, D]; a token attends to its piece.
 
     Dropout's numbers follow from one draw of PyTorch's own generator.
 
