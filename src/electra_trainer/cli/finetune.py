@@ -130,7 +130,7 @@ class ExperimentFlags:
         shard, quiet = folder.parse_shard(self.shard), self.quiet or self.json
         if self.search and shard[1] > 1:
             raise ConfigError("--search: chooses before the runs that --shard divides. Run it without --shard.")
-        with self.tracking.mirrored(self.out):
+        with self.tracking.tracked(self.out):
             if self.search:
                 plan = replace(plan, grid=parse_grid(self.grid))
                 plan = searched(plan, out=self.out, device=self.device, parallel=self.parallel, quiet=quiet)

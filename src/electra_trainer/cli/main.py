@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from electra_trainer.errors import ConfigError, ElectraError, as_known, did_you_mean, plain, tell
 from electra_trainer.files.plain_output import plain_output, styles
-from electra_trainer.runs.signals import ended, leave_when_told, stop_with_parent
+from electra_trainer.runs.signals import abandoned, ended, leave_when_told, stop_with_parent
 from electra_trainer.supervise.launcher import THREADS, restart_tuned
 from electra_trainer.version import __version__
 
@@ -74,6 +74,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     with plain_output():
         code = _main(argv)
     ended(code)
+    if argv is None and abandoned.is_set():
+        sys.stdout.flush()
+        os._exit(code)
     return code
 
 

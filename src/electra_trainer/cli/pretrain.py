@@ -22,7 +22,7 @@ from electra_trainer.settings import methods, records
 from electra_trainer.settings.config import Config
 
 OURS = ("--restarts", "--patience", "--grace", "--processes", "--track", "--project")
-"""Flags of the supervisor, which also starts the mirrors of all starts."""
+"""Flags of the supervisor, which also starts the trackers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +170,7 @@ def run_pretrain(arguments: PretrainArguments) -> None:
     if arguments.dry_run:
         _dry_run(arguments, length)
         return
-    with arguments.tracking.mirrored(arguments.out):
+    with arguments.tracking.tracked(arguments.out):
         if arguments.restarts or arguments.processes != 1:
             _supervised(arguments)
             return
@@ -353,7 +353,7 @@ def run_compare(arguments: CompareArguments) -> None:
         "metrics": _list(arguments.metrics or ""),
     }
     asked = comparison.Comparison(**cli.shared(arguments, comparison.Comparison) | read)
-    with arguments.tracking.mirrored(arguments.out):
+    with arguments.tracking.tracked(arguments.out):
         summary = comparison.compare(
             asked,
             arguments.settings,

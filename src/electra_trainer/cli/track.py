@@ -1,8 +1,5 @@
 """`electra track RUN --to tensorboard,wandb`, and the flags `--track` and `--project` of the verbs that train."""
 
-import os
-import platform
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,8 +20,6 @@ class TrackArguments:
     """Folder of a run or an experiment."""
     to: str
     """Trackers between commas: tensorboard, wandb, trackio, mlflow."""
-    follow: bool = False
-    """Go on until the run has ended (Ctrl-C ends it sooner)."""
     project: str | None = None
     """Name of the project. Default: the tracker's variable (WANDB_PROJECT, TRACKIO_PROJECT, MLFLOW_EXPERIMENT_NAME),
     else electra.
@@ -32,46 +27,18 @@ class TrackArguments:
 
 
 def run_track(arguments: TrackArguments) -> None:
-    """Send, and say where it is seen."""
-    from electra_trainer.inspection.mirror import mirror, mirrored
-    from electra_trainer.inspection.trackers import TRACKERS, parse
+    """Send new rows, and print where they are shown."""
+    from electra_trainer.inspection.trackers import TRACKERS, parse, send
 
-    names = parse(arguments.to, flag="--to")
-    if arguments.follow:
-        with mirrored(arguments.run, names, project=arguments.project):
-            while not _has_ended(arguments.run):
-                time.sleep(1)
-    for name in names:
-        rows = mirror(arguments.run, name, project=arguments.project) if not arguments.follow else 0
-        sent = "" if arguments.follow else f" {rows:,} rows sent;" if rows else " nothing new;"
-        print(f"{name}:{sent} see {TRACKERS[name].shown_by.format(run=arguments.run)}")
-
-
-def _has_ended(root: Path) -> bool:
-    """Whether a run, or all that was declared of an experiment, is over."""
-    from electra_trainer.experiments import folder
-    from electra_trainer.runs.progress import STATUS
-    from electra_trainer.settings.records import read_table
-
-    if folder.exists(root):
-        return all(cell.result.is_file() for cell in folder.read(root).cells(root))
-    if not (root / STATUS).is_file():
-        return False
-    status = read_table(root / STATUS)
-    if status.get("state") != "running" or status.get("host") != platform.node():
-        return status.get("state") != "running"
-    try:
-        os.kill(int(status["pid"]), 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False
+    for name in parse(arguments.to, flag="--to"):
+        rows = send(arguments.run, name, project=arguments.project)
+        sent = f"{rows:,} rows sent" if rows else "nothing new"
+        print(f"{name}: {sent}; see {TRACKERS[name].shown_by.format(run=arguments.run)}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrackFlags:
-    """Trackers, each fed by a separate process that can neither stop nor change the run."""
+    """Trackers, each fed by a separate thread that can neither stop nor change the run."""
 
     track: str | None = None
     """Trackers between commas: tensorboard, wandb, trackio, mlflow. Of an experiment each cell is a run there."""
@@ -79,8 +46,8 @@ class TrackFlags:
     """Name of the project there. Default: the tracker's own variable, else electra."""
 
     @contextmanager
-    def mirrored(self, out: Path) -> Iterator[None]:
-        """Within it, what is trained into `out` is mirrored.
+    def tracked(self, out: Path) -> Iterator[None]:
+        """Within it, the metrics of what is trained into `out` are sent.
 
         Raises:
             ConfigError: a name is unknown or its package missing, or `--project` is given alone.
@@ -92,9 +59,8 @@ class TrackFlags:
         if self.track is None:
             yield
             return
-        from electra_trainer.inspection.mirror import mirrored
-        from electra_trainer.inspection.trackers import parse
+        from electra_trainer.inspection.trackers import parse, tracking
 
         names = parse(self.track, flag="--track")
-        with mirrored(out, names if process_leads() else (), project=self.project):
+        with tracking(out, names if process_leads() else (), project=self.project):
             yield
