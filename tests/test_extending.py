@@ -20,7 +20,7 @@ from electra_trainer.settings.records import to_dict
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 FILE, LINE, TASK = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-(SINK,) = re.findall(r"```diff\n((?:(?!```).)*?csv_file.*?)```", PAGE, re.DOTALL)
+(TRACKER,) = re.findall(r"```diff\n((?:(?!```).)*?CsvFile.*?)```", PAGE, re.DOTALL)
 (VERB,) = re.findall(r"```diff\n((?:(?!```).)*?cli/pieces.*?)```", PAGE, re.DOTALL)
 (LAYER,) = re.findall(r"```diff\n((?:(?!```).)*?model/encoder.py.*?)```", PAGE, re.DOTALL)
 COMMANDS = re.search(r"```bash\n(.*?)```", PAGE, re.DOTALL)
@@ -136,12 +136,10 @@ def test_a_task_of_ones_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_metrics_sink(tmp_path: Path) -> None:
-    """The page's commit: one new file, one new line; a run that resumes writes every number once."""
+def test_a_tracker(tmp_path: Path) -> None:
+    """The page's commit: a run that resumes sends every number once."""
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    subprocess.run(["git", "apply", "-"], input=SINK, text=True, check=True, cwd=tmp_path)
-    changed = [line for line in SINK.split("runs/metrics.py\n@@")[1].splitlines() if line.startswith(("+", "-"))]
-    assert len(changed) == 1
+    subprocess.run(["git", "apply", "-"], input=TRACKER, text=True, check=True, cwd=tmp_path)
     data, run_folder, config = write_store(tmp_path / "data"), tmp_path / "run", tmp_path / "config.json"
     config.write_text(json.dumps(to_dict(small_config())))
     words = ["pretrain", str(data), "--config", str(config), "--out", str(run_folder), "--device", "cpu", "--quiet"]
@@ -153,23 +151,22 @@ from electra_trainer.inspection import report
 
 report.rendered = lambda *_: b""  # the report's figures would take most of the time
 run = Path({str(run_folder)!r})
-assert main({words!r}) == 0
-(run / "metrics.csv").rename(run / "first.csv")
-shutil.copy(run / "first.csv", run / "metrics.csv")
+words = {[*words, "--track", "csv"]!r}
+assert main(words) == 0
 shutil.rmtree(sorted((run / "checkpoints").glob("step-*"))[-1])
-assert main({words!r}) == 0
+assert main(words) == 0
 """
     run(tmp_path / "src", "-c", program)
-
-    def recorded(table: str) -> list[tuple[str, str, str]]:
-        with (run_folder / table).open() as file:
-            return [(step, split, name) for step, split, name, _ in csv.reader(file)]
-
-    before = recorded("first.csv")
+    with (run_folder / "tracked/metrics.csv").open() as file:
+        sent = [(step, name) for step, name, _ in csv.reader(file)]
     rows = [json.loads(line) for line in (run_folder / "metrics.jsonl").read_text().splitlines()]
-    expected = [(str(r["step"]), r.get("split", "train"), n) for r in rows for n in r if n not in ("step", "split")]
-    assert before == expected and len(set(before)) == len(before)
-    assert recorded("metrics.csv") == before
+    expected = [
+        (str(row["step"]), f"{'eval' if 'split' in row else 'train'}/{name}")
+        for row in rows
+        for name, value in row.items()
+        if name not in ("step", "split") and value is not None
+    ]
+    assert sorted(sent) == sorted(expected) and len(set(sent)) == len(sent)
 
 
 def applied(diff: str, folder: Path) -> Path:

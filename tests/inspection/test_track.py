@@ -1,4 +1,4 @@
-"""Trackers mirror runs from outside: what they get is metrics.jsonl, once; what they do changes nothing of the run."""
+"""Trackers get the rows of metrics.jsonl, once; nothing that they do changes a run."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ from tests.prepared import small_config, write_store
 from tests.reliability.whole_runs import different_tensors
 
 from electra_trainer.errors import ConfigError
-from electra_trainer.inspection import mirror as mirror_module
 from electra_trainer.inspection import trackers
-from electra_trainer.inspection.mirror import mirror
+from electra_trainer.inspection.trackers import send
 from electra_trainer.settings.records import to_dict
 
 ALL = "tensorboard,trackio,wandb"
@@ -58,7 +57,7 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "MLFLOW_EXPERIMENT_NAME",
     ):
         monkeypatch.delenv(name, raising=False)
-    source = str(Path(mirror_module.__file__).parents[2])
+    source = str(Path(trackers.__file__).parents[2])
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((source, os.environ.get("PYTHONPATH", ""))))
 
 
@@ -124,30 +123,11 @@ def same_run(one: Path, two: Path) -> None:
     assert different_tensors(one / "checkpoints/step-00000012", two / "checkpoints/step-00000012") == []
 
 
-def children(*names: object) -> list[int]:
-    """Mirrors at work in a folder."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                command = (entry / "cmdline").read_bytes().split(b"\0")
-                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-            except OSError:
-                continue
-            if (
-                b"electra_trainer.inspection.mirror" in command
-                and state != "Z"
-                and all(str(name).encode() in command for name in names)
-            ):
-                found.append(int(entry.name))
-    return found
-
-
 def track(*more: object) -> str:
     """The verb in a process that has not imported any tracker yet: trackio reads its variable once."""
     command = [sys.executable, "-m", "electra_trainer", "track", *map(str, more)]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return "".join(line for line in said.splitlines(keepends=True) if line.startswith(("trackio:", "tensorboard:")))
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return "".join(line for line in printed.splitlines(keepends=True) if line.startswith(("trackio:", "tensorboard:")))
 
 
 def until(true: Callable[[], Any], seconds: float = 60) -> None:
@@ -162,7 +142,6 @@ def test_every_tracker_on_and_the_run_is_the_same(data: Path, plain: Path, tmp_p
     command = [sys.executable, "-m", "electra_trainer", *words(data, out, "--track", ALL, "--project", "mine")]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert "Traceback" not in done.stderr and "failed" not in done.stderr
-    until(lambda: not children(out))
     same_run(plain, out)
     assert_events(out)
     assert_trackio(out, tmp_path / "trackio/mine.db")
@@ -204,16 +183,16 @@ def wandb_rows(run: Path) -> Iterator[dict[str, Any]]:
                     }
 
 
-def test_resuming_sends_nothing_twice(electra: Electra, data: Path, plain: Path, tmp_path: Path) -> None:
-    """A run that was killed after step 10 resumes from step 8: steps 9 and 10 were sent, and come again."""
+@pytest.mark.parametrize("after", [0, 3])
+def test_resuming_sends_each_row_once(electra: Electra, data: Path, plain: Path, tmp_path: Path, after: float) -> None:
+    """A run that was killed after step 10 resumes from step 8, whether or not step 10 was sent: none twice, none lost."""
     out = tmp_path / "run"
     command = words(data, out, "--track", "tensorboard")
-    run = subprocess.Popen([sys.executable, "-c", KILLED, *command], env={**os.environ, "AT": "10"})
-    assert run.wait() == -signal.SIGKILL
-    until(lambda: not children(out))  # it notices, sends the last row, and ends by itself
-    assert max(step for _, step, _ in events(out)) == 10
+    environment = {**os.environ, "AT": "10", "AFTER": str(after)}
+    assert subprocess.run([sys.executable, "-c", KILLED, *command], env=environment).returncode == -signal.SIGKILL
+    if after:
+        assert max(step for _, step, _ in events(out)) == 10
     assert electra(*command)[0] == 0
-    until(lambda: not children(out))
     same_run(plain, out)
     sent = {(name, step): value for name, step, value in events(out)}
     assert len(events(out)) == len(sent) and sent.keys() == expected(out).keys()
@@ -225,64 +204,78 @@ def test_resuming_sends_nothing_twice(electra: Electra, data: Path, plain: Path,
 KILLED = """
 import os, signal, sys, time
 from electra_trainer.cli.main import main
-from electra_trainer.runs.metrics import JsonLines
-write = JsonLines.write
+from electra_trainer.runs.metrics import Metrics
+write = Metrics.write
 def killed(self, row):
     write(self, row)
     if row["step"] == int(os.environ["AT"]):
+        time.sleep(float(os.environ["AFTER"]))
         os.kill(os.getpid(), signal.SIGKILL)
-JsonLines.write = killed
+Metrics.write = killed
 main(sys.argv[1:])
 """
 
 
-@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_tracker_that_dies_or_hangs(data: Path, plain: Path, tmp_path: Path, blow: signal.Signals) -> None:
+def broken(folder: Path, package: str, code: str) -> dict[str, str]:
+    """An environment in which a package does something else when it is imported."""
+    (folder / "broken" / package).mkdir(parents=True)
+    (folder / "broken" / package / "__init__.py").write_text(code)
+    return {**os.environ, "PYTHONPATH": f"{folder / 'broken'}:{os.environ['PYTHONPATH']}"}
+
+
+def trained(data: Path, out: Path, trackers_: str, environment: dict[str, str]) -> tuple[int, str, float]:
+    """Exit code and standard error of a run in a separate process, and the seconds from its report to its end."""
+    command = [sys.executable, "-m", "electra_trainer", *words(data, out, "--track", trackers_)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+    return done.returncode, done.stderr, time.time() - (out / "report.html").stat().st_mtime
+
+
+@pytest.mark.parametrize(
+    "freeze",
+    [
+        "import time; time.sleep(10_000)",
+        # neither threads nor exit handlers of the package keep the process alive
+        "import atexit, threading, time; atexit.register(time.sleep, 10_000); "
+        "threading.Thread(target=time.sleep, args=(10_000,)).start(); time.sleep(10_000)",
+    ],
+)
+def test_a_frozen_tracker_is_abandoned(data: Path, plain: Path, tmp_path: Path, freeze: str) -> None:
     out = tmp_path / "run"
-    run = subprocess.Popen(
-        [sys.executable, "-m", "electra_trainer", *words(data, out, "--track", "trackio,tensorboard")],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    until(lambda: children(out, "trackio"))
-    (victim,) = children(out, "trackio")
-    os.kill(victim, blow)
-    try:
-        _, said = run.communicate(timeout=120)
-        waited = time.time() - (out / "report.html").stat().st_mtime
-        assert run.returncode == 0 and waited < mirror_module.PARTING + 10
-        line = (
-            "failed; the run is as it would have been"
-            if blow == signal.SIGKILL
-            else "is not done yet and goes on alone"
-        )
-        assert f"--track trackio: {line}" in said and f"electra track {out} --to trackio" in said
-        same_run(plain, out)
-        until(lambda: not children(out, "tensorboard"))
-        assert_events(out)
-    finally:
-        if blow == signal.SIGSTOP:
-            os.kill(victim, signal.SIGKILL)
-    assert (
-        track(out, "--to", "trackio") == f"trackio: {len(metrics(out))} rows sent; see trackio show\n"
-    )  # what the message says
+    code, err, waited = trained(data, out, "trackio,tensorboard", broken(tmp_path, "trackio", freeze))
+    assert code == 0 and waited < trackers.PARTING + 10
+    assert err.count("\n") == 1 and "--track trackio: did not answer within 10 s and was abandoned." in err
+    assert f"electra track {out} --to trackio" in err
+    same_run(plain, out)
+    assert_events(out)
+    sent = track(out, "--to", "trackio")  # as the message says
+    assert sent == f"trackio: {len(metrics(out))} rows sent; see trackio show\n"
     assert_trackio(out, tmp_path / "trackio/electra.db")
 
 
-def test_a_tracker_that_fails(
-    electra: Electra, data: Path, plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "broken/tensorboard").mkdir(parents=True)
-    (tmp_path / "broken/tensorboard/__init__.py").write_text("raise RuntimeError('out of order')")
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'broken'}:{os.environ['PYTHONPATH']}")
-    code, _, err = electra(*words(data, tmp_path / "run", "--track", "tensorboard"))
-    assert (
-        code == 0
-        and err.count("\n") == 1
-        and "--track tensorboard: failed; the run is as it would have been. See " in err
-    )
-    assert "RuntimeError: out of order" in (tmp_path / "run/tracked/tensorboard.log").read_text()
-    same_run(plain, tmp_path / "run")
+@pytest.mark.parametrize("fault", ["raise RuntimeError('out of order')", "raise SystemExit(3)"])
+def test_a_broken_tracker_is_reported_once(data: Path, plain: Path, tmp_path: Path, fault: str) -> None:
+    out = tmp_path / "run"
+    code, err, _ = trained(data, out, "trackio,tensorboard", broken(tmp_path, "trackio", fault))
+    assert code == 0 and err.count("\n") == 1
+    assert "--track trackio: failed (" in err and "training is not affected. Send what is missing with: " in err
+    same_run(plain, out)
+    assert_events(out)
+
+
+def test_a_tracker_whose_process_is_killed(data: Path, plain: Path, tmp_path: Path) -> None:
+    """W&B computes in a process of its own: when that dies, the run ends as without it."""
+    die = """
+import os, signal, subprocess, sys
+service = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], stdin=subprocess.PIPE)
+os.kill(service.pid, signal.SIGKILL)
+service.wait()
+service.stdin.write(b"row" * 100_000)
+service.stdin.flush()
+"""
+    out = tmp_path / "run"
+    code, err, _ = trained(data, out, "trackio", broken(tmp_path, "trackio", die))
+    assert code == 0 and "--track trackio: failed (BrokenPipeError" in err
+    same_run(plain, out)
 
 
 def test_an_experiment_is_a_group_of_runs(electra: Electra, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,7 +285,6 @@ def test_an_experiment_is_a_group_of_runs(electra: Electra, tmp_path: Path, monk
     command = "finetune encoder --train train.csv --out exp --seeds 2 --epochs 1 --parallel 1 --device cpu --quiet --track tensorboard"
     code, _, err = electra(*command.split())
     assert code == 0, err
-    until(lambda: not children("exp"))
     cells = sorted((tmp_path / "exp/cells").glob("*/seed-*"))
     assert len(cells) == 2
     for cell in cells:
@@ -303,8 +295,8 @@ def test_an_experiment_is_a_group_of_runs(electra: Electra, tmp_path: Path, monk
         scores = json.loads((cell / "result.json").read_text())["scores"]
         named = {f"result/{name}": np.float32(value) for name, value in scores.items()}
         assert {name: value for name, _, value in events(cell) if name.startswith("result/")} == named != {}
-    said = track("exp", "--to", "trackio,tensorboard")
-    assert said.startswith("trackio: ") and "rows sent" in said and "tensorboard: nothing new;" in said
+    printed = track("exp", "--to", "trackio,tensorboard")
+    assert printed.startswith("trackio: ") and "rows sent" in printed and "tensorboard: nothing new;" in printed
     import sqlite3
 
     with sqlite3.connect(tmp_path / "trackio/electra.db") as read:
@@ -342,46 +334,39 @@ def test_rows_that_are_being_written(plain: Path, tmp_path: Path, monkeypatch: p
     )
     counts = []
 
-    def over(seconds: float) -> bool:
-        counts.append(len(sent))
-        stage = next(stages, None)
-        if stage is None:
-            return True
-        if file.exists() and len(stage) < file.stat().st_size:
-            file.unlink()
-        file.write_text(stage)
-        return False
+    class Over(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            counts.append(len(sent))
+            stage = next(stages, None)
+            if stage is None:
+                return True
+            if file.exists() and len(stage) < file.stat().st_size:
+                file.unlink()
+            file.write_text(stage)
+            return False
 
-    mirror(tmp_path, "tensorboard", over=over)
+    send(tmp_path, "tensorboard", over=Over())
     assert counts == [0, 1, 3, 3, len(lines) + 1]
     assert [step for step, values in sent if values] == [row["step"] for row in metrics(tmp_path)]
     assert (2, {}) in sent  # not a number: not a value
 
 
-def test_one_mirror_at_a_time(plain: Path) -> None:
-    inside, done = threading.Event(), threading.Event()
-
-    def over(seconds: float) -> bool:
-        if inside.is_set():
-            done.wait(30)
-            return True
-        return inside.set() or False
-
-    first = threading.Thread(target=lambda: mirror(plain, "tensorboard", over=over))
+def test_one_sender_at_a_time(plain: Path) -> None:
+    over = threading.Event()
+    first = threading.Thread(target=lambda: send(plain, "tensorboard", over=over))
     first.start()
-    until(lambda: (plain / "tracked/.tensorboard.lock").exists() and inside.is_set())
+    until(lambda: (plain / "tracked/tensorboard.json").exists())
     try:
-        until(lambda: (plain / "tracked/tensorboard.json").exists())
         with pytest.raises(ConfigError, match="another process sends it to tensorboard already"):
-            mirror(plain, "tensorboard")
+            send(plain, "tensorboard")
     finally:
-        done.set()
+        over.set()
         first.join()
     assert_events(plain)
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "expected_error"),
     [
         (
             "--track tensorbord",
@@ -399,23 +384,23 @@ def test_one_mirror_at_a_time(plain: Path) -> None:
         ),
     ],
 )
-def test_what_is_said_before_anything_is_trained(
-    electra: Electra, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str, said: str
+def test_refused_before_anything_is_trained(
+    electra: Electra, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str, expected_error: str
 ) -> None:
     monkeypatch.setattr(trackers.importlib.util, "find_spec", lambda name: None)
     code, _, err = electra(*words(data, tmp_path / "run", *more.split()))
-    assert code == 78 and said in err
+    assert code == 78 and expected_error in err
     assert not (tmp_path / "run").exists()
 
 
 def test_where_there_is_no_run(electra: Electra, tmp_path: Path) -> None:
     code, _, err = electra("track", tmp_path, "--to", "tensorboard")
-    assert code == 66 and "no run is here that has logged anything" in err
+    assert code == 66 and "no run with a metrics.jsonl is here" in err
 
 
 def test_mlflow(plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", str(tmp_path / "mlruns"))
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    assert mirror(plain, "mlflow") == len(metrics(plain))
-    assert mirror(plain, "mlflow") == 0
+    assert send(plain, "mlflow") == len(metrics(plain))
+    assert send(plain, "mlflow") == 0

@@ -197,6 +197,6 @@ def killed_on_a_slow_disk(data: Path, whole: Path, out: Path, progress: Progress
 def killed_without_going_back(data: Path, whole: Path, out: Path, progress: Progress) -> bool:
     """Control: one kill, and rows of metrics.jsonl beyond the checkpoint stay, as where a file is only added to."""
     assert session(data, out, progress, Death("step", EVERY + 3)) == -signal.SIGKILL
-    with mock.patch.object(metrics.JsonLines, "forget_after", lambda *_: None):
+    with mock.patch.object(metrics.Metrics, "forget_after", lambda *_: None):
         assert session(data, out, progress, Death("nothing", 1)) == 0
     return differences(whole, out) == []

@@ -29,7 +29,7 @@ from electra_trainer.errors import ConfigError, ElectraError, as_known, did_you_
 from electra_trainer.files.plain_output import plain_output, styles
 from electra_trainer.finetuning.request import Finetune, Glue, Squad
 from electra_trainer.paper.request import Cloze, Compare, Figure, MinimalPairs, Table
-from electra_trainer.runs.signals import ended, leave_when_told, stop_with_parent
+from electra_trainer.runs.signals import abandoned, ended, leave_when_told, stop_with_parent
 from electra_trainer.settings.records import to_toml
 from electra_trainer.supervise.launcher import THREADS, restart_tuned
 from electra_trainer.version import __version__
@@ -149,6 +149,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     with plain_output():
         code = _main(argv)
     ended(code)
+    if argv is None and abandoned.is_set():
+        sys.stdout.flush()
+        os._exit(code)
     return code
 
 

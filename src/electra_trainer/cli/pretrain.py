@@ -11,7 +11,6 @@ from typing import Annotated, ClassVar
 import tyro
 
 from electra_trainer.cli.shown import Shown
-from electra_trainer.cli.track import TrackFlags
 from electra_trainer.errors import ConfigError, ElectraError, refuse_if
 from electra_trainer.settings.config import Config
 from electra_trainer.train.from_flags import taken
@@ -79,7 +78,10 @@ class Pretrain:
     """Print errors and warnings only."""
     typed: tyro.conf.Suppress[tuple[str, ...]] = ()
     """The command line that these were read from."""
-    tracking: Annotated[TrackFlags, tyro.conf.arg(name="")] = field(default_factory=TrackFlags)
+    track: str | None = None
+    """Trackers between commas: tensorboard, wandb, trackio, mlflow."""
+    project: str | None = None
+    """Name of the project there. Default: the tracker's own variable, else electra."""
     settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
     brief: ClassVar[str] = (
         "data out preset objective init continue_from config steps budget flops dry_run processes restarts device "
@@ -91,6 +93,7 @@ class Pretrain:
     def run(self) -> Shown | None:
         """Train, then write the report: its path. None where nothing was trained, and in processes that do not lead."""
         from electra_trainer.inspection.report import write_report
+        from electra_trainer.inspection.trackers import tracked
         from electra_trainer.pretrained.source import InitFrom
         from electra_trainer.runs.progress import Status
         from electra_trainer.runs.signals import process_leads
@@ -111,7 +114,7 @@ class Pretrain:
         if self.dry_run:
             _dry_run(self, length)
             return None
-        with self.tracking.mirrored(self.out):
+        with tracked(self.out, self.track, project=self.project):
             if self.restarts or self.processes != 1:
                 _supervised(self)
                 return None

@@ -190,9 +190,7 @@ def _print_forecast(name: str, forecast: "Forecast | str") -> None:
     )
     how = "whole steps"
     if forecast.extrapolated:
-        how = f"extrapolated from {' and '.join(map(str, forecast.rows_timed))} of {forecast.rows} rows"
-        if forecast.layers_timed != forecast.layers:
-            how += f", {forecast.layers_timed} of {forecast.layers} layers"
+        how = f"{forecast.rows_timed} of {forecast.rows} rows: an upper bound of the time"
     speed, time_of_run = f"{forecast.tokens_per_second:,.0f}", duration(forecast.run_seconds)
     note = f"\n{'':<16}{forecast.step}" if forecast.step else ""
     shares = f"{arithmetic:>12}{memory:>8}  {forecast.limit:<12}"

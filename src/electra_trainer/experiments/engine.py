@@ -18,8 +18,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import wait
@@ -512,25 +511,6 @@ def _work(
     except Exception as error:
         traceback.print_exc()
         pipe.send(Event(kind="failed", text=f"{type(error).__name__}: {error}. The lines above say where."))
-
-
-@contextmanager
-def tracked(out: Path, names: str | None, *, project: str | None) -> Iterator[None]:
-    """Within it, what is trained into `out` is sent to trackers.
-
-    Raises:
-        ConfigError: a name is unknown or its package missing, or `--project` is given alone.
-    """
-    if names is None and project is not None:
-        raise ConfigError("--project: is a project of trackers. Add --track and their names.")
-    if names is None:
-        yield
-        return
-    from electra_trainer.inspection.mirror import mirrored
-    from electra_trainer.inspection.trackers import parse
-
-    with mirrored(out, parse(names, flag="--track"), project=project):
-        yield
 
 
 def threads_given() -> int | None:

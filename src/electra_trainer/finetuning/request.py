@@ -192,9 +192,9 @@ class Tuning:
         Args:
             data: the data of the only task, where they are loaded already.
         """
-        from electra_trainer.experiments.engine import tracked
         from electra_trainer.finetuning.experiment import Plan, run_plan
         from electra_trainer.finetuning.search import parse_grid, searched
+        from electra_trainer.inspection.trackers import tracked
 
         if self.grid and not self.search:
             raise ConfigError("--grid: is what --search tries. Add --search.")

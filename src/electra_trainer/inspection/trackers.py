@@ -1,23 +1,44 @@
-"""The trackers that metrics are mirrored into, each through its own package: TensorBoard, Weights & Biases, trackio,
-MLflow.
+"""Send the metrics of runs to trackers, each through its own package: TensorBoard, Weights & Biases, trackio, MLflow.
 
-Names are those that trackers expect: train/loss, eval/loss. Nothing here is imported by a process that trains.
+One thread a tracker follows metrics.jsonl (`--track`), or sends what is there (`electra track`); the file is the queue.
+A training step never waits for a tracker, and an error ends its thread only: a tracker cannot stop or change a run.
+
+A row is sent once. Rows after the newest checkpoint are computed again when a run resumes, bit for bit, so they are not
+sent again: RUN/tracked/NAME.json has the last step that was sent, of training and of evaluations.
+
+Names are those that trackers expect: train/loss, eval/loss.
 """
 
+import fcntl
 import importlib.util
 import json
+import math
 import os
+import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from contextvars import Context
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from electra_trainer.errors import ConfigError, did_you_mean, install
+from electra_trainer.errors import (
+    ConfigError,
+    ElectraError,
+    MissingInputError,
+    did_you_mean,
+    install,
+    storage_error,
+    tell,
+)
+from electra_trainer.files import durable, reading
+from electra_trainer.runs import signals
+from electra_trainer.settings.records import flat, read_table
 
 FOLDER = "tracked"
-"""Folder in a run for what its mirrors keep there."""
+"""Folder in a run for files of trackers."""
 _PROJECT = "electra"
 Numbers = dict[str, float]
 """Values by name at one step."""
@@ -46,7 +67,7 @@ class Tracker(Protocol):
     """A run that is open in a tracker. Errors are those of its package."""
 
     def __init__(self, tracked: Tracked) -> None:
-        """Begin the run there, or go on with it."""
+        """Begin the run there, or resume it."""
 
     def send(self, rows: Sequence[tuple[int, Numbers]]) -> None:
         """Send rows: step, values by name."""
@@ -135,21 +156,22 @@ class Trackio:
     """trackio: a database on this machine (`trackio show`), or a Space (TRACKIO_SPACE_ID)."""
 
     def __init__(self, tracked: Tracked) -> None:
+        import matplotlib.figure  # noqa: F401  (trackio drops values while another thread is importing it)
         import trackio
 
-        # In a context of its own: trackio ends the run that is current, and other cells have theirs. It knows runs by
-        # name
-        self._run = Context().run(
-            trackio.init,
-            project=tracked.project_or("TRACKIO_PROJECT"),
-            name=f"{tracked.name}-{tracked.run_id[:8]}",
-            group=tracked.group,
-            config=tracked.config,
-            resume="allow",
-            embed=False,
-            auto_log_gpu=False,
-            auto_log_cpu=False,
-        )
+        # In a separate context: trackio ends the current run, and other cells have theirs. It knows runs by name.
+        with redirect_stdout(sys.stderr):
+            self._run = Context().run(
+                trackio.init,
+                project=tracked.project_or("TRACKIO_PROJECT"),
+                name=f"{tracked.name}-{tracked.run_id[:8]}",
+                group=tracked.group,
+                config=tracked.config,
+                resume="allow",
+                embed=False,
+                auto_log_gpu=False,
+                auto_log_cpu=False,
+            )
 
     def send(self, rows: Sequence[tuple[int, Numbers]]) -> None:
         """See `Tracker`."""
@@ -158,7 +180,8 @@ class Trackio:
 
     def finish(self, files: Sequence[Path]) -> None:
         """See `Tracker`; its files belong to a project and not to a run."""
-        self._run.finish()
+        with redirect_stdout(sys.stderr):
+            self._run.finish()
 
 
 class MLflow:
@@ -241,3 +264,204 @@ def parse(names: str, *, flag: str) -> tuple[str, ...]:
                 f"{kind.installed_by}"
             )
     return found
+
+
+_METRICS, _ENVIRONMENT, _RESULT = "metrics.jsonl", "environment.json", "result.json"
+_PREFIX = {"train": "train/", "valid": "eval/"}
+PARTING = 10.0
+"""Seconds that the end of a run waits for its trackers."""
+_POLL = 1.0
+"""Seconds between two looks at the rows of a run in progress."""
+_BATCH = 500
+"""Rows that are sent before that is noted."""
+
+
+@contextmanager
+def tracked(out: Path, names: str | None, *, project: str | None) -> Iterator[None]:
+    """While the block runs, the metrics of what is trained into `out` are sent to the trackers that --track names.
+
+    Raises:
+        ConfigError: a name is unknown or its package missing, or `--project` is given alone.
+    """
+    if names is None and project is not None:
+        raise ConfigError("--project: is a project of trackers. Add --track and their names.")
+    found = parse(names, flag="--track") if names is not None else ()
+    with tracking(out, found if signals.process_leads() else (), project=project):
+        yield
+
+
+@contextmanager
+def tracking(root: Path, names: Sequence[str], *, project: str | None = None) -> Iterator[None]:
+    """While the block runs, one thread a tracker sends what is trained into `root`; a failure is reported once.
+
+    Args:
+        root: a run folder or an experiment, which need not exist yet.
+        names: of trackers.
+        project: see `Tracked`.
+    """
+    over = threading.Event()
+
+    def follow(name: str) -> None:
+        try:
+            send(root, name, project=project, over=over)
+        except BaseException as error:  # a package may call sys.exit
+            reason = str(error) if isinstance(error, ElectraError) else f"{type(error).__name__}: {error}"
+            tell(f"--track {name}: failed ({reason}); training is not affected. {_again(root, name)}")
+
+    threads = {name: threading.Thread(target=follow, args=(name,), daemon=True) for name in names}
+    for thread in threads.values():
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        end = time.monotonic() + PARTING
+        for name, thread in threads.items():
+            thread.join(max(0.0, end - time.monotonic()))
+            if thread.is_alive():
+                signals.abandoned.set()
+                tell(f"--track {name}: did not answer within {PARTING:g} s and was abandoned. {_again(root, name)}")
+
+
+def _again(root: Path, name: str) -> str:
+    return f"Send what is missing with: electra track {root} --to {name}"
+
+
+def find_runs(root: Path) -> list[Path]:
+    """The run folders that have logged something: `root`, or the cells of an experiment."""
+    places = [root, *sorted(root.glob("cells/*/*")), *sorted(root.glob("cells/*/*/run"))]
+    return [place for place in places if (place / _METRICS).is_file() and (place / _ENVIRONMENT).is_file()]
+
+
+def send(root: Path, name: str, *, project: str | None = None, over: threading.Event | None = None) -> int:
+    """Send the new rows of a run, or of all cells of an experiment.
+
+    Args:
+        root: run folder or experiment.
+        name: of the tracker.
+        project: see `Tracked`.
+        over: set when training has ended; until then new rows are sent as they are logged. None: it has ended.
+
+    Returns:
+        Rows sent.
+
+    Raises:
+        ConfigError: another process sends the run there. MissingInputError: `root` has no run.
+        StorageError, DataError: its files cannot be read or written. Any error of the tracker's package.
+    """
+    sent, known, last = 0, dict[Path, _Sender](), False
+    with ExitStack() as locks:
+        while not last:
+            last = over is None or over.wait(_POLL)
+            for run in find_runs(root):
+                if run not in known:
+                    lock = _locked(run, name)
+                    if lock is None and last:
+                        raise ConfigError(f"{run}: another process sends it to {name} already. Wait for it or stop it.")
+                    if lock is None:
+                        continue
+                    locks.callback(os.close, lock)
+                    known[run] = _Sender(run, name, root=root, project=project)
+                sent += known[run].catch_up(last=last)
+    if not known and over is None:
+        raise MissingInputError(f"{root}: no run with a {_METRICS} is here. Give the folder of a run or an experiment.")
+    return sent
+
+
+def _locked(run: Path, name: str) -> int | None:
+    """The open lock of one run and tracker; None where another process has it."""
+    try:
+        (run / FOLDER).mkdir(exist_ok=True)
+        lock = reading.here(str(run / FOLDER / f".{name}.lock"), os.O_WRONLY | os.O_CREAT)
+    except OSError as error:
+        raise storage_error(error, run / FOLDER, writing=True) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    return lock
+
+
+class _Sender:
+    """One run in one tracker, which is opened when there is something to send."""
+
+    def __init__(self, run: Path, name: str, *, root: Path, project: str | None) -> None:
+        self._run, self._name, self._root, self._project = run, name, root, project
+        self._tracker: Tracker | None = None
+        self._file, self._at = (0, 0), 0
+        self._note = run / FOLDER / f"{name}.json"
+        self._sent: dict[str, Any] = {**dict.fromkeys(_PREFIX, -1), "finished": False}
+        """The last step of each split, and whether the run was finished there."""
+        if self._note.exists():
+            self._sent |= read_table(self._note)
+
+    def catch_up(self, *, last: bool) -> int:
+        """Send new rows, and finish the run there once it has a result or is the `last` call. Returns the rows."""
+        cell = self._run.parent if self._run.name == "run" else self._run
+        is_done = (cell / _RESULT).is_file()
+        if is_done and self._sent["finished"]:
+            return 0
+        rows = [row for row in self._rows() if row[1] > self._sent[row[0]]]
+        for begin in range(0, len(rows), _BATCH):
+            batch = rows[begin : begin + _BATCH]
+            self._open().send([(step, values) for _, step, values in batch])
+            self._remember(finished=False, **{split: step for split, step, _ in batch})
+        if (last or is_done) and not self._sent["finished"]:
+            scores = _scores(read_table(cell / _RESULT)) if is_done else {}
+            if scores:
+                self._open().send([(max(self._sent["train"], self._sent["valid"], 0), scores)])
+            report = self._run / "report.html"
+            files = [*([report] if report.is_file() else []), *sorted(self._run.glob("figures/*.png"))]
+            self._open().finish(files)
+            self._tracker = None
+            self._remember(finished=True)
+        return len(rows)
+
+    def _remember(self, **facts: Any) -> None:
+        self._sent |= facts
+        durable.replace_durably(self._note, (json.dumps(self._sent) + "\n").encode())
+
+    def _open(self) -> Tracker:
+        if self._tracker is None:
+            own = [part for part in self._run.relative_to(self._root).parts if part not in ("cells", "run")]
+            root = self._root.resolve().name
+            self._tracker = TRACKERS[self._name].make(
+                Tracked(
+                    run=self._run,
+                    run_id=read_table(self._run / _ENVIRONMENT)["run_id"],
+                    name="-".join(own) or root,
+                    group=root if own else None,
+                    project=self._project,
+                    config=read_table(self._run / "config.json"),
+                )
+            )
+        return self._tracker
+
+    def _rows(self) -> Iterator[tuple[str, int, Numbers]]:
+        """Split, step and finite values of the lines since the last call; of all lines if the file was replaced."""
+        descriptor = reading.open_regular(self._run / _METRICS, limit=reading.MOST_TEXT)
+        with os.fdopen(descriptor, "rb") as file:
+            facts = os.fstat(descriptor)
+            if self._file != (facts.st_dev, facts.st_ino) or facts.st_size < self._at:
+                self._file, self._at = (facts.st_dev, facts.st_ino), 0
+            file.seek(self._at)
+            while (line := file.readline()).endswith(b"\n"):  # a line that is being written waits
+                self._at += len(line)
+                with suppress(reading.NotJson):
+                    row = reading.json_value(line)
+                    if isinstance(row, dict) and type(step := row.pop("step", None)) is int:
+                        split = "valid" if row.get("split") == "valid" else "train"
+                        yield split, step, _numbers(row, _PREFIX[split])
+
+
+def _numbers(values: dict[str, Any], prefix: str) -> Numbers:
+    return {
+        prefix + name: value for name, value in values.items() if type(value) in (int, float) and math.isfinite(value)
+    }
+
+
+def _scores(result: dict[str, Any]) -> Numbers:
+    """The result of a cell: the scores of fine-tuning, the metrics of an arm."""
+    tables = {name: table for name in ("scores", "metrics") if isinstance(table := result.get(name), dict)}
+    return {f"result/{name}": value for table in tables.values() for name, value in _numbers(flat(table), "").items()}

@@ -129,7 +129,8 @@ class Compare:
             Interrupted: stopped and saved; the summary of the finished cells is written, and the same call resumes.
             ElectraError: as `pretrain` and the probes.
         """
-        from electra_trainer.experiments.engine import run_experiment, tracked
+        from electra_trainer.experiments.engine import run_experiment
+        from electra_trainer.inspection.trackers import tracked
         from electra_trainer.paper.compare import Comparing
         from electra_trainer.train.device import choose_device, use_threads
 

@@ -1,93 +1,59 @@
-"""Where the rows that a run records go: a list of sinks, the first of which is metrics.jsonl.
+"""The rows of a run: metrics.jsonl and examples.jsonl, one JSON object a line.
 
-A sink takes rows and, when a run resumes from a checkpoint, forgets those of later steps, since they will be computed
-again. For a .jsonl file that is truncation. The file may be anybody's: pipes and devices are refused without waiting,
-it is read a line at a time, and no line that may predate the checkpoint is dropped merely because it is unreadable.
+When a run resumes from a checkpoint, the rows of later steps are dropped, since they will be computed again. The file
+may be anybody's: pipes and devices are refused without waiting, it is read a line at a time, and no line that may
+predate the checkpoint is dropped merely because it is unreadable.
 """
 
 import os
-import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from electra_trainer.files import durable, reading
 from electra_trainer.runs.run_folder import EXAMPLES, METRICS, RunFolder
 
-SINKS = (
-    "electra_trainer.runs.metrics:JsonLines",  # metrics.jsonl
-)
-"""Every sink, as `module:class`; it is imported when a run begins, so a tracker's library costs other commands
-nothing.
-"""
 _LONGEST = 1 << 24
 """Bytes beyond which a line is not a row."""
 _PIECE = 1 << 20
 
 
-class Sink(Protocol):
-    """A place for rows of metrics. The process that leads a run makes each sink once a session, when the run's folder
-    has begun.
-    """
-
-    def __init__(self, folder: RunFolder, warn: Callable[[str], None]) -> None:
-        """`warn` shows a person one line and logs it."""
-
-    def write(self, row: dict[str, Any]) -> None:
-        """Take one row: `step`, metrics by name, and `split` where they are held-out."""
-
-    def forget_after(self, step: int) -> None:
-        """Drop the rows of steps after `step`, where the run resumes."""
-
-
 class Metrics:
-    """Recorder of both training loops: rows of metrics to every sink, and example rows to examples.jsonl."""
+    """Records the rows of a run, on disk before the checkpoint that follows (`RunFolder.sync_rows`).
 
-    def __init__(self, folder: RunFolder, warn: Callable[[str], None]) -> None:
-        self._sinks: list[Sink] = [pkgutil.resolve_name(name)(folder, warn) for name in SINKS]
-        self.examples = JsonLines(folder, warn, name=EXAMPLES)
-
-    def write(self, row: dict[str, Any]) -> None:
-        """See `Sink`."""
-        for sink in self._sinks:
-            sink.write(row)
-
-    def forget_after(self, step: int) -> None:
-        """See `Sink`; DataError, StorageError: see `JsonLines`."""
-        for sink in (*self._sinks, self.examples):
-            sink.forget_after(step)
-
-
-class JsonLines:
-    """A file of one JSON object a line in the run's folder, on disk before the checkpoint that follows
-    (`RunFolder.sync_rows`).
+    Args:
+        warn: shows a person one line and logs it.
     """
 
-    def __init__(self, folder: RunFolder, warn: Callable[[str], None], *, name: str = METRICS) -> None:
-        self._folder, self._warn, self._name = folder, warn, name
+    def __init__(self, folder: RunFolder, warn: Callable[[str], None]) -> None:
+        self._folder, self._warn = folder, warn
 
     def write(self, row: dict[str, Any]) -> None:
-        """Add a line."""
-        self._folder.append(self._name, row)
+        """Record a row: `step`, metrics by name, and `split` if they are held-out."""
+        self._folder.append(METRICS, row)
+
+    def write_examples(self, row: dict[str, Any]) -> None:
+        """Record held-out examples: `step` and `rows`."""
+        self._folder.append(EXAMPLES, row)
 
     def forget_after(self, step: int) -> None:
-        """Truncate the file, and warn of lines that cannot be read.
+        """Drop the rows after `step`, and warn of lines that cannot be read.
 
         Raises:
-            DataError: it is not a regular file, or over a gigabyte. StorageError: it cannot be read or written.
+            DataError: a file is not a regular one, or over a gigabyte. StorageError: it cannot be read or written.
         """
-        path = self._folder.path / self._name
-        if not os.path.lexists(path):
-            return
-        kept = truncated(path, step)
-        durable.replace_durably(path, kept.content)
-        if kept.unreadable or kept.lost:
-            self._warn(
-                f"{path}: DAMAGED. Of the lines up to step {step:,}, {kept.unreadable:,} cannot be read and stay as "
-                "they are; after them "
-                f"{kept.lost:,} unreadable lines were dropped. Restore the file from a backup, or delete such lines."
-            )
+        for path in (self._folder.path / METRICS, self._folder.path / EXAMPLES):
+            if not os.path.lexists(path):
+                continue
+            kept = truncated(path, step)
+            durable.replace_durably(path, kept.content)
+            if kept.unreadable or kept.lost:
+                self._warn(
+                    f"{path}: DAMAGED. Of the lines up to step {step:,}, {kept.unreadable:,} cannot be read and stay "
+                    f"as they are; after them {kept.lost:,} unreadable lines were dropped. Restore the file from a "
+                    "backup, or delete such lines."
+                )
 
 
 @dataclass(frozen=True, kw_only=True)

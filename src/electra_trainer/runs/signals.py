@@ -144,6 +144,8 @@ def signals_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+abandoned = threading.Event()
+"""Set when a thread does not end: the process then exits without waiting for threads or exit handlers."""
 _own_end = threading.Event()
 
 

@@ -231,7 +231,7 @@ class Pretraining(resumable.Resumable[Objective]):
         signals.finish_first()
         self.metrics.write({**self.place_of(), "split": "valid", **metrics})
         if rows:
-            self.metrics.examples.write({"step": self.step, "rows": rows})
+            self.metrics.write_examples({"step": self.step, "rows": rows})
         vocab_size, turn = self.config.model.vocab_size, self.config.first_stage_steps
         begun = self.step > turn  # in the first stage only the generator has
         shown = metrics if begun else {name: metrics[name] for name in metrics if name.startswith("generator_")}

@@ -2,14 +2,11 @@
 device.
 
 A forecast of a preset on this machine has its speed, the duration of the paper's run, and what limits it. A step is
-timed as a run computes it. If a whole one would take too long or too much memory, two steps of fewer rows are timed:
-what grows with the rows is the cost of a row, the rest that of the update, and the whole step follows from both. If
-even two rows would take too long, layers are left
-out as well, and both costs are scaled: that of a row by the operations, that of the update by the parameters.
+timed as a run computes it, with as many of its rows as fit the time and the memory; with fewer rows than a whole step,
+the time is scaled by the rows, which is an upper bound because the optimizer's update does not grow with them.
 
 The measured step is compared with two limits: its matrix products at the rate of a large square product, and the bytes
-that it must move
-(cost/parameters.py: step_bytes) at the rate of a large copy.
+that it must move (cost/parameters.py: step_bytes) at the rate of a large copy.
 """
 
 import statistics
@@ -239,6 +236,8 @@ _FIRST_GUESS = 0.15
 """Share of the matrix rate that a step is expected to reach, to choose how many rows to time."""
 _PROCESS_BYTES = 1 << 30
 """Python, its libraries and the allocator's slack, in addition to `memory_bytes`."""
+_PASSES = 2.5
+"""Steps that fit the time limit, the one that warms up included."""
 _MOST_STEPS = 10
 """The most steps that are timed."""
 _MOST = 0.5
@@ -256,12 +255,8 @@ class Forecast:
     """Steps of the preset's published run."""
     rows: int
     """Rows of a whole step."""
-    rows_timed: tuple[int, ...]
-    """Rows of the steps that were timed; `(rows,)` where whole steps were."""
-    layers: int
-    """Layers of the main network."""
-    layers_timed: int
-    """Layers of the networks that were timed."""
+    rows_timed: int
+    """Rows of the step that was timed."""
     arithmetic_seconds: float
     """Its matrix products at the measured matrix rate."""
     memory_seconds: float
@@ -281,8 +276,8 @@ class Forecast:
 
     @property
     def extrapolated(self) -> bool:
-        """Whether the step was computed from smaller ones."""
-        return self.rows_timed != (self.rows,) or self.layers_timed != self.layers
+        """Whether a step of fewer rows was timed, so that the time is an upper bound."""
+        return self.rows_timed != self.rows
 
     @property
     def limit(self) -> str:
@@ -294,68 +289,37 @@ class Forecast:
 
 
 def forecast(config: Config, machine: Machine, *, limit: float = 8.0) -> Forecast | str:
-    """Time training steps of `config` for about `limit` seconds; a sentence that says why if that is not possible.
-
-    At least two steps are computed, however long they take: rows and layers are chosen by FLOPs to keep the limit.
-    """
+    """Time training steps of `config` for about `limit` seconds; if that is not possible, a sentence that says why."""
     rate = machine.matrix_flops[machine.precision]
-    rows = int(limit / 5 * _FIRST_GUESS * rate / _row_flops(config))
-    whole = rows >= config.batch.size and _fits(config, machine)
-    if not whole:
-        rows = _rows_that_fit(config, machine, most=rows)
+    whole, gpu = flops.step_flops(config).real, activation_bytes(machine.precision, machine.device)
+    rows, free = config.batch.size, machine.free_bytes
+    while (
+        free is not None and (need := parameters.memory_bytes(with_rows(config, rows), gpu=gpu) + _PROCESS_BYTES) > free
+    ):
+        if rows == 1:
+            return f"needs about {need / 1e9:.0f} GB for one row, {free / 1e9:.0f} GB are free"
+        rows //= 2
+    a_row = whole / config.batch.size / (_FIRST_GUESS * rate)
+    rows = min(rows, int(limit / _PASSES / a_row))
     if not rows:
-        need = _needed_bytes(with_rows(config, 2), machine)
-        return f"needs about {need / 1e9:.0f} GB for a few rows, {(machine.free_bytes or 0) / 1e9:.0f} GB are free"
-    sizes = (config.batch.size,) if whole else (rows // 2, rows)
-    timed_config = config if whole else _with_few_layers(config, rows, seconds=limit / 2, rate=_FIRST_GUESS * rate)
+        return f"a step of one row would take about {a_row:.2g} s"
     try:
-        times, made_of = _step_seconds(timed_config, sizes, machine, limit=limit)
+        seconds, made_of = _step_seconds(with_rows(config, rows), machine, limit=limit)
     except RuntimeError as error:  # torch.OutOfMemoryError is one
         if "memory" not in str(error):
             raise
-        return f"ran out of memory at {max(sizes)} rows"
-    by_rows = dict(zip(sizes, times, strict=True))
+        return f"ran out of memory at {rows} rows"
     return Forecast(
         preset=config.preset,
-        seconds_per_step=times[0] if whole else _scaled(config, timed_config, by_rows, rate),
+        seconds_per_step=seconds * config.batch.size / rows,
         tokens_per_step=config.tokens_per_step,
         run_steps=config.schedule.steps,
         rows=config.batch.size,
-        rows_timed=sizes,
-        layers=config.model.num_hidden_layers,
-        layers_timed=timed_config.model.num_hidden_layers,
-        arithmetic_seconds=flops.step_flops(config).real / rate,
+        rows_timed=rows,
+        arithmetic_seconds=whole / rate,
         memory_seconds=parameters.step_bytes(config, width=DTYPES[machine.precision].itemsize) / machine.copy_bytes,
         step=made_of,
     )
-
-
-def prices(times: dict[int, float]) -> tuple[float, float]:
-    """Seconds of an update and of a row, from those of steps of fewer and of more rows."""
-    (few, short), (many, long) = sorted(times.items())
-    # If noise hides or exaggerates the difference, all of the time is taken to be proportional to the rows
-    row = min((long - short) / (many - few), long / many) if long > short else long / many
-    return long - row * many, row
-
-
-def _scaled(config: Config, timed_config: Config, times: dict[int, float], rate: float) -> float:
-    """Seconds of a whole step of `config` from steps of `timed_config`; at least the time of its products at `rate`."""
-    update, row = prices(times)
-    update *= parameters.parameters(config).joint / parameters.parameters(timed_config).joint
-    row *= _row_flops(config) / _row_flops(timed_config)
-    return update + max(row * config.batch.size, flops.step_flops(config).real / rate)
-
-
-def _row_flops(config: Config) -> float:
-    """Operations of a row in a step; Muon's products are the step's."""
-    return (flops.step_flops(config).real - flops.muon_products(config)) / config.batch.size
-
-
-def _with_few_layers(config: Config, rows: int, *, seconds: float, rate: float) -> Config:
-    """`config` with as many layers as `rows` rows pass in `seconds` at `rate` operations a second; at least two."""
-    expected = rows * _row_flops(config) / rate
-    layers = min(config.model.num_hidden_layers, max(2, int(config.model.num_hidden_layers * seconds / expected)))
-    return changed(config, model={"num_hidden_layers": layers})
 
 
 def with_rows(config: Config, rows: int) -> Config:
@@ -363,49 +327,15 @@ def with_rows(config: Config, rows: int) -> Config:
     lanes = -(-rows // config.lane_size)
     while rows % lanes:
         lanes += 1
-    return changed(config, batch={"size": rows, "lanes": lanes})
+    return config if rows == config.batch.size else changed(config, batch={"size": rows, "lanes": lanes})
 
 
-def _fits(config: Config, machine: Machine) -> bool:
-    return machine.free_bytes is None or _needed_bytes(config, machine) <= machine.free_bytes
-
-
-def _needed_bytes(config: Config, machine: Machine) -> int:
-    gpu = activation_bytes(machine.precision, machine.device)
-    return parameters.memory_bytes(config, gpu=gpu) + _PROCESS_BYTES
-
-
-def _rows_that_fit(config: Config, machine: Machine, *, most: int) -> int:
-    """Rows below a whole batch, so that they and half of them divide evenly among the CPU threads; 0 if they do not
-    fit.
-
-    Whole lanes if there are several. With one row for two threads and then two, the second row would seem free.
-    """
-    unit = 2 * (torch.get_num_threads() if machine.device.type == "cpu" else 1)
-    unit = min(unit, config.batch.size // 2 * 2)
-    rows = unit * max(1, min(most, config.batch.size - 1) // unit)
-    if rows > 2 * config.lane_size:
-        rows -= rows % (2 * config.lane_size)
-    while rows and not _fits(with_rows(config, rows), machine):
-        rows = rows // (2 * unit) * unit
-    return rows
-
-
-def _step_seconds(config: Config, sizes: tuple[int, ...], machine: Machine, *, limit: float) -> tuple[list[float], str]:
-    """Median seconds of a step of each size, after one, or on a GPU three, that warm up; the same networks for all.
-
-    Also what the last one was made of, on a GPU.
-    """
-    found, made_of = [], None
-    trial = Trial(config, made_up_feed(with_rows(config, sizes[0]), device=machine.device, precision=machine.precision))
-    for size in sizes:
-        end = time.perf_counter() + limit / len(sizes)
-        trial.feed = made_up_feed(with_rows(config, size), device=machine.device, precision=machine.precision)
-        for _ in range(3 if machine.device.type == "cuda" else 1):
-            timed(trial.step, machine.device)
-        made_of = news() or made_of
-        if machine.device.type == "cuda":
-            end = time.perf_counter() + limit / len(sizes)  # the first steps compiled and recorded
-        found.append(trial.seconds_per_step(least=1, most=_MOST_STEPS, limit=end - time.perf_counter()))
+def _step_seconds(config: Config, machine: Machine, *, limit: float) -> tuple[float, str]:
+    """Median seconds of a step after warming up, and, on a GPU, what it was made of."""
+    trial = Trial(config, made_up_feed(config, device=machine.device, precision=machine.precision))
+    for _ in range(3 if machine.device.type == "cuda" else 1):  # a GPU compiles and records
+        trial.step()
+    made_of = news()
+    seconds = trial.seconds_per_step(least=1, most=_MOST_STEPS, limit=limit / 2)
     forget()
-    return found, in_words(made_of) if made_of else ""
+    return seconds, in_words(made_of) if made_of else ""
