@@ -63,7 +63,8 @@ class Watch:
         self._heard: dict[str, object] | None = None
         self._raised: ElectraError | None = None
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look, args=(store.clone(),), name="electra-watch", daemon=True)  # type: ignore[attr-defined]
+        own = store.clone()  # type: ignore[attr-defined]
+        self._thread = threading.Thread(target=self._look, args=(own,), name="electra-watch", daemon=True)
 
     def wait_for_all(self, patience: timedelta) -> None:
         """Wait for every rank, in a way that a signal interrupts; from then on poll for errors.

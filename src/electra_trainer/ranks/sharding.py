@@ -130,7 +130,8 @@ def part_of(full: Tensor, like: Tensor) -> Tensor:
     from torch.distributed.tensor import distribute_tensor
 
     there = full.to(like.device)
-    return distribute_tensor(there, like.device_mesh, like.placements, src_data_rank=None).clone()  # type: ignore[attr-defined]
+    mesh, placements = like.device_mesh, like.placements  # type: ignore[attr-defined]
+    return distribute_tensor(there, mesh, placements, src_data_rank=None).clone()
 
 
 @torch.no_grad()

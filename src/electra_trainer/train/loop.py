@@ -108,9 +108,18 @@ def _built(config: Config, store: Store, device: torch.device, **given: Any) -> 
     precision = choose_precision(config.precision, device)
     feed = Feed.of(config, store, device=device, precision=precision)
     return Pretraining(
-        network=objective, device=device, precision=precision, settings=config.optimizer, steps=config.schedule.steps,
-        log_every=config.log_every, keep=config.checkpoint.keep, trunk=optim.flat_ends(config), feed=feed, store=store, **given,
-    )  # fmt: skip
+        network=objective,
+        device=device,
+        precision=precision,
+        settings=config.optimizer,
+        steps=config.schedule.steps,
+        log_every=config.log_every,
+        keep=config.checkpoint.keep,
+        trunk=optim.flat_ends(config),
+        feed=feed,
+        store=store,
+        **given,
+    )
 
 
 @dataclass(kw_only=True)
