@@ -32,8 +32,6 @@ from electra_trainer.files.reading import json_object, short
 from electra_trainer.settings.records import differences, hash_of
 
 FORMAT = 2
-OLDER = 1
-"""Still read; it has the run's id but no hashes of settings and data."""
 NAME = re.compile(r"step-(\d{8,})")
 TENSORS = ("weights.safetensors", "optimizer.safetensors")
 FILES = (*TENSORS, "state.json")
@@ -137,16 +135,15 @@ def read_manifest(path: Path) -> dict[str, Any]:
             raise CheckpointError(f"{path}: its manifest was changed after it was written.")
     except RecursionError:
         raise CheckpointError(f"{place}: is nested too deeply for a manifest.") from None
-    if manifest.get("format") not in (FORMAT, OLDER):
+    if manifest.get("format") != FORMAT:
         found = short(manifest.get("format"))
-        raise Unfit(f"{path}: format {found}, this version reads {FORMAT} and {OLDER}. Use the version that wrote it.")
+        raise Unfit(f"{path}: format {found}, this version reads {FORMAT}. Use the version that wrote it.")
     _check_fields(place, manifest)
     return manifest
 
 
 def _check_fields(place: Path, manifest: dict[str, Any]) -> None:
-    texts = ("run_id", "config_sha256", "data_sha256") if manifest["format"] == FORMAT else ("run_id",)
-    for name in texts:
+    for name in ("run_id", "config_sha256", "data_sha256"):
         _require(place, name, manifest.get(name), isinstance(manifest.get(name), str), "a text")
     _require(place, "step", manifest.get("step"), _whole(manifest.get("step")), "a whole number from 0")
     files = manifest.get("files")
@@ -175,8 +172,6 @@ def _check_origin(path: Path, manifest: dict[str, Any], origin: Origin | None) -
         remedy = "Put environment.json of the run back, or the checkpoint where it belongs."
         other = f"{short(manifest['run_id'])}, expected {origin.run_id}"
         raise Unfit(f"{path}: belongs to another run ({other}). {remedy}")
-    if manifest["format"] == OLDER:
-        return
     for name, what, file in (("config", "settings", "config.json"), ("data", "data", "environment.json")):
         if manifest[f"{name}_sha256"] != getattr(origin, f"{name}_sha256"):
             raise Unfit(
