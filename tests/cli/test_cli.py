@@ -465,7 +465,7 @@ def test_a_missing_package_is_not_a_bug(monkeypatch: pytest.MonkeyPatch, capsys:
     told = capsys.readouterr().err
     assert (
         "the Python package tyro is missing here" in told
-        and "pip install electra-trainer" in told
+        and "pip install -c constraints.txt '.'" in told
         and "bug" not in told
     )
     assert as_known(ModuleNotFoundError("no module", name="electra_trainer.nowhere")) is None

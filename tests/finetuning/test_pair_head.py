@@ -206,5 +206,5 @@ def test_one_text_is_the_mean() -> None:
     assert (data.task.pooling, settled.pooling) == ("pair", "pair")  # type: ignore[attr-defined]
     empty: Any = TaskData(task=pairs.task, train=[], dev={})
     assert with_pooling(empty, Recipe(pooling="pair"))[1].pooling == "mean"
-    with pytest.raises(ConfigError, match="--pooling pair: tagging has a head of its own"):
+    with pytest.raises(ConfigError, match="--pooling pair: tagging has a separate head"):
         with_pooling(replace(pairs, task=Own(labels=("a",))), Recipe(pooling="pair"))

@@ -84,11 +84,11 @@ def test_another_arithmetic_is_told(
     """A run that began with other kernels goes on, and says so on standard error and in its log; with the same ones it does not."""
     run = Path(shutil.copytree(whole, tmp_path / "run"))
     pretrain(small_config(), data, out=run, device="cpu", quiet=True)
-    assert "goes on in" not in capsys.readouterr().err
+    assert "resuming in" not in capsys.readouterr().err
     facts = json.loads((run / "environment.json").read_text())
     (run / "environment.json").write_text(json.dumps(facts | {"arithmetic": "bf16 with native kernels (amx)"}))
     pretrain(small_config(), data, out=run, device="cpu", quiet=True)
-    told = f"began in bf16 with native kernels (amx) and goes on in {facts['arithmetic']}"
+    told = f"started in bf16 with native kernels (amx), resuming in {facts['arithmetic']}"
     assert told in capsys.readouterr().err and told in (run / "log.txt").read_text()
 
 
