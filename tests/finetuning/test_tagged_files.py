@@ -66,7 +66,7 @@ REFUSED: dict[str, tuple[str, str, str]] = {
     "outside of the text": ("x.jsonl", lines({"text": "abc", "label": [[0, 9, "X"]]}), "x.jsonl:1: span 0 to 9 is 'abc', and the text has 3 characters"),
     "not a span": ("x.jsonl", lines({"text": "abc", "label": [["a", 9, "X"]]}), "expected a start, an end and one type"),
     "no words": ("x.jsonl", lines({"id": 1, "tags": ["O"]}), "which column has the words, or the text? Its columns: 'id', 'tags'. Name it: --words COLUMN"),
-    "a list": ("x.jsonl", "[1]\n", "x.jsonl:1: is a list. Expected an object"),
+    "a list": ("x.jsonl", "[1]\n", "x.jsonl:1: is [1]. Expected an object"),
     "nothing": ("x.json", "[]", "x.json: holds no sentences"),
     "no sentences": ("x.csv", "word,tag\nAnn,B-PER\nlives,O\n", "no column that numbers the sentences. Name it: --sentence-id COLUMN. Or leave a line blank"),
     "no names": ("x.csv", "Ann,B-PER\nlives,O\n", "which column has the words, or the text? Its columns: 'Ann', 'B-PER'"),

@@ -198,7 +198,7 @@ def test_predict_reads_standard_input(
         (b"id,text\n1,a,b\n", "standard input:2: expected 2 fields"),
         (b"fine\n\xff\n", "standard input:2: "),
         (b"\x00a\rb\n", "standard input:1: NUL"),
-        (b"text\rone\r", "line ends of Unix"),
+        (b"text\rone\r", "and no rows"),
     ],
 )
 def test_faults_of_standard_input_are_named(
@@ -338,7 +338,7 @@ WRONG: dict[str, tuple[tuple[str, ...], int, str]] = {
     "no text to predict": (("predict", "exp/model", "pairs.jsonl"), 65, "pairs.jsonl: has no column 'text', which the training file has. Its columns: 'premise', 'hypothesis', 'score'. Rename it, or name it: --text COLUMN"),
     "over itself": (("predict", "exp/model", "new.csv", "--out", "./new.csv"), 78, "--out new.csv: is the file to predict"),
     "into a folder": (("predict", "exp/model", "new.csv", "--out", "encoder"), 78, "--out encoder: is a folder, expected a file"),
-    "into nowhere": (("predict", "exp/model", "new.csv", "--out", "no/where.csv"), 74, "--out no/where.csv: there is no folder no. Make it, or choose another --out"),
+    "into nowhere": (("predict", "exp/model", "new.csv", "--out", "no/where.csv"), 74, "--out no/where.csv: the folder no does not exist. Make it, or choose another --out"),
 }  # fmt: skip
 
 
