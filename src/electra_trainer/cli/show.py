@@ -92,10 +92,10 @@ _NEEDED = ("torch", "numpy", "tokenizers", "safetensors", "rich", "tyro", "matpl
 _SECONDS = {"cpu": 80.0, "cuda": 480.0}
 """For all presets together; the one being timed is finished. A GPU compiles and records the step of each."""
 _HOW = """\
-arithmetic: the share of the step that its matrix products take at the matrix rate above. memory: the share that the
-bytes it must move take at the rate of a copy, pointwise work fused and nothing staying in a cache. limited by: the
-larger of both if it explains half of the step, else overhead: pointwise work, small products, launching. Rows are made
-up, and full. paper's run: the preset's own steps and batch; `electra pretrain --budget 4h` trains for less."""
+arithmetic: the share of the step that its matrix products take at the matrix rate above.
+memory: the share that the bytes it must move take at the rate of a copy, pointwise work fused, nothing in a cache.
+limited by: the larger of both if it explains half of the step, else overhead (pointwise work, small products, launches).
+Rows are made up, and full. paper's run: the preset's own steps and batch; `electra pretrain --budget 4h` trains less."""
 
 
 @dataclass(frozen=True, kw_only=True)
