@@ -94,8 +94,8 @@ _SECONDS = {"cpu": 80.0, "cuda": 480.0}
 _HOW = """\
 arithmetic: the share of the step that its matrix products take at the matrix rate above.
 memory: the share that the bytes it must move take at the rate of a copy, pointwise work fused, nothing in a cache.
-limited by: the larger of both if it explains half of the step, else overhead (pointwise work, small products, launches).
-Rows are made up, and full. paper's run: the preset's own steps and batch; `electra pretrain --budget 4h` trains less."""
+limited by: the larger of both if it explains half of a step, else overhead (pointwise work, small products, launches).
+Rows are made up, and full. paper's run: the preset's own steps and batch; `pretrain --budget 4h` trains for less."""
 
 
 @dataclass(frozen=True, kw_only=True)
