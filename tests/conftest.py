@@ -29,6 +29,7 @@ PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQV
 """A picture of one grey point."""
 DRAW = report.draw
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored under nohup, where a run does not stop for it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background of a script
 
 SLOWEST = (
     "reliability/test_supervisor.py",
