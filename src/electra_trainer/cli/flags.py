@@ -149,16 +149,12 @@ def _from_file(kind: Any, path: Path | None, values: dict[str, Any]) -> Any:
             owner, field, _ = owners[name]
             groups.setdefault(owner, {})[field] = checked[name]
         own = groups.pop(None)
+        defaults = _begun(kind, values)
         for owner, inner in groups.items():
-            own[str(owner)] = dataclasses.replace(_default_of(kind, str(owner)), **inner)
+            own[str(owner)] = dataclasses.replace(getattr(defaults, str(owner)), **inner)
         return _begun(kind, own)
     except ConfigError as refused:
         raise ConfigError(f"{path}: {refused}") from None
-
-
-def _default_of(kind: Any, name: str) -> Any:
-    field = next(one for one in dataclasses.fields(kind) if one.name == name)
-    return field.default_factory() if callable(field.default_factory) else field.default
 
 
 def _leaves(kind: Any) -> Iterator[tuple[str | None, str, str, Any]]:

@@ -99,8 +99,7 @@ class _Out:
 
 def _out(request: Launch) -> str:
     """The run folder that the command names; empty if its flag has no value."""
-    following = request.command[request.command.index("--out") + 1 :] if "--out" in request.command else ("",)
-    out = taken(_Out, request.command)[0].out if following else None
+    out = None if request.command[-1] == "--out" else taken(_Out, request.command)[0].out
     return str(Path(out)) if out else ""
 
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor, nn
 
 from electra_trainer.settings.config import Block, Model
@@ -21,7 +20,6 @@ class Stack(Protocol):
 
     def parameters(self) -> Iterator[nn.Parameter]: ...
     def modules(self) -> Iterator[nn.Module]: ...
-    def bias(self, piece_BT: Tensor, dtype: torch.dtype, /) -> Tensor | None: ...
     def __call__(self, hidden_BTD: Tensor, piece_BT: Tensor, /) -> Tensor: ...
 
 

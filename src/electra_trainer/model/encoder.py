@@ -142,12 +142,10 @@ class Layers(nn.Module):
         self.layer = nn.ModuleList((Layer(model) for _ in range(model.num_hidden_layers)) if layers is None else layers)
 
     def forward(self, hidden_BTD: Tensor, piece_BT: Tensor) -> Tensor:
-        bias_B1TT = self.bias(piece_BT, hidden_BTD.dtype)
+        bias_B1TT = attention_bias(piece_BT, hidden_BTD.dtype)
         for layer in self.layer:
             hidden_BTD = layer(hidden_BTD, bias_B1TT)
         return hidden_BTD
-
-    bias = staticmethod(attention_bias)
 
     def part(self, chosen: slice) -> "Layers":
         """Some of the layers, one at least, as a stack of the same weights."""
