@@ -163,8 +163,8 @@ def _score(run: Path, data: Path) -> None:
     right, chance = sum(one.found for one in found), sum(1 / len(one.scored.tokens) for one in found)
     _say(
         f"     in {right} of {len(found)} held-out sentences the exchanged word, now a random one of the {FREQUENT} "
-        "most frequent, is suspected "
-        f"most ({100 * right / max(1, len(found)):.0f} %; {100 * chance / max(1, len(found)):.0f} % by chance)"
+        f"most frequent, is suspected most ({100 * right / max(1, len(found)):.0f} %; "
+        f"{100 * chance / max(1, len(found)):.0f} % by chance)"
     )
     for word, nearest in nearest_words(discriminator, store, count=_SHOWN):
         _say(f"     nearest to {word!r}: {', '.join(nearest)}")

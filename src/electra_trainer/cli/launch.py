@@ -80,9 +80,8 @@ def _check(request: Launch) -> None:
     seconds = _seconds(request.time)
     if request.warning > _MOST_WARNING or 0 < seconds <= request.warning:  # 0: without a limit
         raise ConfigError(
-            f"--warning {request.warning}: expected fewer seconds than --time {request.time} has ({seconds}), and "
-            "at most "
-            f"{_MOST_WARNING}."
+            f"--warning {request.warning}: expected fewer seconds than --time {request.time} has ({seconds}), and at "
+            f"most {_MOST_WARNING}."
         )
     for name, text in (("name", request.name), ("partition", request.partition or "x")):
         if not re.fullmatch(r"[\w.-]{1,64}", text):

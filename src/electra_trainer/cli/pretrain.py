@@ -85,8 +85,7 @@ class Pretrain:
     settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
     brief: ClassVar[str] = (
         "data out preset objective init continue_from config steps budget flops dry_run processes restarts device "
-        "track seed "
-        "Optimizer.learning_rate BatchShape.size BatchShape.lanes"
+        "track seed Optimizer.learning_rate BatchShape.size BatchShape.lanes"
     )
     """Flags of the short help."""
 

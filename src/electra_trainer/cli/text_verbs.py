@@ -78,9 +78,9 @@ class Prepare:
             raise ConfigError("prepare: give at least one file, folder or pattern.")
         if not self.tokenizer.exists():
             raise MissingInputError(
-                f"--tokenizer {self.tokenizer}: no such file or folder. Train one with `electra tokenizer FILES "
-                f"--out {self.tokenizer.name}`, "
-                "or give a folder with the tokenizer of a model; names of the Hub are not taken here."
+                f"--tokenizer {self.tokenizer}: no such file or folder. Train one with `electra tokenizer FILES --out "
+                f"{self.tokenizer.name}`, or give a folder with the tokenizer of a model; names of the Hub are not "
+                "taken here."
             )
         tokenizer = load_tokenizer(self.tokenizer, cased=self.cased or None, keep_accents=self.keep_accents or None)
         shard = None
@@ -152,8 +152,8 @@ def _warn_of_unreadable(measured: "Legibility", tokenizer: Path) -> bool:
     """Warn if a vocabulary is not made for a text."""
     if measured.is_much:
         print(
-            f"electra: {measured.unreadable_line()}: {tokenizer} is not a vocabulary of this language or casing. "
-            "Train one with `electra tokenizer`.",
+            f"electra: {measured.unreadable_line()}: {tokenizer} is not a vocabulary of this language or casing. Train "
+            "one with `electra tokenizer`.",
             file=sys.stderr,
         )
     return measured.is_much

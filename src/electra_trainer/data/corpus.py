@@ -361,8 +361,7 @@ class CorpusReport:
         """The counts that the manifest keeps."""
         kept = (
             "files documents lines bytes characters empty_documents tokenless_documents split_documents split_lines "
-            "skipped_files "
-            "repeated_files"
+            "skipped_files repeated_files"
         )
         counts = {name: getattr(self, name) for name in kept.split()}
         return counts | {"dropped_characters": self.dropped.total(), "bad_text": dict(sorted(self.bad_text.items()))}

@@ -164,8 +164,7 @@ _BULLET = re.compile(r"^(?:[-*+•]|\(?[0-9a-z]{1,2}[.)]|\[\d+\]_?|\.\. \[\w+\]|
 _WORD = re.compile(r"^[(\"'\[]*[A-Za-z][a-z]*(?:[-'’][a-z]+)*[)\"'\].,;:!?]*$")
 _COMMON = frozenset(
     "a an and are as at be but by can for from has have if in into is it its may more no not of on only or should so "
-    "than that the "
-    "then there these they this to use used was we when where which will with you".split()
+    "than that the then there these they this to use used was we when where which will with you".split()
 )
 _MIN_WORDS = 5
 _MIN_SHARE = 0.75  # of the words look like English words

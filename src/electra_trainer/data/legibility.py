@@ -149,8 +149,8 @@ class Legibility:
         found = []
         if self.unreadable:
             remedy = (
-                f": the vocabulary of {reader} is not made for them. Use an encoder of this language, or "
-                "pre-train one: `electra tokenizer`"
+                f": the vocabulary of {reader} is not made for them. Use an encoder of this language, or pre-train "
+                "one: `electra tokenizer`"
             )
             mark = "warning: " if self.is_much else ""
             found.append(f"{mark}{self.unreadable_line()}{remedy if mark else ''}.")

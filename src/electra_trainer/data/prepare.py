@@ -213,8 +213,8 @@ class _Rows(_Files):
         if not packer.documents and self._shard is None:
             raise DataError(
                 f"{self._folder}: nothing is left to {'train on' if split == 'train' else 'hold out'}, the text holds "
-                "fewer than "
-                "two different documents. Give more text, or let every line be a document (--documents line)."
+                "fewer than two different documents. Give more text, or let every line be a document (--documents "
+                "line)."
             )
         self._write(split, packer.finish())
         return writer.close(documents=packer.documents, text_tokens=packer.text_tokens, padding=packer.padding)

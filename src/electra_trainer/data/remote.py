@@ -228,6 +228,5 @@ def _commit(name: str, revision: str | None) -> str:
         reason = " ".join(str(error).split())[:200]
         raise StorageError(
             f"{name}: is not on this disk, and the Hub gave no data set of this name ({type(error).__name__}: "
-            f"{reason}). Check the name, "
-            "your login and the network."
+            f"{reason}). Check the name, your login and the network."
         ) from None

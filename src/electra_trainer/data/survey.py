@@ -143,8 +143,8 @@ class Survey:
         lengths = sorted(length for times, length, _ in self.documents.values.values() for _ in range(times))
         at = [lengths[int(share * (len(lengths) - 1))] for share in (0.05, 0.5, 0.95, 1.0)]
         yield (
-            f"lengths: {at[0]:,} to {at[2]:,} characters in nine of ten documents, {at[1]:,} in the middle, "
-            f"{at[3]:,} in the longest"
+            f"lengths: {at[0]:,} to {at[2]:,} characters in nine of ten documents, {at[1]:,} in the middle, {at[3]:,} "
+            "in the longest"
         )
 
     def _languages(self) -> Iterable[str]:
@@ -187,8 +187,8 @@ class Survey:
             twice = [sorted(one) for one in both.values() if len(one) > 1]
             some = ", ".join(" and ".join(map(ascii, one)) for one in twice[:3])
             yield (
-                f"normal forms: {percent(decomposed, composed + decomposed)} of the words with accents are "
-                "decomposed (not NFC)"
+                f"normal forms: {percent(decomposed, composed + decomposed)} of the words with accents are decomposed "
+                "(not NFC)"
                 + (f"; {len(twice):,} words are spelt in both ways, such as {some}" if twice else "")
                 + ("; `electra tokenizer --nfc` composes them" if composed else "")
             )

@@ -77,9 +77,8 @@ class Bound:
 
     def _refused(self, claim: str) -> DataError:
         return DataError(
-            f"{self.file}: has {self.size:,} bytes on disk and {claim}, which is too much for its size. Is it "
-            "damaged? If it is sound, "
-            "write its text to a file that is not compressed, and name that."
+            f"{self.file}: has {self.size:,} bytes on disk and {claim}, which is too much for its size. Is it damaged? "
+            "If it is sound, write its text to a file that is not compressed, and name that."
         )
 
 
@@ -245,8 +244,8 @@ def _in_folder(folder: Path) -> tuple[list[Path], int]:
     if not kept:
         raise DataError(
             f"{folder}: holds no text, expected {', '.join(_TEXT)} (or those with {', '.join(_OPENERS)}). Name files "
-            "of other names one by one, "
-            f"or with a pattern; {', '.join(_NAMED_ONLY)} too, which in a folder may be something else."
+            f"of other names one by one, or with a pattern; {', '.join(_NAMED_ONLY)} too, which in a folder may be "
+            "something else."
         )
     return kept, skipped
 

@@ -192,11 +192,10 @@ def require_rows(tokenizer: Tokenizer, rows: int, *, where: Path | str) -> None:
     token, largest = max(tokenizer.get_vocab(with_added_tokens=True).items(), key=lambda item: item[1])
     if largest >= rows:
         raise CheckpointError(
-            f"{where}: the tokenizer has the id {largest:,} (token {reading.short(token)}), but the model has "
-            f"{rows:,} words, ids 0 to "
-            f"{rows - 1:,} (vocab_size in config.json). Put the tokenizer of this model into the folder; or, if "
-            "tokens were added to it, "
-            f"give the model rows for them, in transformers: model.resize_token_embeddings({largest + 1})"
+            f"{where}: the tokenizer has the id {largest:,} (token {reading.short(token)}), but the model has {rows:,} "
+            f"words, ids 0 to {rows - 1:,} (vocab_size in config.json). Put the tokenizer of this model into the "
+            "folder; or, if tokens were added to it, give the model rows for them, in transformers: "
+            f"model.resize_token_embeddings({largest + 1})"
         )
 
 

@@ -165,8 +165,7 @@ class TokenizerFolder:
                 raise self.error(
                     CONFIG if self.lists_all else ADDED,
                     f"gives {short(token.content)} the id {number}, and transformers' fast tokenizer {found}. Write "
-                    f"{found} if the model has a row "
-                    "for it there, or leave the word out.",
+                    f"{found} if the model has a row for it there, or leave the word out.",
                 )
 
 

@@ -324,8 +324,7 @@ def add_words(tokenizer: Tokenizer, words: Iterable[str]) -> AddedWords:
     if appended and len(vocab) != end:
         raise ConfigError(
             f"--add-words: {len(fresh):,} new words, {len(places):,} [unusedN] entries, and added tokens follow the "
-            "vocabulary. Give at most "
-            f"{len(places):,} new words."
+            f"vocabulary. Give at most {len(places):,} new words."
         )
     for number, (word, place) in enumerate(zip(fresh, [*places, *[None] * appended], strict=False)):
         vocab[word] = end + number - len(places) if place is None else vocab.pop(place)

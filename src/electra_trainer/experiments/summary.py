@@ -404,8 +404,8 @@ def _choice(summary: Summary) -> Iterator[str]:
         return
     end = "lowest" if metric.endswith("loss") else "highest"
     yield (
-        f"Declared before the first run: of each arm the values with the {end} mean of "
-        f"{metric} over seeds {', '.join(map(str, summary.declared.seeds))}, on rows that no table reports."
+        f"Declared before the first run: of each arm the values with the {end} mean of {metric} over seeds "
+        f"{', '.join(map(str, summary.declared.seeds))}, on rows that no table reports."
     )
     for arm, row in summary.chosen.items():
         rivals = sum(sweep.arm_of_row(one) == arm for one in summary.declared.rows)

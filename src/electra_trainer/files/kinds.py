@@ -81,9 +81,9 @@ def _renamed(what: str, ending: str, more: str = "") -> Kind:
 
 
 _ROWS = (
-    "import json, sys; found = json.load(open(sys.argv[1], encoding='utf-8-sig')); "
-    "rows = found if isinstance(found, list) else next(value for value in found.values() if isinstance(value, list)); "
-    "[print(json.dumps(row)) for row in rows]"
+    "import json, sys; found = json.load(open(sys.argv[1], encoding='utf-8-sig')); rows = found if isinstance(found, "
+    "list) else next(value for value in found.values() if isinstance(value, list)); [print(json.dumps(row)) for row in "
+    "rows]"
 )
 _JSON = Kind(
     "JSON over several lines, or in one array",

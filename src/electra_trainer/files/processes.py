@@ -43,8 +43,8 @@ class Child:
         }
         self.pipe, theirs = Pipe()
         program = (
-            f"from {__name__} import connect; pipe = connect({theirs.fileno()}); from {module} import "
-            f"{function}; {function}(pipe)"
+            f"from {__name__} import connect; pipe = connect({theirs.fileno()}); from {module} import {function}; "
+            f"{function}(pipe)"
         )
         with theirs:
             self.process = subprocess.Popen(
@@ -182,6 +182,5 @@ class Workers(Pool):
 def _died(child: Child) -> ElectraError:
     return ElectraError(
         f"A worker process died (exit status {child.exit_status()}); when that is -9, memory ran out. Run the same "
-        "command again "
-        "with fewer workers."
+        "command again with fewer workers."
     )

@@ -83,8 +83,7 @@ def read_table_file(path: Path) -> Table:
             kind = kind_of(file.read(HEAD), str(path))
             raise DataError(
                 f"{path}: the name ends in {suffix or 'nothing'!r}, expected {', '.join(SUFFIXES)}. Convert or rename "
-                "it: .csv has commas "
-                "between its columns, .tsv tabs, .jsonl one JSON object a "
+                "it: .csv has commas between its columns, .tsv tabs, .jsonl one JSON object a "
                 f"line.{f' {kind.advice(path)}' if kind else ''}"
             )
         lines = reading.lines(file, path, ends=True, hashed=digest.update)

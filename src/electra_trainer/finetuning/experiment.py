@@ -314,8 +314,8 @@ class FineTuning(engine.Work):
             its: type = getattr(task, "wrapped", type(task))
             if its.__module__ == "__main__" or "<locals>" in its.__qualname__:
                 return (
-                    f"{name}: its class is in the script itself, where other processes cannot import it: one run "
-                    "at a time"
+                    f"{name}: its class is in the script itself, where other processes cannot import it: one run at a "
+                    "time"
                 )
         return None
 

@@ -62,8 +62,7 @@ _ENCODER = "encoder/"
 """Folder of the bare encoder, where transformers has no class for the head."""
 _REFUSAL = (
     "transformers has no class for the head of this folder. Predict with electra_trainer.load_finetuned(FOLDER) or "
-    "`electra predict`; the "
-    "encoder alone is AutoModel.from_pretrained(FOLDER, subfolder='encoder')"
+    "`electra predict`; the encoder alone is AutoModel.from_pretrained(FOLDER, subfolder='encoder')"
 )
 """A key of `id2label` that is not a number: every version of transformers ends with it, whatever class is asked for."""
 _AGAIN = "Export the run again."
@@ -245,8 +244,7 @@ def _as_transformers(task: Task, model: Model) -> TransformersHead:
         return task.as_transformers(hidden_size=model.hidden_size)
     return TransformersHead(
         note="transformers' heads on a ModernBERT have a dense layer and a norm that this head has not. The folder "
-        "holds the encoder "
-        "(ModernBertModel) and, in head.safetensors, the head, which electra-trainer reads."
+        "holds the encoder (ModernBertModel) and, in head.safetensors, the head, which electra-trainer reads."
     )
 
 
@@ -356,8 +354,7 @@ def task_from(description: object, *, where: str = "task", own: Collection[type[
         names = [*KINDS, *(name for name in known if name not in KINDS)]
         raise DataError(
             f"{where}: unknown kind of task {short(kind)}.{did_you_mean(str(kind), names)} Known: {', '.join(names)}. "
-            "A class of your own is "
-            "given with own=[...]."
+            "A class of your own is given with own=[...]."
         )
     try:
         return records.read(known[kind], table, where=f"{where}: {kind}", error=DataError, remedy=_AGAIN)

@@ -177,8 +177,8 @@ class Tuning:
     """Name of the project there. Default: the tracker's own variable, else electra."""
 
     brief: ClassVar[str] = (
-        "model out seeds baselines search parallel device track train dev predict task text text_pair label data "
-        "tasks version split recipe learning_rate epochs batch_size max_length pooling config"
+        "model out seeds baselines search parallel device track train dev predict task text text_pair label data tasks "
+        "version split recipe learning_rate epochs batch_size max_length pooling config"
     )
     """Flags of the short help."""
 

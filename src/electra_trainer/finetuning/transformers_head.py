@@ -32,8 +32,7 @@ class TransformersHead:
     """None: transformers has no head like it."""
     note: str = (
         "transformers has no head like this task's, and refuses the folder. Its encoder is in `encoder/` "
-        "(ElectraModel); the head, in "
-        "head.safetensors, is read by electra-trainer."
+        "(ElectraModel); the head, in head.safetensors, is read by electra-trainer."
     )
     """A sentence for the card."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -102,15 +101,13 @@ def text_head(
     if 2 * len(labels) > hidden_size:
         return TransformersHead(
             note=f"transformers cannot carry the head: {len(labels)} labels need {2 * len(labels)} units in its dense "
-            "layer, which has "
-            f"{hidden_size}. {_ONLY_OURS}"
+            f"layer, which has {hidden_size}. {_ONLY_OURS}"
         )
     return TransformersHead(
         architecture="ElectraForSequenceClassification",
         settings={**numbered(labels), "problem_type": problem},
         note="The head is the paper's, one linear layer on [CLS], written as the two layers that transformers has in "
-        "its place: "
-        "gelu(z) - gelu(-z) = z, so its output is the same.",
+        "its place: gelu(z) - gelu(-z) = z, so its output is the same.",
         hidden_size=hidden_size,
         scale=scale,
         shift=shift,

@@ -43,8 +43,8 @@ _FACTS = {
 }
 """Facts in environment.json that the bits of a step depend on, and their names for people."""
 _SEPARATE = (
-    "The text comes from separate forward passes that differ from the step in the last bits, so a sampled "
-    "word may differ."
+    "The text comes from separate forward passes that differ from the step in the last bits, so a sampled word may "
+    "differ."
 )
 
 
@@ -247,8 +247,7 @@ def _restore_before(step: int, folder: RunFolder, objective: Objective, optimize
         if initial.identity != init:
             raise errors.CheckpointError(
                 f"{folder.path}: began with the weights of {init.get('name')}, which have changed since, and no "
-                "checkpoint before step "
-                f"{step} is left. Put them back, or replay a later step."
+                f"checkpoint before step {step} is left. Put them back, or replay a later step."
             )
         if isinstance(initial, Continued):
             return _restored(initial.saved, objective, optimizer)

@@ -237,8 +237,8 @@ class SentenceScores:
             if name not in known:
                 why = f" ({self.note})" if name == "appendix-g" and self.note else ""
                 raise ConfigError(
-                    f"score {name!r}: this run does not have it{why}.{did_you_mean(name, known)} "
-                    f"It has: {', '.join(known)}."
+                    f"score {name!r}: this run does not have it{why}.{did_you_mean(name, known)} It has: "
+                    f"{', '.join(known)}."
                 )
         self.names = tuple(chosen or known)
         """The scores that are given, in order."""

@@ -209,8 +209,8 @@ def _require_predictor(pretrained: Pretrained, what: str) -> None:
     if pretrained.config is not None and not isinstance(pretrained.config.generator, Learned):
         why = (
             f"has a generator that is {type(pretrained.config.generator).__name__.lower()}, not a network, so nothing "
-            "here predicts a "
-            "word from its context. Give a run that was trained with --generator learned, or an MLM run."
+            "here predicts a word from its context. Give a run that was trained with --generator learned, or an MLM "
+            "run."
         )
     raise errors.ConfigError(f"cloze: {what} {why}")
 
@@ -218,8 +218,8 @@ def _require_predictor(pretrained: Pretrained, what: str) -> None:
 def _require_same_words(pretrained: Pretrained, store: Store) -> None:
     if tokenizer_sha256(pretrained.tokenizer) != store.manifest.tokenizer_sha256:
         raise errors.DataError(
-            f"{store.folder}: was prepared with another tokenizer than the run's. "
-            "Prepare it with the run's folder `tokenizer`."
+            f"{store.folder}: was prepared with another tokenizer than the run's. Prepare it with the run's folder "
+            "`tokenizer`."
         )
     positions = appendix_g.most_positions(pretrained)
     if positions is not None and store.sequence_length > positions:

@@ -271,9 +271,8 @@ def _require_alike(metric: str, rows: Mapping[str, Config]) -> None:
         if not comparable(metric, rows[row], rows[other]):
             raise ConfigError(
                 f"--choose {metric}: does not mean the same in {other} and {row}. Choose by "
-                "held-out/discriminator_standard_auc, or on a "
-                f"part of the training rows of a task: --probe {sweep.NESTED}pos=TREEBANK --choose "
-                f"{sweep.NESTED}pos/accuracy."
+                "held-out/discriminator_standard_auc, or on a part of the training rows of a task: --probe "
+                f"{sweep.NESTED}pos=TREEBANK --choose {sweep.NESTED}pos/accuracy."
             )
 
 

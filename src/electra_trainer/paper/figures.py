@@ -29,8 +29,8 @@ ALGORITHMS = ("electra", "mlm", "two-stage", "adversarial")
 """The arms in the right panel of Figure 3."""
 _FLOPS_LABEL = "training FLOPs, as the paper counts"
 _OWN_TASK = (
-    "A held-out metric is each arm's own task: it compares arms whose generators and counted tokens are alike, "
-    "and no others."
+    "A held-out metric is each arm's own task: it compares arms whose generators and counted tokens are alike, and no "
+    "others."
 )
 _POINTS = (
     "Points: mean over seeds, bars: one standard deviation (none for one seed); thin lines: single seeds in training."

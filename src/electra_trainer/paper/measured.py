@@ -81,8 +81,8 @@ def read_experiment(path: Path) -> Summary:
         verb="compare", facts={"preset": one.preset}, rows={arm: Row(settings=records.to_dict(one))}, seeds=(one.seed,)
     )
     note = (
-        f"{path.resolve().name}: a run: held-out metrics are those of its last evaluation, on "
-        f"{one.evaluation.rows:,} rows at most."
+        f"{path.resolve().name}: a run: held-out metrics are those of its last evaluation, on {one.evaluation.rows:,} "
+        "rows at most."
     )
     return Summary(path=path, declared=declared, results={arm: {one.seed: result}}, notes=(note,))
 

@@ -25,24 +25,23 @@ ABSENT = "—"
 """In Markdown and LaTeX. A CSV has `NA`, which readers of CSV know."""
 ABSENT_CSV = "NA"
 _LEGEND = (
-    f"{ABSENT}: missing. In a row of the paper: it prints no number, or the transcribed copy is illegible there; "
-    "in a row of ours: not trained or not measured.",
+    f"{ABSENT}: missing. In a row of the paper: it prints no number, or the transcribed copy is illegible there; in a "
+    "row of ours: not trained or not measured.",
     "ours: mean ± standard deviation over the seeds, which are counted under “seeds”; a link leads to the runs. "
-    "Training FLOPs, inference FLOPs and parameters as the paper counts them. "
-    "Rows of the paper without “ours” are other people's systems.",
+    "Training FLOPs, inference FLOPs and parameters as the paper counts them. Rows of the paper without “ours” are "
+    "other people's systems.",
 )
 _TUNED = (
     "Of encoders that were fine-tuned (electra glue, squad, finetune): the median over the seeds instead of the mean, "
     "as the paper's."
 )
 _ON_TEST = (
-    "test: ours as the server of GLUE scored the archive of electra glue --predict: of each task the seed that "
-    "is best on dev."
+    "test: ours as the server of GLUE scored the archive of electra glue --predict: of each task the seed that is best "
+    "on dev."
 )
 _ON_DEV = (
-    "dev: ours on the dev sets; GLUE keeps the answers of its test sets. electra glue --predict writes what its "
-    "server scores; the scores go "
-    "into test-scores.json in the experiment's folder."
+    "dev: ours on the dev sets; GLUE keeps the answers of its test sets. electra glue --predict writes what its server "
+    "scores; the scores go into test-scores.json in the experiment's folder."
 )
 
 

@@ -185,8 +185,8 @@ def _glue_tasks(folder: Path) -> list[glue_tasks.GlueTask]:
     found = [task for task in glue_tasks.tasks_in(folder) if task in glue_tasks.PAPER]
     if not found:
         raise MissingInputError(
-            f"--probe glue={folder}: holds no task of GLUE. "
-            "Expected folders such as CoLA and RTE with train.tsv and dev.tsv."
+            f"--probe glue={folder}: holds no task of GLUE. Expected folders such as CoLA and RTE with train.tsv and "
+            "dev.tsv."
         )
     return [glue_tasks.GlueTask(folder=str(folder), task=task, test=False) for task in found]
 

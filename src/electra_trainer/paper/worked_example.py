@@ -62,8 +62,8 @@ def worked_example(model: Pretrained, text: str, *, mask: Sequence[int], seed: i
     """
     if model.discriminator is None:
         raise ConfigError(
-            "figure 2: this run has no discriminator (it trains a masked language model). "
-            "Give a run of --objective rtd."
+            "figure 2: this run has no discriminator (it trains a masked language model). Give a run of --objective "
+            "rtd."
         )
     if model.generator is None:
         raise ConfigError(
@@ -80,8 +80,8 @@ def worked_example(model: Pretrained, text: str, *, mask: Sequence[int], seed: i
     words = [word if word is not None else -1 for word in encoding.word_ids]
     if not mask or not set(mask) <= {word + 1 for word in words}:
         raise ConfigError(
-            f"--mask {','.join(map(str, mask))}: expected words from 1 to {max(words) + 1} of {text!r}, "
-            "for example 1,3."
+            f"--mask {','.join(map(str, mask))}: expected words from 1 to {max(words) + 1} of {text!r}, for example "
+            "1,3."
         )
     masked = [word + 1 in set(mask) for word in words]
     special = model.specials
@@ -163,8 +163,8 @@ def _figure(example: WorkedExample, name: str) -> "Figure":
         draw([*_COLUMNS.values()][-1], index + 1.5, judged, COLOURS[0] if is_fake else INK, bold=is_fake)
     caption(
         figure,
-        f"Figure 2, from {name}. Samples are drawn with seed {example.seed}. "
-        "A sample that is the original word counts as original.",
+        f"Figure 2, from {name}. Samples are drawn with seed {example.seed}. A sample that is the original word counts "
+        "as original.",
         f"The discriminator is right about {example.right} of {rows} tokens.",
     )
     return figure

@@ -40,17 +40,15 @@ def check_shard(config: Config, *, processes: int | None = None) -> None:
     uneven = lanes % size != 0
     faults = {
         "--shard with --deterministic: gradients of parts are added up in an order that follows the number of "
-        "processes. Leave one of "
-        "the two out.": config.deterministic,
-        f"--shard with optimizer.name = {config.optimizer.name!r}: it computes with whole tensors, and a process has "
-        "a part of each. Set "
+        "processes. Leave one of the two out.": config.deterministic,
+        f"--shard with optimizer.name = {config.optimizer.name!r}: it computes with whole tensors, and a process has a "
+        "part of each. Set "
         "--optimizer.name adam or adamw, or leave --shard out.": config.optimizer.name in ("lamb", "muon"),
-        "--shard with phases = two-stage: its stages compute with one of the networks, and the two are divided as "
-        "one. Set --phases "
-        "joint, or leave --shard out.": isinstance(config.phases, TwoStage),
+        "--shard with phases = two-stage: its stages compute with one of the networks, and the two are divided as one. "
+        "Set --phases joint, or leave --shard out.": isinstance(config.phases, TwoStage),
         f"--shard with {size} processes and batch.lanes = {lanes}: processes compute together, so each has as many "
-        "lanes as the others. "
-        f"Start a divisor of {lanes} processes, or begin a run with a multiple of {size} as --batch.lanes.": uneven,
+        f"lanes as the others. Start a divisor of {lanes} processes, or begin a run with a multiple of {size} as "
+        "--batch.lanes.": uneven,
     }
     refuse_if(faults)
 

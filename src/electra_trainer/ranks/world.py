@@ -159,16 +159,14 @@ def local_device(device: torch.device) -> torch.device:
         if processes > 1:
             raise ConfigError(
                 f"--device {device}: the {processes} processes of this machine would all compute on one GPU. Leave "
-                "--device out; each "
-                "process takes the GPU of its number."
+                "--device out; each process takes the GPU of its number."
             )
         return device
     count = torch.cuda.device_count()
     if rank >= count:
         raise ConfigError(
-            f"{max(processes, rank + 1)} processes were started on this machine, and PyTorch finds {count} GPUs. "
-            "Start as many "
-            f"processes as there are GPUs: --processes {count}, or torchrun --nproc-per-node={count}."
+            f"{max(processes, rank + 1)} processes were started on this machine, and PyTorch finds {count} GPUs. Start "
+            f"as many processes as there are GPUs: --processes {count}, or torchrun --nproc-per-node={count}."
         )
     own = torch.device("cuda", rank)
     torch.cuda.set_device(own)
@@ -324,8 +322,8 @@ def check_tree(lanes: int, *, processes: int | None = None) -> None:
     if size & (size - 1) or lanes < size:
         raise ConfigError(
             f"--deterministic with {size} processes and {lanes} lanes: both have to be powers of two, and lanes at "
-            "least as many. "
-            f"Start 1, 2, 4, ... processes and set --batch.lanes, for example to {1 << size.bit_length()}."
+            "least as many. Start 1, 2, 4, ... processes and set --batch.lanes, for example to "
+            f"{1 << size.bit_length()}."
         )
 
 

@@ -367,8 +367,7 @@ class Saver:
             )
         self._say(
             f"SAVING FAILED ({self._failures} of {FAILURES_IN_A_ROW} before the run stops): {failure} Training "
-            "continues; the newest "
-            f"checkpoint is {newest}."
+            f"continues; the newest checkpoint is {newest}."
         )
 
 

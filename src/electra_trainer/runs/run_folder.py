@@ -196,8 +196,8 @@ class RunFolder:
             if os.path.lexists(path) and not (path.is_file() and path.stat().st_size == 0):
                 raise CheckpointError(
                     f"{self.checkpoints}: no checkpoint is there, but {name} says that the run had one. Nothing was "
-                    "changed: put the folder "
-                    "back (is its disk mounted?) and repeat the command, or start again in another --out."
+                    "changed: put the folder back (is its disk mounted?) and repeat the command, or start again in "
+                    "another --out."
                 )
 
 

@@ -112,9 +112,8 @@ def read(path: Path, *, origin: Origin | None = None, network: Builds | None = N
         if error.errno in _DAMAGED:
             raise CheckpointError(f"{error.filename or path}: is missing, or not a file.") from None
         raise StorageError(
-            f"{error.filename or path}: cannot be read now ({error.strerror}). Nothing was changed: repeat the "
-            "command when it can be read "
-            f"again; to do without this checkpoint, move {path} elsewhere."
+            f"{error.filename or path}: cannot be read now ({error.strerror}). Nothing was changed: repeat the command "
+            f"when it can be read again; to do without this checkpoint, move {path} elsewhere."
         ) from None
 
 
@@ -176,10 +175,9 @@ def _check_origin(path: Path, manifest: dict[str, Any], origin: Origin | None) -
         if manifest[f"{name}_sha256"] != getattr(origin, f"{name}_sha256"):
             raise Unfit(
                 f"{path}: was saved with other {what} than {file} of the run has "
-                f"now{_changes(manifest.get(name), getattr(origin, name))}. "
-                f"Put {file} back as it was and repeat the command that the run began with; other {what} are another "
-                "run, with a separate --out "
-                "(--init takes the weights along)."
+                f"now{_changes(manifest.get(name), getattr(origin, name))}. Put {file} back as it was and repeat the "
+                f"command that the run began with; other {what} are another run, with a separate --out (--init takes "
+                "the weights along)."
             )
 
 

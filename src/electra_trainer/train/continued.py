@@ -100,14 +100,11 @@ def check_continued(continued: Continued, config: Config, store: Store) -> None:
             folder.tokenizer_sha256 != store.manifest.tokenizer_sha256
         ),
         f"{facts} weights and moments are those of other settings ({'; '.join(odd)}). Leave these flags out, or take "
-        "the weights alone with "
-        "--init.": bool(odd),
+        "the weights alone with --init.": bool(odd),
         f"{facts} is at step {step:,}, and the new run has {steps:,} steps, counted from the first step of the old "
-        "one. Give more --steps, "
-        "or name an earlier checkpoint with @STEP.": step >= steps,
+        "one. Give more --steps, or name an earlier checkpoint with @STEP.": step >= steps,
         f"{facts} the second stage of two-stage training begins after step {theirs_turn:,} there and after step "
-        f"{turn:,} here, and step "
-        f"{step:,} lies beyond one of them. Set --phases.share so that they agree, or name an earlier checkpoint with "
-        "@STEP.": theirs_turn != turn and step > min(theirs_turn, turn),
+        f"{turn:,} here, and step {step:,} lies beyond one of them. Set --phases.share so that they agree, or name an "
+        "earlier checkpoint with @STEP.": theirs_turn != turn and step > min(theirs_turn, turn),
     }
     refuse_if(faults)

@@ -93,8 +93,8 @@ def pretrain(
         divided = ", which divide the weights" if sharding.is_sharded(run.network) else ""
         on = f"{describe(where) or where.type} {arithmetic(run.precision, where)}"
         run.display.say(
-            f"{config.preset}: {parameters(config).joint:,} parameters, {config.schedule.steps:,} steps, "
-            f"{on}, {here.described(threads)}{divided} -> {folder.path}"
+            f"{config.preset}: {parameters(config).joint:,} parameters, {config.schedule.steps:,} steps, {on}, "
+            f"{here.described(threads)}{divided} -> {folder.path}"
         )
         with run.display, run.saver or nullcontext():
             run.train(lambda: stop.name)
@@ -350,8 +350,8 @@ def _went_on(config: Config, folder: run_folder.RunFolder, store: Store, length:
         raise ConfigError(f"{folder.path} began with other settings ({'; '.join(changed)}). {remedy}")
     if facts.get("arithmetic") not in (None, computed):
         changed_to = (
-            f"{folder.path} started in {facts['arithmetic']}, resuming in {computed}: sums round differently "
-            "from here on."
+            f"{folder.path} started in {facts['arithmetic']}, resuming in {computed}: sums round differently from here "
+            "on."
         )
         folder.log(changed_to)
         tell(changed_to)

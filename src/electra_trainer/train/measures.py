@@ -224,8 +224,7 @@ def alarms(metrics: dict[str, float], *, vocab_size: int, step: int, steps: int)
         blind = verdict(metrics.get("discriminator_standard_auc", 1.0)) != LEARNING
         found |= {
             "the discriminator has not left the plateau (AUC on standard fakes 0.55 at most): train longer, lower the "
-            "learning rate, or for "
-            "a narrow model use --model.initializer fan-in": blind,
+            "learning rate, or for a narrow model use --model.initializer fan-in": blind,
             f"only {share:.1f} % of the tokens are replaced, because the generator is right so often: use a smaller "
             "--generator.width or "
             "a higher --masking.fraction": metrics["fake_rate"] < 0.04,

@@ -54,9 +54,9 @@ def fit_to_data(config: Config, store: Store) -> Config:
     if store.sequence_length > config.model.max_position_embeddings:
         raise ConfigError(
             f"rows have {store.sequence_length} tokens, the model has {config.model.max_position_embeddings} "
-            "positions. "
-            f"Prepare with --seq-len {config.model.max_position_embeddings} or set --model.max-position-embeddings "
-            f"{store.sequence_length}; with --init the new positions begin as copies of the trained ones."
+            f"positions. Prepare with --seq-len {config.model.max_position_embeddings} or set "
+            f"--model.max-position-embeddings {store.sequence_length}; with --init the new positions begin as copies "
+            "of the trained ones."
         )
     return changed(config, model={"vocab_size": store.vocab_size}, batch={"sequence_length": store.sequence_length})
 

@@ -223,10 +223,8 @@ class Resumable(ABC, Generic[Network]):
                 kept = checkpoint.numbered(self.folder.checkpoints)
                 raise Diverged(
                     f"after step {self.step} {bad} holds NaN or infinite values, so nothing was saved. The same "
-                    "command continues from the "
-                    f"checkpoint of step {kept[-1][0] if kept else 0}; if it ends here again, start in another --out "
-                    "with a lower "
-                    f"{self.remedy}, and if not, check the machine's memory."
+                    f"command continues from the checkpoint of step {kept[-1][0] if kept else 0}; if it ends here "
+                    f"again, start in another --out with a lower {self.remedy}, and if not, check the machine's memory."
                 )
             how(self.saver, saved)
             return b""

@@ -129,10 +129,9 @@ def check_words(config: Config, store: Store) -> None:
     if share < config.masking.fraction / 2:
         raise ConfigError(
             f"masking.unit = word: of the first rows of {store.folder} it would mask {share:.1%} of the tokens, "
-            "masking.fraction asks for "
-            f"{config.masking.fraction:.1%}. Words have too many tokens: the text has no spaces between words, or the "
-            "vocabulary is too "
-            "small for it. Set --masking.unit token, or prepare the text with another tokenizer."
+            f"masking.fraction asks for {config.masking.fraction:.1%}. Words have too many tokens: the text has no "
+            "spaces between words, or the vocabulary is too small for it. Set --masking.unit token, or prepare the "
+            "text with another tokenizer."
         )
 
 

@@ -148,16 +148,14 @@ def check_initial(initial: Initial, config: Config, store: Store) -> None:
         odd = sum(theirs.get(word) != number for word, number in mine.items())
         raise ConfigError(
             f"--init {initial.name}: {odd:,} of the {len(mine):,} words of {store.folder} have another number there, "
-            "or none. Weights "
-            "belong to their vocabulary: prepare the text with the tokenizer of that model, `electra prepare … "
-            "--tokenizer FOLDER`, or with one "
-            "that `electra tokenizer FOLDER --add-words FILE` made of it."
+            "or none. Weights belong to their vocabulary: prepare the text with the tokenizer of that model, `electra "
+            "prepare … --tokenizer FOLDER`, or with one that `electra tokenizer FOLDER --add-words FILE` made of it."
         )
     if apart := _read_apart(initial.tokenizer, store.tokenizer()):
         raise ConfigError(
             f"--init {initial.name}: {store.folder} was prepared with the words of that model, and reads text "
-            f"otherwise ({apart}). Prepare "
-            "the text with the tokenizer of that model, `electra prepare … --tokenizer FOLDER`."
+            f"otherwise ({apart}). Prepare the text with the tokenizer of that model, `electra prepare … --tokenizer "
+            "FOLDER`."
         )
     if facts := _differences(initial.model, config.model):
         flags = " ".join(f"--model.{name.replace('_', '-')} {getattr(initial.model, name)}" for name in facts)
@@ -209,8 +207,7 @@ def _check_generator(initial: Initial, config: Config) -> None:
         fitting = (mode for mode, prefixes in _ONE.items() if not any(name.startswith(prefixes) for name in odd))
         raise ConfigError(
             f"--init {initial.name}: the generator and the discriminator differ in what sharing = {config.sharing!r} "
-            "makes one, such as "
-            f"{apart[0]}. Set --sharing {next(fitting, 'none')}."
+            f"makes one, such as {apart[0]}. Set --sharing {next(fitting, 'none')}."
         )
 
 
@@ -264,8 +261,8 @@ def begin_with(objective: Objective, initial: Initial) -> list[str]:
         if name in found and found[name].shape != tensor.shape:
             shapes = f"{tuple(found[name].shape)} there and {tuple(tensor.shape)} here"
             remedy = (
-                "Give the settings of that run (--config), or export it and give the folder of the one network "
-                "that you want."
+                "Give the settings of that run (--config), or export it and give the folder of the one network that "
+                "you want."
             )
             raise ConfigError(f"--init {initial.name}: {name} has shape {shapes}. {remedy}")
     with torch.no_grad():

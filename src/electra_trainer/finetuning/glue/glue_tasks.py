@@ -259,8 +259,8 @@ def _require_file(folder: str | Path, row: GlueRow, split: str) -> Path:
     there = sorted(one.name for one in (below or root).iterdir())
     near = did_you_mean(row.folder if below is None else name, there)
     raise MissingInputError(
-        f"{(below or root / row.folder) / name}: no such file.{near} Found: {', '.join(there[:20]) or 'nothing'}. "
-        "Name the tasks that exist with --tasks."
+        f"{(below or root / row.folder) / name}: no such file.{near} Found: {', '.join(there[:20]) or 'nothing'}. Name "
+        "the tasks that exist with --tasks."
     )
 
 

@@ -162,9 +162,8 @@ def _require(archive: Path, lacks: Mapping[Part, str | None], *, fill: bool) -> 
     if missing and not fill:
         raise MissingInputError(
             f"--zip {archive}: the server wants all {len(PARTS)} tables; missing would be {', '.join(missing)}. Train "
-            "what is missing, put "
-            "the test sets into the folder, or add --fill-missing: majority-class predictions, whose scores mean "
-            "nothing."
+            "what is missing, put the test sets into the folder, or add --fill-missing: majority-class predictions, "
+            "whose scores mean nothing."
         )
 
 

@@ -230,14 +230,12 @@ class QuestionAnswering(tasks.Task):
             if all(one["no_answer_score"] > best.threshold for one in predictions):
                 return [
                     "collapsed: at every threshold its answers score no better than none. Try more epochs, another "
-                    "learning rate or "
-                    "other seeds."
+                    "learning rate or other seeds."
                 ]
             if all(one["text"] == "" for one in predictions):
                 return [
                     f"no question is answered at the threshold {self.threshold:g}, so f1 and exact_match are those of "
-                    "silence; "
-                    f"best_f1 is at {best.threshold:.2f}."
+                    f"silence; best_f1 is at {best.threshold:.2f}."
                 ]
         first = sum(best["nbest"][0]["start"] == 0 for best in predictions if best["nbest"])
         if len(predictions) > 9 and first > 0.9 * len(predictions):

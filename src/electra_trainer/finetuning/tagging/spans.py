@@ -270,10 +270,8 @@ def unseen_labels(dev: Sequence[TaggedSentence], labels: Sequence[str], train: P
     if len(unseen) > UNSEEN_SHARE * words:
         raise DataError(
             f"{sentence.place_of(index)}: {what} {len(unseen):,} of {words:,} words have such labels. Expected the "
-            "training "
-            "file's labels in the same column: mend them, write _ where a word is not to be scored, or add sentences "
-            "with them "
-            "to the training file."
+            "training file's labels in the same column: mend them, write _ where a word is not to be scored, or add "
+            "sentences with them to the training file."
         )
     yield f"{_at(unseen)}: {what} {_count(len(unseen), 'word')} of {words:,} with such labels: scored, and never right."
 
@@ -289,8 +287,7 @@ def sentence_overlap(train: Sequence[TaggedSentence], dev: Sequence[TaggedSenten
     if twice:
         yield (
             f"{WARNING if long else ''}{len(twice):,} of {_count(len(dev), 'sentence')} in {Path(dev[0].file).name} "
-            "are in training too, "
-            f"{len(long):,} of them with {_NOT_BY_CHANCE} words or more{first}."
+            f"are in training too, {len(long):,} of them with {_NOT_BY_CHANCE} words or more{first}."
         )
 
 

@@ -168,8 +168,8 @@ def _treebank(path: Path, column: str | int | None, *, labelled: bool) -> Tagged
     name = "upos" if column is None or not labelled else str(column)
     if name not in get_args(TreebankColumn):
         raise ConfigError(
-            f"{path}: label column {name!r}: expected {', '.join(get_args(TreebankColumn))} of a .conllu file."
-            f"{did_you_mean(name.lower(), get_args(TreebankColumn))}"
+            f"{path}: label column {name!r}: expected {', '.join(get_args(TreebankColumn))} of a .conllu "
+            f"file.{did_you_mean(name.lower(), get_args(TreebankColumn))}"
         )
 
     def label(word: Word) -> str | None:
@@ -661,8 +661,8 @@ def with_names(read: Tagged, known: Mapping[str, str]) -> Tagged:
     numbers = sorted(labels, key=int)
     if not known:
         note = (
-            f"labels are numbers without names, {numbers[0]} to {numbers[-1]}, and stay numbers. Name them from 0 "
-            "on: --tag-names O,B-PER,I-PER"
+            f"labels are numbers without names, {numbers[0]} to {numbers[-1]}, and stay numbers. Name them from 0 on: "
+            "--tag-names O,B-PER,I-PER"
         )
         return replace(read, notes=(*read.notes, note))
     if lacking := next((number for number in numbers if number not in known), None):

@@ -311,8 +311,7 @@ class TaggingTask:
             train, dev = hold_out_sentences(train, where=str(paths["train"]))
             notes.append(
                 f"no development file: {len(dev):,} of {len(read['train']):,} sentences were held out, chosen by a "
-                "hash of their words; "
-                "no sentence is on both sides."
+                "hash of their words; no sentence is on both sides."
             )
         if self.limit is not None and self.limit < len(train):
             notes.append(f"{self.limit:,} of {len(train):,} training sentences were used.")

@@ -72,8 +72,8 @@ class OwnTask:
         if self.dev is None:
             train, dev = splits.hold_out(train, where=str(table.path))
             notes.append(
-                f"no development file: {len(dev):,} of {len(table.rows):,} rows were held out, chosen by a hash of "
-                "the text; no text is "
+                f"no development file: {len(dev):,} of {len(table.rows):,} rows were held out, chosen by a hash of the "
+                "text; no text is "
                 "on both sides." + (" Scores on so small a set are noisy; pass --dev FILE." if len(dev) < 100 else "")
             )
         else:
@@ -114,9 +114,8 @@ def _examples(table: Table, columns: Columns, kind: str, *, named: bool) -> list
     if columns.label in names and not named:
         raise DataError(
             f"{table.path}:1: {columns.label!r} is the name of a column and, on line "
-            f"{table.lines[names.index(columns.label)]}, a label in it: "
-            "does the file lack its first line? Put column names on top, for example text and label; or say --label "
-            f"{columns.label}"
+            f"{table.lines[names.index(columns.label)]}, a label in it: does the file lack its first line? Put column "
+            f"names on top, for example text and label; or say --label {columns.label}"
         )
     return [replace(one, label=name) for one, name in zip(bare, names, strict=True)]
 
@@ -193,8 +192,7 @@ def _known_labels(dev: Sequence[TextExample], known: Sequence[str], columns: Col
             shown = ", ".join(repr(name) for name in known[:12]) + (" and others" if len(known) > 12 else "")
             raise DataError(
                 f"{example.place}: label {example.label!r} in column {columns.label!r} never occurs in the training "
-                "file."
-                f"{did_you_mean(str(example.label), known)} Its labels: {shown}."
+                f"file.{did_you_mean(str(example.label), known)} Its labels: {shown}."
             )
 
 

@@ -183,8 +183,7 @@ def overlap(train: Sequence[TextExample], dev: Sequence[TextExample]) -> Iterato
     if both:
         yield (
             f"{len(both):,} of {len(dev):,} development rows ({_percent(len(both), len(dev))}) are in the training "
-            "file too, so the scores "
-            f"are too good: {examples}.{other}"
+            f"file too, so the scores are too good: {examples}.{other}"
         )
 
 
@@ -197,8 +196,8 @@ def contradictions(train: Sequence[TextExample]) -> Iterator[str]:
         one, two = pairs[0]
         yield (
             f"{len(pairs):,} training row{'' if len(pairs) == 1 else 's'} with the text of another and a different "
-            "label, for example "
-            f"{_at(two)} ({_answer(two)!r}) and {_at(one)} ({_answer(one)!r}). No model can be right about both."
+            f"label, for example {_at(two)} ({_answer(two)!r}) and {_at(one)} ({_answer(one)!r}). No model can be "
+            "right about both."
         )
     if len(repeats) >= max(2, len(train) // 10):
         share = _percent(len(repeats), len(train))

@@ -281,8 +281,7 @@ def with_pooling(data: TaskData, recipe: Recipe) -> tuple[TaskData, Recipe]:
     if not pools:
         raise ConfigError(
             f"--pooling {recipe.pooling}: {task.name} has no choice of what represents a text; classification and "
-            "regression have it. "
-            "Leave it out."
+            "regression have it. Leave it out."
         )
     pooling = recipe.pooling or task.pooling
     if pooling == "pair" and not _are_pairs(data.train):
