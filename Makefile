@@ -30,7 +30,7 @@ RAY := $(VENV)/ray-2.60.0
 
 # PyTorch's build for GPUs with its headers, several gigabytes, for a pretended card (tests/gpu/card.cpp). CARD: where
 CARD          ?= $(VENV)/card
-CARD_PACKAGES := torch==2.11.0 numpy tokenizers safetensors rich matplotlib scikit-learn scipy threadpoolctl jinja2 \
+CARD_PACKAGES := torch===2.13.0 numpy tokenizers safetensors rich matplotlib scikit-learn scipy threadpoolctl jinja2 \
 	'transformers>=4.57' 'pytest>=8.4' 'nvidia-cuda-cccl>=13,<13.1'
 
 # pip compiles on one core; this takes all of them, and leaves out what nobody imports: packages' own tests, tools, and the models of
