@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from electra_trainer.finetuning.tagging.spans import Span, SpanCounts, count_spans, spans_of, split_tag, total
+from electra_trainer.finetuning.tagging.tagged_files import Span, SpanCounts, count_spans, spans_of, total
 
 TAGS = st.sampled_from(["O", *(f"{mark}-{kind}" for mark in "BIES" for kind in ("PER", "LOC-X"))])
 SENTENCE = st.lists(TAGS, max_size=9)
@@ -126,16 +126,3 @@ def test_other_schemes_of_the_same_spans(tags: list[str]) -> None:
             [f"S-{kind}"] if stop - first == 1 else [f"B-{kind}", *[f"I-{kind}"] * (stop - first - 2), f"E-{kind}"]
         )
     assert spans_of(iob2) == spans_of(bioes) == spans_of(tags)
-
-
-@pytest.mark.parametrize("tag", ["PER", "O-PER", "B-", "", "b-PER", "B_PER", "L-PER", "BI-PER", "-"])
-def test_what_is_no_tag_is_refused(tag: str) -> None:
-    with pytest.raises(ValueError, match="not a tag of a span"):
-        split_tag(tag)
-
-
-def test_sentences_of_other_lengths_are_refused() -> None:
-    with pytest.raises(ValueError, match="2 true tags and 1 predicted"):
-        count_spans([["O", "O"]], [["O"]])
-    with pytest.raises(ValueError):
-        count_spans([["O"]], [])

@@ -257,8 +257,8 @@ class Finetune(Tuning):
     """Fine-tune an encoder on files of your own, score it, and leave a folder that `transformers` loads and `electra
     predict` uses.
 
-    Texts and pairs come from .csv, .tsv or .jsonl; two columns need no flags. Tagging reads CoNLL columns, .conllu,
-    .jsonl and .csv. The same command resumes where it stopped; more seeds extend the experiment.
+    Texts and pairs come from .csv, .tsv or .jsonl; two columns need no flags. Tagging reads CoNLL columns, .conllu
+    and .jsonl. The same command resumes where it stopped; more seeds extend the experiment.
     """
 
     train: Path
@@ -283,12 +283,8 @@ class Finetune(Tuning):
     """In tagging: column of the words, counted from 1, or its name. Default: 1, or one called tokens, words, text or
     the like.
     """
-    sentence_id: str | None = None
-    """In tagging, of a table with a row for each word: column that numbers the sentences. Default: one called
-    sentence_id or the like.
-    """
     tag_names: str | None = None
-    """In tagging: names of labels that are numbers, from 0 on: O,B-PER,I-PER, or a file with a name a line."""
+    """In tagging: names of labels that are numbers, from 0 on: O,B-PER,I-PER."""
     scheme: Literal["detect", "io", "bio", "bioes", "plain"] | None = None
     """In tagging: how labels mark spans; bioes: also BILOU and BMES; io: labels are types; plain: they mark none.
     Default: detect.
@@ -303,9 +299,7 @@ class Finetune(Tuning):
 
     def source(self) -> "TaskSource":
         """The task that the flags describe; ConfigError: one that it does not have."""
-        for flag in (
-            ("text", "text_pair") if self.task == "tagging" else ("words", "scheme", "sentence_id", "tag_names")
-        ):
+        for flag in ("text", "text_pair") if self.task == "tagging" else ("words", "scheme", "tag_names"):
             if vars(self)[flag] is not None:
                 remedy = (
                     "tagging reads words. Leave it out; --words names their column, --label the tags'."
