@@ -127,7 +127,7 @@ def test_a_source_travels_between_processes(folder: Path) -> None:
 
 
 def test_folders_by_other_names(folder: Path, tmp_path: Path) -> None:
-    """The Hub's names, small letters, the task's own folder, the old name of the diagnostics, the Hub's names of splits."""
+    """The Hub's names of folders and splits, the old name of the diagnostics."""
     write_glue(tmp_path, ["sst2", "mnli"])
     (tmp_path / "SST-2").rename(tmp_path / "sst2")
     (tmp_path / "AX").rename(tmp_path / "diagnostic")
@@ -135,8 +135,6 @@ def test_folders_by_other_names(folder: Path, tmp_path: Path) -> None:
     assert tasks_in(tmp_path) == ("sst2", "mnli") and tasks_in(folder) == tuple(FOLDERS)
     assert len(task(tmp_path, "sst2").load().dev["dev"]) == 9
     assert list(task(tmp_path, "mnli").load().test) == ["test_matched", "test_mismatched", "ax"]
-    assert tasks_in(folder / "RTE") == ("rte",)
-    assert task(folder / "RTE", "rte").load().train[0].text == task(folder, "rte").load().train[0].text
 
 
 def test_what_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
@@ -144,19 +142,12 @@ def test_what_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(MissingInputError, match=r"nowhere: no such folder. Give the folder that holds CoLA"):
         task("nowhere", "cola").load()
     with pytest.raises(
-        MissingInputError,
-        match=r"CoLA/train.tsv: no such file.* Found: MNLI, RTE. Name the tasks that exist with --tasks",
+        MissingInputError, match=r"CoLA/train.tsv: no such file.* has MNLI, RTE. Name the tasks that exist with --tasks"
     ):
         task(tmp_path, "cola").load()
-    (tmp_path / "CoLA-1").mkdir()
-    with pytest.raises(MissingInputError, match=r"Did you mean 'CoLA-1'"):
-        task(tmp_path, "cola").require_files()
     (tmp_path / "RTE/dev.tsv").rename(tmp_path / "RTE/devel.tsv")
     for check in (task(tmp_path, "rte").load, task(tmp_path, "rte").require_files):
-        with pytest.raises(
-            MissingInputError,
-            match=r"RTE/dev.tsv: no such file. Did you mean 'devel.tsv'\? Found: devel.tsv, train.tsv",
-        ):
+        with pytest.raises(MissingInputError, match=r"RTE/dev.tsv: no such file"):
             check()
     task(tmp_path, "mnli").require_files()
     assert task(tmp_path, "mnli").load().test == {}
@@ -196,7 +187,7 @@ def test_names_of_tasks() -> None:
     )
     with pytest.raises(ConfigError, match=r"ax: has no training set; the model of mnli predicts it. Add mnli"):
         task("x", "ax")
-    with pytest.raises(ConfigError, match=r"GLUE has no task 'sts'. Did you mean 'stsb'"):
+    with pytest.raises(ConfigError, match=r"GLUE has no task 'sts'. Known: cola"):
         task("x", "sts")
     with pytest.raises(ConfigError, match="--limit 0: expected at least 1"):
         task("x", "rte", limit=0)

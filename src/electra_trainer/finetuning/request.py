@@ -338,8 +338,6 @@ class Glue(Tuning):
     """
     zip: Path | None = None
     """The archive. Default: submission.zip in --out."""
-    fill_missing: bool = False
-    """Put majority classes into the archive where a task or a test set is missing. Such scores mean nothing."""
 
     def run(self) -> GlueScores | Shard:
         """Run the cells, write the tables, and the archive if it is wanted."""
@@ -357,7 +355,7 @@ class Glue(Tuning):
         files: tuple[str, ...] = ()
         if archive is not None:
             runs = {task: summary.best(task).folder for task in glue_table.medians(summary)}
-            files = submission.write_submission(archive, folder=self.data, runs=runs, fill=self.fill_missing)
+            files = submission.write_submission(archive, folder=self.data, runs=runs)
         return GlueScores(summary=summary, archive=archive, files=files)
 
     def sources(self, archive: Path | None) -> "tuple[GlueTask, ...]":
@@ -375,7 +373,7 @@ class Glue(Tuning):
             task.require_files()
         if archive is not None:
             trained = {*names, *(cell.read(self.out).rows if cell.exists(self.out) else ())}
-            require_tables(archive, folder=self.data, tasks=trained, fill=self.fill_missing)
+            require_tables(archive, folder=self.data, tasks=trained)
         return tasks
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean, install, storage_error
+from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean, install
 from electra_trainer.files import reading, tables
 from electra_trainer.files.reading import MOST_TEXT, read_file
 from electra_trainer.finetuning.examples import TextExample
@@ -127,7 +127,7 @@ class GlueTask:
 
     def __post_init__(self) -> None:
         if self.task not in ROWS:
-            raise ConfigError(f"GLUE has no task {self.task!r}.{did_you_mean(self.task.lower(), ROWS)}")
+            raise ConfigError(f"GLUE has no task {self.task!r}. Known: {', '.join(ROWS)}.")
         if not self.row.train:
             raise ConfigError(f"{self.task}: has no training set; the model of mnli predicts it. Add mnli to --tasks.")
         if self.limit is not None and self.limit < 1:
@@ -219,33 +219,16 @@ class GlueTask:
 
 
 def tasks_in(folder: str | Path) -> tuple[str, ...]:
-    """Tasks with a training set whose folder is `folder` or in it, in the order of `ROWS`."""
-    return tuple(name for name, row in ROWS.items() if row.train and _find_folder(Path(folder), row) is not None)
-
-
-def _find_folder(root: Path, row: GlueRow) -> Path | None:
-    """Folder of a task, by the official name or one like it: `sst2`, `sst-2`; the diagnostics of AX have two names."""
-    names = {_plain(row.folder), row.name} | ({"diagnostic"} if row.name == "ax" else set())
-    if (root / row.folder).is_dir():
-        return root / row.folder
-    try:
-        below = [path for path in sorted(root.iterdir()) if path.is_dir() and _plain(path.name) in names]
-    except OSError as error:
-        raise storage_error(error, root) from None
-    if below:
-        return below[0]
-    return root if _plain(root.resolve().name) in names and any(root.glob("*.tsv")) else None
-
-
-def _plain(name: str) -> str:
-    return name.lower().replace("-", "").replace("_", "")
+    """Tasks whose training file is in `folder`, in the order of `ROWS`."""
+    return tuple(name for name, row in ROWS.items() if row.train and _file(folder, row, "train") is not None)
 
 
 def _file(folder: str | Path, row: GlueRow, split: str) -> Path | None:
-    """A split's file, if it exists."""
-    found = _find_folder(Path(folder), row) if Path(folder).is_dir() else None
-    named = (found / name for name in _FILES.get(split, [f"{split}.tsv"])) if found is not None else ()
-    return next((path for path in named if path.is_file()), None)
+    """A split's file, if it exists, in a folder with the official name or the Hub's; AX's diagnostics have another."""
+    names = _FILES.get(split, [f"{split}.tsv"])
+    folders = (row.folder, row.name, *(["diagnostic"] if row.name == "ax" else []))
+    paths = (Path(folder) / below / name for below in folders for name in names)
+    return next((path for path in paths if path.is_file()), None)
 
 
 def _require_file(folder: str | Path, row: GlueRow, split: str) -> Path:
@@ -255,12 +238,10 @@ def _require_file(folder: str | Path, row: GlueRow, split: str) -> Path:
         return path
     if not root.is_dir():
         raise MissingInputError(f"{root}: no such folder. Give the folder that holds {row.folder} and so on, or hub.")
-    below, name = _find_folder(root, row), _FILES.get(split, [f"{split}.tsv"])[0]
-    there = sorted(one.name for one in (below or root).iterdir())
-    near = did_you_mean(row.folder if below is None else name, there)
+    there = ", ".join(sorted(one.name for one in root.iterdir())[:20]) or "nothing"
     raise MissingInputError(
-        f"{(below or root / row.folder) / name}: no such file.{near} Found: {', '.join(there[:20]) or 'nothing'}. Name "
-        "the tasks that exist with --tasks."
+        f"{root / row.folder / _FILES.get(split, [f'{split}.tsv'])[0]}: no such file. {root} has {there}. Name the "
+        "tasks that exist with --tasks."
     )
 
 
@@ -321,9 +302,6 @@ def _header(names: Sequence[str], layout: Layout, *, path: Path | str, labelled:
         if len(names) != len(layout.headless):
             raise _wrong_count(names, layout.headless, where=f"{path}:1")
         return layout.headless
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise DataError(f"{path}:1: the header has the column {twice!r} twice. Rename or remove one.")
     return tuple(names)
 
 
@@ -348,9 +326,8 @@ def _places(names: Sequence[str], layout: Layout, *, labelled: bool, header: str
     def find(wanted: Sequence[str]) -> int:
         at = next((names.index(name) for name in wanted if name in names), None)
         if at is None:
-            hint = next((near for name in wanted if (near := did_you_mean(name, names))), "")
             raise DataError(
-                f"{header} has no column {' or '.join(map(repr, wanted))}.{hint} Found: "
+                f"{header} has no column {' or '.join(map(repr, wanted))}. Found: "
                 f"{', '.join(map(repr, names[:20]))}.{remedy}"
             )
         return at
@@ -388,9 +365,8 @@ def read_label(written: str, labels: Sequence[str], *, where: str) -> str:
     if written in numbers:
         return labels[int(written)]
     known = ", ".join(labels) + ("" if numbers == list(labels) else f" (or {', '.join(numbers)} in this order)")
-    near = "" if written.lstrip("-").isdecimal() else did_you_mean(written, labels)
     raise DataError(
-        f"{where}: unknown label {reading.short(written)}.{near} Expected one of: {known}. Mend or remove the line."
+        f"{where}: unknown label {reading.short(written)}. Expected one of: {known}. Mend or remove the line."
     )
 
 

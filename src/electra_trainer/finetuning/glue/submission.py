@@ -73,17 +73,33 @@ def read_scores(out: Path) -> dict[str, float]:
     return {name: score / 100 for name, score in found.items()}
 
 
-def require_tables(archive: Path, *, folder: str, tasks: Collection[str], fill: bool) -> None:
-    """Check, before hours of training, that an archive can be written once `tasks` are trained.
+def require_tables(archive: Path, *, folder: str, tasks: Collection[str]) -> dict[Part, list[TextExample]]:
+    """Check, before hours of training, that an archive can be written once `tasks` are trained; return its test sets.
+
+    No fine-tuned encoder beats WNLI's majority class, so that is submitted without a run (Appendix B leaves WNLI out).
 
     Raises:
-        ConfigError, MissingInputError: as `write_submission`. DataError: an invalid test set.
+        ConfigError: the name. MissingInputError: a table would be missing; names all of them. DataError: an invalid
+            test set.
     """
-    tests = _tests(archive, folder)
-    _require(archive, {part: _lack(part, tests, part.task in tasks) for part in PARTS}, fill=fill)
+    if archive.suffix != ".zip":
+        raise ConfigError(f"--zip {archive}: expected a name that ends in .zip.")
+    tests = {task: GlueTask(folder=folder, task=task).tests() for task in dict.fromkeys(part.task for part in PARTS)}
+    missing = []
+    for part in PARTS:
+        if part.split not in tests[part.task]:
+            missing.append(f"{part.file} (no test set of {'ax' if part.split == 'ax' else part.task} is there)")
+        elif part.task not in (*tasks, "wnli"):
+            missing.append(f"{part.file} ({part.task} is not trained)")
+    if missing:
+        raise MissingInputError(
+            f"--zip {archive}: the server wants all {len(PARTS)} tables; missing would be {', '.join(missing)}. Train "
+            "what is missing, and put the test sets into the folder."
+        )
+    return {part: tests[part.task][part.split] for part in PARTS}
 
 
-def write_submission(archive: Path, *, folder: str, runs: Mapping[str, Path], fill: bool = False) -> tuple[str, ...]:
+def write_submission(archive: Path, *, folder: str, runs: Mapping[str, Path]) -> tuple[str, ...]:
     """Write the archive; return notes for its reader, a line each.
 
     Args:
@@ -91,33 +107,21 @@ def write_submission(archive: Path, *, folder: str, runs: Mapping[str, Path], fi
         folder: GLUE's folder, or `hub`: the test sets with their indices.
         runs: the run folder that predicts, by task. WNLI, which the paper leaves out, has its majority class without
             one.
-        fill: where a run or a test set is missing, write the majority class (the mean, for STS-B) of the training set.
 
     Raises:
-        ConfigError: the name. MissingInputError: a table would be missing; names all of them. DataError: predictions
-            that do not fit the test set. StorageError: it cannot be written.
+        ConfigError, MissingInputError: as `require_tables`, or a run did not predict. DataError: predictions that do
+            not fit the test set. StorageError: it cannot be written.
     """
-    tests = _tests(archive, folder)
-    lacks = {part: _lack(part, tests, part.task in runs) for part in PARTS}
-    for part in [part for part in PARTS if part.task in runs and lacks[part] is None]:
-        if not _predictions(runs[part.task], part).is_file():
-            lacks[part] = f"{runs[part.task]} did not predict {part.split}"
-    _require(archive, lacks, fill=fill)
     contents, notes = {}, []
-    for part in PARTS:
-        row = ROWS[part.task]
-        examples = tests[part.task].get(part.split)
-        lack = lacks[part]
-        if lack:
-            indices = [str(index) for index in range(part.rows)] if examples is None else _indices(examples)
-            predicted = [_majority(folder, row)] * len(indices)
-            notes.append(
-                f"{part.file}: NOT PREDICTED ({lack}): {predicted[0]!r} for every row, the training set's majority."
-            )
-        else:
-            assert examples is not None
-            indices, predicted = _indices(examples), _predicted(runs[part.task], part, len(examples), row)
+    for part, examples in require_tables(archive, folder=folder, tasks=runs).items():
+        row, indices = ROWS[part.task], _indices(examples)
+        if part.task in runs:
+            predicted = _predicted(runs[part.task], part, len(examples), row)
             notes.append(f"{part.file}: from {runs[part.task]}")
+        else:
+            counts = Counter(one.label for one in GlueTask(folder=folder, task=row.name, test=False).load().train)
+            predicted = [max(row.layout.labels, key=lambda label: counts[label])] * len(indices)
+            notes.append(f"{part.file}: NOT PREDICTED: {predicted[0]!r} for every row, the training set's majority.")
         if len(indices) != part.rows:
             notes.append(f"{part.file}: {len(indices):,} rows, GLUE has {part.rows:,}: the server will not take it.")
         contents[part.file] = HEADER + "".join(
@@ -138,39 +142,6 @@ def zipped(contents: Mapping[str, str]) -> bytes:
     return made.getvalue()
 
 
-def _tests(archive: Path, folder: str) -> dict[str, dict[str, list[TextExample]]]:
-    """The test sets that are there, by task and split; ConfigError: the archive cannot have that name."""
-    if archive.suffix != ".zip":
-        raise ConfigError(f"--zip {archive}: expected a name that ends in .zip.")
-    return {task: GlueTask(folder=folder, task=task).tests() for task in dict.fromkeys(part.task for part in PARTS)}
-
-
-def _lack(part: Part, tests: Mapping[str, Mapping[str, Sequence[TextExample]]], trained: bool) -> str | None:
-    """Reason why a table is missing, or None."""
-    if part.split not in tests[part.task]:
-        return f"no test set of {'ax' if part.split == 'ax' else part.task} is there"
-    return None if trained else f"{part.task} is not trained"
-
-
-def _require(archive: Path, lacks: Mapping[Part, str | None], *, fill: bool) -> None:
-    """No fine-tuned encoder beats WNLI's majority class, so that is submitted (Appendix B leaves WNLI out)."""
-    missing = [
-        f"{part.file} ({lack})"
-        for part, lack in lacks.items()
-        if lack and not (part.task == "wnli" and lack.endswith("is not trained"))
-    ]
-    if missing and not fill:
-        raise MissingInputError(
-            f"--zip {archive}: the server wants all {len(PARTS)} tables; missing would be {', '.join(missing)}. Train "
-            "what is missing, put the test sets into the folder, or add --fill-missing: majority-class predictions, "
-            "whose scores mean nothing."
-        )
-
-
-def _predictions(run: Path, part: Part) -> Path:
-    return run / "predictions" / f"{part.split}.jsonl"
-
-
 def _indices(examples: Sequence[TextExample]) -> list[str]:
     """Indices from the file, or row numbers."""
     indices = [str(number) if example.id is None else example.id for number, example in enumerate(examples)]
@@ -184,7 +155,7 @@ def _indices(examples: Sequence[TextExample]) -> list[str]:
 
 def _predicted(run: Path, part: Part, rows: int, row: GlueRow) -> list[str]:
     """Predictions as the server reads them."""
-    path = _predictions(run, part)
+    path = run / "predictions" / f"{part.split}.jsonl"
     lines = read_file(path, limit=MOST_TEXT).decode("utf-8", errors="replace").removesuffix("\n").split("\n")
     if len(lines) != rows:
         raise DataError(
@@ -208,12 +179,3 @@ def _written(line: str, row: GlueRow, *, where: str) -> str:
         raise DataError(f"{where}: value {predicted!r}: expected a finite number. {again}")
     low, high = row.layout.bounds
     return f"{min(max(float(predicted), low), high):.4f}"
-
-
-def _majority(folder: str, row: GlueRow) -> str:
-    """The label that most training rows have, the first of equals; the mean score for STS-B."""
-    train = GlueTask(folder=folder, task=row.name, test=False).load().train
-    if not row.layout.labels:
-        return f"{sum(example.value for example in train) / len(train):.4f}"
-    counts = Counter(example.label for example in train)
-    return max(row.layout.labels, key=lambda label: counts[label])

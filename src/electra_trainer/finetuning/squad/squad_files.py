@@ -1,32 +1,28 @@
-"""Questions of SQuAD 1.1, 2.0 and files like them: what is repaired is counted, an error says where. No torch here.
+"""Questions of SQuAD 1.1 and 2.0; an error says where. No torch here.
 
 {"data": [{"title": ..., "paragraphs": [{"context": ..., "qas": [{"id": ..., "question": ..., "answers": ...}]}]}]}
 
-A file may also be a list of any part of it, down to the Hub's rows {"id", "title", "context", "question", "answers"},
-or have one of these objects a line. Answers are [{"text": ..., "answer_start": ...}], or the Hub's {"text": [...],
-"answer_start": [...]}. The id may be a number or missing, `is_impossible` missing, `answer_start` wrong; an answer
-without text is none.
+A .jsonl file has the Hub's rows {"id", "title", "context", "question", "answers"}, one a line. Answers are
+[{"text": ..., "answer_start": ...}], or the Hub's {"text": [...], "answer_start": [...]}. `answer_start` may be wrong;
+an answer without text is none.
 """
 
 import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from electra_trainer.errors import DataError, did_you_mean
-from electra_trainer.files.reading import BOM, MOST_TEXT, encodable, lines, parse_json, read_file, short
+from electra_trainer.errors import DataError
+from electra_trainer.files.reading import MOST_TEXT, encodable, lines, parse_json, read_file, short
 
 T = TypeVar("T")
 _MOST = 20_000_000
 """Values in a file; SQuAD 1.1's training file has 0.8 million."""
 _WORDS = {dict: "an object", list: "a list", str: "a string", int: "a whole number", bool: "true or false"}
-_PARTS = ("data", "paragraphs", "qas")
-"""Keys of lists of the next smaller part."""
-_LAYOUT = '{"data": [{"title", "paragraphs": [{"context", "qas"}]}]}, a list of its parts, or one a line'
+_LAYOUT = 'Expected {"data": [{"title", "paragraphs": [{"context", "qas"}]}]}, or in a .jsonl a row a line.'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +67,7 @@ def read_questions(path: Path) -> tuple[Question, ...]:
     Raises:
         MissingInputError, StorageError: it cannot be read. DataError: it is not SQuAD's layout, with the place.
     """
-    return _Reader(path, version=2, labelled=False).questions
+    return _questions(read_file(path, limit=MOST_TEXT), path)[0]
 
 
 def read_squad(path: Path, *, version: Literal[1, 2]) -> SquadFile:
@@ -83,8 +79,18 @@ def read_squad(path: Path, *, version: Literal[1, 2]) -> SquadFile:
     Raises:
         MissingInputError, StorageError: it cannot be read. DataError: it is not SQuAD of that version, with the place.
     """
-    reader = _Reader(path, version=version)
-    return SquadFile(questions=reader.questions, notes=tuple(reader.notes()), content=reader.content)
+    content = read_file(path, limit=MOST_TEXT)
+    count: Counter[str] = Counter()
+    questions = []
+    for question, table in zip(*_questions(content, path), strict=True):
+        impossible = table.get("is_impossible") is not None and _field(table, "is_impossible", bool, question.place)
+        written = [] if impossible else _answers(table, question.place)
+        if not written and version == 1:
+            raise DataError(f"{question.place}: has no answer, as questions of SQuAD 2.0 may. Type --version 2.")
+        answers = tuple(_answer(text, start, question.context, count) for text, start in written)
+        questions.append(replace(question, answers=answers))
+    notes = [f"{path.name}: {number:,} {what}." for what, number in sorted(count.items())]
+    return SquadFile(questions=tuple(questions), notes=tuple(notes), content=content)
 
 
 def sample(questions: Sequence[Question], limit: int | None) -> tuple[Question, ...]:
@@ -131,124 +137,20 @@ def _hash(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
 
 
-class _Reader:
-    """Walks down a file and counts its oddities."""
-
-    def __init__(self, path: Path, *, version: Literal[1, 2], labelled: bool = True) -> None:
-        self.path, self.version, self.labelled = path, version, labelled
-        self.places: dict[str, str] = {}
-        self.count: Counter[str] = Counter()
-        """Questions that are `answered` or `unanswerable`; answers that were `found`; what a note is given for, by its
-        name.
-        """
-        self.examples: dict[str, str] = {}
-        """The first case of each note."""
-        self.content = read_file(path, limit=MOST_TEXT)
-        self.questions = tuple(map(self.question, _entries(self.content, path)))
-        if not self.questions:
-            raise DataError(f"{path}: holds no questions.")
-        if self.count["answered"] and not self.count["found"]:
-            raise DataError(
-                f"{path}: none of its answers occurs in its context. Expected answers that are parts of their "
-                "contexts, to the letter."
-            )
-
-    def question(self, entry: "_Entry") -> Question:
-        table, where = entry.table, entry.place
-        asked, name = _text(table, "question", where), self.name(table, where)
-        if name in self.places:
-            raise DataError(f"{where}.id: {short(name)} is also at {self.places[name]}. Expected different ids.")
-        self.places[name] = where
-        found = Question(id=name, question=asked, context=entry.context, article=entry.article, place=where)
-        if not self.labelled:
-            return found
-        silent = None if table.get("is_impossible") is None else _field(table, "is_impossible", bool, where)
-        answers = [] if silent and table.get("answers") is None else _answers(table, where)
-        impossible = not answers if silent is None else silent
-        if impossible and self.version == 1:
-            what = "is_impossible" if silent else "no answers"
-            raise DataError(f"{where}: has no answer ({what}), as questions of SQuAD 2.0 may. Type --version 2.")
-        if impossible and answers:
-            self.note("plausible", f"{short(answers[0][0])} at {where}")
-        if not impossible and not answers:
-            raise DataError(f"{where}.answers: is empty. Expected an answer or more, or is_impossible true.")
-        self.count["unanswerable" if impossible else "answered"] += 1
-        return (
-            found if impossible else replace(found, answers=tuple(self.answer(*one, entry.context) for one in answers))
-        )
-
-    def name(self, table: dict[str, Any], where: str) -> str:
-        """The id, or the place where the file has none."""
-        given = table.get("id")
-        if given is None:
-            place = where.removeprefix(str(self.path)).lstrip(": ") or "1"
-            self.note("unnamed", repr(place))
-            return place
-        return str(given) if isinstance(given, int) and not isinstance(given, bool) else _text(table, "id", where)
-
-    def answer(self, predicted: str, start: int, where: str, context: str) -> Answer:
-        wanted = predicted.strip()
-        start += len(predicted) - len(predicted.lstrip())
-        if start >= 0 and context.startswith(wanted, start):
-            self.count["found"] += 1
-            return Answer(text=predicted, start=start)
-        found = occurrence(context, wanted, start)
-        if found is None:
-            self.note("nowhere", f"{short(wanted)} at {where}")
-            return Answer(text=predicted, start=None)
-        self.count["found"] += 1
-        self.note("moved", f"{short(wanted)} at {where}")
-        return Answer(text=predicted if found[1] == wanted else found[1], start=found[0])
-
-    def note(self, kind: str, example: str) -> None:
-        """Count a case of a note, and keep the first."""
-        self.count[kind] += 1
-        self.examples.setdefault(kind, example.replace(f"{self.path}: ", "").replace(f"{self.path}:", "line "))
-
-    def notes(self) -> Iterator[str]:
-        file, count = self.path.name, self.count
-        worded = {
-            "unnamed": "questions have no id; each is named by its place",
-            "moved": "answers were not at their answer_start; the nearest place was taken",
-            "nowhere": "answers do not occur in their contexts; none is trained on",
-            "plausible": "questions are impossible and yet have answers; these are taken for plausible ones, and not "
-            "used",
-        }
-        for kind, what in worded.items():
-            if count[kind]:
-                yield f"{file}: {count[kind]:,} {what}, for example {self.examples[kind]}."
-        if self.version == 2 and not count["unanswerable"]:
-            yield f"{file}: every question has an answer, as in SQuAD 1.1; --version 2 was asked for."
-
-
-def _answers(table: dict[str, Any], where: str) -> list[tuple[str, int, str]]:
-    """Text, start and place of each answer, as SQuAD or the Hub write them; an answer without text is none."""
-    found, place = table.get("answers"), f"{where}.answers"
-    if isinstance(found, dict) and "text" in found:
-        columns = [
-            value if isinstance(value, list) else [value] for value in (found["text"], found.get("answer_start"))
-        ]
-        if len(columns[0]) != len(columns[1]):
-            raise DataError(
-                f"{place}: {len(columns[0])} texts and {len(columns[1])} starts. Expected one start for each text."
-            )
-        found = [{"text": one, "answer_start": start} for one, start in zip(*columns, strict=True)]
-    else:
-        found = _field(table, "answers", list, where)
-    answers = []
-    for index, one in enumerate(found):
-        if _field(one, "text", str, inner := f"{place}[{index}]").strip():
-            answers.append((_text(one, "text", inner), _field(one, "answer_start", int, inner), inner))
-    return answers
-
-
-def occurrence(context: str, wanted: str, start: int) -> tuple[int, str] | None:
-    """Place and text of the occurrence nearest to `start` (the first of two as near); spaces and line ends may
-    differ.
-    """
-    spaced = r"\s+".join(map(re.escape, wanted.split()))
-    found = [(match.start(), match[1]) for match in re.finditer(f"(?=({spaced}))", context)]
-    return min(found, key=lambda one: abs(one[0] - start), default=None)
+def _questions(content: bytes, path: Path) -> tuple[tuple[Question, ...], list[dict[str, Any]]]:
+    """The questions of a file in its order, without answers, and each as it is written."""
+    questions, tables, places = [], [], dict[str, str]()
+    for table, where, context, article in _entries(content, path):
+        asked, given = _text(table, "question", where), table.get("id")
+        name = str(given) if type(given) is int else _text(table, "id", where)
+        if name in places:
+            raise DataError(f"{where}.id: {short(name)} is also at {places[name]}. Expected different ids.")
+        places[name] = where
+        questions.append(Question(id=name, question=asked, context=context, article=article, place=where))
+        tables.append(table)
+    if not questions:
+        raise DataError(f"{path}: holds no questions.")
+    return tuple(questions), tables
 
 
 class _Entry(NamedTuple):
@@ -263,65 +165,68 @@ class _Entry(NamedTuple):
 
 
 def _entries(content: bytes, path: Path) -> Iterator[_Entry]:
-    """The questions of a file in its order; DataError: it is in none of the layouts, with the place."""
-    if _is_lines(content):
+    """The questions of a file in its order; DataError: it is in neither of the layouts, with the place."""
+    if path.suffix.lower() == ".jsonl":
         for number, line in lines(content, path):
             if line.strip():
                 where = f"{path}:{number}"
-                top = parse_json(line, where=where, remedy="Expected one object a line.", most=_MOST)
-                yield from _walk(top, where, number=number)
+                row = parse_json(line, where=where, remedy=_LAYOUT, most=_MOST)
+                context = _text(row, "context", where)
+                yield _Entry(row, where, context, str(row.get("title") or context))
         return
-    top = parse_json(content, where=str(path), remedy="Expected one object of SQuAD's layout.", most=_MOST)
-    for at, part in enumerate(top) if isinstance(top, list) else ():
-        yield from _walk(part, f"{path}: [{at}]", number=at)
-    if not isinstance(top, list):
-        yield from _walk(top, str(path), number=0, inner=": ")
+    top = parse_json(content, where=str(path), remedy=_LAYOUT, most=_MOST)
+    for at, article in enumerate(_field(top, "data", list, str(path))):
+        place = f"{path}: data[{at}]"
+        for number, paragraph in enumerate(_field(article, "paragraphs", list, place)):
+            inner = f"{place}.paragraphs[{number}]"
+            context = _text(paragraph, "context", inner)
+            for index, table in enumerate(_field(paragraph, "qas", list, inner)):
+                yield _Entry(table, f"{inner}.qas[{index}]", context, str(article.get("title") or f"article {at}"))
 
 
-def _is_lines(content: bytes) -> bool:
-    """Whether the first line is an object, and others follow."""
-    first, _, rest = content.removeprefix(BOM).lstrip().partition(b"\n")
-    if not first.startswith(b"{") or not rest.strip():
-        return False
-    with suppress(DataError):
-        return isinstance(parse_json(first, where="", remedy="", most=_MOST), dict)
-    return False
+def _answers(table: dict[str, Any], where: str) -> list[tuple[str, int]]:
+    """Text and start of each answer, as SQuAD or the Hub write them; an answer without text is none."""
+    found = table.get("answers")
+    if isinstance(found, dict):
+        both = [_field(found, name, list, f"{where}.answers") for name in ("text", "answer_start")]
+        if len(both[0]) != len(both[1]):
+            raise DataError(f"{where}.answers: {len(both[0])} texts and {len(both[1])} starts. Expected equally many.")
+        found = [{"text": text, "answer_start": start} for text, start in zip(*both, strict=True)]
+    answers = []
+    for index, one in enumerate(_field({"answers": found}, "answers", list, where)):
+        place = f"{where}.answers[{index}]"
+        if _field(one, "text", str, place).strip():
+            answers.append((_text(one, "text", place), _field(one, "answer_start", int, place)))
+    return answers
 
 
-def _walk(
-    found: Any, place: str, *, number: int, inner: str = ".", context: str = "", article: str = ""
-) -> Iterator[_Entry]:
-    """The questions of a file, an article, a paragraph or a row. Paragraphs and rows without a title are of one article
-    if their contexts are equal.
+def _answer(text: str, start: int, context: str, count: Counter[str]) -> Answer:
+    """An answer at its place; what was repaired is counted."""
+    wanted = text.strip()
+    start += len(text) - len(text.lstrip())
+    if start >= 0 and context.startswith(wanted, start):
+        return Answer(text=text, start=start)
+    found = occurrence(context, wanted, start)
+    if found is None:
+        count["answers do not occur in their contexts; none is trained on"] += 1
+        return Answer(text=text, start=None)
+    count["answers were not at their answer_start; the nearest place was taken"] += 1
+    return Answer(text=text if found[1] == wanted else found[1], start=found[0])
 
-    Args:
-        number: of the part in its list, which names an article without a title.
-        inner: separates the place from that of a smaller part.
-        context, article: of the larger part.
+
+def occurrence(context: str, wanted: str, start: int) -> tuple[int, str] | None:
+    """Place and text of the occurrence nearest to `start` (the first of two as near); spaces and line ends may
+    differ.
     """
-    part = next((name for name in _PARTS if name in found), "") if isinstance(found, dict) else ""
-    if not isinstance(found, dict) or not (part or "question" in found):
-        near = did_you_mean("data", found) if isinstance(found, dict) else ""
-        raise DataError(f"{place}: is not SQuAD's layout.{near} Expected {_LAYOUT}; found {short(found)}.")
-    title = found.get("title")
-    if title and part != "data":
-        article = article or (str(title) if type(title) is int else _text(found, "title", place))
-    article = article or (f"article {number}" if part == "paragraphs" else "")
-    if part in ("", "qas") and not context:
-        context = _text(found, "context", place)
-    if not part:
-        yield _Entry(found, place, context, article or context)
-        return
-    for at, one in enumerate(_field(found, part, list, place)):
-        yield from _walk(one, f"{place}{inner}{part}[{at}]", number=at, context=context, article=article)
+    spaced = r"\s+".join(map(re.escape, wanted.split()))
+    found = [(match.start(), match[1]) for match in re.finditer(f"(?=({spaced}))", context)]
+    return min(found, key=lambda one: abs(one[0] - start), default=None)
 
 
 def _field(table: Any, name: str, kind: type[T], where: str) -> T:
     """A value of an object; DataError: it is missing, or of another kind."""
-    if not isinstance(table, dict):
-        raise DataError(f"{where}: expected an object with {name!r}, found {short(table)}.")
-    if name not in table:
-        raise DataError(f"{where}: has no {name!r}.{did_you_mean(name, table)}")
+    if not isinstance(table, dict) or name not in table:
+        raise DataError(f"{where}: expected an object with {name!r}, found {short(table)}. {_LAYOUT}")
     value = table[name]
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise DataError(f"{where}.{name}: expected {_WORDS[kind]}, found {short(value)}.")

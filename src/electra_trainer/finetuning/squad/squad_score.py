@@ -6,10 +6,6 @@ counts. In 2.0 a question without an answer has one true answer, the empty text;
 and punctuation is not counted among the true ones; and an answer is given only where the "no answer" score is not above
 a threshold.
 
-Chinese and Japanese have no spaces between words: where most letters of the true answers are theirs, every character
-counts as a word,
-as in the scripts of CMRC 2018, DRCD and MLQA.
-
 The best spans of all windows of a question -> one answer, in the context's own letters.
 """
 
@@ -18,7 +14,7 @@ import re
 import string
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from electra_trainer.finetuning import examples, task
@@ -34,31 +30,6 @@ class Threshold(NamedTuple):
 
     score: float
     threshold: float
-
-
-def by_characters(golds: Iterable[str]) -> bool:
-    """Whether most letters of true answers are Chinese or Japanese."""
-    letters = [character for gold in golds for character in gold if character.isalpha()]
-    return 2 * sum(map(_is_chinese_or_japanese, letters)) > len(letters)
-
-
-def spaced(text: str) -> str:
-    """The text with spaces around Chinese and Japanese characters, and without the punctuation that ASCII does not
-    have.
-    """
-    return "".join(
-        f" {one} "
-        if _is_chinese_or_japanese(one)
-        else " "
-        if one > "\x7f" and unicodedata.category(one)[0] == "P"
-        else one
-        for one in text
-    )
-
-
-def _is_chinese_or_japanese(character: str) -> bool:
-    kinds = ("CJK UNIFIED", "CJK COMPATIBILITY IDEOGRAPH", "HIRAGANA", "KATAKANA")
-    return character > "\u2e7f" and unicodedata.name(character, "").startswith(kinds)
 
 
 def normalize(text: str) -> str:

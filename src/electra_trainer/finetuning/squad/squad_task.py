@@ -104,8 +104,6 @@ class Squad:
         for name, all_of_them, limit in (("training", train, self.limit), ("evaluation", dev, self.dev_limit)):
             if limit is not None and limit < len(all_of_them):
                 notes.append(f"{limit:,} of {len(all_of_them):,} {name} questions.")
-        if _by_characters(dev):
-            notes.append("the answers are Chinese or Japanese: F1 counts characters, not words.")
         if self.dev_limit is not None and self.dev_limit < len(dev):  # --limit changes the rows of training
             files["dev_limit"] = str(self.dev_limit).encode()
         train, dev = squad_files.sample(train, self.limit), squad_files.sample(dev, self.dev_limit)
@@ -232,11 +230,6 @@ class QuestionAnswering(tasks.Task):
                     "collapsed: at every threshold its answers score no better than none. Try more epochs, another "
                     "learning rate or other seeds."
                 ]
-            if all(one["text"] == "" for one in predictions):
-                return [
-                    f"no question is answered at the threshold {self.threshold:g}, so f1 and exact_match are those of "
-                    f"silence; best_f1 is at {best.threshold:.2f}."
-                ]
         first = sum(best["nbest"][0]["start"] == 0 for best in predictions if best["nbest"])
         if len(predictions) > 9 and first > 0.9 * len(predictions):
             return ["collapsed: the answers are where the contexts begin. Try other seeds or a lower learning rate."]
@@ -299,19 +292,12 @@ class QuestionAnswering(tasks.Task):
 def _to_score(
     examples: Sequence[Question], predictions: Sequence[Prediction]
 ) -> tuple[list[list[str]], list[str], list[float]]:
-    """True answers, the best answer to each, had one to be given, and "no answer" scores; see
-    `squad_score.by_characters`.
-    """
-    form = squad_score.spaced if _by_characters(examples) else str
+    """True answers, the best answer to each, had one to be given, and "no answer" scores."""
     return (
-        [[form(answer.text) for answer in example.answers] for example in examples],
-        [form(squad_score.best_text(prediction)) for prediction in predictions],
+        [[answer.text for answer in example.answers] for example in examples],
+        [squad_score.best_text(prediction) for prediction in predictions],
         [float(prediction["no_answer_score"]) for prediction in predictions],
     )
-
-
-def _by_characters(examples: Sequence[Question]) -> bool:
-    return squad_score.by_characters(answer.text for example in examples for answer in example.answers)
 
 
 def places_of(rows: Sequence[Row], batch: Batch) -> Places:

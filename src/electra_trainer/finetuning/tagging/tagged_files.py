@@ -255,8 +255,9 @@ def _columns(lines: Sequence[str], path: Path, *, words: int, label: int | None,
             if len(fields[number]) != count or "" in fields[number]:
                 raise DataError(
                     f"{path}:{number}: expected {count} columns, as line {first[0]} has, found "
-                    f"{len(fields[number])}; none may be empty. {'Tabs' if tabs else 'Spaces'} separate them; an unknown label "
-                    f"is {UNLABELLED}; a word with a space needs tabs; a comment may be before a sentence only."
+                    f"{len(fields[number])}; none may be empty. {'Tabs' if tabs else 'Spaces'} separate them; an "
+                    f"unknown label is {UNLABELLED}; a word with a space needs tabs; a comment may be before a "
+                    "sentence only."
                 )
             block[number] = fields[number]
     if labelled and all(word.isdecimal() for one in sentences for word in one.words):
