@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from electra_trainer.errors import DataError, ElectraError
-from electra_trainer.finetuning.tagging.tagged_files import TagColumns, read_tagged, splitting_of, word_places
-from electra_trainer.finetuning.tagging.tagging import Tagging, TaggingTask
+from electra_trainer.finetuning.tagged_files import TagColumns, read_tagged, splitting_of, word_places
+from electra_trainer.finetuning.tagging import Tagging, TaggingTask
 
 
 def lines(*rows: object) -> str:

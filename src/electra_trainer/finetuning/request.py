@@ -23,7 +23,7 @@ from electra_trainer.settings import records
 
 if TYPE_CHECKING:
     from electra_trainer.finetuning.experiment import BestExport
-    from electra_trainer.finetuning.glue.glue_tasks import GlueTask
+    from electra_trainer.finetuning.glue_tasks import GlueTask
     from electra_trainer.finetuning.task import TaskData, TaskSource
 
 
@@ -114,14 +114,14 @@ class GlueScores:
 
     def text(self) -> str:
         """The paper's tables, and the archive."""
-        from electra_trainer.finetuning.glue import glue_table
+        from electra_trainer.finetuning import glue_table
 
         archive = ["", f"{self.archive}: the best of each task's seeds on dev", *(f"  {line}" for line in self.files)]
         lines = [glue_table.text(self.summary), *(archive if self.archive else []), str(self.summary.path / "glue.md")]
         return "\n".join(lines)
 
     def as_json(self) -> dict[str, Any]:
-        from electra_trainer.finetuning.glue import glue_table
+        from electra_trainer.finetuning import glue_table
 
         return {
             "summary": str(self.summary.path / "summary.json"),
@@ -308,7 +308,7 @@ class Finetune(Tuning):
                 )
                 raise ConfigError(f"--{flag.replace('_', '-')}: {remedy}")
         if self.task == "tagging":
-            from electra_trainer.finetuning.tagging.tagging import TaggingTask
+            from electra_trainer.finetuning.tagging import TaggingTask
 
             scheme = "none" if self.scheme == "plain" else self.scheme or "detect"
             return TaggingTask(**_fields_for(self, TaggingTask) | {"column": self.label, "scheme": scheme})
@@ -341,7 +341,7 @@ class Glue(Tuning):
 
     def run(self) -> GlueScores | Shard:
         """Run the cells, write the tables, and the archive if it is wanted."""
-        from electra_trainer.finetuning.glue import glue_table, submission
+        from electra_trainer.finetuning import glue_table, submission
 
         archive = self.zip or (self.out / "submission.zip" if self.predict else None)
         if archive is not None and self.shard != "1/1":
@@ -360,8 +360,8 @@ class Glue(Tuning):
 
     def sources(self, archive: Path | None) -> "tuple[GlueTask, ...]":
         """The requested tasks, after a check that their files are there, and those that the archive needs."""
-        from electra_trainer.finetuning.glue.glue_tasks import GlueTask, parse_tasks
-        from electra_trainer.finetuning.glue.submission import require_tables
+        from electra_trainer.finetuning.glue_tasks import GlueTask, parse_tasks
+        from electra_trainer.finetuning.submission import require_tables
 
         names = parse_tasks(self.tasks)
         tasks = tuple(
@@ -408,7 +408,7 @@ class Squad(Tuning):
 
     def run(self) -> Tuned | Shard:
         """Run the seeds, and export the best."""
-        from electra_trainer.finetuning.squad.squad_task import Squad as SquadFiles
+        from electra_trainer.finetuning.squad_task import Squad as SquadFiles
 
         follow = "released" if self.recipe == "released" else "paper"
         source = SquadFiles(**_fields_for(self, SquadFiles) | {"follow": follow})

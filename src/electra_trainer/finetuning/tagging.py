@@ -23,10 +23,9 @@ from electra_trainer.batch import Batch
 from electra_trainer.data import conllu, tokenizer
 from electra_trainer.errors import ConfigError, DataError, require
 from electra_trainer.files.wording import render
-from electra_trainer.finetuning import task, transformers_head
+from electra_trainer.finetuning import tagged_files, task, transformers_head
 from electra_trainer.finetuning.examples import Prediction, TaggedSentence, jsonl, strings, tagged_text
-from electra_trainer.finetuning.tagging import tagged_files
-from electra_trainer.finetuning.tagging.tagged_files import Scheme, TagColumns, read_tag, read_tagged
+from electra_trainer.finetuning.tagged_files import Scheme, TagColumns, read_tag, read_tagged
 from electra_trainer.finetuning.texts.splits import Split, hold_out_sentences, require_other_file
 from electra_trainer.settings.config import Model
 
@@ -246,7 +245,7 @@ def _windows(sizes: Sequence[int], room: int) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True, kw_only=True)
 class TaggingTask:
-    """Files of tagged words of any kind (finetuning/tagging/tagged_files.py), or a treebank's folder with a file for
+    """Files of tagged words of any kind (finetuning/tagged_files.py), or a treebank's folder with a file for
     each split.
     """
 

@@ -20,11 +20,11 @@ from electra_trainer.batch import Batch
 from electra_trainer.data.tokenizer import Text
 from electra_trainer.errors import ConfigError, require
 from electra_trainer.files.wording import render
+from electra_trainer.finetuning import squad_files, squad_head, squad_score, windows
 from electra_trainer.finetuning import task as tasks
 from electra_trainer.finetuning.examples import Prediction, by_id, jsonl, strings
-from electra_trainer.finetuning.squad import squad_files, squad_head, squad_score, windows
-from electra_trainer.finetuning.squad.squad_files import Question, read_squad
-from electra_trainer.finetuning.squad.squad_head import JointHead, Places
+from electra_trainer.finetuning.squad_files import Question, read_squad
+from electra_trainer.finetuning.squad_head import JointHead, Places
 from electra_trainer.finetuning.task import Baseline, Row, TaskData
 from electra_trainer.finetuning.texts.splits import require_other_file
 from electra_trainer.finetuning.transformers_head import TransformersHead, copied_head

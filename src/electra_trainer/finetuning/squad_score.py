@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from electra_trainer.finetuning import examples, task
-from electra_trainer.finetuning.squad.squad_files import Question
-from electra_trainer.finetuning.squad.windows import Spans, Window
+from electra_trainer.finetuning.squad_files import Question
+from electra_trainer.finetuning.windows import Spans, Window
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")

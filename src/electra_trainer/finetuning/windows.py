@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from electra_trainer.data.tokenizer import Text
-from electra_trainer.finetuning.squad.squad_files import Question
+from electra_trainer.finetuning.squad_files import Question
 from electra_trainer.finetuning.task import Row
 
 _TOGETHER = 512

@@ -17,8 +17,8 @@ from electra_trainer.errors import ConfigError, DataError, MissingInputError
 from electra_trainer.files.durable import replace_durably
 from electra_trainer.files.reading import MOST_TEXT, read_file
 from electra_trainer.finetuning.examples import TextExample
-from electra_trainer.finetuning.glue.glue_table import glue_metrics
-from electra_trainer.finetuning.glue.glue_tasks import PAPER, ROWS, GlueRow, GlueTask
+from electra_trainer.finetuning.glue_table import glue_metrics
+from electra_trainer.finetuning.glue_tasks import PAPER, ROWS, GlueRow, GlueTask
 from electra_trainer.settings.records import read_object
 
 HEADER = "index\tprediction\n"
