@@ -18,7 +18,7 @@ TRAINED = [name for name, row in ROWS.items() if row.train]
 
 def read(task: str, text: str | bytes, *, labelled: bool = True):
     content = text if isinstance(text, bytes) else text.encode()
-    return parse(content, ROWS[task].layout, path="F.tsv", labelled=labelled)[0]
+    return parse(content, ROWS[task].layout, path="F.tsv", labelled=labelled)
 
 
 @pytest.mark.parametrize("task", TRAINED)
@@ -86,20 +86,6 @@ def test_one_question_may_be_empty_but_not_both() -> None:
     assert row.pair == ""
     with pytest.raises(DataError, match=r"F.tsv:2: question1 is empty"):
         read("qqp", tsv(head, (1, 2, 3, "", " ", 0)))
-
-
-def test_torn_lines_of_qqp() -> None:
-    """One in a thousand lines may be torn, as in the first official file; more are an error, and so is one of another task."""
-    head, *rows = labelled("qqp", 3000).splitlines(keepends=True)
-    cut = '5\t6\t7\t"Was he a figure?\n\tWhat is the evidence?\t0\n'
-    examples, torn = parse(
-        "".join([head, *rows[:50], cut, *rows[50:]]).encode(), ROWS["qqp"].layout, path="F.tsv", labelled=True
-    )
-    assert (len(examples), torn) == (3000, 2)
-    with pytest.raises(DataError, match=r"F.tsv:52: expected 6 fields between tabs \(id, qid1.*found 4"):
-        read("qqp", "".join([head, *rows[:50], cut, *rows[50:900]]))
-    with pytest.raises(DataError, match=r"F.tsv:3001: expected 4 fields .* found 1"):
-        read("qnli", labelled("qnli", 2999) + "torn\n" + labelled("qnli", 2000))
 
 
 WRONG = [
@@ -174,7 +160,7 @@ def test_the_same_as_csv_reads(task: str) -> None:
     """The csv module without quoting, on the real dev and test files."""
     for name in ("dev", "test"):
         content = (GLUE / ROWS[task].folder / f"{name}.tsv").read_bytes()
-        ours = parse(content, ROWS[task].layout, path=name, labelled=name == "dev")[0]
+        ours = parse(content, ROWS[task].layout, path=name, labelled=name == "dev")
         theirs = list(
             csv.reader(io.StringIO(content.decode("utf-8-sig"), newline="\n"), delimiter="\t", quoting=csv.QUOTE_NONE)
         )

@@ -15,10 +15,9 @@ from electra_trainer.finetuning.examples import Prediction
 from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.run import Job, finetune_run
 from electra_trainer.finetuning.squad_files import Question
-from electra_trainer.finetuning.squad_score import most_alike
+from electra_trainer.finetuning.squad_score import Spans, most_alike, spread
 from electra_trainer.finetuning.squad_task import QuestionAnswering, Squad
 from electra_trainer.finetuning.task import TaskData
-from electra_trainer.finetuning.windows import Spans, spread
 
 MEAL = "the chef cooked the meal. a guest ate it at noon."
 LEARNED = [

@@ -24,10 +24,10 @@ from electra_trainer.finetuning.squad_head import (
     joint_beam,
     joint_loss,
 )
+from electra_trainer.finetuning.squad_score import Target
 from electra_trainer.finetuning.squad_task import QuestionAnswering, places_of
 from electra_trainer.finetuning.task import Row
 from electra_trainer.finetuning.training_step import build_network
-from electra_trainer.finetuning.windows import Target
 from electra_trainer.settings.config import Model
 
 B, T, D, WIDTH = 4, 14, 6, 5

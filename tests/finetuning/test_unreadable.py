@@ -14,10 +14,10 @@ from electra_trainer.data.legibility import Legibility
 from electra_trainer.data.tokenizer import Text, as_plain_text, load_tokenizer, specials_of
 from electra_trainer.finetuning.examples import TaggedSentence, TextExample
 from electra_trainer.finetuning.squad_files import Question
+from electra_trainer.finetuning.squad_score import window_rows
 from electra_trainer.finetuning.tagging import Tagging
 from electra_trainer.finetuning.task import READ, legibility_of
 from electra_trainer.finetuning.texts.tasks import Classification
-from electra_trainer.finetuning.windows import window_rows
 
 RUN = ("--seeds", "1", "--epochs", "1", "--parallel", "1", "--device", "cpu")
 

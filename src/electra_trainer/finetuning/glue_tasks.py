@@ -29,8 +29,6 @@ HUB = "hub"
 """Instead of a folder: from the Hub."""
 REPOSITORY = "nyu-mll/glue"
 _IDS = ("index", "idx", "id")
-_TORN = 1000
-"""One line in 1,000 may be torn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +47,6 @@ class Layout:
     """The columns of official training and dev files that have no header."""
     may_lack_one: bool = False
     """One text of a pair may be empty: some of Quora's questions are."""
-    may_be_torn: bool = False
-    """A line end tore rows of the first official training file apart: QQP's, GLUE-baselines#5."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,17 +161,15 @@ class GlueTask:
 
         row = self.row
         hashed: dict[str, bytes] = {}
-        train, torn = self._read(row, "train", hashed=hashed)
+        train = self._read(row, "train", hashed=hashed)
         notes = _counted(row, "training", len(train), row.train)
-        if torn:
-            notes.append(f"{torn} lines of the training file are torn and were left out, as they are elsewhere.")
         if self.limit is not None and self.limit < len(train):
             notes.append(f"trained on {self.limit:,} of these {len(train):,} rows (--limit).")
             train = _some(train, self.limit, self.task)
             hashed["limit"] = str(self.limit).encode()
         dev = {}
         for split, rows in row.dev.items():
-            dev[split], _ = self._read(row, split, hashed=hashed)
+            dev[split] = self._read(row, split, hashed=hashed)
             notes += _counted(row, split, len(dev[split]), rows)
         notes += splits.warnings_of_a_benchmark(train, dev.values())
         labels, metrics, scale = row.layout.labels, row.metrics, row.layout.bounds[1]
@@ -202,17 +196,15 @@ class GlueTask:
         for row in (self.row, ROWS["ax"]) if self.task == "mnli" else (self.row,):
             for split in row.test:
                 if self.folder == HUB or _file(self.folder, row, split) is not None:
-                    found[split], _ = self._read(row, split, hashed={} if hashed is None else hashed, labelled=False)
+                    found[split] = self._read(row, split, hashed={} if hashed is None else hashed, labelled=False)
         return found
 
-    def _read(
-        self, row: GlueRow, split: str, *, hashed: dict[str, bytes], labelled: bool = True
-    ) -> tuple[list[TextExample], int]:
+    def _read(self, row: GlueRow, split: str, *, hashed: dict[str, bytes], labelled: bool = True) -> list[TextExample]:
         if self.folder == HUB:
             there = "test" if split == "ax" else split.replace("dev", "validation")
-            examples, torn = read_hub(row.name, there, row.layout, labelled=labelled), 0
+            examples = read_hub(row.name, there, row.layout, labelled=labelled)
             hashed[split] = as_bytes(examples)
-            return examples, torn
+            return examples
         path = _require_file(self.folder, row, split)
         hashed[split] = read_file(path, limit=MOST_TEXT)
         return parse(hashed[split], row.layout, path=path, labelled=labelled)
@@ -260,8 +252,8 @@ def _some(train: Sequence[TextExample], limit: int, task: str) -> list[TextExamp
     return [train[index] for index in drawn(f"glue rows/{task}", count=limit, total=len(train))]
 
 
-def parse(content: bytes, layout: Layout, *, path: Path | str, labelled: bool) -> tuple[list[TextExample], int]:
-    """The examples of a file, and the number of torn lines that were left out (`Layout.may_be_torn`).
+def parse(content: bytes, layout: Layout, *, path: Path | str, labelled: bool) -> list[TextExample]:
+    """The examples of a file.
 
     Args:
         path: name of the file in messages.
@@ -279,21 +271,15 @@ def parse(content: bytes, layout: Layout, *, path: Path | str, labelled: bool) -
     headless = columns is layout.headless
     remedy = " Name the columns in the first line, with tabs between them."
     places = _places(columns, layout, labelled=labelled, header=f"{path}:1: the header", remedy=remedy)
-    torn: list[DataError] = []
     rows: dict[int, tuple[str, ...]] = {}
     for number, fields in lines if headless else lines[1:]:
-        if len(fields) == len(columns):
-            rows[number] = tuple(fields)
-            continue
-        torn.append(_wrong_count(fields, columns, where=f"{path}:{number}"))
-        if not (layout.may_be_torn and labelled and len(fields) < len(columns)):
-            raise torn[-1]
-    if len(torn) * _TORN > len(lines):
-        raise torn[0]
+        if len(fields) != len(columns):
+            raise _wrong_count(fields, columns, where=f"{path}:{number}")
+        rows[number] = tuple(fields)
     if not rows:
         raise DataError(f"{path}: holds no rows. It was cut short: fetch it again.")
     table = tables.Table(path=Path(path), columns=columns, rows=[*rows.values()], lines=[*rows])
-    return _examples(table, places, layout), len(torn)
+    return _examples(table, places, layout)
 
 
 def _header(names: Sequence[str], layout: Layout, *, path: Path | str, labelled: bool) -> tuple[str, ...]:

@@ -341,7 +341,7 @@ class Glue(Tuning):
 
     def run(self) -> GlueScores | Shard:
         """Run the cells, write the tables, and the archive if it is wanted."""
-        from electra_trainer.finetuning import glue_table, submission
+        from electra_trainer.finetuning import glue_table
 
         archive = self.zip or (self.out / "submission.zip" if self.predict else None)
         if archive is not None and self.shard != "1/1":
@@ -355,13 +355,13 @@ class Glue(Tuning):
         files: tuple[str, ...] = ()
         if archive is not None:
             runs = {task: summary.best(task).folder for task in glue_table.medians(summary)}
-            files = submission.write_submission(archive, folder=self.data, runs=runs)
+            files = glue_table.write_submission(archive, folder=self.data, runs=runs)
         return GlueScores(summary=summary, archive=archive, files=files)
 
     def sources(self, archive: Path | None) -> "tuple[GlueTask, ...]":
         """The requested tasks, after a check that their files are there, and those that the archive needs."""
+        from electra_trainer.finetuning.glue_table import require_tables
         from electra_trainer.finetuning.glue_tasks import GlueTask, parse_tasks
-        from electra_trainer.finetuning.submission import require_tables
 
         names = parse_tasks(self.tasks)
         tasks = tuple(

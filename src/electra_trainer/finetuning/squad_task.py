@@ -20,7 +20,7 @@ from electra_trainer.batch import Batch
 from electra_trainer.data.tokenizer import Text
 from electra_trainer.errors import ConfigError, require
 from electra_trainer.files.wording import render
-from electra_trainer.finetuning import squad_files, squad_head, squad_score, windows
+from electra_trainer.finetuning import squad_files, squad_head, squad_score
 from electra_trainer.finetuning import task as tasks
 from electra_trainer.finetuning.examples import Prediction, by_id, jsonl, strings
 from electra_trainer.finetuning.squad_files import Question, read_squad
@@ -182,10 +182,10 @@ class QuestionAnswering(tasks.Task):
         return JointHead(model.hidden_size, width=self.width, answerable=answerable)
 
     def rows(self, examples: Sequence[Question], text: Text, *, training: bool) -> list[Row]:
-        return windows.window_rows(examples, text, max_query=self.max_query, stride=self.stride, training=training)
+        return squad_score.window_rows(examples, text, max_query=self.max_query, stride=self.stride, training=training)
 
     def loss(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> tuple[Tensor, int]:
-        targets = [cast(windows.Target, row.target) for row in rows]
+        targets = [cast(squad_score.Target, row.target) for row in rows]
         span_B2 = torch.tensor([target[:2] for target in targets], device=hidden_BTD.device)
         if not isinstance(head, JointHead):
             return squad_head.independent_loss(head, hidden_BTD, batch.real_BT, span_B2=span_B2), len(rows)
