@@ -63,9 +63,9 @@ def test_stsb_is_learned_in_fifths(folder: Path) -> None:
 
 
 def test_counts_that_are_nearly_glues(folder: Path, tmp_path: Path) -> None:
-    """A file with one row less is not a part of GLUE's: it may be a rebuild."""
+    """A file with one row less is not GLUE's own."""
     write_glue(tmp_path, ["wnli"], train=634, dev=71)
-    assert task(tmp_path, "wnli").load().notes == ("634 training rows, GLUE has 635: not its own file.",)
+    assert task(tmp_path, "wnli").load().notes == ("634 of 635 training rows.",)
     (tmp_path / "WNLI/train.tsv").write_text(labelled("wnli", 635))
     assert task(tmp_path, "wnli").load().notes == ()
 
@@ -279,7 +279,7 @@ def test_the_real_files() -> None:
     assert other.startswith("warning: 6 of 1,500 development rows") and "Of these, 1 with another label" in other
     assert loaded["mnli"].notes == ("22,664 of 392,702 training rows.", "4,916 of 9,832 dev_mismatched rows.")
     assert loaded["qqp"].notes == ("10,000 of 363,846 training rows.", "20,215 of 40,430 dev rows.")
-    assert loaded["qnli"].notes[0] == "104,742 training rows, GLUE has 104,743: not its own file."
+    assert loaded["qnli"].notes[0] == "104,742 of 104,743 training rows."
     for name, data in loaded.items():
         assert all(
             len(rows) == (ROWS["ax"] if split == "ax" else ROWS[name]).test[split] for split, rows in data.test.items()

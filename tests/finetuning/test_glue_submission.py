@@ -154,11 +154,19 @@ def test_what_is_missing_is_listed_at_once(tmp_path: Path) -> None:
             ['{"label": "entailment"}'] * 4,
             "test.jsonl: 4 predictions, the test set has 5 rows. It has changed since",
         ),
-        ("rte", ['{"label": "yes"}'] * 5, "test.jsonl:1: label 'yes': expected one of entailment, not_entailment"),
-        ("rte", ['{"value": 1}'] * 5, "test.jsonl:1: not a prediction of RTE. Remove the run's folder"),
+        (
+            "rte",
+            ['{"label": "yes"}'] * 5,
+            "test.jsonl:1: not a prediction of RTE: expected entailment, not_entailment, found",
+        ),
+        ("rte", ['{"value": 1}'] * 5, "test.jsonl:1: not a prediction of RTE: .* Remove the run's folder"),
         ("rte", ["{"] * 5, "test.jsonl:1: not a prediction of RTE"),
-        ("stsb", ['{"value": NaN}'] * 5, "test.jsonl:1: value nan: expected a finite number"),
-        ("stsb", ['{"value": 1}'] * 4 + ['{"value": "2"}'], "test.jsonl:5: value '2': expected a finite number"),
+        ("stsb", ['{"value": NaN}'] * 5, "test.jsonl:1: not a prediction of STS-B: expected a finite number"),
+        (
+            "stsb",
+            ['{"value": 1}'] * 4 + ['{"value": "2"}'],
+            "test.jsonl:5: not a prediction of STS-B: expected a finite number",
+        ),
     ],
 )
 def test_predictions_that_do_not_fit(tmp_path: Path, task: str, lines: list[str], message: str) -> None:

@@ -169,7 +169,6 @@ def test_baselines_stand_below_and_are_compared() -> None:
     }  # fmt: skip
     assert table["untrained encoder"]["CoLA"] == "3.0" and "bag of words" not in table
     assert glue_notes(tasks)[1:] == (
-        "Seeds: CoLA 3, RTE 3, SST-2 3, QQP 1.",
         "CoLA DOES NOT BEAT the majority class: 0.0 against 0.0 (+0.0).",
         "CoLA DOES NOT BEAT the untrained encoder: 0.0 against 3.0 (-3.0).",
         "RTE is above the majority class, but not for certain over these seeds: 56.0 against 52.7 (+3.3).",

@@ -148,7 +148,6 @@ def test_source_of_two_files(tmp_path: Path) -> None:
     assert data.notes == (
         f"train.json: 18 {moved}",
         f"dev.json: 9 {moved}",
-        "2 of 3 contexts to evaluate on are in the training file.",
         "10 of 18 training questions.",
         "5 of 9 evaluation questions.",
     )

@@ -15,6 +15,7 @@ import math
 import zipfile
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple
 from electra_trainer.errors import ConfigError, DataError, MissingInputError
 from electra_trainer.experiments.summary import Summary, row_remarks
 from electra_trainer.files.durable import replace_durably
-from electra_trainer.files.reading import MOST_TEXT, read_file
+from electra_trainer.files.reading import MOST_TEXT, read_file, short
 from electra_trainer.files.table_writer import Table
 from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.glue_tasks import PAPER, PAPER_COLUMNS, ROWS, GlueRow, GlueTask
@@ -162,30 +163,27 @@ def _indices(examples: Sequence[TextExample]) -> list[str]:
 
 def _predicted(run: Path, part: Part, rows: int, row: GlueRow) -> list[str]:
     """Predictions as the server reads them."""
-    path = run / "predictions" / f"{part.split}.jsonl"
+    path, labels = run / "predictions" / f"{part.split}.jsonl", row.layout.labels
     lines = read_file(path, limit=MOST_TEXT).decode("utf-8", errors="replace").removesuffix("\n").split("\n")
     if len(lines) != rows:
         raise DataError(
             f"{path}: {len(lines):,} predictions, the test set has {rows:,} rows. It has changed since: give the "
             "folder that the run read."
         )
-    return [_written(line, row, where=f"{path}:{number}") for number, line in enumerate(lines, start=1)]
-
-
-def _written(line: str, row: GlueRow, *, where: str) -> str:
-    labels, again = row.layout.labels, "Remove the run's folder and run it again."
-    try:
-        predicted: Any = json.loads(line)["label" if labels else "value"]
-    except (ValueError, KeyError, TypeError):
-        raise DataError(f"{where}: not a prediction of {row.folder}. {again}") from None
-    if labels:
-        if predicted not in labels:
-            raise DataError(f"{where}: label {predicted!r}: expected one of {', '.join(labels)}.")
-        return str(predicted)
-    if not isinstance(predicted, int | float) or not math.isfinite(predicted):
-        raise DataError(f"{where}: value {predicted!r}: expected a finite number. {again}")
-    low, high = row.layout.bounds
-    return f"{min(max(float(predicted), low), high):.4f}"
+    predicted = []
+    for number, line in enumerate(lines, start=1):
+        found: Any = None
+        with suppress(ValueError, KeyError, TypeError):
+            found = json.loads(line)["label" if labels else "value"]
+        if found not in labels if labels else not (isinstance(found, int | float) and math.isfinite(found)):
+            raise DataError(
+                f"{path}:{number}: not a prediction of {row.folder}: expected "
+                f"{', '.join(labels) or 'a finite number'}, found {short(line)}. Remove the run's folder and run it "
+                "again."
+            )
+        low, high = row.layout.bounds
+        predicted.append(str(found) if labels else f"{min(max(float(found), low), high):.4f}")
+    return predicted
 
 
 ABSENT = "—"
@@ -305,9 +303,6 @@ def glue_notes(summary: Summary) -> tuple[str, ...]:
     notes = []
     if missing and _asks_for_the_papers(known):
         notes.append(f"{ABSENT}: missing. No average is given without {', '.join(missing)}.")
-    seeds = {ROWS[task].folder: main.n for task in known if (main := summary.main(task)) is not None}
-    if len(set(seeds.values())) > 1:
-        notes.append(f"Seeds: {', '.join(f'{title} {count}' for title, count in seeds.items())}.")
     for key, row in summary.declared.rows.items():
         if (title := ROWS.get(key if row.reference is None else row.reference)) is not None:
             notes += row_remarks(summary, key, title.folder, verdicts=False)

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 from electra_trainer.errors import DataError
 from electra_trainer.files.reading import MOST_TEXT, encodable, lines, parse_json, read_file, short
@@ -153,26 +153,17 @@ def _questions(content: bytes, path: Path) -> tuple[tuple[Question, ...], list[d
     return tuple(questions), tables
 
 
-class _Entry(NamedTuple):
-    """A question as it is written."""
-
-    table: dict[str, Any]
-    place: str
-    """`file: data[3].paragraphs[0].qas[2]`, or `file:7` of JSON Lines."""
-    context: str
-    article: str
-    """The title, or another name that paragraphs of one article have in common."""
-
-
-def _entries(content: bytes, path: Path) -> Iterator[_Entry]:
-    """The questions of a file in its order; DataError: it is in neither of the layouts, with the place."""
+def _entries(content: bytes, path: Path) -> Iterator[tuple[dict[str, Any], str, str, str]]:
+    """Each question as it is written, its place, its context and its article's title, or another name that paragraphs
+    of one article have in common; DataError: the file is in neither of the layouts, with the place.
+    """
     if path.suffix.lower() == ".jsonl":
         for number, line in lines(content, path):
             if line.strip():
                 where = f"{path}:{number}"
                 row = parse_json(line, where=where, remedy=_LAYOUT, most=_MOST)
                 context = _text(row, "context", where)
-                yield _Entry(row, where, context, str(row.get("title") or context))
+                yield row, where, context, str(row.get("title") or context)
         return
     top = parse_json(content, where=str(path), remedy=_LAYOUT, most=_MOST)
     for at, article in enumerate(_field(top, "data", list, str(path))):
@@ -181,7 +172,7 @@ def _entries(content: bytes, path: Path) -> Iterator[_Entry]:
             inner = f"{place}.paragraphs[{number}]"
             context = _text(paragraph, "context", inner)
             for index, table in enumerate(_field(paragraph, "qas", list, inner)):
-                yield _Entry(table, f"{inner}.qas[{index}]", context, str(article.get("title") or f"article {at}"))
+                yield table, f"{inner}.qas[{index}]", context, str(article.get("title") or f"article {at}")
 
 
 def _answers(table: dict[str, Any], where: str) -> list[tuple[str, int]]:

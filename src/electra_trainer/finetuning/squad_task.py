@@ -98,9 +98,6 @@ class Squad:
             train, dev = file.questions, second.questions
             files["dev"] = second.content
             notes += second.notes
-            of_train, of_dev = ({question.context for question in questions} for questions in (train, dev))
-            if both := len(of_train & of_dev):
-                notes.append(f"{both:,} of {len(of_dev):,} contexts to evaluate on are in the training file.")
         for name, all_of_them, limit in (("training", train, self.limit), ("evaluation", dev, self.dev_limit)):
             if limit is not None and limit < len(all_of_them):
                 notes.append(f"{limit:,} of {len(all_of_them):,} {name} questions.")
@@ -230,9 +227,6 @@ class QuestionAnswering(tasks.Task):
                     "collapsed: at every threshold its answers score no better than none. Try more epochs, another "
                     "learning rate or other seeds."
                 ]
-        first = sum(best["nbest"][0]["start"] == 0 for best in predictions if best["nbest"])
-        if len(predictions) > 9 and first > 0.9 * len(predictions):
-            return ["collapsed: the answers are where the contexts begin. Try other seeds or a lower learning rate."]
         return []
 
     def settled(self, scores: Mapping[str, Mapping[str, float]]) -> Self:

@@ -18,8 +18,7 @@ as does a change of type; E and S end one.
 
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -485,24 +484,15 @@ def spans_of(tags: Sequence[str]) -> list[Span]:
     return found
 
 
-def count_spans(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, SpanCounts]:
-    """Counts by type over all sentences; types in alphabetical order.
+def count_spans(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> SpanCounts:
+    """Counts over all types and sentences: the micro average, which is the one that papers report.
 
     Args:
         truth, predicted: the tags of each sentence, equally many in both.
     """
-    true_of, predicted_of, right_of = Counter[str](), Counter[str](), Counter[str]()
-    for true_tags, predicted_tags in zip(truth, predicted, strict=True):
-        true_spans, predicted_spans = set(spans_of(true_tags)), set(spans_of(predicted_tags))
-        true_of.update(span.type for span in true_spans)
-        predicted_of.update(span.type for span in predicted_spans)
-        right_of.update(span.type for span in true_spans & predicted_spans)
-    return {
-        kind: SpanCounts(true=true_of[kind], predicted=predicted_of[kind], right=right_of[kind])
-        for kind in sorted(true_of.keys() | predicted_of.keys())
-    }
-
-
-def total(counts: Mapping[str, SpanCounts]) -> SpanCounts:
-    """All types together: the micro average, which is the one that papers report."""
-    return SpanCounts(*map(sum, zip(*counts.values(), strict=True)))
+    both = [({*spans_of(true)}, {*spans_of(found)}) for true, found in zip(truth, predicted, strict=True)]
+    return SpanCounts(
+        true=sum(len(true) for true, _ in both),
+        predicted=sum(len(found) for _, found in both),
+        right=sum(len(true & found) for true, found in both),
+    )

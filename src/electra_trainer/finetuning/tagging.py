@@ -124,7 +124,7 @@ class Tagging(task.Task):
         """Over labelled words. No prediction is right where the label does not occur in training."""
         scores: dict[str, float] = {}
         if self.scheme != "none":
-            found = tagged_files.total(self.spans_by_type(examples, predictions))
+            found = self.count_spans(examples, predictions)
             scores = {"f1": found.f1, "precision": found.precision, "recall": found.recall}
         right = [
             label == tag
@@ -135,10 +135,10 @@ class Tagging(task.Task):
         scores["accuracy"] = sum(right) / max(len(right), 1)
         return {metric: scores[metric] for metric in self.metrics}
 
-    def spans_by_type(
+    def count_spans(
         self, examples: Sequence[TaggedSentence], predictions: Sequence[Prediction]
-    ) -> dict[str, tagged_files.SpanCounts]:
-        """Counts of spans by type. A word without a label ends the spans on both sides."""
+    ) -> tagged_files.SpanCounts:
+        """Counts of spans. A word without a label ends the spans on both sides."""
 
         def read(tags: Sequence[str | None], labels: Sequence[str | None]) -> list[str]:
             pairs = zip(tags, labels, strict=True)
