@@ -163,16 +163,18 @@ def _entries(content: bytes, path: Path) -> Iterator[tuple[dict[str, Any], str, 
                 where = f"{path}:{number}"
                 row = parse_json(line, where=where, remedy=_LAYOUT, most=_MOST)
                 context = _text(row, "context", where)
-                yield row, where, context, str(row.get("title") or context)
+                yield row, where, context, encodable(str(row.get("title") or context), f"{where}.title")
         return
     top = parse_json(content, where=str(path), remedy=_LAYOUT, most=_MOST)
     for at, article in enumerate(_field(top, "data", list, str(path))):
         place = f"{path}: data[{at}]"
-        for number, paragraph in enumerate(_field(article, "paragraphs", list, place)):
+        paragraphs = _field(article, "paragraphs", list, place)
+        title = encodable(str(article.get("title") or f"article {at}"), f"{place}.title")
+        for number, paragraph in enumerate(paragraphs):
             inner = f"{place}.paragraphs[{number}]"
             context = _text(paragraph, "context", inner)
             for index, table in enumerate(_field(paragraph, "qas", list, inner)):
-                yield table, f"{inner}.qas[{index}]", context, str(article.get("title") or f"article {at}")
+                yield table, f"{inner}.qas[{index}]", context, title
 
 
 def _answers(table: dict[str, Any], where: str) -> list[tuple[str, int]]:
