@@ -36,10 +36,10 @@ from electra_trainer.data.tokenizer import (
 )
 from electra_trainer.errors import DataError
 from electra_trainer.files.tables import labels, numbers, read_table_file, texts
-from electra_trainer.finetuning.glue.glue_tasks import ROWS, parse
+from electra_trainer.finetuning.glue_tasks import ROWS, parse
 from electra_trainer.finetuning.model_folder import task_from
-from electra_trainer.finetuning.squad.squad_files import read_squad
-from electra_trainer.finetuning.tagging.tagged_files import read_tagged
+from electra_trainer.finetuning.squad_files import read_squad
+from electra_trainer.finetuning.tagged_files import read_tagged
 from electra_trainer.inspection.run_read import read_run
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.paper.minimal_pairs import read_pairs

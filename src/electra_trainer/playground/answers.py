@@ -16,10 +16,9 @@ from tokenizers import Tokenizer
 from electra_trainer.data.store import Store
 from electra_trainer.errors import DataError, ElectraError
 from electra_trainer.finetuning.model_folder import TASK, Finetuned, load_finetuned
-from electra_trainer.finetuning.squad.squad_task import QuestionAnswering
-from electra_trainer.finetuning.tagging.tagged_files import TagColumns
-from electra_trainer.finetuning.tagging.tagging import Tagging
-from electra_trainer.finetuning.tagging.word_splitting import word_places
+from electra_trainer.finetuning.squad_task import QuestionAnswering
+from electra_trainer.finetuning.tagged_files import TagColumns, word_places
+from electra_trainer.finetuning.tagging import Tagging
 from electra_trainer.inspection.exchanged import exchange_words
 from electra_trainer.presets.arms import objective_title
 from electra_trainer.pretrained.pretrained import Pretrained, load
@@ -142,7 +141,7 @@ class FinetunedModel:
     def _tags(self, text: str) -> Answer:
         """Words are split like those of the training data, where that is known."""
         columns = self._model.columns
-        how = columns.split if isinstance(columns, TagColumns) and columns.split != "unknown" else "punctuation"
+        how = columns.split if isinstance(columns, TagColumns) else "punctuation"
         spans = word_places(text, how)
         found = self._model.predict([[text[begin:end] for begin, end in spans]])[0]
         words, after = _segments(text, spans)
