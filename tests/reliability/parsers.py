@@ -22,8 +22,7 @@ from tests.reliability.materials import COLA, SQUAD, TREEBANK
 from electra_trainer.cli.predict import read_context
 from electra_trainer.data.conllu import read_conllu
 from electra_trainer.data.corpus import CorpusReport, Reading, documents
-from electra_trainer.data.documents import NAMES, DocumentFiles, FileInfo, RowDocuments
-from electra_trainer.data.store import VERSION, Manifest, SplitInfo
+from electra_trainer.data.store import NAMES, VERSION, DocumentFiles, FileInfo, Manifest, RowDocuments, SplitInfo
 from electra_trainer.data.tokenizer import (
     SPECIAL_TOKENS,
     Specials,
