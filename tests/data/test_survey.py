@@ -29,15 +29,10 @@ def test_copies_and_repeated_lines() -> None:
     assert f"repeated lines: {100 * (190 - 92) / 190:.1f} %" in said
 
 
-def test_lengths() -> None:
-    said = page(*("x" * number for number in range(1, 101)))
-    assert "lengths: 5 to 95 characters in nine of ten documents, 50 in the middle, 100 in the longest" in said
-
-
 def test_what_a_vocabulary_would_drop() -> None:
     said = page(*["Das ist schön", "schon gut", "mußte", "der Bär"] * 5)
     assert "capitals: in 25.0 % of the words" in said
-    assert "accents: in 25.0 % of the words" in said and "1 groups of words become one, such as schon/schön" in said
+    assert "accents: in 25.0 % of the words" in said and "lose them unless you give --keep-accents" in said
     assert "accents: in fewer than one word of a thousand" in page("plain words")
 
 
@@ -45,11 +40,6 @@ def test_languages() -> None:
     english = [f"The dog number {n} ran over the road and barked at the children." for n in range(3)]
     said = page(*english, "Der Hund lief über die Straße und bellte die Kinder an.", "12 34")
     assert "languages, guessed from 4 documents: en 75.0 %, de 25.0 %" in said
-
-
-def test_scripts() -> None:
-    said = page("abc абв 中文中文中")
-    assert "scripts: Cjk 45.5 %, Latin 27.3 %, Cyrillic 27.3 %" in said
 
 
 @pytest.mark.parametrize(
@@ -83,15 +73,7 @@ def test_the_verb(electra: Electra, tmp_path: Path) -> None:
     code, out, _ = electra("check", tmp_path)
     assert code == 0
     assert "1 lines with bad text: bytes that are not UTF-8 (first: " in out
-    for word in (
-        "documents, ",
-        "copies: ",
-        "repeated lines: ",
-        "lengths: ",
-        "scripts: Latin",
-        "capitals: ",
-        "accents: ",
-    ):
+    for word in ("documents, ", "copies: ", "repeated lines: ", "languages, guessed", "capitals: ", "accents: "):
         assert word in out
     (tmp_path / "b.txt").write_bytes(gzip.compress(b"text"))
     code, out, err = electra("check", tmp_path)
