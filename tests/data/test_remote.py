@@ -61,9 +61,7 @@ def test_folders_of_save_to_disk(saved: Path) -> None:
     assert [one.place for one in found] == [Place(str(saved), n, n, n) for n in range(1, 41)]
     assert texts(saved.parent / "splits") == wanted
     assert texts(saved.parent / "splits/test") == wanted[:2]
-    with pytest.raises(
-        DataError, match=r"has no column 'txt'\. The columns are: id, text\..*--text-field.*Did you mean"
-    ):
+    with pytest.raises(DataError, match=r"has no column 'txt'\. The columns are: id, text\..*--text-field"):
         read(saved, text_field="txt")
     with pytest.raises(DataError, match=r"saved:1: not a text: \d+"):
         read(saved, text_field="id")
@@ -266,7 +264,7 @@ def test_the_hubs_own_libraries(tmp_path: Path) -> None:
     assert english[-1][-4:] == [f"me/texts@{COMMIT}:en:train", 40, 40, 40]
     assert ["\n".join(one[:-4]) for one in german] == TEXTS[:3] == ["\n".join(one[:-4]) for one in file]
     assert file == folder and file[0][-4] == "hf://datasets/me/texts/de/train.parquet"
-    assert re.search(r"available configs: \['en', 'de'\].* Name one: OWNER/NAME:CONFIG", unnamed), unnamed
+    assert re.search(r"available configs: \['en', 'de'\].*OWNER/NAME:CONFIG", unnamed), unnamed
     assert "the Hub gave no data set of this name" in missing and "404" in missing
 
 

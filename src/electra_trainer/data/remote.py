@@ -12,15 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
-from electra_trainer.errors import (
-    ConfigError,
-    DataError,
-    ElectraError,
-    MissingInputError,
-    StorageError,
-    did_you_mean,
-    install,
-)
+from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, StorageError, install
 
 ROWS = 1000
 """Rows that are asked for at once: one at a time takes forty times as long."""
@@ -66,10 +58,9 @@ def unreached(url: str, error: Exception) -> ElectraError:
         reason = f", or it cannot be reached ({error.__cause__})" if error.__cause__ else ""
         return MissingInputError(f"{url}: nothing is there{reason[:200]}. Check the address.")
     reason = " ".join(str(error).split()) or type(error).__name__
-    if "onfig name is missing" in reason:
-        return ConfigError(f"{url}: {reason[:200]}. Name one: OWNER/NAME:CONFIG")
     return StorageError(
-        f"{url}: cannot be read ({reason[:200]}). Check the address, your rights and the network, then try again."
+        f"{url}: cannot be read ({reason[:200]}). Check the address (OWNER/NAME:CONFIG where a data set has several "
+        "configurations), your rights and the network, then try again."
     )
 
 
@@ -93,9 +84,7 @@ def files(url: str, *, is_text: Callable[[str], bool]) -> list[tuple[str, int]]:
     except Exception as error:
         raise unreached(url, error) from None
     if not found:
-        raise MissingInputError(
-            f"{url}: no file of text is there. Check the address, and quote a pattern for the shell."
-        )
+        raise MissingInputError(f"{url}: no file of text is there. Check the address, and quote a pattern.")
     return [(one if is_web else system.unstrip_protocol(one), size) for one, size in zip(found, sizes, strict=True)]
 
 
@@ -126,14 +115,8 @@ class DataSet:
         Raises:
             DataError: there is not such a column. ElectraError: it is not there, or cannot be read.
         """
-        row = 0
         try:
-            for batch in self.loaded(column).iter(batch_size=ROWS):
-                if column not in batch:
-                    raise no_column(self.name, column, list(batch))
-                for value in batch[column]:
-                    row += 1
-                    yield value, row
+            yield from Texts(self.loaded(column)).texts(column)
         except Exception as error:
             raise unreached(self.name, error) from None
 
@@ -146,12 +129,7 @@ class DataSet:
         else:
             name, revision, config, split = _hub_parts(self.name)
             data = datasets.load_dataset(name, config, split=split, revision=revision, streaming=True)
-        if isinstance(data, dict):
-            if "train" not in data:
-                raise DataError(
-                    f"{self.name}: has the splits {', '.join(data)}. Name one: {self.name}/{next(iter(data))}"
-                )
-            data = data["train"]
+        data = data["train"] if isinstance(data, dict) else data
         columns = data.column_names
         if columns and column not in columns:
             raise no_column(self.name, column, columns)
@@ -186,10 +164,7 @@ class Texts:
 def no_column(name: object, column: str, columns: Sequence[str]) -> DataError:
     """There is not a column of that name."""
     some = ", ".join(str(one)[:40] for one in columns[:12])
-    return DataError(
-        f"{name}: has no column {column!r}. The columns are: {some}. Choose one with "
-        f"--text-field.{did_you_mean(column, columns)}"
-    )
+    return DataError(f"{name}: has no column {column!r}. The columns are: {some}. Choose one with --text-field.")
 
 
 def data_set(name: str, *, endings: Collection[str]) -> DataSet | None:
@@ -202,9 +177,8 @@ def data_set(name: str, *, endings: Collection[str]) -> DataSet | None:
         ConfigError: a package is missing. StorageError: the Hub gave no such data set.
     """
     folder = Path(name)
-    saved = (("dataset_dict.json",), ("state.json", "dataset_info.json"))
     with suppress(OSError, ValueError):  # not a name that the disk can have
-        if any(all((folder / one).is_file() for one in marks) for marks in saved):
+        if any((folder / mark).is_file() for mark in ("dataset_dict.json", "dataset_info.json")):
             return DataSet(name, True)
     if not HUB_NAME.fullmatch(name) or folder.parent.exists() or folder.suffix in endings:
         return None

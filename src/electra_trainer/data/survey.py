@@ -1,5 +1,5 @@
-"""Findings of `electra check` on a corpus before anything is trained on it: unreadable files, copies,
-languages, traces of bad conversion.
+"""Findings of `electra check` on a corpus before anything is trained on it: unreadable files, copies, languages, traces
+of bad conversion.
 
 Everything but the counts is measured on documents, lines and words whose hashes fall into a sample; its share is halved
 whenever it is full, so that the memory stays the same. The same text gives the same page.
@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Generic, TypeVar
 
 from tokenizers import Tokenizer
 
@@ -39,38 +38,31 @@ _TRACES = {
     "lines with control characters": re.compile(r"[\x00-\x08\x0e-\x1f\x7f\x80-\x9f]"),
     "lines that are addresses of the web": re.compile(r"^(?:https?://|www\.)\S+$"),
 }
-T = TypeVar("T")
 
 
-class Sample(Generic[T]):
-    """Values by a hash of 64 bits; of those that are met, as large a share as fits."""
+class Sample:
+    """Texts and how often each occurred; of those that are met, as large a share, by a hash of 64 bits, as fits."""
 
     def __init__(self, most: int = _MOST) -> None:
         self.most, self.of = most, 1
-        """Sampling rate: one value in `of` is kept."""
-        self.values: dict[int, T] = {}
+        """Sampling rate: one text in `of` is kept."""
+        self.values: dict[int, tuple[int, str]] = {}
 
-    def takes(self, key: int) -> bool:
-        """Whether a hash belongs to the sample."""
-        return key % self.of == 0
-
-    def put(self, key: int, value: T) -> None:
-        """Add or replace a value whose hash belongs to it."""
-        self.values[key] = value
+    def add(self, text: str, shown: str, times: int = 1) -> bool:
+        """Count a text; whether it belongs to the sample. `shown` is what is kept of it, the first time."""
+        key = int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+        if key % self.of:
+            return False
+        count, first = self.values.get(key, (0, shown))
+        self.values[key] = count + times, first
         while len(self.values) > self.most:
             self.of *= 2
             self.values = {one: kept for one, kept in self.values.items() if one % self.of == 0}
+        return True
 
-
-def key_of(text: str) -> int:
-    """The hash of a text."""
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
-
-
-def count(sample: Sample[tuple[int, str]], text: str, times: int, shown: str) -> None:
-    """Count a text in a sample, `times` more."""
-    if sample.takes(key := key_of(text)):
-        sample.put(key, (sample.values.get(key, (0, ""))[0] + times, shown))
+    def commonest(self) -> list[tuple[int, str]]:
+        """How often each occurred, and what was kept of it."""
+        return sorted(self.values.values(), reverse=True)
 
 
 @dataclass
@@ -80,14 +72,12 @@ class Survey:
     report: CorpusReport = field(default_factory=CorpusReport)
     unread: list[str] = field(default_factory=list)
     """Messages about inputs that cannot be used."""
-    documents: Sample[tuple[int, str]] = field(default_factory=Sample)
-    """Occurrences and first place of each text."""
-    beginnings: Sample[str] = field(default_factory=lambda: Sample(_READ))
-    """First characters of each text."""
-    lines: Sample[tuple[int, str]] = field(default_factory=Sample)
-    """Occurrences and beginning of each line."""
-    words: Sample[tuple[int, str]] = field(default_factory=Sample)
-    """Occurrences of each word, and the word."""
+    documents: Sample = field(default_factory=Sample)
+    """Texts, and the first place of each."""
+    beginnings: Sample = field(default_factory=lambda: Sample(_READ))
+    """Texts, and the first characters of each."""
+    lines: Sample = field(default_factory=Sample)
+    words: Sample = field(default_factory=Sample)
     traces: dict[str, tuple[int, str]] = field(default_factory=dict)
     """Traces of bad conversions: how many lines, and the first."""
 
@@ -97,15 +87,11 @@ class Survey:
     def add(self, text: Sequence[str], where: str) -> None:
         """A document."""
         for line in text:
-            count(self.lines, line, 1, line[:80])
+            self.lines.add(line, line[:80])
         whole = "\n".join(text)
-        key = key_of(whole)
-        if self.beginnings.takes(key):
-            self.beginnings.put(key, whole[:_BEGINNING])
-        if not self.documents.takes(key):
+        self.beginnings.add(whole, whole[:_BEGINNING])
+        if not self.documents.add(whole, where):
             return
-        times, first = self.documents.values.get(key, (0, where))
-        self.documents.put(key, (times + 1, first))
         for line in text:
             self.checked += 1
             for name, pattern in _TRACES.items():
@@ -113,7 +99,7 @@ class Survey:
                     many, first = self.traces.get(name, (0, f"{where}: {short(line)}"))
                     self.traces[name] = (many + 1, first)
         for word, times in Counter(whole.split()).items():
-            count(self.words, word, times, word)
+            self.words.add(word, word, times)
 
     def page(self) -> list[str]:
         """The page, a line a finding."""
@@ -125,12 +111,12 @@ class Survey:
         return found
 
     def _copies(self) -> Iterable[str]:
-        values = sorted(self.documents.values.values(), reverse=True)
+        values = self.documents.commonest()
         total = sum(times for times, _ in values)
         copies = total - len(values)
         note = f", {values[0][0]:,} times the text at {values[0][1]}" if copies else ""
         yield f"copies: {percent(copies, total)} of the documents are whole copies of an earlier one{note}"
-        lines = sorted(self.lines.values.values(), reverse=True)
+        lines = self.lines.commonest()
         total = sum(times for times, _ in lines)
         common = ", ".join(f"{times:,} x {short(line)}" for times, line in lines[:3] if times > 1)
         yield f"repeated lines: {percent(total - len(lines), total)}{f'; the commonest: {common}' if common else ''}"
@@ -138,13 +124,13 @@ class Survey:
     def _languages(self) -> str:
         from py3langid.langid import classify
 
-        texts = [text for text in self.beginnings.values.values() if any(map(str.isalpha, text))]
+        texts = [text for _, text in self.beginnings.commonest() if any(map(str.isalpha, text))]
         found = Counter(str(classify(text)[0]) for text in texts).most_common()
         shares = [f"{name} {percent(count, len(texts))}" for name, count in found if count > 0.01 * len(texts)]
         return f"languages, guessed from {len(texts):,} documents: {', '.join(shares[:8]) or 'no letters'}"
 
     def _folded(self) -> Iterable[str]:
-        words = [*self.words.values.values()]
+        words = self.words.commonest()
         capitals = percent(
             sum(times for times, word in words if word != word.lower()), sum(times for times, _ in words)
         )

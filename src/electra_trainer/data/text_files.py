@@ -8,7 +8,6 @@ import gzip
 import io
 import lzma
 import os
-import shlex
 import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,7 +19,7 @@ from typing import IO, Any, NamedTuple
 from electra_trainer.data import remote
 from electra_trainer.errors import DataError, ElectraError, MissingInputError, StorageError, storage_error
 from electra_trainer.files.kinds import HEAD
-from electra_trainer.files.reading import BOM
+from electra_trainer.files.reading import BOM, IRREGULAR
 
 _CHUNK = 1 << 20
 
@@ -56,30 +55,18 @@ class Bound:
     """Bytes on disk; 0: unknown, so that the file is not bounded."""
     held: int = 0
 
-    def _most(self) -> int:
-        return FREE + RATIO * self.size
-
     def add(self, length: int, *, least: int) -> None:
-        """Count lines or a record of that many bytes, or as `least` where they are shorter; DataError if the file holds
+        """Count lines or records of that many bytes, or as `least` where they are shorter; DataError if the file holds
         too much.
         """
         self.held += max(length, least)
-        if self.held > self._most() and self.size:
-            most = (
-                f"{self._most() >> 20:,} MiB of text, {self._most() // LINE:,} lines or {self._most() // RECORD:,} rows"
+        most = FREE + RATIO * self.size
+        if self.held > most and self.size:
+            claim = f"{most >> 20:,} MiB of text, {most // LINE:,} lines or {most // RECORD:,} rows"
+            raise DataError(
+                f"{self.file}: has {self.size:,} bytes on disk and unpacks to over {claim}, which is too much for its "
+                "size. Is it damaged? If it is sound, write its text to a file that is not compressed, and name that."
             )
-            raise self._refused(f"unpacks to over {most}")
-
-    def claims(self, rows: int) -> None:
-        """Refuse a file that claims too many rows before they are read."""
-        if RECORD * rows > self._most() and self.size:
-            raise self._refused(f"claims {rows:,} rows, more than {self._most() // RECORD:,}")
-
-    def _refused(self, claim: str) -> DataError:
-        return DataError(
-            f"{self.file}: has {self.size:,} bytes on disk and {claim}, which is too much for its size. Is it damaged? "
-            "If it is sound, write its text to a file that is not compressed, and name that."
-        )
 
 
 class Place(NamedTuple):
@@ -167,94 +154,77 @@ def find_sources(paths: Sequence[str | Path | remote.Texts]) -> tuple[list[Sourc
         MissingInputError: nothing there, or a pattern that matches nothing.
         DataError: no path at all, a folder without text, something that is not a regular file.
     """
-    if isinstance(paths, str | Path):
-        paths = [paths]
     found: dict[Any, Source] = {}
     skipped = repeated = 0
-    for name in paths:
-        if isinstance(name, remote.Texts):
-            found[id(name)] = name
-            continue
-        if remote.is_url(str(name)):
-            for url, size in remote.files(str(name), is_text=_is_text):
-                repeated += url in found
-                found.setdefault(url, TextFile(Path(url.partition("?")[0].rpartition("/")[2]), size, url))
-            continue
-        if data := data_set(str(name)):
-            repeated += data.name in found
-            found.setdefault(data.name, data)
-            continue
-        named, left_out = _expand(str(name))
+    for name in [paths] if isinstance(paths, str | Path) else paths:
+        named, left_out = _resolved(name)
         skipped += left_out
-        for path in named:
-            try:
-                status = path.stat()
-            except OSError as error:
-                raise storage_error(error, path) from None
-            if not stat.S_ISREG(status.st_mode):
-                raise DataError(
-                    f"{path}: is not a regular file (a pipe, socket or device). Write its content to a file first."
-                )
-            identity = (status.st_dev, status.st_ino)
+        for identity, source in named:
             repeated += identity in found
-            found.setdefault(identity, TextFile(path, status.st_size))
+            found.setdefault(identity, source)
     return list(found.values()), skipped, repeated
 
 
-def _expand(name: str) -> tuple[list[Path], int]:
-    path = Path(name)
+def _resolved(name: str | Path | remote.Texts) -> tuple[list[tuple[Any, Source]], int]:
+    """What one input names, each with what tells it from others; and how many files were left out."""
+    if isinstance(name, remote.Texts):
+        return [(id(name), name)], 0
+    if remote.is_url(str(name)):
+        found = remote.files(str(name), is_text=_is_text)
+        return [(url, TextFile(Path(url.partition("?")[0].rpartition("/")[2]), size, url)) for url, size in found], 0
+    if data := data_set(str(name)):
+        return [(data.name, data)], 0
+    paths, skipped = _expand(str(name))
+    return [_regular(path) for path in paths], skipped
+
+
+def _regular(path: Path) -> tuple[Any, Source]:
     try:
-        is_folder, exists = path.is_dir(), path.exists()
-    except (OSError, ValueError):
-        is_folder = exists = False
-    if is_folder:
-        return _in_folder(path)
-    if exists or os.path.lexists(path):
-        return [path], 0
-    if any(character in name for character in "*?["):
-        matches = sorted(glob.glob(name, recursive=True))  # noqa: PTH207 - absolute patterns too
-        kept = [Path(match) for match in matches if not Path(match).is_dir()]
-        if not kept:
-            raise MissingInputError(f"{name}: the pattern matches no file. Check it, and quote it for the shell.")
-        return kept, 0
-    if name == "-":
-        raise MissingInputError(
-            "-: standard input can be read only once, and text is read twice. Write it to a file first."
-        )
-    raise MissingInputError(
-        f"{name}: no such file or folder. Check the path; `docstrings` names the embedded corpus, OWNER/NAME a data "
-        "set of the Hub."
-    )
+        status = path.stat()
+    except OSError as error:
+        raise storage_error(error, path) from None
+    if not stat.S_ISREG(status.st_mode):
+        raise DataError(f"{path}: {IRREGULAR}")
+    return (status.st_dev, status.st_ino), TextFile(path, status.st_size)
+
+
+def _expand(name: str) -> tuple[list[Path], int]:
+    """Files that a path or a pattern names, and how many others its folder holds."""
+    if os.path.isdir(name):  # noqa: PTH112 - False for what cannot be a name
+        return _in_folder(Path(name))
+    if os.path.lexists(name):
+        return [Path(name)], 0
+    if not any(character in name for character in "*?["):
+        remedy = "Check the path; `docstrings` names the embedded corpus, OWNER/NAME a data set of the Hub."
+        raise MissingInputError(f"{name}: no such file or folder. {remedy}")
+    matches = map(Path, sorted(glob.glob(name, recursive=True)))  # noqa: PTH207 - absolute patterns too
+    if not (kept := [match for match in matches if not match.is_dir()]):
+        raise MissingInputError(f"{name}: the pattern matches no file. Check it, and quote it for the shell.")
+    return kept, 0
 
 
 def _in_folder(folder: Path) -> tuple[list[Path], int]:
-    kept: list[Path] = []
-    skipped = 0
-
     def refuse(error: OSError) -> None:
         raise storage_error(error, error.filename or folder)
 
+    kept: list[Path] = []
+    skipped = 0
     for root, folders, names in os.walk(folder, onerror=refuse):
         folders.sort()
-        for name in sorted(names):
-            if _is_text(name):
-                kept.append(Path(root, name))
-            else:
-                skipped += 1
+        texts = sorted(filter(_is_text, names))
+        kept += [Path(root, name) for name in texts]
+        skipped += len(names) - len(texts)
     if not kept:
         raise DataError(
             f"{folder}: holds no text, expected {', '.join(_TEXT)} (or those with {', '.join(_OPENERS)}). Name files "
-            f"of other names one by one, or with a pattern; {', '.join(_NAMED_ONLY)} too, which in a folder may be "
-            "something else."
+            "of other names one by one, or with a pattern."
         )
     return kept, skipped
 
 
 def _is_text(name: str) -> bool:
     """Whether a file in a folder is taken for text."""
-    stem = Path(name.lower())
-    kind = stem.with_suffix("").suffix if stem.suffix in _OPENERS else stem.suffix
-    return kind in _TEXT and not name.startswith(".")
+    return TextFile(Path(name), 0).suffix in _TEXT and not name.startswith(".")
 
 
 @contextmanager
@@ -271,27 +241,17 @@ def unpacked(file: TextFile) -> Iterator[tuple[IO[bytes], Callable[[], int]]]:
             yield stream, lambda: file.size if raw.closed else raw.tell()
     except ElectraError:
         raise
-    except (EOFError, zlib.error, lzma.LZMAError) as error:
-        raise _damaged(file, error) from None
-    except OSError as error:
-        if error.errno is None and not file.url:  # what gzip, bz2 and pyarrow raise about content
-            raise _damaged(file, error) from None
-        raise storage_error(error, str(file)) from None
     except Exception as error:
-        if not file.url:
-            raise
-        raise StorageError(
-            f"{file}: {type(error).__name__}: {error}. Try again; what is on a disk reads faster."
-        ) from None
-
-
-def _damaged(file: TextFile, error: Exception) -> DataError:
-    if "too much memory" in str(error):
-        remedy = f"was compressed over a long window. Unpack it: `zstd -d --long=31 {shlex.quote(str(file))}`."
-    else:
-        what = f"is damaged or not a {file.compression} file" if file.compression else "is damaged"
-        remedy = f"{what} ({error}). Fetch or compress it again."
-    return DataError(f"{file}: {remedy}")
+        if isinstance(error, EOFError | zlib.error | lzma.LZMAError) or (
+            isinstance(error, OSError) and error.errno is None and not file.url
+        ):  # what gzip, bz2 and pyarrow raise about content
+            what = f"is damaged or not a {file.compression} file" if file.compression else "is damaged"
+            raise DataError(f"{file}: {what} ({error}). Fetch or compress it again.") from None
+        if isinstance(error, OSError):
+            raise storage_error(error, str(file)) from None
+        if file.url:
+            raise StorageError(f"{file}: {type(error).__name__}: {error}. Try again.") from None
+        raise
 
 
 def beginning(file: TextFile) -> bytes:

@@ -56,9 +56,8 @@ def _encoded(encoding: str, what: str = "", more: str = "") -> Kind:
 
 
 def _compressed(tool: str) -> Kind:
-    return Kind(
-        f"compressed with {tool}, but not named so", _typed("Unpack it", f"{tool} -dc < {{file}} > {{new}}{{ending}}")
-    )
+    unpacked = _typed("Unpack it", f"{tool} -dc < {{file}} > {{new}}{{ending}}")
+    return Kind(f"compressed with {tool}, but not named so", unpacked)
 
 
 def _archive(what: str, command: str) -> Kind:
@@ -76,8 +75,7 @@ def _records(what: str) -> Kind:
 
 
 def _renamed(what: str, ending: str, more: str = "") -> Kind:
-    name = f"{{new}}{ending}"
-    return Kind(what, _typed("Name it so", f"mv {{file}} {name}", name) + more, is_text=True)
+    return Kind(what, _typed("Name it so", f"mv {{file}} {{new}}{ending}", f"{{new}}{ending}") + more, is_text=True)
 
 
 _ROWS = (
@@ -85,33 +83,17 @@ _ROWS = (
     "list) else next(value for value in found.values() if isinstance(value, list)); [print(json.dumps(row)) for row in "
     "rows]"
 )
-_JSON = Kind(
-    "JSON over several lines, or in one array",
-    _typed("Write an object a line", f'python -c "{_ROWS}" {{file}} > {{new}}.jsonl', "{new}.jsonl"),
-    is_text=True,
-)
+_AN_OBJECT_A_LINE = _typed("Write an object a line", f'python -c "{_ROWS}" {{file}} > {{new}}.jsonl', "{new}.jsonl")
+_JSON = Kind("JSON over several lines, or in one array", _AN_OBJECT_A_LINE, is_text=True)
 _JSON_LINES = _renamed("JSON lines", ".jsonl")
 _TABS = _renamed("a table with tabs between its columns", ".tsv", " Its first line has the columns' names.")
 PARQUET, ARROW, ARROW_STREAM = _records("a Parquet file"), _records("an Arrow file"), _records("an Arrow file")
 WARC = Kind("a WARC file of web pages, not of their text", "Take the WET file of the same crawl, which holds text.")
-OTHER = _encoded(
-    "CP1252",
-    "not UTF-8 in many lines",
-    " CP1252 is for Western Europe; others: CP1250, CP1251, KOI8-R, GB18030, BIG5, SHIFT_JIS, EUC-KR.",
-)
-_BINARY = _records("not text: it holds control characters all over")
-_ARRAYS = _records("a file of arrays or weights")
+_OTHERS = " CP1252 is for Western Europe; others: CP1250, CP1251, KOI8-R, GB18030, BIG5, SHIFT_JIS, EUC-KR."
+OTHER = _encoded("CP1252", "not UTF-8 in many lines", _OTHERS)
 _NO_TEXT = "It holds no text; leave it out."
-_HTML, _XML, _OFFICE = (
-    _document("an HTML page"),
-    _document("XML"),
-    "a document or table of an office program, or a book",
-)
-_WIKI = Kind(
-    "a dump of a wiki in XML",
-    "Name wikimedia/wikipedia:20231101.en (or the code of another language) instead, the same extracted.",
-    is_text=True,
-)
+_OFFICE = "a document or table of an office program, or a book"
+_EXTRACTED = "Name wikimedia/wikipedia:20231101.en (or the code of another language) instead, the same extracted."
 _NUL = rb"(?=.*\0)"
 """After what a text may begin with too."""
 _STARTS: dict[bytes, Kind] = {
@@ -125,7 +107,9 @@ _STARTS: dict[bytes, Kind] = {
     rb"7z\xbc\xaf\x27\x1c|Rar!\x1a\x07": _archive("a 7z or rar archive", "7z x {file} -o{new}"),
     rb"PK\x03\x04.*?(?:xl/|word/|ppt/|opendocument\.|epub\+zip)|.{60}BOOKMOBI": _document(_OFFICE, is_text=False),
     rb"\xd0\xcf\x11\xe0": _document("a file of Microsoft Office before 2007", is_text=False),
-    rb"PK\x03\x04.*?(?:\.npy|data\.pkl)|\x93NUMPY|\x89HDF\r\n|CDF\x01|GGUF" + _NUL + rb'|.{7}\0\{"': _ARRAYS,
+    rb"PK\x03\x04.*?(?:\.npy|data\.pkl)|\x93NUMPY|\x89HDF\r\n|CDF\x01|GGUF" + _NUL + rb'|.{7}\0\{"': _records(
+        "a file of arrays or weights"
+    ),
     rb"PK(?:\x03\x04|\x05\x06)": _archive("a zip or an Excel file", "python -m zipfile -e {file} {new}"),
     rb"PAR1": PARQUET,
     rb"ARROW1\0\0": ARROW,
@@ -145,9 +129,9 @@ _STARTS: dict[bytes, Kind] = {
     rb".*?\x1b\$[@AB]": _encoded("ISO-2022-JP"),  # seven bits, so that it looks like UTF-8
 }
 _MARKUP: dict[bytes, Kind] = {
-    rb"(?i:(?:<\?xml[^>]*>\s*)?(?:<!doctype\s+html|<html|<head\b|<body\b))": _HTML,
-    rb"(?:<\?xml[^>]*>\s*)?<mediawiki": _WIKI,
-    rb"<\?xml|<!DOCTYPE\s|<TEI\b|<rss\b": _XML,
+    rb"(?i:(?:<\?xml[^>]*>\s*)?(?:<!doctype\s+html|<html|<head\b|<body\b))": _document("an HTML page"),
+    rb"(?:<\?xml[^>]*>\s*)?<mediawiki": Kind("a dump of a wiki in XML", _EXTRACTED, is_text=True),
+    rb"<\?xml|<!DOCTYPE\s|<TEI\b|<rss\b": _document("XML"),
     rb"<doc id=": _document("an output of WikiExtractor with tags"),
     rb"\[\s*\{\s*\"": _JSON,
     rb"WEBVTT\b|\d+\r?\n\d\d:\d\d:\d\d[,.]\d{3} --> ": _document("subtitles"),
@@ -158,9 +142,9 @@ _PATTERNS = [(re.compile(pattern, re.DOTALL), kind) for pattern, kind in _STARTS
     (re.compile(rb"(?>\s*(?:<!--(?>.*?-->)\s*)*)" + pattern, re.DOTALL), kind) for pattern, kind in _MARKUP.items()
 ]
 _NAMES = {
-    **dict.fromkeys((".html", ".htm", ".xhtml"), _HTML),
+    **dict.fromkeys((".html", ".htm", ".xhtml"), _document("an HTML page")),
     **dict.fromkeys((".xlsx", ".ods"), _document(_OFFICE)),
-    ".xml": _XML,
+    ".xml": _document("XML"),
     ".ipynb": _document("a notebook"),
 }
 """Endings of names, where the beginning of the file does not say it."""
@@ -187,7 +171,7 @@ def unlike_text(head: bytes, *, is_whole: bool, is_json: bool = False) -> Kind |
         is_json: it is named as JSON lines.
     """
     if len(head) >= 32 and len(head.translate(None, _CONTROL)) < 0.9 * len(head):
-        return _BINARY
+        return _records("not text: it holds control characters all over")
     lines = [line for line in head.split(b"\n")[: None if is_whole else -1] if line.strip()]
     bad = sum(b"\xef\xbf\xbd" not in line and "\ufffd" in line.decode("utf-8", "replace") for line in lines)
     if len(lines) >= _PATTERN and bad > 0.2 * len(lines):

@@ -4,14 +4,15 @@ is a sentence.
 
 import errno
 import io
+import itertools
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from electra_trainer.errors import DataError, ElectraError, MissingInputError, Refusal, storage_error
+from electra_trainer.errors import DataError, MissingInputError, Refusal, storage_error
 from electra_trainer.files.kinds import HEAD, OTHER, kind_of
 
 MOST_SETTINGS = 1 << 24
@@ -26,6 +27,7 @@ MOST_LINE = 1 << 24
 """Bytes of one line of text."""
 BOM = b"\xef\xbb\xbf"
 _CHUNK = 1 << 20
+IRREGULAR = "is not a regular file (a pipe, socket or device). Write its content to a file first."
 
 
 def read_file(path: Path, *, limit: int = MOST_SETTINGS, error: Refusal = DataError) -> bytes:
@@ -49,7 +51,7 @@ def read_file(path: Path, *, limit: int = MOST_SETTINGS, error: Refusal = DataEr
     finally:
         os.close(descriptor)
     if len(content) > limit:
-        raise error(_too_large(path, limit))
+        raise error(f"{path}: {_too_large(limit)}")
     return bytes(content)
 
 
@@ -60,59 +62,44 @@ def open_regular(path: Path, *, limit: int, error: Refusal = DataError) -> int:
     except ValueError:  # NUL in a name
         raise MissingInputError(f"{str(path)!r}: is not a file name. Check the path.") from None
     except OSError as refused:
-        raise _unopened(refused, path, error) from None
-    try:
-        status = os.fstat(descriptor)
-        if stat.S_ISDIR(status.st_mode):
-            raise error(f"{path}: is a folder, a file was expected. Name a file in it.")
-        if not stat.S_ISREG(status.st_mode):
-            raise error(f"{path}: {_IRREGULAR}")
-        if status.st_size > limit:
-            raise error(_too_large(path, limit))
-    except BaseException as refused:
-        os.close(descriptor)
-        if isinstance(refused, OSError):
-            raise storage_error(refused, path) from None
-        raise
+        if refused.errno == errno.ENXIO:  # a socket
+            raise error(f"{path}: {IRREGULAR}") from None
+        if refused.errno == errno.ENOTDIR:
+            raise MissingInputError(f"{path}: no such file; part of its path is a file. Check the path.") from None
+        raise storage_error(refused, path) from None
+    status = os.fstat(descriptor)
+    faults = {
+        "is a folder, a file was expected. Name a file in it.": stat.S_ISDIR(status.st_mode),
+        IRREGULAR: not stat.S_ISREG(status.st_mode),
+        _too_large(limit): status.st_size > limit,
+    }
+    for fault, found in faults.items():
+        if found:
+            os.close(descriptor)
+            raise error(f"{path}: {fault}")
     return descriptor
 
 
-def _too_large(path: Path, limit: int) -> str:
-    return f"{path}: is over {limit >> 20:,} MiB, too large for such a file. Check the path."
+def _too_large(limit: int) -> str:
+    return f"is over {limit >> 20:,} MiB, too large for such a file. Check the path."
 
 
-_IRREGULAR = "is not a regular file (a pipe, socket or device). Write its content to a file first."
-
-
-def _unopened(refused: OSError, path: Path, error: Refusal) -> ElectraError:
-    if refused.errno == errno.ENXIO:  # a socket
-        return error(f"{path}: {_IRREGULAR}")
-    if refused.errno == errno.ENOTDIR:
-        return MissingInputError(f"{path}: no such file; part of its path is a file. Check the path.")
-    return storage_error(refused, path)
-
-
-def lines(
-    text: bytes | IO[bytes], where: object, *, ends: bool = False, hashed: Callable[[bytes], None] | None = None
-) -> Iterator[tuple[int, str]]:
+def lines(text: bytes | IO[bytes], where: object, *, ends: bool = False) -> Iterator[tuple[int, str]]:
     r"""Numbered lines of UTF-8 text, split at "\n" only: U+2028, U+0085 and the like are ordinary characters.
 
     Args:
         text: all of it, or a file opened for reading bytes.
         where: name of the text in messages.
         ends: keep the line ends. Otherwise lines lose "\n" and a "\r" before it. The byte order mark is always removed.
-        hashed: called with the bytes of each line.
 
     Raises:
         DataError: another kind of file, a line of more than `MOST_LINE` bytes, NUL, or not UTF-8; says the line.
             OSError: from reading.
     """
     stream = io.BytesIO(text) if isinstance(text, bytes) else text
-    number = 0
-    while raw := stream.readline(MOST_LINE + 1):
-        number += 1
-        if hashed:
-            hashed(raw)
+    for number in itertools.count(1):
+        if not (raw := stream.readline(MOST_LINE + 1)):
+            return
         if number == 1:
             if (kind := kind_of(raw[:HEAD])) and not kind.is_text:
                 raise DataError(kind.refusal(str(where)))
@@ -163,15 +150,12 @@ class NotJson(ValueError):
         self.line = line
 
 
-def json_value(
-    document: bytes | str, *, most: int = MOST_VALUES, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None
-) -> Any:
+def json_value(document: bytes | str, *, most: int = MOST_VALUES) -> Any:
     """The value of a JSON document, in UTF-8 with or without a byte order mark.
 
     Args:
         document: its bytes, or its text.
         most: values in it.
-        pairs: makes an object of its fields; a dictionary if None.
 
     Raises:
         NotJson: something else, nested too deeply, more than `most` values, or a number too long.
@@ -181,7 +165,7 @@ def json_value(
         raise NotJson(f"of more than {most:,} values")
     try:
         text = document if isinstance(document, str) else document.removeprefix(BOM).decode()
-        return json.loads(text.removeprefix("\ufeff"), object_pairs_hook=pairs)
+        return json.loads(text.removeprefix("\ufeff"))
     except UnicodeDecodeError as error:
         raise NotJson(f"not UTF-8 at byte {error.start:,}", error.object.count(b"\n", 0, error.start) + 1) from None
     except json.JSONDecodeError as error:
@@ -192,22 +176,22 @@ def json_value(
         raise NotJson("not valid JSON (a number of thousands of digits)") from None
 
 
-def parse_json(document: bytes | str, *, where: str, remedy: str, error: Refusal = DataError, **limits: Any) -> Any:
+def parse_json(
+    document: bytes | str, *, where: str, remedy: str, error: Refusal = DataError, most: int = MOST_VALUES
+) -> Any:
     """`json_value` with an error that begins with `where` (a file, or file:line) and ends with `remedy`, a sentence or
     two.
     """
     try:
-        return json_value(document, **limits)
+        return json_value(document, most=most)
     except NotJson as bad:
         has_line = bad.line is None or where.rpartition(":")[2].isdecimal()
         raise error(f"{where if has_line else f'{where}:{bad.line}'}: is {bad}. {remedy}") from None
 
 
-def json_object(
-    document: bytes | str, *, where: str, remedy: str, error: Refusal = DataError, **limits: Any
-) -> dict[str, Any]:
+def json_object(document: bytes | str, *, where: str, remedy: str, error: Refusal = DataError) -> dict[str, Any]:
     """`parse_json` of a document that has to hold an object."""
-    value = parse_json(document, where=where, remedy=remedy, error=error, **limits)
+    value = parse_json(document, where=where, remedy=remedy, error=error)
     if not isinstance(value, dict):
         raise error(f"{where}: is {short(value)}, expected a JSON object. {remedy}")
     return value

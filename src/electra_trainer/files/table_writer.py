@@ -1,17 +1,14 @@
-"""One table, written as Markdown, LaTeX, CSV, aligned text, or for a terminal."""
+"""One table, written as Markdown, LaTeX, CSV, or aligned text."""
 
 import csv
 import io
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 from electra_trainer.files.wording import MARKDOWN, escape_markdown, render
-
-if TYPE_CHECKING:
-    import rich.table
 
 
 class Link(NamedTuple):
@@ -98,19 +95,6 @@ class Table:
 
         lines = ("  ".join(map(padded, itertools.count(), row, widths)) for row in rows)
         return "\n".join(line.rstrip() for line in lines)
-
-    def terminal(self, *, title: str | None = None) -> "rich.table.Table":
-        """For a rich console, without lines; the first two columns are not wrapped."""
-        from rich.markup import escape
-        from rich.table import Table as RichTable
-
-        table = RichTable(title=title and escape(title), title_justify="left", box=None, pad_edge=False)
-        for index, name in enumerate(self.head):
-            justify: Literal["left", "right"] = "left" if index < self._left else "right"
-            table.add_column(escape(name), justify=justify, no_wrap=index < 2, overflow="fold")
-        for row in _written(self.rows, escape, lambda text, _: text):
-            table.add_row(*row)
-        return table
 
 
 def _written(
