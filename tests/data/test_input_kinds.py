@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from electra_trainer.data import remote
+from electra_trainer.data import text_files
 from electra_trainer.data.corpus import CorpusReport, Reading, documents
 from electra_trainer.errors import DataError
 from electra_trainer.files import kinds
@@ -321,7 +321,7 @@ def follow(said: str, folder: Path) -> None:
     """Type the first command of a message; read what it names, or follow what is said then."""
     for _ in range(4):
         if hub := re.search(r"(\S+) \(or the code of another language\)", said):
-            assert remote.HUB_NAME.fullmatch(hub.group(1))
+            assert text_files.HUB_NAME.fullmatch(hub.group(1))
             return
         if any(words in said for words in NOTHING_TO_TYPE):
             return

@@ -161,6 +161,6 @@ def test_check_counts_unreadable_letters_and_normal_forms(electra: Electra, tmp_
     ],
 )
 def test_what_check_says_of_marks(texts: list[str], said: str) -> None:
-    from electra_trainer.data.remote import Texts
+    from electra_trainer.data.text_files import Texts
 
     assert said in "\n".join(survey([Texts(texts)]).page())

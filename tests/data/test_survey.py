@@ -10,8 +10,8 @@ import pytest
 from tests.command import Electra
 from tests.data.samples import sentences
 
-from electra_trainer.data.remote import Texts
 from electra_trainer.data.survey import Sample, survey
+from electra_trainer.data.text_files import Texts
 from electra_trainer.errors import MissingInputError
 
 

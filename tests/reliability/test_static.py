@@ -90,9 +90,9 @@ ALLOWED = {
     ("playground/server.py", "http"),
     ("cli/playground.py", "webbrowser"),
     # only for an input that is a URL, looks like a name of the Hub and is not on the disk, or is a folder of save_to_disk
-    ("data/remote.py", "fsspec"),
-    ("data/remote.py", "huggingface_hub"),
-    ("data/remote.py", "datasets"),
+    ("data/text_files.py", "fsspec"),
+    ("data/text_files.py", "huggingface_hub"),
+    ("data/text_files.py", "datasets"),
 }
 
 

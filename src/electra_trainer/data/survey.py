@@ -16,8 +16,7 @@ from tokenizers import Tokenizer
 
 from electra_trainer.data.corpus import DOCSTRINGS, CorpusReport, Input, Reading, documents
 from electra_trainer.data.legibility import bare, dropped_by, percent
-from electra_trainer.data.remote import Texts
-from electra_trainer.data.text_files import find_sources
+from electra_trainer.data.text_files import Texts, find_sources
 from electra_trainer.data.tokenizer import SPECIAL_TOKENS, word_piece
 from electra_trainer.data.vocabulary import needs_marks
 from electra_trainer.errors import ElectraError
