@@ -32,7 +32,7 @@ import pytest
 from electra_trainer.data import text_files
 from electra_trainer.data.corpus import CorpusReport, Reading, documents
 from electra_trainer.errors import DataError
-from electra_trainer.files import kinds
+from electra_trainer.files import reading
 
 TEXTS = [
     "The first document has one line.",
@@ -418,9 +418,9 @@ def test_damaged_records(tmp_path: Path, name: str, data: bytes, words: str) -> 
 )
 def test_looking_is_quick(part: bytes) -> None:
     """Patterns with nothing to take back; a quarter of a second where other work goes on, some milliseconds without."""
-    head = (part * kinds.HEAD)[: kinds.HEAD]
+    head = (part * reading.HEAD)[: reading.HEAD]
     start = time.process_time()
-    kinds.kind_of(head, "a.txt"), kinds.unlike_text(head, is_whole=False)
+    reading.kind_of(head, "a.txt"), reading.unlike_text(head, is_whole=False)
     assert time.process_time() - start < 0.25
 
 

@@ -4,7 +4,7 @@ A document is a tuple of lines (text_files.py); a line is one paragraph or sente
 change segment. `.txt` files hold lines, with a boundary of your choice between documents; `.jsonl` files hold one
 document a line, whose text may hold several lines; so may the texts of other files and of data sets. Lines end with LF
 and nothing else: U+2028, U+0085 and the like are ordinary characters. A file that is not text is an error
-(files/kinds.py), never a document.
+(files/reading.py), never a document.
 """
 
 import re
@@ -28,8 +28,7 @@ from electra_trainer.data.text_files import (
     read_lines,
 )
 from electra_trainer.errors import ConfigError, DataError, did_you_mean, require
-from electra_trainer.files import kinds
-from electra_trainer.files.reading import NotJson, half_character, json_value, short
+from electra_trainer.files.reading import OTHER, NotJson, half_character, json_value, short
 
 Boundary = Literal["blank", "line", "file"]
 OnBadText = Literal["error", "skip", "replace"]
@@ -277,7 +276,7 @@ class _Source:
             unit = "records" if isinstance(where, int) else "lines"
             remedy = f"--on-bad-text skip leaves such {unit} out" + (", replace repairs them" if can_replace else "")
             if "UTF-8" in kind:
-                remedy = f"{kinds.OTHER.advice(self._path)} If few are damaged: {remedy}"
+                remedy = f"{OTHER.advice(self._path)} If few are damaged: {remedy}"
             raise DataError(f"{self._path}:{number}: {kind}{offset}{detail}. Expected UTF-8 text; {remedy}.")
         self._report.bad_text[kind] += 1
         self._report.examples.setdefault(kind, f"{self._path}:{number}")

@@ -37,7 +37,7 @@ from electra_trainer.errors import (
     need,
     storage_error,
 )
-from electra_trainer.files import kinds, reading, tables
+from electra_trainer.files import reading, tables
 from electra_trainer.files.processes import Connection, WorkerDied, Workers, serve
 
 ROWS = 1000
@@ -450,9 +450,9 @@ def unpacked(file: TextFile) -> Iterator[tuple[IO[bytes], Callable[[], int]]]:
 
 
 def beginning(file: TextFile) -> bytes:
-    """The first bytes of a file, decompressed: `kinds.HEAD`, or all that it has."""
+    """The first bytes of a file, decompressed: `reading.HEAD`, or all that it has."""
     with unpacked(file) as (stream, _):
-        return stream.read(kinds.HEAD)
+        return stream.read(reading.HEAD)
 
 
 def read_lines(file: TextFile, *, limit: int, on_progress: Callable[[int], None]) -> Iterator[ByteLine]:
@@ -496,7 +496,7 @@ _LONGEST_FIELD = 1 << 24
 """Characters of a field: it is held whole."""
 _LONGEST = 1 << 26
 """Bytes of a WET record with its header."""
-FORMATS = {kinds.PARQUET: "parquet", kinds.ARROW: "file", kinds.ARROW_STREAM: "stream"}
+FORMATS = {reading.PARQUET: "parquet", reading.ARROW: "file", reading.ARROW_STREAM: "stream"}
 _MEMORY = 600 << 20
 """Bytes that the child may take beyond what its libraries take, plus four times the file's size."""
 _BATCH = 100
@@ -517,10 +517,10 @@ def records(file: TextFile, column: str, tick: Tick) -> Values | None:
         ConfigError: the extra [hub] is missing. MissingInputError, StorageError: cannot be read.
     """
     head = beginning(file)
-    kind = kinds.kind_of(head, str(file).removesuffix(file.compression))
+    kind = reading.kind_of(head, str(file).removesuffix(file.compression))
     if kind in FORMATS and not file.compression:
         return _of_child(FORMATS[kind], str(file), column, file.size, tick)
-    if kind is kinds.WARC:
+    if kind is reading.WARC:
         return wet_texts(file, tick)
     if kind is None and file.suffix in _NO_READER:
         raise DataError(
@@ -528,7 +528,7 @@ def records(file: TextFile, column: str, tick: Tick) -> Values | None:
         )
     if kind is None and file.suffix in (".csv", ".tsv"):
         return table_texts(file, column, tick)
-    kind = kind or kinds.unlike_text(head, is_whole=len(head) < kinds.HEAD, is_json=file.suffix in JSON_LINES)
+    kind = kind or reading.unlike_text(head, is_whole=len(head) < reading.HEAD, is_json=file.suffix in JSON_LINES)
     if kind is not None:
         raise DataError(kind.refusal(str(file)))
     return None
@@ -587,7 +587,7 @@ def wet_texts(file: TextFile, tick: Tick) -> Values:
         try:
             for number, record in enumerate((archive := ArchiveIterator(pages, no_record_parse=True)), 1):
                 if record.rec_type not in ("conversion", "warcinfo", "metadata"):
-                    raise DataError(kinds.WARC.refusal(str(file)))
+                    raise DataError(reading.WARC.refusal(str(file)))
                 body = record.raw_stream.read()
                 if len(body) != record.length:
                     raise ValueError(f"record {number} is cut short")

@@ -21,8 +21,7 @@ from typing import Any, TypeVar
 
 from electra_trainer.errors import DataError
 from electra_trainer.files import reading
-from electra_trainer.files.kinds import HEAD, kind_of
-from electra_trainer.files.reading import half_character, short
+from electra_trainer.files.reading import HEAD, half_character, kind_of, short
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 MAX_FIELD = 1_000_000
