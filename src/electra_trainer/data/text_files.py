@@ -492,8 +492,6 @@ Values = Iterator[tuple[Any, int]]
 Tick = Callable[[int], None]
 """Called with the bytes on disk that were read."""
 JSON_LINES = (".jsonl", ".ndjson", ".json")
-_LONGEST_FIELD = 1 << 24
-"""Characters of a field: it is held whole."""
 _LONGEST = 1 << 26
 """Bytes of a WET record with its header."""
 FORMATS = {reading.PARQUET: "parquet", reading.ARROW: "file", reading.ARROW_STREAM: "stream"}
@@ -546,7 +544,7 @@ def table_texts(file: TextFile, column: str, tick: Tick) -> Values:
                 bound.add(len(line), least=LINE)
                 yield number, line
 
-        rows = tables.stream(str(file), lines(), suffix=file.suffix, longest=_LONGEST_FIELD)
+        rows = tables.stream(str(file), lines(), suffix=file.suffix)
         _, columns = next(rows)
         if column not in columns:
             raise no_column(file, column, columns)
@@ -602,7 +600,7 @@ def wet_texts(file: TextFile, tick: Tick) -> Values:
 
 
 def folder_texts(folder: str, column: str) -> Values:
-    """A column of a data set that `save_to_disk` wrote; errors as for `remote.DataSet.texts`, and a damaged file."""
+    """A column of a data set that `save_to_disk` wrote; errors as for `DataSet.texts`, and a damaged file."""
     size = sum(path.stat().st_size for path in Path(folder).rglob("*.arrow"))
     return _of_child("folder", folder, column, size, lambda _: None)
 

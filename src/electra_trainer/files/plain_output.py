@@ -29,11 +29,12 @@ class PlainStream:
         stream: where it goes.
     """
 
+    keeps_styles = False
+    """Whether bold and colours may pass, for help."""
+
     def __init__(self, stream: IO[str]) -> None:
         self.rich_proxied_file = stream
         """Where rich's consoles write, which have styles of their own."""
-        self.keeps_styles = False
-        """Whether bold and colours may pass, for help."""
 
     def write(self, text: str) -> int:
         """Write a text, escaped."""
@@ -69,14 +70,11 @@ def plain_output() -> Iterator[None]:
 @contextmanager
 def styles() -> Iterator[None]:
     """Let bold and colours pass to a terminal, inside a `with`: those of help."""
-    streams = [stream for stream in (sys.stdout, sys.stderr) if isinstance(stream, PlainStream)]
-    for stream in streams:
-        stream.keeps_styles = True
+    PlainStream.keeps_styles = True
     try:
         yield
     finally:
-        for stream in streams:
-            stream.keeps_styles = False
+        PlainStream.keeps_styles = False
 
 
 class Terminal(Console):

@@ -25,7 +25,7 @@ from electra_trainer.files.reading import HEAD, half_character, kind_of, short
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 MAX_FIELD = 1_000_000
-"""Characters; what is longer is nearly always a quote left open."""
+"""Characters of a text; what is longer is nearly always a quote left open."""
 _MAX_LABEL = 200
 NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 """A number as it is written in a file."""
@@ -90,7 +90,7 @@ def read_table_file(path: Path) -> Table:
     return Table(path=path, columns=columns, rows=rows, lines=numbers, sha256=digest)
 
 
-def _csv(path: Path | str, lines: Iterator[tuple[int, str]], longest: int) -> Iterator[tuple[int, list[str]]]:
+def _csv(path: Path | str, lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
     """Fields of each record and the line on which it begins."""
     at = 0
 
@@ -100,7 +100,7 @@ def _csv(path: Path | str, lines: Iterator[tuple[int, str]], longest: int) -> It
             yield line
 
     reader = csv.reader(feed(), strict=True)
-    before = csv.field_size_limit(longest)
+    before = csv.field_size_limit(reading.MOST_LINE)
     try:
         while True:
             first = at + 1
@@ -126,9 +126,7 @@ def _unquoted(field: str) -> str:
     return field
 
 
-def stream(
-    path: Path | str, lines: Iterator[tuple[int, str]], *, suffix: str, longest: int = MAX_FIELD
-) -> Iterator[tuple[int, tuple[str, ...]]]:
+def stream(path: Path | str, lines: Iterator[tuple[int, str]], *, suffix: str) -> Iterator[tuple[int, tuple[str, ...]]]:
     """The column names of a .csv or .tsv, then its rows, each with the line on which it begins; nothing is held but a
     row.
 
@@ -136,13 +134,12 @@ def stream(
         path: name of the file in messages.
         lines: numbered, with their ends (`reading.lines`).
         suffix: .csv or .tsv.
-        longest: characters of a field.
 
     Raises:
         DataError: as `read_table_file` says.
     """
     columns: tuple[str, ...] = ()
-    for number, fields in _csv(path, lines, longest) if suffix == ".csv" else _tsv(lines):
+    for number, fields in _csv(path, lines) if suffix == ".csv" else _tsv(lines):
         where = f"{path}:{number}"
         if len(fields) < 2 and not "".join(fields).strip():
             continue
