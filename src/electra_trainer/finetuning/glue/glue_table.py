@@ -10,7 +10,7 @@ from statistics import fmean
 
 from electra_trainer.experiments.statistics import Spread, spread
 from electra_trainer.experiments.summary import Summary, row_remarks
-from electra_trainer.files.table_writer import Table
+from electra_trainer.files.wording import Table
 from electra_trainer.finetuning.glue.glue_tasks import PAPER, PAPER_COLUMNS, ROWS
 
 ABSENT = "—"

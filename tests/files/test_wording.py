@@ -3,8 +3,7 @@
 import csv
 import io
 
-from electra_trainer.files.table_writer import Link, Table
-from electra_trainer.files.wording import escape_markdown
+from electra_trainer.files.wording import Link, Table, escape_markdown
 
 TABLE = Table(
     head=["", "a|b", "runs"],
