@@ -72,11 +72,14 @@ def unreached(url: str, error: Exception) -> ElectraError:
     if isinstance(error, FileNotFoundError):
         reason = f", or it cannot be reached ({error.__cause__})" if error.__cause__ else ""
         return MissingInputError(f"{url}: nothing is there{reason[:200]}. Check the address.")
-    reason = " ".join(str(error).split()) or type(error).__name__
     return StorageError(
-        f"{url}: cannot be read ({reason[:200]}). Check the address (OWNER/NAME:CONFIG where a data set has several "
+        f"{url}: cannot be read ({_reason(error)}). Check the address (OWNER/NAME:CONFIG where a data set has several "
         "configurations), your rights and the network, then try again."
     )
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def remote_files(url: str) -> list[tuple[str, int]]:
@@ -216,11 +219,8 @@ def _commit(name: str, revision: str | None) -> str:
     try:
         return str(huggingface_hub.HfApi().dataset_info(name, revision=revision).sha)
     except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        raise StorageError(
-            f"{name}: is not on this disk, and the Hub gave no data set of this name ({type(error).__name__}: "
-            f"{reason}). Check the name, your login and the network."
-        ) from None
+        what = f"is not on this disk, and the Hub gave no data set of this name ({_reason(error)})"
+        raise StorageError(f"{name}: {what}. Check the name, your login and the network.") from None
 
 
 _CHUNK = 1 << 20
@@ -596,7 +596,7 @@ def wet_texts(file: TextFile, tick: Tick) -> Values:
             if archive.err_count:
                 raise ValueError("the length of a record is wrong")
         except (ArchiveLoadFailed, ValueError) as error:
-            raise DataError(f"{file}: is damaged ({' '.join(str(error).split())[:200]}). Fetch it again.") from None
+            raise DataError(f"{file}: is damaged ({_reason(error)}). Fetch it again.") from None
 
 
 def folder_texts(folder: str, column: str) -> Values:
@@ -649,17 +649,13 @@ def _answers(form: str, file: str, column: str, size: int) -> Iterator[bytes]:
                     part, held = [], 0
         if part:
             yield json.dumps([size, part]).encode()
-    except ElectraError:
-        raise
-    except MemoryError:
-        allowed = f"a batch of its rows takes over {room >> 20:,} MiB of memory"
-        remedy = "Fetch it again, or write its texts to a .jsonl file with the program that made it, and name that."
-        raise DataError(f"{file}: has {size:,} bytes on disk, but {allowed}. {remedy}") from None
     except Exception as error:  # pyarrow has errors of every kind for what is not right
+        if isinstance(error, ElectraError):
+            raise
         if isinstance(error, OSError) and error.errno is not None:
             raise unreached(file, error) from None
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise DataError(f"{file}: is damaged ({reason}). Fetch or write it again.") from None
+        what = f"is damaged, or a batch of its rows takes over {room >> 20:,} MiB of memory"
+        raise DataError(f"{file}: {what} ({_reason(error)}). Fetch or write it again.") from None
 
 
 def _batches(form: str, file: str, column: str, size: int, room: int) -> Iterator[tuple[Callable[[], int], Any]]:
