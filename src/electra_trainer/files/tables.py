@@ -48,7 +48,7 @@ class Table:
     path: Path
     columns: tuple[str, ...]
     rows: Sequence[tuple[Any, ...]]
-    """Text in .csv and .tsv, JSON's values in .jsonl; a row may be shorter than the columns where keys came later."""
+    """Text in .csv and .tsv, JSON's values in .jsonl."""
     lines: Sequence[int]
     """Line on which each row begins, counted from 1."""
     sha256: str = ""
@@ -61,7 +61,7 @@ class Table:
     def column(self, name: str) -> list[Any]:
         """The values of a column; None where a row has none."""
         at = self.columns.index(name)
-        return [row[at] if at < len(row) else None for row in self.rows]
+        return [row[at] for row in self.rows]
 
 
 def read_table_file(path: Path) -> Table:
@@ -92,24 +92,17 @@ def read_table_file(path: Path) -> Table:
 
 def _csv(path: Path | str, lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
     """Fields of each record and the line on which it begins."""
-    at = 0
-
-    def feed() -> Iterator[str]:
-        nonlocal at
-        for at, line in lines:  # noqa: B007 - read below
-            yield line
-
-    reader = csv.reader(feed(), strict=True)
+    reader = csv.reader((line for _, line in lines), strict=True)
     before = csv.field_size_limit(reading.MOST_LINE)
     try:
         while True:
-            first = at + 1
+            first = reader.line_num + 1
             try:
                 yield first, next(reader)
             except StopIteration:
                 return
             except csv.Error as error:
-                raise DataError(f"{path}:{first}: {_QUOTING.format(error=error, last=at)}") from None
+                raise DataError(f"{path}:{first}: {_QUOTING.format(error=error, last=reader.line_num)}") from None
     finally:
         csv.field_size_limit(before)
 
