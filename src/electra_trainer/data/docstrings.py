@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from electra_trainer.data.text_files import Document, Place
 from electra_trainer.errors import DataError
@@ -98,7 +98,7 @@ def _module_lines(path: Path) -> list[str]:
             return []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = compile(source, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
+            tree: Any = compile(source, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     return [line for text in _texts(tree) for line in paragraphs(inspect.cleandoc(text))]

@@ -436,14 +436,14 @@ def unpacked(file: TextFile) -> Iterator[tuple[IO[bytes], Callable[[], int]]]:
         with file.open() as raw, opener(raw, "rb") if opener else raw as stream:
             yield stream, lambda: file.size if raw.closed else raw.tell()
     except Exception as error:
-        content = EOFError | zlib.error | lzma.LZMAError
+        content = (EOFError, zlib.error, lzma.LZMAError)
         if isinstance(error, ElectraError):
             raise
         if file.url and not isinstance(error, content):
             raise unreached(file.url, error) from None
         if isinstance(error, OSError) and error.errno is not None:
             raise storage_error(error, str(file)) from None
-        if isinstance(error, content | OSError):  # gzip, bz2 and pyarrow raise an OSError without a number
+        if isinstance(error, (*content, OSError)):  # gzip, bz2 and pyarrow raise an OSError without a number
             what = f"is damaged or not a {file.compression} file" if file.compression else "is damaged"
             raise DataError(f"{file}: {what} ({error}). Fetch or compress it again.") from None
         raise
