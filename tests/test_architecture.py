@@ -34,7 +34,7 @@ TORCH_FREE = (
     "finetuning.texts.splits",
     "finetuning.examples",
     "paper.paper_tables",
-    "files.table_writer",
+    "files.wording",
     "paper.measured",
 )
 

@@ -9,8 +9,8 @@ from tokenizers import Tokenizer
 
 from electra_trainer.data import prepare as preparation
 from electra_trainer.data.corpus import Input, PrepareSettings, Reading
-from electra_trainer.data.remote import Texts
 from electra_trainer.data.store import Manifest
+from electra_trainer.data.text_files import Texts
 from electra_trainer.data.tokenizer import load_tokenizer, require_new, save_new_tokenizer, statistics
 from electra_trainer.data.vocabulary import size_line
 from electra_trainer.errors import ConfigError, tell

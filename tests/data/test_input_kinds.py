@@ -29,10 +29,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from electra_trainer.data import remote
+from electra_trainer.data import text_files
 from electra_trainer.data.corpus import CorpusReport, Reading, documents
 from electra_trainer.errors import DataError
-from electra_trainer.files import kinds
+from electra_trainer.files import reading
 
 TEXTS = [
     "The first document has one line.",
@@ -321,7 +321,7 @@ def follow(said: str, folder: Path) -> None:
     """Type the first command of a message; read what it names, or follow what is said then."""
     for _ in range(4):
         if hub := re.search(r"(\S+) \(or the code of another language\)", said):
-            assert remote.HUB_NAME.fullmatch(hub.group(1))
+            assert text_files.HUB_NAME.fullmatch(hub.group(1))
             return
         if any(words in said for words in NOTHING_TO_TYPE):
             return
@@ -417,9 +417,9 @@ def test_damaged_records(tmp_path: Path, name: str, data: bytes, words: str) -> 
 )
 def test_looking_is_quick(part: bytes) -> None:
     """Patterns with nothing to take back; a quarter of a second where other work goes on, some milliseconds without."""
-    head = (part * kinds.HEAD)[: kinds.HEAD]
+    head = (part * reading.HEAD)[: reading.HEAD]
     start = time.process_time()
-    kinds.kind_of(head, "a.txt"), kinds.unlike_text(head, is_whole=False)
+    reading.kind_of(head, "a.txt"), reading.unlike_text(head, is_whole=False)
     assert time.process_time() - start < 0.25
 
 

@@ -31,7 +31,7 @@ def test_the_error_on_many_labels_names_them(tmp_path: Path) -> None:
         OwnTask(train=write_csv(tmp_path / "a.csv", table)).load()
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "a", "label": ["b", "c"]}\n')
-    with pytest.raises(DataError, match=r"expected one label: .* One label per text is learned: keep one in each row"):
+    with pytest.raises(DataError, match=r"expected one label: a short text"):
         OwnTask(train=path).load()
 
 

@@ -14,7 +14,7 @@ from tests.paper.experiments import full_flops, write_cell, write_experiment
 
 from electra_trainer.cli.main import main
 from electra_trainer.errors import ConfigError, DataError
-from electra_trainer.files.table_writer import escape_tex
+from electra_trainer.files.wording import escape_tex
 from electra_trainer.paper.measured import read_experiment
 from electra_trainer.paper.paper_tables import ABSENT, ABSENT_CSV, Format, PaperRow, PaperTable, build_table, write
 from electra_trainer.paper.published import TABLES

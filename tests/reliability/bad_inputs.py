@@ -213,7 +213,7 @@ SQUADS = _cases(
 TAGS = _cases(
     "tags",
     ("empty treebank", "t.conllu", b"", 65, "t.conllu: holds no sentences"),
-    ("cut", "t.conllu", TREEBANK.encode()[:-5], 65, "t.conllu:8: the file ends within a line"),
+    ("cut", "t.conllu", TREEBANK.encode()[:-5], 65, "t.conllu:8: expected 10 fields"),
     ("spaces for tabs", "t.conllu", TREEBANK.replace("\t", " ").encode(), 65, "t.conllu:1: expected 10 fields", "no tabs"),
     ("unknown tag", "t.conllu", TREEBANK.replace("ADJ", "ADJJ", 1).encode(), 65, "t.conllu:1: unknown part of speech 'ADJJ'"),
     ("wrong number", "t.conllu", (WORD.format(2, "old", "ADJ") + "\n").encode(), 65, "t.conllu:1: word number '2': expected 1"),

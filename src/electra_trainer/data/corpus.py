@@ -2,9 +2,9 @@
 
 A document is a tuple of lines (text_files.py); a line is one paragraph or sentence, between two of which a row may
 change segment. `.txt` files hold lines, with a boundary of your choice between documents; `.jsonl` files hold one
-document a line, whose text may hold several lines; so may the texts of other files (text_formats.py) and of data sets
-(remote.py). Lines end with LF and nothing else: U+2028, U+0085 and the like are ordinary characters. A file that is not
-text is an error (files/kinds.py), never a document.
+document a line, whose text may hold several lines; so may the texts of other files and of data sets. Lines end with LF
+and nothing else: U+2028, U+0085 and the like are ordinary characters. A file that is not text is an error
+(files/reading.py), never a document.
 """
 
 import re
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from electra_trainer.data import remote, text_formats
+from electra_trainer.data import text_files
 from electra_trainer.data.text_files import (
     RECORD,
     Bound,
@@ -28,8 +28,7 @@ from electra_trainer.data.text_files import (
     read_lines,
 )
 from electra_trainer.errors import DataError, require
-from electra_trainer.files import kinds
-from electra_trainer.files.reading import NotJson, half_character, json_value, short
+from electra_trainer.files.reading import OTHER, NotJson, half_character, json_value, short
 
 Boundary = Literal["blank", "line", "file"]
 OnBadText = Literal["error", "skip"]
@@ -80,7 +79,7 @@ class PrepareSettings(Reading):
         require(self.workers is None or 1 <= self.workers <= 512, "workers", self.workers, "1 to 512")
 
 
-Input = str | Path | remote.Texts
+Input = str | Path | text_files.Texts
 """An input: a file, folder, pattern, URL or name of a data set, `docstrings`, or documents that a program gives."""
 
 
@@ -89,7 +88,7 @@ def input_name(path: Input) -> str:
     name = str(path)
     if isinstance(path, Path):
         return path.name
-    return name if remote.is_url(name) else str(data_set(name) or Path(name).name)
+    return name if text_files.is_url(name) else str(data_set(name) or Path(name).name)
 
 
 def documents(
@@ -153,17 +152,17 @@ class _Source:
         def tick(position: int) -> None:
             self._report.disk_bytes = done + position
 
-        if isinstance(source, remote.DataSet) and source.is_folder:
-            return self._from_values(text_formats.folder_texts(source.name, column))
+        if isinstance(source, text_files.DataSet) and source.is_folder:
+            return self._from_values(text_files.folder_texts(source.name, column))
         if not isinstance(source, TextFile):
             return self._from_values(source.texts(column))
-        if (values := text_formats.records(source, column, tick)) is not None:
+        if (values := text_files.records(source, column, tick)) is not None:
             return self._from_values(values)
-        is_json = source.suffix in text_formats.JSON_LINES
+        is_json = source.suffix in text_files.JSON_LINES
         lines = read_lines(source, limit=_JSON_LINE_BYTES if is_json else _TEXT_LINE_BYTES, on_progress=tick)
         return self.from_json(lines) if is_json else self.from_text(lines)
 
-    def _from_values(self, values: text_formats.Values) -> Iterator[Document]:
+    def _from_values(self, values: text_files.Values) -> Iterator[Document]:
         """A document a value."""
         for value, number in values:
             self._bound.add(len(value) if isinstance(value, str) else 0, least=RECORD)
@@ -252,7 +251,7 @@ class _Source:
             unit = "records" if isinstance(where, int) else "lines"
             remedy = f"--on-bad-text skip leaves such {unit} out"
             if "UTF-8" in kind:
-                remedy = f"{kinds.OTHER.advice(self._path)} If few are damaged: {remedy}"
+                remedy = f"{OTHER.advice(self._path)} If few are damaged: {remedy}"
             raise DataError(f"{self._path}:{number}: {kind}{offset}{detail}. Expected UTF-8 text; {remedy}.")
         self._report.bad_text[kind] += 1
         self._report.examples.setdefault(kind, f"{self._path}:{number}")

@@ -37,9 +37,8 @@ from electra_trainer.errors import ConfigError, ElectraError, Interrupted, named
 from electra_trainer.experiments import cell as cells_on_disk
 from electra_trainer.experiments.cell import Cell, Declared
 from electra_trainer.experiments.summary import Summary, number, write_summary
-from electra_trainer.files.plain_output import Terminal
 from electra_trainer.files.processes import Child, Connection, Pool, cores
-from electra_trainer.files.wording import duration
+from electra_trainer.files.wording import Terminal, duration
 from electra_trainer.runs import checkpoint, run_folder
 from electra_trainer.runs.signals import StopRequest
 from electra_trainer.train.device import set_threads

@@ -21,7 +21,7 @@ from electra_trainer.experiments.cell import Cell, Declared, Row
 from electra_trainer.experiments.result import Result
 from electra_trainer.experiments.statistics import Q_PROBES, Paired, Q, Spread, compare_paired, composite, holm, spread
 from electra_trainer.files import durable, wording
-from electra_trainer.files.table_writer import Table
+from electra_trainer.files.wording import Table
 
 ABSENT = "–"
 Verdict = Literal["beats", "perhaps", "does not beat"]

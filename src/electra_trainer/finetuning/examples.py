@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean
-from electra_trainer.files import reading, table_writer
+from electra_trainer.files import reading, wording
 from electra_trainer.files.tables import Table, texts
 from electra_trainer.settings import records
 
@@ -87,7 +87,7 @@ def predicted_csv(table: Table, predictions: Sequence[Prediction]) -> str:
     for row, cells in zip(table.rows, predicted, strict=True):
         own = [cell if isinstance(cell, str) else "" if cell is None else json.dumps(cell) for cell in row]
         rows.append([*own, *[""] * (len(table.columns) - len(row)), *cells.values()])
-    return table_writer.Table(head=[*table.columns, *(_free(name, names) for name in predicted[0])], rows=rows).csv()
+    return wording.Table(head=[*table.columns, *(_free(name, names) for name in predicted[0])], rows=rows).csv()
 
 
 def _flat(prediction: Prediction) -> dict[str, str]:

@@ -16,7 +16,7 @@ import tyro
 from electra_trainer.errors import ConfigError
 from electra_trainer.experiments import cell
 from electra_trainer.experiments.summary import Summary
-from electra_trainer.files import table_writer
+from electra_trainer.files import wording
 from electra_trainer.files.durable import replace_durably
 from electra_trainer.finetuning.recipe import Changes, recipe
 from electra_trainer.settings import records
@@ -100,7 +100,7 @@ def shown_confusions(found: Counter[tuple[str, str]], labels: Sequence[str]) -> 
         [name, *(f"{found[truth, guess]:,}" for guess in labels)] for name, truth in zip(names, labels, strict=True)
     ]
     widest = len(f"{max(found.values(), default=0):,}")
-    return table_writer.Table(head=["true \\ said", *names], rows=rows, words=1).text(least=widest)
+    return wording.Table(head=["true \\ said", *names], rows=rows, words=1).text(least=widest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,7 +240,7 @@ class Tuning:
 
 def _print_notes(notes: Sequence[str]) -> None:
     """Print how the files were read, warnings in yellow."""
-    from electra_trainer.files.plain_output import Terminal
+    from electra_trainer.files.wording import Terminal
 
     console = Terminal(highlight=False, soft_wrap=True)
     for note in notes:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from electra_trainer.data.tokenizer import as_plain_text
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean
-from electra_trainer.files import table_writer
+from electra_trainer.files import wording
 from electra_trainer.files.reading import MOST_TEXT, encodable, json_object, read_file, short
 from electra_trainer.paper.appendix_g import SentenceScores, most_positions
 from electra_trainer.pretrained.pretrained import Pretrained
@@ -91,7 +91,7 @@ class PairScores:
         rows += [["mean over paradigms", *means], ["ties, counted wrong", *(f"{score.ties:,}" for score in scores)]]
         part = "" if self.limit is None else f", the first {self.limit:,} or fewer of each paradigm"
         lines = [
-            table_writer.Table(head=["accuracy, %", *self.scores], rows=rows, words=1).text(least=18),
+            wording.Table(head=["accuracy, %", *self.scores], rows=rows, words=1).text(least=18),
             f"{self.pairs:,} pairs of {len(scores[0].paradigms)} paradigms{part}; ± is one standard error",
         ]
         if self.identical:

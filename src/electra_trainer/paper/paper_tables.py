@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from electra_trainer.errors import ConfigError
 from electra_trainer.experiments.cell import PLUS
 from electra_trainer.experiments.summary import Summary
-from electra_trainer.files import table_writer, wording
+from electra_trainer.files import wording
 from electra_trainer.paper.measured import Entry, entries, extra_metrics, measured, notes_of
 from electra_trainer.paper.published import PRINTED, TABLES, PublishedRow, PublishedTable
 
@@ -220,9 +220,9 @@ def write(table: PaperTable, form: Format, *, base: Path) -> str:
         head = ["model", "from", *(["set"] if split else [])]
         for column in table.columns:
             head += [column.key, *([f"{column.key} sd", f"{column.key} seeds"] if column.spreads else [])]
-        return table_writer.Table(head=[*head, "seeds", "runs"], rows=rows).csv()
+        return wording.Table(head=[*head, "seeds", "runs"], rows=rows).csv()
     head = ["Model", "From", *(["Set"] if split else []), *(column.title for column in table.columns), "seeds", "Runs"]
-    shown = table_writer.Table(head=head, rows=rows, words=3 if split else 2)
+    shown = wording.Table(head=head, rows=rows, words=3 if split else 2)
     caption, notes = f"{table.caption}, as the paper prints it and as measured here.", (*_LEGEND, *table.notes)
     if form == "tex":
         return shown.latex(caption=caption, notes=notes)
@@ -230,9 +230,9 @@ def write(table: PaperTable, form: Format, *, base: Path) -> str:
     return "\n".join([title, "", shown.markdown(), "", *(f"- {wording.escape_markdown(note)}" for note in notes), ""])
 
 
-def _cells(row: PaperRow, table: PaperTable, split: bool, exact: bool, base: Path) -> list[table_writer.Cell]:
+def _cells(row: PaperRow, table: PaperTable, split: bool, exact: bool, base: Path) -> list[wording.Cell]:
     absent = ABSENT_CSV if exact else ABSENT
-    cells: list[table_writer.Cell] = [row.model, row.source, *([row.split or absent] if split else [])]
+    cells: list[wording.Cell] = [row.model, row.source, *([row.split or absent] if split else [])]
     for column in table.columns:
         value = row.values.get(column.key, Value())
         if exact:
@@ -240,8 +240,8 @@ def _cells(row: PaperRow, table: PaperTable, split: bool, exact: bool, base: Pat
         elif row.folder is None or value.missing:
             cells.append(_shown(value, column))
         else:
-            cells.append([table_writer.Link(_shown(value, column), _relative(row.folder, base))])
-    runs = [table_writer.Link(str(seed), _relative(run, base)) for seed, run in row.runs]
+            cells.append([wording.Link(_shown(value, column), _relative(row.folder, base))])
+    runs = [wording.Link(str(seed), _relative(run, base)) for seed, run in row.runs]
     return [*cells, str(row.seeds or absent), runs or absent]
 
 

@@ -11,7 +11,7 @@ import torch
 
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.errors import ConfigError, DataError
-from electra_trainer.files.table_writer import Table
+from electra_trainer.files.wording import Table
 from electra_trainer.inspection.report import COLOURS, FAINT, INK, rendered
 from electra_trainer.paper.figures import caption
 from electra_trainer.pretrained.pretrained import Pretrained

@@ -20,7 +20,7 @@ from electra_trainer.cost.parameters import parameters
 from electra_trainer.data.store import Store
 from electra_trainer.data.tokenizer import tokenizer_files
 from electra_trainer.errors import ConfigError, DataError, Interrupted, tell
-from electra_trainer.files.durable import write_folder_durably
+from electra_trainer.files.durable import write_output
 from electra_trainer.objectives import Objective, build
 from electra_trainer.ranks import sharding
 from electra_trainer.ranks.world import check_tree, joined, led, local_device, patiently, world
@@ -370,6 +370,7 @@ def begin_run(folder: run_folder.RunFolder, config: Config, store: Store, init: 
         facts: what computes it.
     """
     # not the folder's files: only tokenizer.json was compared with the manifest; the others follow from it
-    write_folder_durably(folder.tokenizer, tokenizer_files(store.tokenizer(), max_length=store.sequence_length))
+    for name, content in tokenizer_files(store.tokenizer(), max_length=store.sequence_length).items():
+        write_output(folder.tokenizer / name, content)
     words = {} if init else keep_directions(folder, config, store)
     folder.begin(config, store.identity, **init, **words, data_folder=str(store.folder), **facts)
