@@ -298,7 +298,7 @@ def finetune(
         keep_weights=True,
     )
     if search:
-        plan = searched(plan, {}, out=Path(out), device=device, parallel=parallel, quiet=quiet)
+        plan = searched(plan, out=Path(out), device=device, parallel=parallel, quiet=quiet)
     data = task.load()
     run_plan(plan, out=Path(out), device=device, parallel=parallel, quiet=quiet, data=data)
     best = export_best(task, data, model=str(model), out=Path(out))

@@ -143,10 +143,14 @@ RUN = "cells/classification/seed-2"
 @pytest.mark.parametrize(
     "name, content, wrong",
     [
-        (f"{RUN}/predictions/dev.jsonl", b"1.5\n" * 10, ":1: 1.5, expected a prediction"),
-        (f"{RUN}/predictions/dev.jsonl", b'{"label": "fruit"}\n', "1 predictions, expected 10"),
-        (f"{RUN}/predictions/predict.jsonl", b'{"label": "fruit", "probabilities": 0.5}\n' * 10, "expected a table"),
-        (f"{RUN}/predictions/predict.jsonl", None, "no such file"),
+        (f"{RUN}/predictions/dev.jsonl", b"1.5\n" * 10, "predictions: a file there is damaged"),
+        (f"{RUN}/predictions/dev.jsonl", b'{"label": "fruit"}\n', "predictions: a file there is damaged (zip()"),
+        (
+            f"{RUN}/predictions/predict.jsonl",
+            b'{"label": "fruit", "probabilities": 0.5}\n' * 10,
+            "predictions: a file there is damaged",
+        ),
+        (f"{RUN}/predictions/predict.jsonl", None, "No such file"),
         (f"{RUN}/config.json", b"{}", "field model is missing"),
         (f"{RUN}/config.json", None, "no such file"),
         (f"{RUN}/environment.json", b"{", "is not valid JSON"),

@@ -50,7 +50,7 @@ def test_the_recipe_decides_where_it_says_so() -> None:
     assert pooled.task == Classification(labels=("a", "b")) and settled == Recipe(pooling="cls")
     tags = replace(data, task=Tagging(labels=("A",)))
     assert with_pooling(tags, Recipe()) == (tags, Recipe())
-    with pytest.raises(ConfigError, match="--pooling cls: tagging has no choice"):
+    with pytest.raises(ConfigError, match="--pooling cls: tagging has no such representation"):
         with_pooling(tags, Recipe(pooling="cls"))
     with pytest.raises(ConfigError, match="pooling = 'max'"):
         recipe("paper", hidden_size=32, epochs=1, pooling="max")

@@ -90,14 +90,7 @@ def test_the_papers_eight(experiment: Experiment, electra: Electra, tmp_path: Pa
         (1, 2),
         True,
     )
-    assert how == {
-        "out": tmp_path / "exp",
-        "device": "cpu",
-        "parallel": 2,
-        "quiet": False,
-        "shard": (1, 1),
-        "data": None,
-    }
+    assert how == {"out": tmp_path / "exp", "device": "cpu", "parallel": 2, "quiet": False, "data": None}
     assert "median of 2        60.0  61.0  62.0  63.0  64.0  65.0  66.0  67.0  63.5" in out
     assert "untrained encoder  52.0" in out and "bag of words       61.0" in out
     for line in (

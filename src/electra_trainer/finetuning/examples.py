@@ -10,16 +10,13 @@ Column names are compared without regard to case. Anything else is asked for, ne
 """
 
 import json
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean
-from electra_trainer.files import reading, table_writer
+from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.files import table_writer
 from electra_trainer.files.tables import Table, texts
-from electra_trainer.settings import records
 
 Prediction = dict[str, Any]
 """The prediction for one example, ready for JSON: {"label": ...}, {"value": ...}, {"tags": [...]}, {"text": ...}."""
@@ -124,50 +121,6 @@ def jsonl(predictions: Iterable[Prediction]) -> str:
     return "".join(json.dumps(predicted) + "\n" for predicted in predictions)
 
 
-_FIELDS: dict[str, Any] = {
-    "label": str,
-    "probabilities": dict[str, float],
-    "value": float,
-    "words": list[str],
-    "tags": list[str],
-    "id": str,
-    "text": str,
-}
-"""Fields of predictions; a task of one's own may have others."""
-_NEEDS = {"probabilities": "label", "tags": "words", "words": "tags", "text": "id"}
-"""Field -> another that comes with it."""
-
-
-def read_predictions(path: Path, examples: Sequence[Any], *, remedy: str) -> list[Prediction]:
-    """Read the predictions that `jsonl` wrote for these examples.
-
-    Raises:
-        MissingInputError: no such file. DataError: it is damaged; `remedy` ends the message.
-    """
-    if not path.is_file():
-        raise MissingInputError(f"{path}: no such file. {remedy}")
-    lines = reading.read_file(path, limit=sys.maxsize).splitlines()
-    if len(lines) != len(examples):
-        raise DataError(f"{path}: {len(lines):,} predictions, expected {len(examples):,}. {remedy}")
-    found: list[Prediction] = []
-    for number, (line, example) in enumerate(zip(lines, examples, strict=True), 1):
-        where = f"{path}:{number}"
-        predicted = reading.parse_json(line, where=where, remedy=remedy)
-        fields = predicted.keys() if isinstance(predicted, dict) else set()
-        whole = fields and all(_NEEDS.get(name, name) in fields for name in fields)
-        if not whole or fields != (found or [predicted])[0].keys():
-            raise DataError(f"{where}: {reading.short(predicted)}, expected a prediction of the task. {remedy}")
-        records.require_fields(
-            {name: _FIELDS[name] for name in fields & _FIELDS.keys()}, predicted, where, remedy=remedy
-        )
-        if "tags" in predicted and not len(predicted["tags"]) == len(predicted["words"]) == len(example.words):
-            raise DataError(f"{where}: {len(predicted['tags']):,} tags, expected one for each word. {remedy}")
-        if predicted.get("label") not in predicted.get("probabilities", [predicted.get("label")]):
-            raise DataError(f"{where}: label {reading.short(predicted['label'])} has no probability. {remedy}")
-        found.append(predicted)
-    return found
-
-
 def by_id(predictions: Iterable[Prediction], name: str) -> str:
     """{id: prediction[name]}. Of "text" what SQuAD's official scripts score ("" is no answer, 2.0); of
     "no_answer_score" what evaluate-v2.0.py reads as --na-prob-file: the larger, the less likely there is an answer.
@@ -231,15 +184,16 @@ def choose_columns(table: Table, *, text: str | None, text_pair: str | None, lab
     if len(names) < 2:
         raise DataError(f"{table.path}: has one column ({names[0]!r}), expected a text and a label.")
     free = [name for name in names if name not in (text, text_pair)]
-    label = label or _only(table, "--label", LABELS, free)
+    label = label or _only(LABELS, free)
     if label is None and len(names) == 2:
         label = names[1] if names[1] in free else names[0]
-    if label is None:
-        raise _ask(table, "--label", "the label")
+    label = label or _ask(table, "--label", "the label")
     left = [name for name in names if name != label]
     if text is None and text_pair is None:
-        text, text_pair = _pair(left)
-    text = text or _remaining_text(table, [name for name in left if name != text_pair])
+        folded = {name.casefold(): name for name in left}
+        pairs = [(folded[one], folded[two]) for one, two in PAIRS if one in folded and two in folded]
+        text, text_pair = pairs[0] if pairs else (None, None)
+    text = text or _remaining_text(table, text_pair, label)
     _require_columns(table, text=text, text_pair=text_pair, label=label)
     return Columns(text=text, pair=text_pair, label=label)
 
@@ -259,25 +213,22 @@ def choose_texts(
         ConfigError: a flag names no column, or a flag is needed. DataError: a column of training is missing.
     """
     _require_columns(table, text=text, text_pair=text_pair)
-    names = [name for name in table.columns if name]
-    if like is None and pair and text is None and text_pair is None:
-        text, text_pair = _pair(names)
-    if text is None and like is not None:
-        text = _as_trained(table, like.text, flag="--text")
-    text = text or _remaining_text(table, [name for name in names if name != text_pair])
-    if text_pair is None and like is not None and like.pair is not None:
-        text_pair = _as_trained(table, like.pair, flag="--text-pair")
-    if text_pair is None and pair:
-        raise _ask(table, "--text-pair", "the second text")
-    _require_columns(table, text=text, text_pair=text_pair)
-    return Columns(text=text, pair=text_pair)
+    if like is None and pair and text_pair is None:
+        _ask(table, "--text-pair", "the second text")
+    known = like or Columns(text=text or _remaining_text(table, text_pair))
+    found = as_trained(table, Columns(text=text or known.text, pair=text_pair or known.pair))
+    _require_columns(table, text=found.text, text_pair=found.pair)
+    return found
 
 
-def labelled_like(table: Table, columns: Columns) -> Columns:
+def as_trained(table: Table, columns: Columns) -> Columns:
     """Columns of training in another file, such as the development set; DataError: one is missing."""
     for name in (columns.text, columns.pair, columns.label):
-        if name is not None:
-            _as_trained(table, name, flag=None)
+        if name not in (None, *table.columns):
+            raise DataError(
+                f"{table.path}: has no column {name!r}, which the training file has. Its columns: {_listed(table)}. "
+                "Rename it; in a file to predict it can be named: --text COLUMN, --text-pair COLUMN."
+            )
     return columns
 
 
@@ -291,64 +242,33 @@ def text_examples(table: Table, columns: Columns) -> list[TextExample]:
     ]
 
 
-def _as_trained(table: Table, name: str, *, flag: str | None) -> str:
-    if name not in table.columns:
-        remedy = f" Rename it, or name it: {flag} COLUMN." if flag else " Name it as in the training file."
-        raise DataError(
-            f"{table.path}: has no column {name!r}, which the training file has.{did_you_mean(name, table.columns)} "
-            f"Its columns: {_listed(table.columns)}.{remedy}"
-        )
-    return name
-
-
 def _require_columns(table: Table, **named: str | None) -> None:
     """ConfigError: a named column is missing, or named twice."""
-    flags: dict[str, str] = {}
-    for field, name in named.items():
-        flag = f"--{field.replace('_', '-')}"
-        if name is None:
-            continue
+    given = {f"--{field.replace('_', '-')}": name for field, name in named.items() if name is not None}
+    for flag, name in given.items():
         if name not in table.columns:
-            raise ConfigError(
-                f"{flag} {name}: {table.path} has no such column.{did_you_mean(name, table.columns)} Its columns: "
-                f"{_listed(table.columns)}."
-            )
-        if name in flags:
-            raise ConfigError(f"{flags[name]} and {flag} are both {name!r}. Name two different columns.")
-        flags[name] = flag
+            raise ConfigError(f"{flag} {name}: {table.path} has no such column. Its columns: {_listed(table)}.")
+        if list(given.values()).count(name) > 1:
+            flags = " and ".join(flag for flag, other in given.items() if other == name)
+            raise ConfigError(f"{flags} are both {name!r}. Name two different columns.")
 
 
-def _only(table: Table, flag: str, known: Sequence[str], names: Iterable[str]) -> str | None:
-    """The one of `names` that is known; ConfigError: several are."""
+def _only(known: Sequence[str], names: Iterable[str]) -> str | None:
+    """The one of `names` that is known; None: there is none, or several."""
     found = [name for name in names if name.casefold() in known]
-    if len(found) > 1:
-        raise ConfigError(f"{table.path}: {_listed(found)} could all be meant. Name one: {flag} {_word(found[0])}")
-    return found[0] if found else None
+    return found[0] if len(found) == 1 else None
 
 
-def _remaining_text(table: Table, left: Sequence[str]) -> str:
+def _remaining_text(table: Table, *taken: str | None) -> str:
     """The column of the text: the only one left, or the one with a text's name; ConfigError: neither."""
-    text = left[0] if len(left) == 1 else _only(table, "--text", TEXTS, left)
-    if text is None:
-        raise _ask(table, "--text", "the text")
-    return text
+    left = [name for name in table.columns if name and name not in taken]
+    return (left[0] if len(left) == 1 else _only(TEXTS, left)) or _ask(table, "--text", "the text")
 
 
-def _pair(names: Sequence[str]) -> tuple[str, str] | tuple[None, None]:
-    """Two columns named as a known pair."""
-    folded = {name.casefold(): name for name in names}
-    return next(((folded[one], folded[two]) for one, two in PAIRS if one in folded and two in folded), (None, None))
+def _ask(table: Table, flag: str, what: str) -> NoReturn:
+    raise ConfigError(f"{table.path}: which column is {what}? Its columns: {_listed(table)}. Name it: {flag} COLUMN")
 
 
-def _ask(table: Table, flag: str, what: str) -> ConfigError:
+def _listed(table: Table) -> str:
     names = [name for name in table.columns if name]
-    return ConfigError(f"{table.path}: which column is {what}? Its columns: {_listed(names)}. Name it: {flag} COLUMN")
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:12])
-    return shown + (f" and {len(names) - 12} more" if len(names) > 12 else "")
-
-
-def _word(name: str) -> str:
-    return f'"{name}"' if not name.isidentifier() else name
+    return ", ".join(map(repr, names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")

@@ -4,11 +4,12 @@
 exports the best run, with the scores of all its seeds, and writes its predictions.
 """
 
+import json
 import re
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,7 +24,7 @@ from electra_trainer.experiments.result import Result, environment_of, joined, w
 from electra_trainer.experiments.summary import Summary, summarize
 from electra_trainer.files import durable, processes
 from electra_trainer.finetuning import model_folder, recipe, run
-from electra_trainer.finetuning.examples import Prediction, read_predictions
+from electra_trainer.finetuning.examples import Prediction
 from electra_trainer.finetuning.task import TaskData, TaskSource, findings_of
 from electra_trainer.finetuning.texts.tasks import with_pooling
 from electra_trainer.pretrained.source import Source, load_source, untrained
@@ -63,21 +64,15 @@ class Plan:
         return {name: value for name, value in self.changes.items() if value is not None}
 
     def __post_init__(self) -> None:
-        names, known = [task.name for task in self.tasks], [one.name for one in fields(recipe.Recipe)]
+        names = [task.name for task in self.tasks]
         if not names or not self.seeds:
             raise ConfigError("expected at least one task and one seed, for example --seeds 3.")
         for name in names:
-            if names.count(name) > 1:
-                raise ConfigError(f"task {name}: is given twice.")
-            if not _NAME.fullmatch(name):
-                raise ConfigError(f"task {name!r}: expected a name of letters, digits, '.', '_' and '-'.")
+            if names.count(name) > 1 or not _NAME.fullmatch(name):
+                raise ConfigError(f"task {name!r}: expected a name of letters, digits, '.', '_' and '-', given once.")
         for seed in self.seeds:
             if seed < 0 or self.seeds.count(seed) > 1:
                 raise ConfigError(f"--seeds: {seed}: expected numbers of at least 0, each of them once.")
-        for name in self.changes:
-            if name not in known:
-                near = errors.did_you_mean(name, known)
-                raise ConfigError(f"recipe: {name}: unknown.{near} Known: {', '.join(known)}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +102,6 @@ def run_plan(
     out: Path,
     device: str = "auto",
     parallel: int | None = None,
-    shard: tuple[int, int] = (1, 1),
     quiet: bool = False,
     data: TaskData | None = None,
 ) -> Summary:
@@ -122,14 +116,14 @@ def run_plan(
     Args:
         out: the experiment's folder: a new one, or one to resume or extend (more seeds or tasks, or the baselines).
         device: auto, cpu, cuda (all GPUs) or cuda:N. An experiment stays on the device that it began on.
-        parallel, shard: as in `run_experiment`.
+        parallel: as in `run_experiment`.
         data: the data of the only task, where they are loaded already.
 
     Raises:
         ConfigError, Interrupted, ElectraError: as `run_experiment`; as the tasks and runs.
     """
     tuning = FineTuning(plan, device=device, data=data, quiet=quiet)
-    return engine.run_experiment(tuning, out, device=device, parallel=parallel, shard=shard, quiet=quiet)
+    return engine.run_experiment(tuning, out, device=device, parallel=parallel, quiet=quiet)
 
 
 class FineTuning(engine.Work):
@@ -174,65 +168,57 @@ class FineTuning(engine.Work):
         if not data.dev:
             raise errors.DataError(f"{data.task.name}: has no examples with answers to score on. Give it a dev set.")
         fresh = f"{task.name}{PLUS}{UNTRAINED}"
-        rows: dict[str, Row] = {}
-        for key in (task.name, fresh):
-            baseline = UNTRAINED if key == fresh else None
-            for trial in plan.trials.get(key, ()):
-                row = self._row(task, data, source, self._recipe(task, source, where, old, trial), baseline)
-                rows[sweep.named(key, trial)] = row
+        begun = old and old.rows.get(task.name, next(iter(old.rows.values())))
+        precision = begun.settings["recipe"]["precision"] if begun else choose_precision("auto", where)
+
+        def row(key: str, chosen: Mapping[str, float]) -> Row:
+            return self._row(task, data, source, chosen, precision, key == fresh)
+
         if plan.trials:
-            return rows
-        own = self._recipe(task, source, where, old, plan.chosen.get(task.name, {}))
-        main = self._row(task, data, source, own, None)
-        findings = findings_of(
-            data, source.text(own.fitted(source.length).max_length), reader=plan.model, longest=source.length
-        )
+            keys = (task.name, fresh)
+            return {sweep.named(key, one): row(key, one) for key in keys for one in plan.trials.get(key, ())}
+        chosen = plan.chosen.get(task.name, {})
+        main = row(task.name, chosen)
+        settled = Settings.of(main)
+        text = source.text(settled.recipe.max_length)
+        findings = findings_of(data, text, reader=plan.model, longest=source.length)
         for finding in () if self._quiet else findings:
             errors.tell(f"{task.name}: {finding}")
-        rows[task.name] = replace(main, notes=(*main.notes, *findings))
+        rows = {task.name: replace(main, notes=(*main.notes, *findings))}
         if not plan.baselines:
             return rows
-        other = self._recipe(task, source, where, old, plan.chosen.get(fresh, plan.chosen.get(task.name, {})))
         against: dict[str, Any] = {"reference": task.name, "metrics": main.metrics}
-        rows[fresh] = replace(
-            self._row(task, data, source, other, UNTRAINED), baseline="the untrained encoder", notes=(), **against
-        )
-        for name, one in with_pooling(data, own)[0].task.baselines(data.train).items():
-            settings = replace(Settings.of(main), baseline=name)
-            notes = (one.note,) if one.note else ()
+        untrained_row = row(fresh, plan.chosen.get(fresh, chosen))
+        rows[fresh] = replace(untrained_row, baseline="the untrained encoder", notes=(), **against)
+        for name, one in with_pooling(data, settled.recipe)[0].task.baselines(data.train).items():
             rows[f"{task.name}{PLUS}{name}"] = Row(
-                settings=asdict(settings), seeded=False, baseline=one.title, notes=notes, **against
+                settings=asdict(replace(settled, baseline=name)), seeded=False, baseline=one.title, **against
             )
         return rows
 
-    def _recipe(
-        self, task: TaskSource, source: Source, where: torch.device, old: Declared | None, chosen: Mapping[str, float]
-    ) -> recipe.Recipe:
-        """Precision is as asked for; else as the task, or the experiment, began."""
-        own: dict[str, Any] = {"epochs": task.epochs, "max_length": getattr(task, "max_length", None)}
-        changes: dict[str, Any] = own | dict(chosen) | self._plan.given
-        if changes.get("precision") in (None, "auto"):
-            begun = old and old.rows.get(task.name, next(iter(old.rows.values())))
-            changes["precision"] = begun.settings["recipe"]["precision"] if begun else choose_precision("auto", where)
-        return recipe.recipe(self._plan.recipe, hidden_size=source.model.hidden_size, **changes)
-
-    def _row(self, task: TaskSource, data: TaskData, source: Source, asked: recipe.Recipe, baseline: str | None) -> Row:
+    def _row(
+        self, task: TaskSource, data: TaskData, source: Source, chosen: Mapping[str, float], precision: str, fresh: bool
+    ) -> Row:
+        """A row that trains. Its precision is as asked for; else as the task, or the experiment, began."""
+        plan, length = self._plan, getattr(task, "max_length", None)
+        named = recipe.recipe(plan.recipe, hidden_size=source.model.hidden_size, epochs=task.epochs, max_length=length)
+        asked = replace(named, **{**chosen, **plan.given})
+        if asked.precision == "auto":
+            asked = replace(asked, precision=precision)  # type: ignore[arg-type]
         data, asked = with_pooling(data, asked)
         settled = asked.fitted(source.length)
-        chosen = self._plan.chosen.get(task.name, {})
-        notes = data.notes_for(self._plan.given.keys() | chosen.keys())
+        searched = plan.chosen.get(task.name, {})
+        notes = data.notes_for(plan.given.keys() | searched.keys())
         if settled != asked:
             notes.append(
                 f"rows have up to {source.length} tokens, the longest that the encoder was trained on, and not "
                 f"{asked.max_length} (--max-length)."
             )
-        if chosen:
-            first = ", ".join(f"{name.replace('_', '-')} {value:g}" for name, value in chosen.items())
+        if searched:
+            first = ", ".join(f"{name.replace('_', '-')} {value:g}" for name, value in searched.items())
             notes.append(f"{task.name}: searched on training rows: {first}.")
-        named = recipe.recipe(self._plan.recipe, hidden_size=source.model.hidden_size, epochs=task.epochs)
-        base = replace(named, max_length=getattr(task, "max_length", None) or named.max_length).fitted(source.length)
-        if changed := recipe.deviations(settled, base):
-            notes.append(f"Recipe `{self._plan.recipe}` with {changed}.")
+        if changed := recipe.deviations(settled, named.fitted(source.length)):
+            notes.append(f"Recipe `{plan.recipe}` with {changed}.")
         settings = Settings(
             source=task.name,
             task=data.task.described(),
@@ -240,7 +226,7 @@ class FineTuning(engine.Work):
             recipe=settled,
             dev=tuple(data.dev),
             train_rows=len(data.train),
-            baseline=baseline,
+            baseline=UNTRAINED if fresh else None,
         )
         metric = f"{next(iter(data.dev))}/{data.task.metric}"
         return Row(settings=asdict(settings), metrics=(metric,), notes=tuple(notes))
@@ -404,27 +390,36 @@ def export_best(source: TaskSource, data: TaskData, *, model: str, out: Path) ->
         if slash:
             scores.setdefault(split, {})[metric] = by_seed
     pair = getattr(data.train[0], "pair", None) is not None
-    facts = model_folder.Facts(scores=scores, notes=data.notes, pair=pair)
     folder = model_folder.export_finetuned(
-        best, out=out / "model", facts=facts, columns=data.columns, model=model, own=[type(data.task)]
+        best,
+        out=out / "model",
+        scores=scores,
+        notes=data.notes,
+        pair=pair,
+        columns=data.columns,
+        model=model,
+        own=[type(data.task)],
     )
     for other in (best.parent / f"seed-{seed}" / "weights" for seed in summary.results[source.name]):
         if other.parent != best:
             shutil.rmtree(other, ignore_errors=True)
-    predictions = None
-    if data.test and data.written is not None:
-        name, write = data.written
-        predictions = out / name
-        durable.replace_durably(predictions, write(_predictions(best, *next(iter(data.test.items())))).encode())
     split, examples = next(iter(data.dev.items()))
-    return BestExport(
-        model=folder, predictions=predictions, confusion=confusions(examples, _predictions(best, split, examples))
-    )
+    predictions = None
+    try:
+        confusion = confusions(examples, _predictions(best, split))
+        if data.test and data.written is not None:
+            name, write = data.written
+            predictions = out / name
+            durable.replace_durably(predictions, write(_predictions(best, next(iter(data.test)))).encode())
+    except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
+        again = f"Delete {best} and repeat the command: that run is done again."
+        raise errors.DataError(f"{best / 'predictions'}: a file there is damaged ({error}). {again}") from None
+    return BestExport(model=folder, predictions=predictions, confusion=confusion)
 
 
-def _predictions(best: Path, split: str, examples: Sequence[Any]) -> list[Prediction]:
-    again = f"Delete {best} and repeat the command: that run is done again."
-    return read_predictions(best / "predictions" / f"{split}.jsonl", examples, remedy=again)
+def _predictions(best: Path, split: str) -> list[Prediction]:
+    lines = (best / "predictions" / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
 
 
 def confusions(examples: Sequence[Any], predictions: Sequence[Prediction]) -> Counter[tuple[str, str]]:

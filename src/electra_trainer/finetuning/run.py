@@ -27,7 +27,7 @@ from electra_trainer.files.durable import make_folder, replace_durably
 from electra_trainer.finetuning import training_step
 from electra_trainer.finetuning.examples import jsonl
 from electra_trainer.finetuning.recipe import Recipe
-from electra_trainer.finetuning.task import TaskData, legibility_of, lengths_of
+from electra_trainer.finetuning.task import TaskData, lengths_of
 from electra_trainer.finetuning.texts.tasks import with_pooling
 from electra_trainer.pretrained.source import Source
 from electra_trainer.runs import checkpoint, progress, run_folder, verified
@@ -41,8 +41,6 @@ SAVE_EVERY = 60.0
 """Seconds between checkpoints; when one is saved changes no result."""
 COLLAPSED = "collapsed: "
 """Begins a task's doubt that all its predictions are the same."""
-FEW_STEPS = 300
-"""Fewer make a head that was drawn at random forget little of that; RTE, the paper's shortest, has 770."""
 _LOG_EVERY = 10
 """Steps between rows of metrics.jsonl."""
 
@@ -252,16 +250,7 @@ def _evaluate(run: FineTuning, stop: Callable[[], str | None]) -> tuple[dict[str
             scores[split] = data.task.score(examples, predictions)
             doubts += [f"{split}: {doubt}" for doubt in data.task.doubts(examples, predictions)]
     if any(COLLAPSED in doubt for doubt in doubts):
-        # after few steps a run has hardly begun to learn
-        few = run.steps < FEW_STEPS
-        more = "try more epochs or a higher learning rate (--epochs, --learning-rate)"
-        another = "try another learning rate, a higher one for a narrow encoder, more epochs or other seeds"
-        advice = more if few else another
-        if legibility_of(data.task, data.train, text).hinders:
-            advice = (
-                "the encoder does not read enough of the texts; first mend what is noted on unreadable letters and cuts"
-            )
-        doubts.append(f"after {run.steps:,} steps{' only' if few else ''}: {advice}.")
+        doubts.append(f"after {run.steps:,} steps: try more epochs, another learning rate or other seeds.")
     for doubt in doubts:
         run.say(f"WARNING: {doubt}", style="bold red")
     return scores, tuple(doubts)

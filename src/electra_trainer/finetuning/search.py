@@ -2,8 +2,8 @@
 not looked at.
 
 First every rate with every decay, at the recipe's epochs; then the best of each task with more epochs and with fewer.
-`--grid` has values of your own, or the paper's (Appendix B). All trials are rows of one experiment of one seed in
-OUT/search; with baselines, fresh weights are searched in the same way.
+All trials are rows of one experiment of one seed in OUT/search; with baselines, fresh weights are searched in the same
+way.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,10 +15,9 @@ import numpy as np
 
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments import cell, sweep
-from electra_trainer.experiments.cell import PLUS, Declared
+from electra_trainer.experiments.cell import PLUS
 from electra_trainer.files import durable
 from electra_trainer.finetuning import experiment
-from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.task import TaskData, TaskSource
 from electra_trainer.randomness import drawn
 
@@ -28,38 +27,11 @@ NO_DECAY = 1.0
 """Layer decay that is tried next to the recipe's own."""
 EPOCHS = (3.0, 1 / 3)
 """Trials with other epochs than the task's, as multiples of them."""
-Grid = Mapping[str, tuple[float, ...]]
-PAPER_GRIDS: dict[str, Grid] = {
-    "paper-small": {"learning_rate": (1e-4, 2e-4, 3e-4, 5e-3)},
-    "paper-base": {"learning_rate": (3e-5, 5e-5, 1e-4, 1.5e-4), "layer_decay": (0.9, 0.8, 0.7)},
-    "paper-large": {"epochs": (3.0, 10.0)},
-}
-"""The paper's searches (Appendix B); of Small and Base it used one choice for all tasks, here each task has its own."""
 MOST_ROWS = 10_000
 """Rows that larger training sets are searched on, at the task's own epochs: the best number for fewer rows would be too
 high.
 """
 _FIELDS = ("learning_rate", "layer_decay", "epochs")
-
-
-def parse_grid(words: Sequence[str]) -> Grid:
-    """`["learning-rate=1e-4,3e-4", "epochs=3,10"]`, or the name of one of the paper's, as fields with values.
-
-    Raises:
-        ConfigError: no such field, not numbers, or values that are given twice.
-    """
-    if len(words) == 1 and words[0] in PAPER_GRIDS:
-        return PAPER_GRIDS[words[0]]
-    axes = sweep.parse_axes(words, flag="--grid", example="learning-rate=1e-4,3e-4 epochs=3,10")
-    for field, values in axes.items():
-        if field not in _FIELDS or not all(type(value) in (int, float) for value in values):
-            raise ConfigError(
-                f"--grid {field}: expected one of {', '.join(PAPER_GRIDS)}, or numbers for learning-rate, layer-decay "
-                "and epochs."
-            )
-        for value in values:
-            Recipe(**{field: value})  # refuses an impossible value
-    return {field: tuple(float(value) for value in values) for field, values in axes.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,17 +69,12 @@ class TrainingRows:
         return replace(data, train=train, dev={"held-out": held_out}, test={}, notes=(note,))
 
 
-def searched(
-    plan: experiment.Plan, grid: Grid, *, out: Path, device: str, parallel: int | None, quiet: bool
-) -> experiment.Plan:
+def searched(plan: experiment.Plan, *, out: Path, device: str, parallel: int | None, quiet: bool) -> experiment.Plan:
     """The plan with the choices of the search for each task, and for fresh weights. Finished trials are read.
 
     Raises:
         ConfigError: all three are given, so there is nothing to search. ElectraError: as `run_plan`.
     """
-    for name in sorted(grid.keys() & plan.given.keys()):
-        flag = name.replace("_", "-")
-        raise ConfigError(f"--grid {flag} and --{flag}: give one of the two.")
     if plan.given.keys() >= set(_FIELDS):
         raise ConfigError("--search: learning rate, layer decay and epochs are all given. Leave one of them out.")
     begun = out / cell.SEARCH
@@ -134,36 +101,22 @@ def searched(
                 found[row] = max(able, key=lambda one: scores[sweep.named(row, one)].median)  # type: ignore[union-attr]
         return found
 
-    first: dict[str, list[Mapping[str, float]]] = {row: _choices(plan, grid, declared) for row in rows}
-    chosen = best(first)
+    base = experiment.Settings.of(
+        next(iter(declared.rows.values()))
+    ).recipe  # of any task: its rate and decay are alike
+    rates = [float(f"{base.learning_rate * factor:.2g}") for factor in RATES]
+    axes = {"learning_rate": rates, "layer_decay": [base.layer_decay, NO_DECAY]}
+    first = [*sweep.combinations({name: values for name, values in axes.items() if name not in plan.given})]
+    chosen = best(dict.fromkeys(rows, first))
     longer = {
-        row: [chosen[row], *({**chosen[row], "epochs": epochs} for epochs in _epochs(plan, grid, task))]
+        row: [chosen[row], *({**chosen[row], "epochs": factor * task.epochs} for factor in EPOCHS)]
         for row in chosen
         for task in tasks
         if row.partition(PLUS)[0] == task.name
         and declared.rows[task.name].settings["train_rows"] <= MOST_ROWS
-        and _epochs(plan, grid, task)
+        and "epochs" not in plan.given
     }
     return replace(plan, chosen=chosen | (best(longer) if longer else {}))
-
-
-def _epochs(plan: experiment.Plan, grid: Grid, task: TaskSource) -> list[float]:
-    """Epochs of the grid, or more and fewer than the task's own, which the first trials have."""
-    if "epochs" in plan.given:
-        return []
-    if grid:
-        return [value for value in grid.get("epochs", ()) if value != task.epochs]
-    return [factor * task.epochs for factor in EPOCHS]
-
-
-def _choices(plan: experiment.Plan, grid: Grid, declared: Declared) -> list[Mapping[str, float]]:
-    """Every rate with every decay of the grid, or that the plan leaves open; the recipe's own are those of any task."""
-    if grid:
-        return [*sweep.combinations({name: values for name, values in grid.items() if name != "epochs"})]
-    base = experiment.Settings.of(next(iter(declared.rows.values()))).recipe
-    rates = [float(f"{base.learning_rate * factor:.2g}") for factor in RATES]
-    axes = {"learning_rate": rates, "layer_decay": [base.layer_decay, NO_DECAY]}
-    return [*sweep.combinations({name: values for name, values in axes.items() if name not in plan.given})]
 
 
 def _some(train: Sequence[Any], task: str) -> list[Any]:

@@ -71,8 +71,6 @@ class Baseline:
     title: str
     """In words: "the majority class"."""
     predict: Callable[[Sequence[Any]], list[Prediction]]
-    note: str = ""
-    """Notes that a reader of its score must know."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,8 +99,6 @@ class CardWords:
     """Python: an argument of `Finetuned.predict`."""
     code: str = ""
     """Python: how transformers computes a prediction where it has a class for the head; PATH is the folder."""
-    unaided: str = ""
-    """Python: how transformers' bare encoder and head.safetensors compute it where it has none."""
 
 
 class Task(Protocol):

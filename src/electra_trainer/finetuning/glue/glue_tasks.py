@@ -177,7 +177,7 @@ class GlueTask:
         for split, rows in row.dev.items():
             dev[split], _ = self._read(row, split, hashed=hashed)
             notes += _counted(row, split, len(dev[split]), rows)
-        notes += splits.warnings_of_a_benchmark(train, dev.values())
+        notes += [warning for rows in dev.values() for warning in splits.overlap(train, rows)]
         labels, metrics, scale = row.layout.labels, row.metrics, row.layout.bounds[1]
         task: tasks.TextTask = tasks.Regression(scale=scale, metrics=metrics, name=self.task)
         if labels:

@@ -29,7 +29,7 @@ from electra_trainer.finetuning.tagging import spans
 from electra_trainer.finetuning.tagging.spans import Scheme, notation_of, scheme_of
 from electra_trainer.finetuning.tagging.tagged_files import TagColumns, Tagged, read_names, read_tagged, with_names
 from electra_trainer.finetuning.tagging.word_splitting import splitting_of
-from electra_trainer.finetuning.texts.splits import Split, hold_out_sentences, require_other_file
+from electra_trainer.finetuning.texts.splits import Split, hold_out_sentences
 from electra_trainer.settings.config import Model
 
 _SPAN_METRICS = ("f1", "precision", "recall")
@@ -284,8 +284,6 @@ class TaggingTask:
             file.
         """
         paths = self._paths()
-        if "dev" in paths:
-            require_other_file(paths["train"], paths["dev"])
         names = read_names(self.tag_names)
         files = {split: with_names(self._read(path), names) for split, path in paths.items() if split != "predict"}
         read = {split: one.sentences for split, one in files.items()}

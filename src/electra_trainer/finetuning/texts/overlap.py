@@ -56,14 +56,10 @@ def spelling_vectors(spelled: Sequence[str], *, width: int) -> Any:
     return vector_VW / np.maximum(np.linalg.norm(vector_VW, axis=1, keepdims=True), 1e-9)
 
 
-def overlap_features(train: Sequence[TextExample], *, vectors: bool = False) -> tuple[Any, Reads]:
+def overlap_features(train: Sequence[TextExample]) -> tuple[Any, Reads]:
     """float32 [pairs, 8], see `_overlap`, of `train`, and a function that computes the same of other pairs.
 
     Each number has mean 0 and standard deviation 1 over `train`, whose texts also decide the words' idf.
-
-    Args:
-        vectors: add [u, v, |u - v|, u * v], as `--pooling pair` has them; u and v are the means of the vectors of each
-            text's words.
     """
     from sklearn.preprocessing import StandardScaler
 
@@ -80,12 +76,8 @@ def overlap_features(train: Sequence[TextExample], *, vectors: bool = False) -> 
         rows = []
         for pair in sides:
             a, b = ([number[word] for word in text] for text in pair)
-            u, v = (vector_VW[side].mean(0) for side in (a, b))
-            joined = [u, v, abs(u - v), u * v] if vectors else []
-            rows.append(
-                np.concatenate([_overlap(vector_VW[a], vector_VW[b], idf_V[a], idf_V[b]), *joined], dtype=np.float32)
-            )
-        return np.stack(rows)
+            rows.append(_overlap(vector_VW[a], vector_VW[b], idf_V[a], idf_V[b]))
+        return np.stack(rows).astype(np.float32)
 
     scaler = StandardScaler(copy=False)
     return scaler.fit_transform(read(train)), lambda examples: scaler.transform(read(examples))

@@ -1,7 +1,6 @@
 """A task of your own: classification or regression of texts or pairs, from .csv, .tsv or .jsonl."""
 
 import json
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -11,14 +10,14 @@ from typing import Literal
 
 import numpy as np
 
-from electra_trainer.errors import DataError, did_you_mean
+from electra_trainer.errors import DataError
 from electra_trainer.files.tables import NUMBER, Table, labels, numbers, read_table_file
 from electra_trainer.finetuning.examples import (
     Columns,
     TextExample,
+    as_trained,
     choose_columns,
     choose_texts,
-    labelled_like,
     predicted_csv,
     text_examples,
 )
@@ -61,11 +60,9 @@ class OwnTask:
             MissingInputError, StorageError: a file cannot be read. ConfigError: a column is missing, or must be named.
             DataError: a row, or the labels as a whole, cannot be used; with file:line.
         """
-        if self.dev is not None:
-            splits.require_other_file(Path(self.train), Path(self.dev))
         table = read_table_file(Path(self.train))
         columns = choose_columns(table, text=self.text, text_pair=self.text_pair, label=self.label)
-        train = _examples(table, columns, self.kind, named=self.label is not None)
+        train = _examples(table, columns, self.kind)
         make = _classes if self.kind == "classification" else _range
         make(train, table.path)  # unusable labels are found before some are held out
         hashes, notes = {"train": table.sha256}, [columns.described()]
@@ -73,14 +70,14 @@ class OwnTask:
             train, dev = splits.hold_out(train, where=str(table.path))
             notes.append(
                 f"no development file: {len(dev):,} of {len(table.rows):,} rows were held out, chosen by a hash of the "
-                "text; no text is "
-                "on both sides." + (" Scores on so small a set are noisy; pass --dev FILE." if len(dev) < 100 else "")
+                "text; no text is on both sides."
             )
         else:
             other = read_table_file(Path(self.dev))
-            dev = _examples(other, labelled_like(other, columns), self.kind, named=True)
+            dev = _examples(other, as_trained(other, columns), self.kind)
             hashes["dev"] = other.sha256
-        task, found = make(train, table.path)
+            notes += splits.overlap(train, dev)
+        task, note = make(train, table.path)
         if isinstance(task, tasks.Classification):
             _known_labels(dev, task.labels, columns)
         test, written = {}, None
@@ -91,13 +88,12 @@ class OwnTask:
             written = "predictions.csv", partial(predicted_csv, asked)
         short = f"fewer than {SMALL:,} lines: without --epochs {self.epochs:g} epochs, for larger files {EPOCHS:g}."
         hashes["columns"] = json.dumps(asdict(columns))
-        notes += [*found, *splits.warnings(train, dev, held_out=self.dev is None)]
         return TaskData(
             task=task,
             train=train,
             dev={"dev": dev},
             test=test,
-            notes=tuple(notes),
+            notes=(*notes, note),
             columns=columns,
             written=written,
             defaults={} if self.epochs == EPOCHS else {"epochs": short},
@@ -105,70 +101,33 @@ class OwnTask:
         )
 
 
-def _examples(table: Table, columns: Columns, kind: str, *, named: bool) -> list[TextExample]:
+def _examples(table: Table, columns: Columns, kind: str) -> list[TextExample]:
     assert columns.label is not None
     bare = text_examples(table, columns)
     if kind == "regression":
         return [replace(one, value=value) for one, value in zip(bare, numbers(table, columns.label), strict=True)]
-    names = labels(table, columns.label)
-    if columns.label in names and not named:
-        raise DataError(
-            f"{table.path}:1: {columns.label!r} is the name of a column and, on line "
-            f"{table.lines[names.index(columns.label)]}, a label in it: does the file lack its first line? Put column "
-            f"names on top, for example text and label; or say --label {columns.label}"
-        )
-    return [replace(one, label=name) for one, name in zip(bare, names, strict=True)]
+    return [replace(one, label=name) for one, name in zip(bare, labels(table, columns.label), strict=True)]
 
 
-def _classes(train: Sequence[TextExample], path: Path) -> tuple[Task, list[str]]:
+def _classes(train: Sequence[TextExample], path: Path) -> tuple[Task, str]:
     """The task, its labels in order: numbers by size, others by letters."""
     counts = Counter(str(example.label) for example in train)
     names = sorted(counts)
-    numeric = all(NUMBER.fullmatch(name) for name in names)
     if len(names) == 1:
         raise DataError(f"{path}: all rows have the label {names[0]!r}. Expected two classes or more.")
-    several = _several_in_one(names)
     if len(names) == len(train) > 2 or len(names) > max(50, len(train) // 2):
-        remedy = several or "Is this the text, or free writing? Name the columns: --text, --label"
-        if numeric and not several:
-            remedy = "These are numbers: --task regression learns them."
         raise DataError(
             f"{path}: {len(names):,} different labels in {len(train):,} rows, for example {names[0]!r} and "
-            f"{names[1]!r}. {remedy}"
+            f"{names[1]!r}. Name the columns with --text and --label; numbers are learned with --task regression."
         )
-    notes = [f"{splits.WARNING}{several}"] if several else []
-    if numeric:
+    if all(NUMBER.fullmatch(name) for name in names):
         names.sort(key=lambda name: (float(name), name))
-        if len(names) > 10 or any(not float(name).is_integer() for name in names):
-            notes.append(
-                f"the {len(names)} labels are numbers, taken for classes without an order; --task regression learns "
-                "them as numbers."
-            )
-    quoted = repr if any("," in name for name in names) else str
-    shown = ", ".join(f"{quoted(name)} {counts[name]:,}" for name in names[:10]) + (
-        " and others" if len(names) > 10 else ""
-    )
-    notes.insert(0, f"{len(names)} classes in {len(train):,} training rows: {shown}.")
-    return tasks.Classification(labels=tuple(names), metrics=("accuracy", "macro_f1", "matthews")), notes
+    shown = ", ".join(f"{name} {counts[name]:,}" for name in names[:10]) + (" and others" if len(names) > 10 else "")
+    note = f"{len(names)} classes in {len(train):,} training rows: {shown}."
+    return tasks.Classification(labels=tuple(names), metrics=("accuracy", "macro_f1", "matthews")), note
 
 
-def _several_in_one(labels: Sequence[str]) -> str:
-    """A warning about labels such as `business;usa`, of which a part is in another label too; an empty string if there
-    are none.
-    """
-    parts = {label: {part.strip() for part in re.split(r"[;|]", label) if part.strip()} for label in labels}
-    joined = [label for label in labels if len(parts[label]) > 1]
-    counts = Counter(part for found in parts.values() for part in found)
-    if not any(counts[part] > 1 for label in joined for part in parts[label]):
-        return ""
-    return (
-        f"{len(joined)} of the {len(labels)} labels are several in one, such as {joined[0]!r}. One label per text is "
-        "learned, so each combination is a separate class. Keep one label in each row; or write a column of yes and no "
-        "for each label, and train a model for each with --label COLUMN."
-    )
-
-
-def _range(train: Sequence[TextExample], path: Path) -> tuple[Task, list[str]]:
+def _range(train: Sequence[TextExample], path: Path) -> tuple[Task, str]:
     """The task, its numbers scaled to mean 0 and standard deviation 1."""
     values = np.array([example.value for example in train], dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -183,16 +142,15 @@ def _range(train: Sequence[TextExample], path: Path) -> tuple[Task, list[str]]:
         f"{len(values):,} training rows with values from {values.min():g} to {values.max():g}, mean {mean:.4g}, "
         f"standard deviation {scale:.4g}."
     )
-    return tasks.Regression(shift=mean, scale=scale), [note]
+    return tasks.Regression(shift=mean, scale=scale), note
 
 
 def _known_labels(dev: Sequence[TextExample], known: Sequence[str], columns: Columns) -> None:
     for example in dev:
         if example.label not in known:
-            shown = ", ".join(repr(name) for name in known[:12]) + (" and others" if len(known) > 12 else "")
             raise DataError(
                 f"{example.place}: label {example.label!r} in column {columns.label!r} never occurs in the training "
-                f"file.{did_you_mean(str(example.label), known)} Its labels: {shown}."
+                f"file. Its labels: {', '.join(map(repr, known[:12]))}{' and others' if len(known) > 12 else ''}."
             )
 
 

@@ -1,5 +1,4 @@
-"""Training and development examples: a held-out tenth where no development file is given, and warnings about both. No
-torch here.
+"""Training and development examples: a held-out tenth where no development file is given. No torch here.
 
 The held-out tenth is the same on every machine and in every run. Rows with the same text (or pair) stay on one side.
 Within each class texts are ordered by a hash, and the first are held out, so that class shares are kept; every class
@@ -7,16 +6,15 @@ keeps a text to learn from. Sentences are held out in hash order, except those t
 words.
 """
 
-import filecmp
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path, PurePath
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import PurePath
 from typing import TypeVar
 
 import numpy as np
 
-from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.errors import DataError
 from electra_trainer.finetuning.examples import TaggedSentence, TextExample
 
 SHARE = 0.1
@@ -120,8 +118,6 @@ def _quotas(sizes: dict[str, int], *, share: float) -> dict[str, int]:
     for name in by_remainder:
         if sum(quotas.values()) < total and quotas[name] < sizes[name] - 1:
             quotas[name] += 1
-    if not any(quotas.values()):
-        quotas[max(sizes, key=lambda name: (sizes[name], _hash(name)))] = 1
     return quotas
 
 
@@ -129,105 +125,20 @@ def _hash(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
 
 
-def require_other_file(
-    train: Path, dev: Path, *, instead: str = "Leave --dev out, and a tenth of it is held out."
-) -> None:
-    """Refuse a development file that is the training file or a copy of it; unreadable files are for the reader to
-    report.
-
-    Args:
-        instead: the remedy, a sentence.
-
-    Raises:
-        ConfigError: it is.
-    """
-    try:
-        same = train.is_file() and dev.is_file() and (train.samefile(dev) or filecmp.cmp(train, dev, shallow=False))
-    except OSError:
-        return
-    if same:
-        raise ConfigError(f"--dev {dev}: is the training file {train}; scores would show what was memorized. {instead}")
-
-
 WARNING = "warning: "
 """Marks a sentence as a warning among notes."""
-_MOSTLY = 0.9
-"""Share of rows of a class that makes accuracy say little."""
 
 
-def warnings(train: Sequence[TextExample], dev: Sequence[TextExample], *, held_out: bool) -> list[str]:
-    """All checks of a training and a development set; `held_out` where the second is a part of the first file."""
-    found = [*contradictions(train)]
-    if not held_out:
-        found += [f"{sentence} Remove them from one of the files." for sentence in overlap(train, dev)]
-    if train and train[0].label is not None:
-        found += imbalance(train)
-    return [WARNING + sentence for sentence in found]
-
-
-def warnings_of_a_benchmark(train: Sequence[TextExample], dev: Iterable[Sequence[TextExample]]) -> list[str]:
-    """Warnings for a fixed benchmark: contradictions, and overlap with each development set."""
-    found = [*contradictions(train), *(sentence for rows in dev for sentence in overlap(train, rows))]
-    return [WARNING + sentence for sentence in found]
-
-
-def overlap(train: Sequence[TextExample], dev: Sequence[TextExample]) -> Iterator[str]:
-    """Texts that occur in both files."""
+def overlap(train: Sequence[TextExample], dev: Sequence[TextExample]) -> list[str]:
+    """A warning about texts that occur in both files, if there are any."""
     first: dict[str, TextExample] = {}
     for example in train:
         first.setdefault(same_text(example), example)
     both = [(first[text], example) for example in dev if (text := same_text(example)) in first]
-    examples = "; ".join(f"{_at(other)} is {_at(mine)}" for mine, other in both[:3])
-    differ = sum(_answer(mine) != _answer(other) for mine, other in both)
-    other = f" Of these, {differ:,} with another label there." if differ else ""
-    if both:
-        yield (
-            f"{len(both):,} of {len(dev):,} development rows ({_percent(len(both), len(dev))}) are in the training "
-            f"file too, so the scores are too good: {examples}.{other}"
-        )
-
-
-def contradictions(train: Sequence[TextExample]) -> Iterator[str]:
-    """Texts that occur with different labels, and many that are repeated."""
-    first: dict[str, TextExample] = {}
-    repeats = [(mine, one) for one in train if (mine := first.setdefault(same_text(one), one)) is not one]
-    pairs = [(mine, other) for mine, other in repeats if _answer(mine) != _answer(other)]
-    if pairs:
-        one, two = pairs[0]
-        yield (
-            f"{len(pairs):,} training row{'' if len(pairs) == 1 else 's'} with the text of another and a different "
-            f"label, for example {_at(two)} ({_answer(two)!r}) and {_at(one)} ({_answer(one)!r}). No model can be "
-            "right about both."
-        )
-    if len(repeats) >= max(2, len(train) // 10):
-        share = _percent(len(repeats), len(train))
-        yield f"{len(repeats):,} of {len(train):,} training rows ({share}) repeat the text of another."
-
-
-def imbalance(train: Sequence[TextExample]) -> Iterator[str]:
-    """Classes that nearly all rows have, or nearly none."""
-    counts = Counter(str(example.label) for example in train).most_common()
-    (most, many), (least, few) = counts[0], counts[-1]
-    single = [label for label, count in counts if count == 1]
-    if single:
-        names = ", ".join(map(repr, single[:5])) + (" and others" if len(single) > 5 else "")
-        classes = f"{len(single)} class{'es' if len(single) > 1 else ''}"
-        yield f"{classes} with a single training row ({names}): too few to learn from."
-    if many >= _MOSTLY * len(train):
-        share = _percent(many, len(train))
-        yield f"{share} of the rows are {most!r}, so always saying that is as accurate. Read macro_f1 and matthews."
-    elif 1 < few < 0.01 * len(train):
-        yield f"{least!r} has {few} of {len(train):,} training rows. Read macro_f1, which weights all classes equally."
-
-
-def _at(example: TextExample) -> str:
-    """`file:line` without the folder."""
-    return PurePath(example.place).name
-
-
-def _answer(example: TextExample) -> str | float | None:
-    return example.label if example.value is None else example.value
-
-
-def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / max(whole, 1):.3g} %"
+    if not both:
+        return []
+    places = "; ".join(f"{PurePath(two.place).name} is {PurePath(one.place).name}" for one, two in both[:3])
+    return [
+        f"{WARNING}{len(both):,} of {len(dev):,} development rows ({100 * len(both) / len(dev):.3g} %) are in the "
+        f"training file too, so the scores are too good: {places}."
+    ]

@@ -11,7 +11,7 @@ two texts on what they share (overlap.py). Metrics are scikit-learn's and SciPy'
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from itertools import pairwise
@@ -83,8 +83,8 @@ class TextTask(Task):
         output_BC: Tensor = head(text_vector(hidden_BTD, batch, self.pooling))
         return output_BC
 
-    def words(self, says: str, computed: str, *, pair: bool, labels: Sequence[str] = ()) -> CardWords:
-        """The words of a card; `computed`: Python that prints the answer from `scores`."""
+    def words(self, says: str, *, pair: bool, labels: Sequence[str] = ()) -> CardWords:
+        """The words of a card."""
         texts = '"one text", "another"' if pair else '"some text"'
         return CardWords(
             says=says.format("a pair of texts" if pair else "a text"),
@@ -93,9 +93,6 @@ class TextTask(Task):
             longer="; longer texts are cut",
             sample=f"[({texts})]" if pair else f"[{texts}]",
             code=render("card_texts.py", texts=texts, pair=pair),
-            unaided=""
-            if self.pooling == "pair"
-            else render("card_head.py", texts=texts, pooling=self.pooling, computed=computed),
         )
 
 
@@ -142,14 +139,13 @@ class Classification(TextTask):
         return [f"collapsed: {next(iter(counts))!r} for every example."] if collapsed else []
 
     def baselines(self, train: Sequence[TextExample]) -> dict[str, Baseline]:
-        return text_baselines(train, "label", pooling=self.pooling)
+        return text_baselines(train, "label")
 
     def as_transformers(self, *, hidden_size: int) -> TransformersHead:
         return text_head(self.labels, "single_label_classification", pooling=self.pooling, hidden_size=hidden_size)
 
     def card(self, *, pair: bool) -> CardWords:
-        computed = 'print(json.load(open("PATH/electra_task.json"))["task"]["labels"][int(scores.argmax())])'
-        return self.words("Says which label fits {}", computed, pair=pair, labels=self.labels)
+        return self.words("Says which label fits {}", pair=pair, labels=self.labels)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,15 +189,14 @@ class Regression(TextTask):
         return ["collapsed: the same value for every example."] if collapsed else []
 
     def baselines(self, train: Sequence[TextExample]) -> dict[str, Baseline]:
-        return text_baselines(train, "value", pooling=self.pooling)
+        return text_baselines(train, "value")
 
     def as_transformers(self, *, hidden_size: int) -> TransformersHead:
         units = {"scale": self.scale, "shift": self.shift}
         return text_head(("value",), "regression", pooling=self.pooling, hidden_size=hidden_size, **units)
 
     def card(self, *, pair: bool) -> CardWords:
-        computed = f"print(float(scores) * {self.scale!r} + {self.shift!r})"
-        return self.words("Gives a number for {}, in the units of the training file", computed, pair=pair)
+        return self.words("Gives a number for {}, in the units of the training file", pair=pair)
 
 
 def classification_scores(
@@ -216,16 +211,14 @@ def classification_scores(
     """
     from sklearn.metrics import f1_score, matthews_corrcoef
 
-    def f1(labels: list[int]) -> Any:
-        return f1_score(truth, predicted, labels=labels, average="macro", zero_division=0.0)
-
-    measures: dict[str, Callable[[], Any]] = {
-        "accuracy": lambda: np.mean(np.asarray(truth) == np.asarray(predicted)),
-        "matthews": lambda: matthews_corrcoef(truth, predicted),
-        "f1": lambda: f1([1]),
-        "macro_f1": lambda: f1(sorted({*truth, *predicted})),
+    f1 = partial(f1_score, truth, predicted, average="macro", zero_division=0.0)
+    found = {
+        "accuracy": np.mean(np.asarray(truth) == np.asarray(predicted)),
+        "matthews": matthews_corrcoef(truth, predicted),
+        "f1": f1(labels=[1]),
+        "macro_f1": f1(labels=sorted({*truth, *predicted})),
     }
-    return _measured(measures, metrics)
+    return {metric: float(found[metric]) for metric in metrics}
 
 
 def regression_scores(
@@ -234,19 +227,10 @@ def regression_scores(
     """Rank (`spearman`) and linear (`pearson`) correlation."""
     from scipy import stats
 
-    constant = len(set(truth)) < 2 or len(set(predicted)) < 2
-    measures: dict[str, Callable[[], Any]] = {
-        "spearman": lambda: 0.0 if constant else stats.spearmanr(truth, predicted).statistic,
-        "pearson": lambda: 0.0 if constant else stats.pearsonr(truth, predicted).statistic,
-    }
-    return _measured(measures, metrics)
-
-
-def _measured(measures: Mapping[str, Callable[[], Any]], metrics: Sequence[str]) -> dict[str, float]:
-    for metric in metrics:
-        if metric not in measures:
-            raise ValueError(f"{metric}: not one of {tuple(measures)}")
-    return {metric: float(measures[metric]()) for metric in metrics}
+    if len(set(truth)) < 2 or len(set(predicted)) < 2:
+        return dict.fromkeys(metrics, 0.0)
+    measures: dict[str, Any] = {"spearman": stats.spearmanr, "pearson": stats.pearsonr}
+    return {metric: float(measures[metric](truth, predicted).statistic) for metric in metrics}
 
 
 def text_rows(examples: Sequence[TextExample], text: Text) -> list[tuple[int, ...]]:
@@ -278,17 +262,13 @@ def with_pooling(data: TaskData, recipe: Recipe) -> tuple[TaskData, Recipe]:
     pools = "pooling" in {field.name for field in fields(task)}
     if not pools and recipe.pooling is None:
         return data, recipe
-    if not pools:
-        raise ConfigError(
-            f"--pooling {recipe.pooling}: {task.name} has no choice of what represents a text; classification and "
-            "regression have it. Leave it out."
-        )
     pooling = recipe.pooling or task.pooling
     if pooling == "pair" and not _are_pairs(data.train):
         pooling = "mean"
-    if pooling == "pair" and not isinstance(task, TextTask):
+    if not pools or (pooling == "pair" and not isinstance(task, TextTask)):
         raise ConfigError(
-            f"--pooling pair: {task.name} has a separate head, which reads one vector. Say --pooling mean."
+            f"--pooling {pooling}: {task.name} has no such representation of a text; classification and regression "
+            "have it. Leave it out."
         )
     return replace(data, task=replace(task, pooling=pooling)), replace(recipe, pooling=pooling)
 
@@ -297,12 +277,8 @@ def _are_pairs(examples: Sequence[Any]) -> bool:
     return any(getattr(example, "pair", None) is not None for example in examples[:1])
 
 
-def text_baselines(
-    train: Sequence[TextExample], answer: Literal["label", "value"], *, pooling: Pooling
-) -> dict[str, Baseline]:
-    """The most frequent label (the mean value) and a bag of words, of pairs also the overlap of words, and the features
-    of `pooling` pair over random words; none if a row has no answer.
-    """
+def text_baselines(train: Sequence[TextExample], answer: Literal["label", "value"]) -> dict[str, Baseline]:
+    """The most frequent label (the mean value), a bag of words, of pairs the overlap of words; none without answers."""
     answers = [getattr(one, answer) for one in train]
     if None in answers:
         return {}
@@ -310,12 +286,7 @@ def text_baselines(
 
     def learned(title: str, features: Learns) -> Baseline:
         model = cache(lambda: learn(train, answers, features))  # when it is asked for: it takes minutes
-        note = f"{title} learned from {LEARNED_ROWS:,} of the {len(train):,} rows"
-        return Baseline(
-            title=title,
-            predict=lambda examples: [{answer: predicted} for predicted in model()(examples)],
-            note=note if len(train) > LEARNED_ROWS else "",
-        )
+        return Baseline(title=title, predict=lambda examples: [{answer: value} for value in model()(examples)])
 
     found = {
         "majority": Baseline(
@@ -326,9 +297,6 @@ def text_baselines(
     }
     if _are_pairs(train):
         found["word_overlap"] = learned("the word overlap", overlap_features)
-        if pooling == "pair":
-            features = partial(overlap_features, vectors=True)
-            found["random_words"] = learned("the pair features over random words", features)
     return found
 
 
