@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from tests.finetuning.own_files import rows
 
-from electra_trainer.finetuning.examples import TextExample
-from electra_trainer.finetuning.texts.splits import WARNING, overlap
+from electra_trainer.finetuning.examples import WARNING, TextExample, overlap
 
 GOOD = rows(200)
 

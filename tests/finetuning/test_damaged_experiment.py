@@ -18,7 +18,7 @@ from tests.reliability.figures import LONG
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, ElectraError, MissingInputError
 from electra_trainer.experiments import statistics
 from electra_trainer.finetuning.experiment import BestExport, Plan, export_best, run_plan
-from electra_trainer.finetuning.texts.own_task import OwnTask
+from electra_trainer.finetuning.text_tasks import OwnTask
 
 CASES = 3000 if LONG else 80
 VALUES: tuple[Any, ...] = (

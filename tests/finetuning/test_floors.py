@@ -12,13 +12,14 @@ import pytest
 from tests.finetuning.squad_small import question
 from tests.finetuning.toy import Toy
 
+from electra_trainer.finetuning import pair_head
+from electra_trainer.finetuning import text_tasks as tasks
 from electra_trainer.finetuning.examples import TextExample
+from electra_trainer.finetuning.pair_head import inverse_frequency, overlap_features
 from electra_trainer.finetuning.squad.squad_task import QuestionAnswering
 from electra_trainer.finetuning.tagging.tagging import Tagging
 from electra_trainer.finetuning.task import Task, TaskData
-from electra_trainer.finetuning.texts import overlap, tasks
-from electra_trainer.finetuning.texts.overlap import inverse_frequency, overlap_features
-from electra_trainer.finetuning.texts.tasks import Classification, Regression, bag_of_words, learn, terms
+from electra_trainer.finetuning.text_tasks import Classification, Regression, bag_of_words, learn, terms
 
 
 def measure_baselines(data: TaskData) -> dict[str, Any]:
@@ -115,7 +116,7 @@ def test_the_eight_numbers_of_a_pair_in_a_loop() -> None:
     ]
     cosines = [x @ y / np.sqrt(x @ x * (y @ y)) for x, y in (means[:2], means[2:])]
     expected = [ab, ba, min(ab, ba), (ab + ba) / 2, (sum(there) / 3 + sum(back) / 4) / 2, *cosines, 3 / 4]
-    assert overlap._overlap(a, b, p, q).tolist() == pytest.approx(expected)
+    assert pair_head._overlap(a, b, p, q).tolist() == pytest.approx(expected)
     assert inverse_frequency([0, 4, 9], 9).tolist() == pytest.approx(np.log([11, 11 / 5, 11 / 10]).tolist())
 
 

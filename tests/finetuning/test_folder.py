@@ -30,11 +30,9 @@ from electra_trainer.errors import (
 from electra_trainer.finetuning import model_folder as folder_module
 from electra_trainer.finetuning.model_folder import Finetuned, export_finetuned, load_finetuned, task_from
 from electra_trainer.finetuning.recipe import recipe
-from electra_trainer.finetuning.run import Job, finetune_run
-from electra_trainer.finetuning.texts.own_task import OwnTask
-from electra_trainer.finetuning.texts.tasks import Classification, Regression
-from electra_trainer.finetuning.training_step import collate
-from electra_trainer.finetuning.transformers_head import TransformersHead
+from electra_trainer.finetuning.run import Job, collate, finetune_run
+from electra_trainer.finetuning.task import TransformersHead
+from electra_trainer.finetuning.text_tasks import Classification, OwnTask, Regression
 from electra_trainer.pretrained import export
 from electra_trainer.pretrained.read_back import read_tensors
 from electra_trainer.pretrained.source import load_source

@@ -13,12 +13,11 @@ from tests.finetuning.own_files import FRUIT, TOOLS, rows, write_encoder
 from electra_trainer.finetuning.examples import TaggedSentence
 from electra_trainer.finetuning.model_folder import Finetuned, export_finetuned, load_finetuned
 from electra_trainer.finetuning.recipe import recipe
-from electra_trainer.finetuning.run import Job, finetune_run
+from electra_trainer.finetuning.run import Job, collate, finetune_run
 from electra_trainer.finetuning.squad.squad_files import Answer, Question
 from electra_trainer.finetuning.squad.squad_task import QuestionAnswering
 from electra_trainer.finetuning.tagging.tagging import Tagging
 from electra_trainer.finetuning.task import TaskData
-from electra_trainer.finetuning.training_step import collate
 from electra_trainer.pretrained.source import load_source
 
 KINDS = ("tagging", "independent", "joint")

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from electra_trainer.finetuning.examples import TextExample
-from electra_trainer.finetuning.texts.tasks import Regression, classification_scores, regression_scores
+from electra_trainer.finetuning.text_tasks import Regression, classification_scores, regression_scores
 
 
 def matthews(truth: list[int], said: list[int], labels: int) -> float:

@@ -14,10 +14,8 @@ from tests.finetuning.own_files import rows, write_csv
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
 from electra_trainer.files.tables import Table, read_table_file
-from electra_trainer.finetuning.examples import Columns, TextExample, choose_columns, choose_texts
-from electra_trainer.finetuning.texts.own_task import OwnTask
-from electra_trainer.finetuning.texts.splits import hold_out, same_text
-from electra_trainer.finetuning.texts.tasks import Classification, Regression
+from electra_trainer.finetuning.examples import Columns, TextExample, choose_columns, choose_texts, hold_out, same_text
+from electra_trainer.finetuning.text_tasks import Classification, OwnTask, Regression
 
 MORE = "".join(f"text number {n},{'tool' if n % 2 else 'fruit'}\n" for n in range(20)).encode()
 GOOD = b"text,label\n" + MORE
@@ -59,9 +57,9 @@ WRONG: dict[str, Case] = {
     "nan": ({"train.csv": SCORED + b"a,NaN\n"}, {"kind": "regression"}, DataError, "train.csv:22: ", "holds 'NaN', expected a finite number. Delete the row"),
     "infinite": ({"train.csv": SCORED + b"a,-inf\n"}, {"kind": "regression"}, DataError, "train.csv:22: ", "expected a finite number"),
     "too large": ({"train.csv": SCORED + b"a,1e999\n"}, {"kind": "regression"}, DataError, "train.csv:22: ", "which is too large"),
-    "too large together": ({"train.csv": SCORED + b"a,1e308\nb,-1e308\n"}, {"kind": "regression"}, DataError, "train.csv: ", "the values reach 1e+308, too large to compute with"),
+    "too large together": ({"train.csv": SCORED + b"a,1e308\nb,-1e308\n"}, {"kind": "regression"}, DataError, "train.csv: ", "values from -1e+308 to 1e+308. Expected numbers that differ, below 1e150"),
     "no number to learn": ({"train.csv": SCORED + b"a,\n"}, {"kind": "regression"}, DataError, "train.csv:22: ", "is empty. Fill it in, or delete the row"),
-    "constant": ({"train.csv": b"text,score\na,1\nb,1.0\nc,1\n"}, {"kind": "regression"}, DataError, "train.csv: ", "all rows have the value 1. Expected numbers that differ"),
+    "constant": ({"train.csv": b"text,score\na,1\nb,1.0\nc,1\n"}, {"kind": "regression"}, DataError, "train.csv: ", "values from 1 to 1. Expected numbers that differ"),
     "truth value as number": ({"train.jsonl": b'{"text": "a", "label": true}\n'}, {"kind": "regression"}, DataError, "train.jsonl:1: ", "holds True, expected a number"),
     "key missing": ({"train.jsonl": JSON + b'{"text": "a"}\n'}, {}, DataError, "train.jsonl:21: ", "column 'label' is missing. Fill it in, or delete the row"),
     "null text": ({"train.jsonl": JSON + b'{"text": null, "label": "a"}\n'}, {}, DataError, "train.jsonl:21: ", "column 'text' is missing"),

@@ -10,10 +10,10 @@ from tests.finetuning.toy import source
 from electra_trainer.errors import ConfigError
 from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.recipe import Recipe, recipe
+from electra_trainer.finetuning.run import collate
 from electra_trainer.finetuning.tagging.tagging import Tagging
 from electra_trainer.finetuning.task import Row, TaskData
-from electra_trainer.finetuning.texts.tasks import Classification, Regression, text_vector, with_pooling
-from electra_trainer.finetuning.training_step import collate
+from electra_trainer.finetuning.text_tasks import Classification, Regression, text_vector, with_pooling
 
 ROWS = [Row(ids=(2, 7, 8, 3), example=0), Row(ids=(2, 9, 3), example=1), Row(ids=(2, 5, 6, 7, 8, 3), example=2)]
 

@@ -12,10 +12,10 @@ from tests.finetuning.toy import Toy
 
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments import sweep
-from electra_trainer.finetuning import search
+from electra_trainer.finetuning import experiment
 from electra_trainer.finetuning.experiment import Plan, run_plan
 from electra_trainer.finetuning.task import TaskData
-from electra_trainer.finetuning.texts.tasks import Classification
+from electra_trainer.finetuning.text_tasks import Classification
 
 GIVEN = {name: value for name, value in SMALL.items() if name != "learning_rate"}
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def found(asked: Plan, out: Path) -> Plan:
-    return search.searched(asked, out=out, device="cpu", parallel=1, quiet=True)
+    return experiment.searched(asked, out=out, device="cpu", parallel=1, quiet=True)
 
 
 def given(scores: dict[str, float]) -> Any:
@@ -90,7 +90,7 @@ def test_what_the_experiment_refuses_is_refused_before_the_search(model: str, tm
     with pytest.raises(ConfigError, match=r"began without --search\. Choose another --out"):
         found(plan, tmp_path / "unsearched")
     with pytest.raises(DataError, match=r"^--search: .*Or leave --search out"):
-        search.TrainingRows(source=Toy(rows=1)).load()
+        experiment.TrainingRows(source=Toy(rows=1)).load()
     assert not list(tmp_path.glob("*/search"))
 
 
@@ -100,7 +100,7 @@ def _config(run: Path) -> dict[str, Any]:
 
 
 def test_dev_sets_are_not_looked_at(tmp_path: Path) -> None:
-    data = search.TrainingRows(source=Toy(rows=80)).load()
+    data = experiment.TrainingRows(source=Toy(rows=80)).load()
     texts = {example.text for example in Toy(rows=80).load().train}
     seen = [example.text for example in (*data.train, *data.dev["held-out"])]
     assert list(data.dev) == ["held-out"] and not data.test
@@ -110,9 +110,9 @@ def test_dev_sets_are_not_looked_at(tmp_path: Path) -> None:
 def test_large_sets_are_searched_in_part_and_at_their_own_epochs(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "MOST_ROWS", 40)
+    monkeypatch.setattr(experiment, "MOST_ROWS", 40)
     asked = found(Plan(model=model, tasks=(Toy(rows=60),), changes=GIVEN), tmp_path)
-    assert len(search.TrainingRows(source=Toy(rows=60)).load().train) < 40
+    assert len(experiment.TrainingRows(source=Toy(rows=60)).load().train) < 40
     assert asked.chosen["toy"].keys() == {"learning_rate", "layer_decay"}
 
 

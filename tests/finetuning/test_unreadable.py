@@ -16,7 +16,7 @@ from electra_trainer.finetuning.squad.squad_files import Question
 from electra_trainer.finetuning.squad.windows import window_rows
 from electra_trainer.finetuning.tagging.tagging import Tagging
 from electra_trainer.finetuning.task import READ, legibility_of
-from electra_trainer.finetuning.texts.tasks import Classification
+from electra_trainer.finetuning.text_tasks import Classification
 
 RUN = ("--seeds", "1", "--epochs", "1", "--parallel", "1", "--device", "cpu")
 

@@ -25,7 +25,7 @@ from electra_trainer.finetuning.examples import TextExample, predicted_csv, pred
 from electra_trainer.finetuning.experiment import confusions
 from electra_trainer.finetuning.recipe import Recipe, recipe
 from electra_trainer.finetuning.request import shown_confusions
-from electra_trainer.finetuning.texts.tasks import Classification
+from electra_trainer.finetuning.text_tasks import Classification
 
 SHORT = ("--seeds", "2", "--epochs", "2", "--parallel", "1", "--device", "cpu")
 

@@ -66,7 +66,7 @@ class Experiment:
 def experiment(monkeypatch: pytest.MonkeyPatch) -> Experiment:
     made = Experiment()
     module = ModuleType("electra_trainer.finetuning.experiment")
-    vars(module).update({"Plan": SimpleNamespace, "run_plan": made.run_plan})
+    vars(module).update({"Plan": SimpleNamespace, "run_plan": made.run_plan, "searched": None})
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(folders, "exists", made.exists)
     monkeypatch.setattr(folders, "read", made.read)

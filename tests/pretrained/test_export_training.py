@@ -15,7 +15,7 @@ from tests.prepared import small_config, write_store
 from electra_trainer.finetuning.model_folder import export_finetuned
 from electra_trainer.finetuning.recipe import recipe
 from electra_trainer.finetuning.run import Job, finetune_run
-from electra_trainer.finetuning.texts.own_task import OwnTask
+from electra_trainer.finetuning.text_tasks import OwnTask
 from electra_trainer.pretrained.pretrained import export_run
 from electra_trainer.pretrained.source import load_source
 from electra_trainer.settings.config import changed

@@ -19,8 +19,8 @@ from tests.reliability.materials import write_all
 from tests.reliability.spoiling import bomb, put, sparse, spoilt
 
 from electra_trainer.finetuning.model_folder import finetuned_card
-from electra_trainer.finetuning.texts.tasks import Classification
-from electra_trainer.finetuning.transformers_head import TransformersHead
+from electra_trainer.finetuning.task import TransformersHead
+from electra_trainer.finetuning.text_tasks import Classification
 from electra_trainer.inspection.report import write_report
 from electra_trainer.objectives import Exported, build
 from electra_trainer.pretrained.model_card import Training, model_card

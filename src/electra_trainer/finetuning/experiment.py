@@ -2,6 +2,11 @@
 
 `run_plan` hands a `FineTuning` to the engine, which does the cells here or in several processes; then `export_best`
 exports the best run, with the scores of all its seeds, and writes its predictions.
+
+`searched` (`--search`) first chooses learning rate, layer decay and epochs of each task on a tenth of its training
+rows: every rate with every decay, at the recipe's epochs; then the best of each task with more epochs and with fewer.
+All trials are rows of one experiment of one seed in OUT/search; with baselines, fresh weights are searched in the same
+way. Dev sets are not looked at.
 """
 
 import json
@@ -13,12 +18,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
 
 from electra_trainer import errors
-from electra_trainer.errors import ConfigError
+from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments import engine, sweep
-from electra_trainer.experiments.cell import PLUS, Cell, Declared, Row
+from electra_trainer.experiments.cell import PLUS, SEARCH, Cell, Declared, Row, declaring, exists
 from electra_trainer.experiments.engine import Event, Reports
 from electra_trainer.experiments.result import Result, environment_of, joined, write_result
 from electra_trainer.experiments.summary import Summary, summarize
@@ -26,8 +32,9 @@ from electra_trainer.files import durable, processes
 from electra_trainer.finetuning import model_folder, recipe, run
 from electra_trainer.finetuning.examples import Prediction
 from electra_trainer.finetuning.task import TaskData, TaskSource, findings_of
-from electra_trainer.finetuning.texts.tasks import with_pooling
+from electra_trainer.finetuning.text_tasks import with_pooling
 from electra_trainer.pretrained.source import Source, load_source, untrained
+from electra_trainer.randomness import drawn
 from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.settings.records import is_run, read, run_and_step, to_dict
 from electra_trainer.train.device import choose_device, choose_precision
@@ -49,7 +56,7 @@ class Plan:
     changes: Mapping[str, object] = field(default_factory=dict)
     """Overrides of the recipe, in all rows."""
     chosen: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Overrides of single rows, `TASK` or `TASK+untrained`; see search.py."""
+    """Overrides of single rows, `TASK` or `TASK+untrained`; see `searched`."""
     trials: Mapping[str, Sequence[Mapping[str, float]]] = field(default_factory=dict)
     """Overrides that a search tries, by row: there are rows for these alone."""
     seeds: tuple[int, ...] = (1,)
@@ -92,8 +99,8 @@ class Settings:
 
     @classmethod
     def of(cls, row: Row) -> Self:
-        """Settings of a row of experiment.json; DataError: they are damaged."""
-        return read(cls, row.settings, where="experiment.json", error=errors.DataError, complete=True)
+        """Settings of a row of json; DataError: they are damaged."""
+        return read(cls, row.settings, where="json", error=DataError, complete=True)
 
 
 def run_plan(
@@ -166,7 +173,7 @@ class FineTuning(engine.Work):
         """A task's own row and those of its baselines; of a search those of its trials."""
         plan, data = self._plan, self._load(task.name)
         if not data.dev:
-            raise errors.DataError(f"{data.task.name}: has no examples with answers to score on. Give it a dev set.")
+            raise DataError(f"{data.task.name}: has no examples with answers to score on. Give it a dev set.")
         fresh = f"{task.name}{PLUS}{UNTRAINED}"
         begun = old and old.rows.get(task.name, next(iter(old.rows.values())))
         precision = begun.settings["recipe"]["precision"] if begun else choose_precision("auto", where)
@@ -299,10 +306,7 @@ class FineTuning(engine.Work):
         for name, task in self._tasks.items():
             its: type = getattr(task, "wrapped", type(task))
             if its.__module__ == "__main__" or "<locals>" in its.__qualname__:
-                return (
-                    f"{name}: its class is in the script itself, where other processes cannot import it: one run at a "
-                    "time"
-                )
+                return f"{name}: its class is in the script itself, which no other process can import: one at a time"
         return None
 
     def _encoder(self) -> Source:
@@ -413,7 +417,7 @@ def export_best(source: TaskSource, data: TaskData, *, model: str, out: Path) ->
             durable.replace_durably(predictions, write(_predictions(best, next(iter(data.test)))).encode())
     except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
         again = f"Delete {best} and repeat the command: that run is done again."
-        raise errors.DataError(f"{best / 'predictions'}: a file there is damaged ({error}). {again}") from None
+        raise DataError(f"{best / 'predictions'}: a file there is damaged ({error}). {again}") from None
     return BestExport(model=folder, predictions=predictions, confusion=confusion)
 
 
@@ -431,3 +435,98 @@ def confusions(examples: Sequence[Any], predictions: Sequence[Prediction]) -> Co
         elif "tags" in prediction:
             pairs += zip(example.labels, prediction["tags"], strict=True)
     return Counter((truth, content) for truth, content in pairs if truth is not None)
+
+
+RATES = (1.0, 2.0, 10 / 3)
+"""Learning rates, as multiples of the recipe's: 3e-4, 6e-4 and 1e-3 for Small."""
+NO_DECAY = 1.0
+"""Layer decay that is tried next to the recipe's own."""
+EPOCHS = (3.0, 1 / 3)
+"""Trials with other epochs than the task's, as multiples of them."""
+MOST_ROWS = 10_000
+"""Rows that larger training sets are searched on, at the task's own epochs: the best number for fewer rows would be too
+high.
+"""
+_FIELDS = ("learning_rate", "layer_decay", "epochs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRows:
+    """A task's training rows alone: a tenth of them is what its runs are scored on."""
+
+    source: TaskSource
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    @property
+    def epochs(self) -> float:
+        return self.source.epochs
+
+    @property
+    def wrapped(self) -> type:
+        """The class of the task's own source."""
+        return type(self.source)
+
+    @property
+    def max_length(self) -> int | None:
+        """As the task's own."""
+        return getattr(self.source, "max_length", None)
+
+    def load(self) -> TaskData:
+        """Read the task; see `TaskSource`."""
+        data = self.source.load()
+        some = np.sort(drawn(f"searched rows/{self.name}", count=MOST_ROWS, total=len(data.train)))
+        try:
+            train, held_out = data.task.hold_out([data.train[index] for index in some], where=self.name)
+        except DataError as error:
+            raise DataError(f"--search: {error} Or leave --search out.") from None
+        note = f"{len(held_out):,} training rows were held out to score on, and {len(train):,} trained on."
+        return replace(data, train=train, dev={"held-out": held_out}, test={}, notes=(note,))
+
+
+def searched(plan: Plan, *, out: Path, device: str, parallel: int | None, quiet: bool) -> Plan:
+    """The plan with the choices of the search for each task, and for fresh weights. Finished trials are read.
+
+    Raises:
+        ConfigError: all three are given, so there is nothing to search. ElectraError: as `run_plan`.
+    """
+    if plan.given.keys() >= set(_FIELDS):
+        raise ConfigError("--search: learning rate, layer decay and epochs are all given. Leave one of them out.")
+    begun = out / SEARCH
+    if exists(out) and not begun.is_dir():
+        raise ConfigError(f"--out {out}: the experiment there began without --search. Choose another --out.")
+    # faults of the experiment are reported before hours of search
+    declared = FineTuning(plan, device=device, quiet=True).declare(None)
+    with declaring(out):
+        durable.make_folder(begun)
+    tasks = tuple(TrainingRows(source=task) for task in plan.tasks)
+    asked = replace(plan, tasks=tasks, seeds=(1,), baselines=False, keep_weights=False)
+    rows = [f"{task.name}{end}" for task in tasks for end in ("", PLUS + UNTRAINED)[: 1 + plan.baselines]]
+
+    def best(trials: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, Mapping[str, float]]:
+        """The best of each row's trials; none where all diverged."""
+        summary = run_plan(replace(asked, trials=trials), out=begun, device=device, parallel=parallel, quiet=quiet)
+        found: dict[str, Mapping[str, float]] = {}
+        for row, choices in trials.items():
+            scores = {sweep.named(row, one): summary.main(sweep.named(row, one)) for one in choices}
+            able = [one for one in choices if scores[sweep.named(row, one)] is not None]
+            if able:
+                found[row] = max(able, key=lambda one: scores[sweep.named(row, one)].median)  # type: ignore[union-attr]
+        return found
+
+    base = Settings.of(next(iter(declared.rows.values()))).recipe  # of any task: its rate and decay are alike
+    rates = [float(f"{base.learning_rate * factor:.2g}") for factor in RATES]
+    axes = {"learning_rate": rates, "layer_decay": [base.layer_decay, NO_DECAY]}
+    first = [*sweep.combinations({name: values for name, values in axes.items() if name not in plan.given})]
+    chosen = best(dict.fromkeys(rows, first))
+    longer = {
+        row: [chosen[row], *({**chosen[row], "epochs": factor * task.epochs} for factor in EPOCHS)]
+        for row in chosen
+        for task in tasks
+        if row.partition(PLUS)[0] == task.name
+        and declared.rows[task.name].settings["train_rows"] <= MOST_ROWS
+        and "epochs" not in plan.given
+    }
+    return replace(plan, chosen=chosen | (best(longer) if longer else {}))

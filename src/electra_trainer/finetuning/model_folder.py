@@ -29,12 +29,11 @@ from electra_trainer.files.reading import read_file, short
 from electra_trainer.files.wording import render
 from electra_trainer.finetuning.examples import Prediction
 from electra_trainer.finetuning.recipe import Recipe
+from electra_trainer.finetuning.run import FineTuned, predict
 from electra_trainer.finetuning.squad.squad_task import QuestionAnswering
 from electra_trainer.finetuning.tagging.tagging import Tagging
-from electra_trainer.finetuning.task import Task
-from electra_trainer.finetuning.texts.tasks import Classification, Regression
-from electra_trainer.finetuning.training_step import FineTuned, predict
-from electra_trainer.finetuning.transformers_head import TransformersHead
+from electra_trainer.finetuning.task import Task, TransformersHead
+from electra_trainer.finetuning.text_tasks import Classification, Regression
 from electra_trainer.pretrained import as_modern, export, read_back
 from electra_trainer.pretrained.model_card import TAG, CardFields, card_head, is_on_hub
 from electra_trainer.pretrained.source import load_source
@@ -258,7 +257,8 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
     except RuntimeError as error:
         why = str(error).splitlines()[-1].strip()
         raise CheckpointError(f"{folder}: its head is not that of its task ({why}).") from None
-    words, recipe, length = tokenizer.load_tokenizer(place), table.get("recipe"), table.get("max_length")
+    words, length = tokenizer.load_tokenizer(place), table.get("max_length")
+    recipe: Any = table.get("recipe")
     sound = isinstance(recipe, dict) and recipe.get("precision", "auto") in ("auto", "fp32", "bf16")
     if not sound or not isinstance(length, int) or not 3 < length <= model.max_position_embeddings:
         raise CheckpointError(f"{path}: recipe {short(recipe)} with max_length {short(length)} cannot be. {_AGAIN}")
@@ -280,8 +280,8 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
 
 def _require_sound(folder: Path, table: Mapping[str, Any]) -> None:
     """CheckpointError unless electra_task.json is of this version, and the files of tensors are those that it names."""
-    files, whole = table.get("files"), {_WHOLE, _ENCODER + _WHOLE}
-    named = files.keys() if isinstance(files, dict) else set()
+    files: Any = table.get("files")
+    named, whole = set(files) if isinstance(files, dict) else set(), {_WHOLE, _ENCODER + _WHOLE}
     if table.get("format") != FORMAT or not named & whole or named - whole - {_HEAD}:
         raise CheckpointError(
             f"{folder / TASK}: format {short(table.get('format'))} with the files {short([*named])}, this version "

@@ -157,8 +157,7 @@ class Tuning:
         Args:
             data: the data of the only task, where they are loaded already.
         """
-        from electra_trainer.finetuning.experiment import Plan, run_plan
-        from electra_trainer.finetuning.search import searched
+        from electra_trainer.finetuning.experiment import Plan, run_plan, searched
         from electra_trainer.inspection.trackers import tracked
 
         plan = Plan(
@@ -264,7 +263,7 @@ class Finetune(Tuning):
 
             scheme = "none" if self.scheme == "plain" else self.scheme or "detect"
             return TaggingTask(**_fields_for(self, TaggingTask) | {"column": self.label, "scheme": scheme})
-        from electra_trainer.finetuning.texts.own_task import OwnTask
+        from electra_trainer.finetuning.text_tasks import OwnTask
 
         return OwnTask(**_fields_for(self, OwnTask), kind=self.task)
 

@@ -25,8 +25,7 @@ from electra_trainer.finetuning.examples import Prediction, by_id, jsonl, string
 from electra_trainer.finetuning.squad import squad_files, squad_head, squad_score, windows
 from electra_trainer.finetuning.squad.squad_files import Question, read_squad
 from electra_trainer.finetuning.squad.squad_head import JointHead, Places
-from electra_trainer.finetuning.task import Baseline, Row, TaskData
-from electra_trainer.finetuning.transformers_head import TransformersHead, copied_head
+from electra_trainer.finetuning.task import Baseline, Row, TaskData, TransformersHead, copied_head
 from electra_trainer.settings.config import Model
 
 

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from electra_trainer.errors import DataError, did_you_mean
-from electra_trainer.finetuning.examples import TaggedSentence
-from electra_trainer.finetuning.texts.splits import WARNING
+from electra_trainer.finetuning.examples import WARNING, TaggedSentence
 
 Scheme = Literal["none", "io", "bio", "bioes"]
 _MEANT = {"B": "B", "I": "I", "E": "E", "S": "S", "L": "E", "U": "S", "M": "I", "W": "S"}

@@ -23,13 +23,20 @@ from electra_trainer.batch import Batch
 from electra_trainer.data import conllu, tokenizer
 from electra_trainer.errors import ConfigError, require
 from electra_trainer.files.wording import render
-from electra_trainer.finetuning import task, transformers_head
-from electra_trainer.finetuning.examples import Prediction, TaggedSentence, jsonl, strings, tagged_text
+from electra_trainer.finetuning import task
+from electra_trainer.finetuning.examples import (
+    Prediction,
+    Split,
+    TaggedSentence,
+    hold_out_sentences,
+    jsonl,
+    strings,
+    tagged_text,
+)
 from electra_trainer.finetuning.tagging import spans
 from electra_trainer.finetuning.tagging.spans import Scheme, notation_of, scheme_of
 from electra_trainer.finetuning.tagging.tagged_files import TagColumns, Tagged, read_names, read_tagged, with_names
 from electra_trainer.finetuning.tagging.word_splitting import splitting_of
-from electra_trainer.finetuning.texts.splits import Split, hold_out_sentences
 from electra_trainer.settings.config import Model
 
 _SPAN_METRICS = ("f1", "precision", "recall")
@@ -200,8 +207,8 @@ class Tagging(task.Task):
             examples=read.sentences, written=lambda predicted: {"": write(predicted)}, notes=read.notes
         )
 
-    def as_transformers(self, *, hidden_size: int) -> transformers_head.TransformersHead:
-        return transformers_head.copied_head("ElectraForTokenClassification", "classifier.", labels=self.labels)
+    def as_transformers(self, *, hidden_size: int) -> task.TransformersHead:
+        return task.copied_head("ElectraForTokenClassification", "classifier.", labels=self.labels)
 
     def card(self, *, pair: bool) -> task.CardWords:
         return task.CardWords(
