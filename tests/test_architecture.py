@@ -31,7 +31,7 @@ TORCH_FREE = (
     "finetuning.glue_tasks",
     "finetuning.glue_table",
     "files.tables",
-    "finetuning.texts.splits",
+    "finetuning.examples",
     "finetuning.examples",
     "paper.paper_tables",
     "files.wording",

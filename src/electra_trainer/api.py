@@ -17,7 +17,7 @@ from electra_trainer.errors import ConfigError, tell
 from electra_trainer.experiments.summary import Summary
 from electra_trainer.finetuning.model_folder import Finetuned, load_finetuned
 from electra_trainer.finetuning.task import TaskSource
-from electra_trainer.finetuning.texts.own_task import OwnTask
+from electra_trainer.finetuning.text_tasks import OwnTask
 from electra_trainer.inspection.replay import Evaluated, Replayed, evaluate, replay
 from electra_trainer.inspection.report import write_report as report
 from electra_trainer.paper.cloze import ClozeScores, cloze
@@ -285,8 +285,7 @@ def finetune(
     Raises:
         ElectraError: see errors.py.
     """
-    from electra_trainer.finetuning.experiment import Plan, export_best, run_plan
-    from electra_trainer.finetuning.search import searched
+    from electra_trainer.finetuning.experiment import Plan, export_best, run_plan, searched
 
     plan = Plan(
         model=str(model),
@@ -298,7 +297,7 @@ def finetune(
         keep_weights=True,
     )
     if search:
-        plan = searched(plan, {}, out=Path(out), device=device, parallel=parallel, quiet=quiet)
+        plan = searched(plan, out=Path(out), device=device, parallel=parallel, quiet=quiet)
     data = task.load()
     run_plan(plan, out=Path(out), device=device, parallel=parallel, quiet=quiet, data=data)
     best = export_best(task, data, model=str(model), out=Path(out))

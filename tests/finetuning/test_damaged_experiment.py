@@ -18,7 +18,7 @@ from tests.reliability.figures import LONG
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, ElectraError, MissingInputError
 from electra_trainer.experiments import statistics
 from electra_trainer.finetuning.experiment import BestExport, Plan, export_best, run_plan
-from electra_trainer.finetuning.texts.own_task import OwnTask
+from electra_trainer.finetuning.text_tasks import OwnTask
 
 CASES = 3000 if LONG else 80
 VALUES: tuple[Any, ...] = (
@@ -143,10 +143,14 @@ RUN = "cells/classification/seed-2"
 @pytest.mark.parametrize(
     "name, content, wrong",
     [
-        (f"{RUN}/predictions/dev.jsonl", b"1.5\n" * 10, ":1: 1.5, expected a prediction"),
-        (f"{RUN}/predictions/dev.jsonl", b'{"label": "fruit"}\n', "1 predictions, expected 10"),
-        (f"{RUN}/predictions/predict.jsonl", b'{"label": "fruit", "probabilities": 0.5}\n' * 10, "expected a table"),
-        (f"{RUN}/predictions/predict.jsonl", None, "no such file"),
+        (f"{RUN}/predictions/dev.jsonl", b"1.5\n" * 10, "predictions: a file there is damaged"),
+        (f"{RUN}/predictions/dev.jsonl", b'{"label": "fruit"}\n', "predictions: a file there is damaged (zip()"),
+        (
+            f"{RUN}/predictions/predict.jsonl",
+            b'{"label": "fruit", "probabilities": 0.5}\n' * 10,
+            "predictions: a file there is damaged",
+        ),
+        (f"{RUN}/predictions/predict.jsonl", None, "No such file"),
         (f"{RUN}/config.json", b"{}", "field model is missing"),
         (f"{RUN}/config.json", None, "no such file"),
         (f"{RUN}/environment.json", b"{", "is not valid JSON"),

@@ -21,7 +21,7 @@ from electra_trainer import api
 from electra_trainer.errors import ConfigError
 from electra_trainer.experiments.summary import Summary
 from electra_trainer.experiments.sweep import choices, parse_axes, require_choosable, require_fields, swept
-from electra_trainer.finetuning.search import TrainingRows
+from electra_trainer.finetuning.experiment import TrainingRows
 from electra_trainer.paper import measured, probes
 from electra_trainer.paper.measured import read_experiment
 from electra_trainer.paper.paper_tables import build_table

@@ -199,9 +199,7 @@ def memory_bytes(config: Config, *, processes: int = 1, gpu: int = 0) -> int:
         row += slots(config) * (_kept_token_head(generator) + logits * generator.vocab_size)
     if fused:
         row += 3 * length * model.hidden_size + length**2
-        row += sum(
-            length * m.num_hidden_layers * m.hidden_size for m in networks
-        )  # kept by the compiler
+        row += sum(length * m.num_hidden_layers * m.hidden_size for m in networks)  # kept by the compiler
         each_parameter = _BYTES * (_STATE_COPIES + (config.batch.lanes > 1)) + (2 * gpu if gpu < _BYTES else 0)
         needed = each_parameter * joint + _BYTES * chunk + gpu * config.lane_size * row
         evaluation = _EVALUATED * slots(config) * model.vocab_size * _BYTES

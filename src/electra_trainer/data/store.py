@@ -347,10 +347,8 @@ class StoreWriter:
         Args:
             counts: the documents, the tokens of text and the positions of padding in each split.
         """
-        infos = {
-            name: FileInfo(**dict(zip(("bytes", "sha256"), one.close(), strict=True)))
-            for name, one in self._files.items()
-        }
+        closed = {name: one.close() for name, one in self._files.items()}
+        infos = {name: FileInfo(bytes=size, sha256=digest) for name, (size, digest) in closed.items()}
         fields: dict[str, Any] = {
             "documents": DocumentFiles(
                 names=infos[NAMES], train=infos["train.documents"], valid=infos["valid.documents"]

@@ -1,9 +1,9 @@
 """Values of settings, crossed, as rows of an experiment, and the choice among them.
 
-`--sweep optimizer.learning-rate=1e-4,3e-4 objective.weight=10,50` of `electra compare` and `--search` with `--grid` of
-fine-tuning. Each combination is a row with cells like any other, named `ROW+FIELD=VALUE+FIELD=VALUE`. The rule by which
-the best is chosen is declared before anything is trained. This is how the paper searched learning rates and λ (Appendix
-A), sizes of the generator (Figure 3 left) and the recipes of fine-tuning (Appendix B).
+`--sweep optimizer.learning-rate=1e-4,3e-4 objective.weight=10,50` of `electra compare` and `--search` of fine-tuning.
+Each combination is a row with cells like any other, named `ROW+FIELD=VALUE+FIELD=VALUE`. The rule by which the best is
+chosen is declared before anything is trained. This is how the paper searched learning rates and λ (Appendix A), sizes
+of the generator (Figure 3 left) and the recipes of fine-tuning (Appendix B).
 """
 
 import json

@@ -9,6 +9,7 @@ code "uniform").
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 import torch
@@ -279,10 +280,9 @@ class WordFrequencies(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "WordFrequencies":
         """Move to another device; stay on the CPU where that is a Mac's GPU, which has no fp64."""
-        try:
-            return super()._apply(fn, recurse)
-        except TypeError:
-            return self
+        with suppress(TypeError):
+            super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
 
     @property
     def probability_V(self) -> Tensor:

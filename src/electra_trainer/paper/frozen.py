@@ -28,10 +28,10 @@ from electra_trainer import errors, randomness
 from electra_trainer.batch import Batch
 from electra_trainer.data import conllu
 from electra_trainer.data.tokenizer import Specials, Text, as_plain_text, specials_of
-from electra_trainer.finetuning import task, training_step
+from electra_trainer.finetuning import run, task
 from electra_trainer.finetuning.examples import TaggedSentence, TextExample
+from electra_trainer.finetuning.experiment import TrainingRows
 from electra_trainer.finetuning.glue_tasks import GlueTask
-from electra_trainer.finetuning.search import TrainingRows
 from electra_trainer.finetuning.tagging import Tagging
 from electra_trainer.model.encoder import Encoder
 
@@ -209,7 +209,7 @@ def _begins(sizes: Sequence[int], device: torch.device) -> Tensor:
 @torch.no_grad()
 def _states(encoder: Encoder, rows: Sequence[task.Row], *, specials: Specials, device: torch.device) -> Tensor:
     """Embeddings and every layer's output, normalised, as the mean over each tagged word's tokens; fp16 [W, S, D]."""
-    batch = training_step.collate(rows, specials, torch.device("cpu")).to(device)
+    batch = run.collate(rows, specials, torch.device("cpu")).to(device)
     spans = [
         range(index * batch.ids_BT.shape[1] + start, index * batch.ids_BT.shape[1] + stop)
         for index, row in enumerate(rows)
@@ -351,7 +351,7 @@ def _represent_texts(
 @torch.no_grad()
 def _text_states(encoder: Encoder, rows: list[task.Row], text: Text, device: torch.device) -> Tensor:
     """Means over a text's tokens of each state, centred and normalised, [N, S, D]."""
-    batch = training_step.collate(rows, text.specials, torch.device("cpu")).to(device)
+    batch = run.collate(rows, text.specials, torch.device("cpu")).to(device)
     inner_BT = batch.real_BT & (batch.ids_BT != text.specials.cls) & (batch.ids_BT != text.specials.sep)
     weight_BT1 = (inner_BT / inner_BT.sum(1, keepdim=True).clamp(min=1))[..., None]
     outputs = layer_outputs(encoder, batch.ids_BT, batch)
