@@ -231,7 +231,7 @@ def compare(
         parallel: runs at once, each with its share of the cores, or with a GPU.
         device: auto, cpu, cuda, cuda:N or mps.
         quiet: show errors and warnings only.
-        asked: the other fields of `electra_trainer.paper.request.Compare`: one of flops, steps and budget; match,
+        asked: the other fields of `electra_trainer.paper.request.Compare`: one of flops and steps; match,
             probe, metrics, probe_sentences, probe_pairs, sweep, choose.
 
     Returns:

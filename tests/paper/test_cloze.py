@@ -78,9 +78,9 @@ def test_an_export_needs_p_mask(trained: Path, tmp_path: Path) -> None:
 
 
 def test_wrong_input_is_said(trained: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="unigram, not a network"):
+    with pytest.raises(ConfigError, match="RUN has no generator network"):
         cloze(load(trained / "unigram"), trained / "data")
-    with pytest.raises(ConfigError, match="--against has a generator that is unigram"):
+    with pytest.raises(ConfigError, match="--against has no generator network"):
         cloze(load(trained / "mlm"), trained / "data", against=load(trained / "unigram"))
     for name in ("rows", "per_row", "top"):
         with pytest.raises(ConfigError, match=f"--{name.replace('_', '-')} = 0"):

@@ -158,28 +158,16 @@ def test_nothing_is_declared_on_a_run_s_own_fakes(run: Run, tmp_path: Path) -> N
     """A worse generator makes easier fakes; and every row of the tables has its values, the arm's own too."""
     own = small_config().optimizer.learning_rate
     summary = run(arms=("electra",), sweep=(f"optimizer.learning-rate={own},4e-3",), probe=("held-out",), choose=None)
-    assert summary.metrics == ("held-out/generator_loss", "held-out/discriminator_standard_auc")
+    assert summary.metrics == ("held-out/discriminator_standard_auc",)
     assert {one.metric for one in summary.contrasts if one.declared} == set(summary.metrics)
     assert list(summary.rows) == ["electra", "electra+optimizer.learning-rate=0.004"]
     for shown in (summary.text(), (tmp_path / "exp/summary.md").read_text()):
         assert f"electra+optimizer.learning-rate={own}" in shown and "electra+optimizer.learning-rate=0.004" in shown
-        assert "| electra |" not in shown and "own generator" not in shown
+        assert "| electra |" not in shown
 
 
-def test_a_metric_on_own_fakes_that_is_asked_for_by_name_has_a_note(run: Run, tmp_path: Path) -> None:
-    run(
-        arms=("electra", "unigram"), sweep=(), probe=("held-out",), choose=None, metrics=("held-out/discriminator_auc",)
-    )
-    assert (
-        "Note: held-out/discriminator_auc come from the fakes of each arm's own generator"
-        in (tmp_path / "exp/summary.md").read_text()
-    )
-
-
-def test_a_choice_among_unlike_things_is_refused(run: Run, tmp_path: Path) -> None:
-    """A held-out loss at other masks is another task; refused before anything is trained."""
-    with pytest.raises(ConfigError, match=r"does not mean the same in electra and electra\+masking\.fraction=0\.3"):
-        run(choose="held-out/generator_loss", probe=("held-out",), sweep=("masking.fraction=0.15,0.3",))
+def test_a_choice_by_what_tables_report_is_refused(run: Run, tmp_path: Path) -> None:
+    """Before anything is trained."""
     with pytest.raises(ConfigError, match="tables report this metric"):
         run(choose="pos/accuracy", probe=(f"pos={tmp_path / 'treebank'}",))
     assert not (tmp_path / "exp").exists()

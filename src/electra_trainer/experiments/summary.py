@@ -25,21 +25,8 @@ from electra_trainer.files.table_writer import Table
 
 ABSENT = "–"
 Verdict = Literal["beats", "perhaps", "does not beat"]
-_SPREAD = ("n", "median", "mean", "SD", "best", "worst", "best seed", "median seed")
-_CONTRAST = (
-    "metric",
-    "row",
-    "reference",
-    "n",
-    "difference",
-    "95 % bootstrap",
-    "95 % Student",
-    "p",
-    "p (Holm)",
-    "80 % power at",
-    "seeds",
-)
-_ON_TERMINAL = (0, 1, 3, 4, 6, 7, 8)
+_SPREAD = ("n", "median", "mean", "SD", "best", "best seed")
+_CONTRAST = ("metric", "row", "reference", "n", "difference", "95 % Student", "p", "p (Holm)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,13 +230,9 @@ class Summary:
     def text(self) -> str:
         """Declared metrics, their contrasts and what failed or is missing, for a terminal."""
         shown = [one for one in self.contrasts if one.declared]
-        rows = [[row[column] for column in _ON_TERMINAL] for row in (_CONTRAST, *self._contrast_rows(shown))]
-        tables = [
-            Table(
-                head=("row", "metric", *_SPREAD[:-2]), rows=[row[:-2] for row in self._spreads(self.metrics)], words=2
-            )
-        ]
-        tables += [Table(head=rows[0], rows=rows[1:], words=2)] if shown else []
+        spreads = [row[:-1] for row in self._spreads(self.metrics)]
+        tables = [Table(head=("row", "metric", *_SPREAD[:-1]), rows=spreads, words=2)]
+        tables += [Table(head=_CONTRAST, rows=self._contrast_rows(shown), words=3)] if shown else []
         last = [*remarks(self), str(self.path / "summary.md")]
         return "\n\n".join([*(table.text() for table in tables), "\n".join(last)])
 
@@ -292,10 +275,9 @@ class Summary:
         for name in metrics:
             for row, found in self.rows.items():
                 if (one := found.get(name)) is not None:
-                    values = (one.median, one.mean, one.sd, one.best, one.worst)
+                    values = (one.median, one.mean, one.sd, one.best)
                     shown = (ABSENT if value is None else number(value) for value in values)
-                    seeds = (str(one.best_seed or ABSENT), str(one.median_seed or ABSENT))
-                    rows.append((self._title(row), name, str(one.n), *shown, *seeds))
+                    rows.append((self._title(row), name, str(one.n), *shown, str(one.best_seed)))
         return rows
 
     def _contrast_rows(self, contrasts: Sequence[Contrast]) -> list[tuple[str, ...]]:
@@ -311,14 +293,8 @@ def _is_compared(metric: str) -> bool:
 
 
 def _paired(found: Paired, p_holm: float | None) -> tuple[str, ...]:
-    bootstrap = f"{_interval(found.interval)} ({found.interval_method})" if found.interval else ABSENT
-    power = ABSENT if found.detectable is None else f"{found.detectable:.2g}"
-    seeds = ABSENT if found.p is None else "above 10,000" if found.seeds_needed is None else str(found.seeds_needed)
-    return (f"{found.mean:+.4g}", bootstrap, _interval(found.t_interval), _p(found.p), _p(p_holm), power, seeds)
-
-
-def _interval(interval: tuple[float, float] | None) -> str:
-    return ABSENT if interval is None else f"{interval[0]:+.3g} to {interval[1]:+.3g}"
+    interval = ABSENT if found.t_interval is None else "{:+.3g} to {:+.3g}".format(*found.t_interval)
+    return (f"{found.mean:+.4g}", interval, _p(found.p), _p(p_holm))
 
 
 def _p(value: float | None) -> str:
@@ -344,33 +320,8 @@ def remarks(summary: Summary) -> Iterator[str]:
     if summary.unmeasured:
         names = ", ".join(f"{metric} of {row}" for metric, row in summary.unmeasured)
         yield f"Declared and not measured, but counted by Holm's correction: {names}."
-    declared = [one for one in summary.contrasts if one.declared]
-    wanted = len(summary.declared.seeds)
-    if few := [f"{one.metric} of {one.row} ({one.found.n} of {wanted})" for one in declared if one.found.n < wanted]:
-        yield f"Declared and measured for fewer seeds than were asked for: {', '.join(few)}."
-    if own := dict.fromkeys(one.metric for one in declared if one.metric.removeprefix("held-out/") in sweep.OWN_FAKES):
-        yield (
-            f"Note: {', '.join(own)} come from the fakes of each arm's own generator, so a worse generator makes "
-            "better values; held-out/discriminator_standard_auc has the same fakes for all."
-        )
-    for note in dict.fromkeys(one.found.note for one in declared if one.found.note):
-        whom = [f"{one.row} {one.metric}" for one in declared if one.found.note == note]
-        yield f"Note: {note}" + ("." if len(whom) == len(declared) else f" ({', '.join(whom)}).")
-    compared = {name for one in declared for name in (one.row, one.reference)}
-    alone = [
-        key
-        for key, row in summary.declared.rows.items()
-        if row.reference
-        and not row.baseline
-        and summary.rows[key]
-        and summary.rows[row.reference]
-        and key not in compared
-    ]
-    if alone:
-        yield (
-            f"Not compared: {', '.join(alone)} with {summary.declared.rows[alone[0]].reference}: no declared metric is "
-            "of like networks at the same tokens in both. Ask all arms the same, for example with --probe pos=TREEBANK."
-        )
+    for note in dict.fromkeys(one.found.note for one in summary.contrasts if one.declared and one.found.note):
+        yield f"Note: {note}."
 
 
 def row_remarks(summary: Summary, key: str, title: str, *, verdicts: bool = True) -> Iterator[str]:

@@ -100,12 +100,6 @@ def masked_share(config: Config | None, *, given: float | None = None) -> Masked
             fraction * (1 - objective.unchanged),
             "inputs left unchanged lower p_mask to masking.fraction x (1 - unchanged)",
         )
-    if config.masking.rarity:
-        return MaskedShare(
-            fraction, "masking.rarity: rare words were masked more often than p_mask says, common words less often"
-        )
-    if config.masking.unit == "word":
-        return MaskedShare(fraction, "masking.unit: tokens of one word were masked together, and long words less often")
     return MaskedShare(fraction)
 
 

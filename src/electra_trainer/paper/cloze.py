@@ -10,7 +10,7 @@ The words are a pure function of the seed and the row.
 
 from dataclasses import dataclass
 from itertools import pairwise
-from math import isfinite
+from math import isnan
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,12 +29,6 @@ from electra_trainer.model.networks import Discriminator, TokenPredictor, at
 from electra_trainer.objectives.vocabulary_softmax import CHUNK_ELEMENTS
 from electra_trainer.paper import appendix_g
 from electra_trainer.pretrained.pretrained import Pretrained
-from electra_trainer.settings.methods import Learned
-
-TOP = 100
-"""Candidates a word (Appendix G)."""
-ROWS = 256
-PER_ROW = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +61,16 @@ class ClozeScores:
 
     def as_json(self) -> dict[str, Any]:
         """The scores, without the words themselves; NaN, the standard error of a single row, is null."""
-        shown = ("accuracy", "difference", "among_top", "top", "positions", "rows", "per_row", "p_mask", "notes")
-        return {name: _plain(vars(self)[name]) for name in shown}
+        estimates = {"accuracy": self.accuracy, "difference": self.difference, "among_top": {"": self.among_top}}
+        plain = {
+            group: {
+                name: {key: None if isnan(value) else value for key, value in vars(one).items()} if one else None
+                for name, one in found.items()
+            }
+            for group, found in estimates.items()
+        }
+        shown = ("top", "positions", "rows", "per_row", "p_mask", "notes")
+        return {**plain, "among_top": plain["among_top"][""], **{name: vars(self)[name] for name in shown}}
 
     def text(self) -> str:
         """The accuracies, a line each."""
@@ -84,16 +86,8 @@ class ClozeScores:
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict | Estimate):
-        return {name: _plain(one) for name, one in (value if isinstance(value, dict) else vars(value)).items()}
-    return None if isinstance(value, float) and not isfinite(value) else value
-
-
-def _percent(estimate: Estimate) -> str:
-    value, error, low, high = (
-        100 * number for number in (estimate.value, estimate.standard_error, estimate.low, estimate.high)
-    )
+def _percent(one: Estimate) -> str:
+    value, error, low, high = (100 * number for number in (one.value, one.standard_error, one.low, one.high))
     return f"{value:6.2f} % ± {error:.2f}   95 %: {low:.2f} to {high:.2f}"
 
 
@@ -134,9 +128,9 @@ def cloze(
     data: str | Path,
     *,
     against: Pretrained | None = None,
-    rows: int = ROWS,
-    per_row: int = PER_ROW,
-    top: int = TOP,
+    rows: int = 256,
+    per_row: int = 4,
+    top: int = 100,
     seed: int = 0,
     p_mask: float | None = None,
 ) -> ClozeScores:
@@ -203,16 +197,12 @@ def cloze(
 
 
 def _require_predictor(pretrained: Pretrained, what: str) -> None:
-    if pretrained.generator is not None:
-        return
-    why = "has no generator. Give the run, or the export's folder that holds discriminator and generator."
-    if pretrained.config is not None and not isinstance(pretrained.config.generator, Learned):
-        why = (
-            f"has a generator that is {type(pretrained.config.generator).__name__.lower()}, not a network, so nothing "
-            "here predicts a word from its context. Give a run that was trained with --generator learned, or an MLM "
-            "run."
+    if pretrained.generator is None:
+        raise errors.ConfigError(
+            f"cloze: {what} has no generator network, so nothing here predicts a word from its context (a unigram or "
+            "uniform generator is not a network, and a discriminator's folder comes without). Give a run of "
+            "--generator learned, or an MLM run."
         )
-    raise errors.ConfigError(f"cloze: {what} {why}")
 
 
 def _require_same_words(pretrained: Pretrained, store: Store) -> None:

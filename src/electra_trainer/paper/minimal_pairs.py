@@ -4,7 +4,7 @@ The scores are those of appendix_g.py. A tie is wrong. The files have BLiMP's fo
 file a paradigm.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from electra_trainer.data.tokenizer import as_plain_text
-from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean
+from electra_trainer.errors import ConfigError, DataError, MissingInputError, require
 from electra_trainer.files import table_writer
 from electra_trainer.files.reading import MOST_TEXT, encodable, json_object, read_file, short
 from electra_trainer.paper.appendix_g import SentenceScores, most_positions
@@ -21,7 +21,7 @@ from electra_trainer.pretrained.pretrained import Pretrained
 
 _ROUNDING = 1e-6
 """Scores that differ by less than this share of their size are equal: fp32 is not more precise."""
-_FIELDS = ("sentence_good", "sentence_bad", "UID", "field", "linguistics_term")
+_EXPECTED = 'Expected a JSON object a line with "sentence_good" and "sentence_bad", both texts.'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,10 +31,6 @@ class Pair:
     good: str
     bad: str
     paradigm: str
-    field: str
-    """BLiMP's `field`, such as "syntax"; "" where the file has none."""
-    term: str
-    """BLiMP's `linguistics_term`, such as "island_effects"; "" where the file has none."""
     where: str
     """file:line, for messages."""
 
@@ -49,10 +45,6 @@ class PairScore:
     """Standard error of the mean, over other pairs of the same paradigms."""
     ties: int
     paradigms: dict[str, float]
-    fields: dict[str, float]
-    """Mean over the paradigms of each field, such as "syntax"."""
-    terms: dict[str, float]
-    """Mean over the paradigms of each linguistic term, such as "island_effects"."""
     margin_P: NDArray[np.float64]
     """Score of the good sentence minus that of the bad one, for each pair in the order of the files; 0: a tie."""
 
@@ -65,41 +57,28 @@ class PairScores:
     pairs: int
     limit: int | None
     """Pairs read of each paradigm, at most; None: all."""
-    identical: int
-    """Pairs whose two sentences are the same tokens: a tie for every score."""
-    long: int
-    """Sentences longer than the rows of training, whose last positions were hardly trained."""
     notes: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
         """The scores, without the margins."""
-        kept = ("mean", "standard_error", "paradigms", "fields", "terms")
+        kept = ("mean", "standard_error", "paradigms")
         return {
-            "scores": {name: {key: getattr(score, key) for key in kept} for name, score in self.scores.items()},
+            "scores": {name: {key: vars(score)[key] for key in kept} for name, score in self.scores.items()},
             "ties": {name: score.ties for name, score in self.scores.items()},
-            **{name: vars(self)[name] for name in ("pairs", "identical", "long", "limit", "notes")},
+            **{name: vars(self)[name] for name in ("pairs", "limit", "notes")},
         }
 
     def text(self) -> str:
-        """A table of paradigms, terms and fields, and remarks."""
+        """A table of paradigms, and remarks."""
         scores = list(self.scores.values())
-        rows: list[list[str]] = []
-        for group in ("paradigms", "terms", "fields"):
-            tables = [getattr(score, group) for score in scores]
-            rows += [[name, *(f"{100 * table[name]:.1f}" for table in tables)] for name in tables[0]] + [[]]
-        means = [f"{100 * score.mean:.2f} ± {100 * score.standard_error:.2f}" for score in scores]
-        rows += [["mean over paradigms", *means], ["ties, counted wrong", *(f"{score.ties:,}" for score in scores)]]
+        rows = [[name, *(f"{100 * one.paradigms[name]:.1f}" for one in scores)] for name in scores[0].paradigms]
+        means = [f"{100 * one.mean:.2f} ± {100 * one.standard_error:.2f}" for one in scores]
+        rows += [[], ["mean over paradigms", *means], ["ties, counted wrong", *(f"{one.ties:,}" for one in scores)]]
         part = "" if self.limit is None else f", the first {self.limit:,} or fewer of each paradigm"
         lines = [
             table_writer.Table(head=["accuracy, %", *self.scores], rows=rows, words=1).text(least=18),
             f"{self.pairs:,} pairs of {len(scores[0].paradigms)} paradigms{part}; ± is one standard error",
         ]
-        if self.identical:
-            lines.append(f"{self.identical:,} pairs are two times the same tokens: a tie for every score")
-        if self.long:
-            lines.append(
-                f"{self.long:,} sentences are longer than the rows of training; the positions beyond were not trained"
-            )
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
@@ -107,7 +86,6 @@ def minimal_pairs(
     pretrained: Pretrained,
     folder: str | Path,
     *,
-    paradigms: Sequence[str] | None = None,
     limit: int | None = None,
     scores: Sequence[str] | None = None,
     p_mask: float | None = None,
@@ -117,17 +95,16 @@ def minimal_pairs(
     Args:
         pretrained: a run or an exported folder.
         folder: a folder of BLiMP's files, or one of them.
-        paradigms: only these; None: all.
         limit: only the first `limit` pairs of each paradigm; None: all.
         scores: only these; None: all that the run has.
         p_mask: share of masked tokens for `appendix-g`; None: the run's.
 
     Raises:
         MissingInputError: no such folder. DataError: a line that is not a pair, a sentence without tokens or with more
-        of them than the networks have positions, with file:line. ConfigError: an unknown paradigm or score.
+        of them than the networks have positions, with file:line. ConfigError: an unknown score.
     """
     given = SentenceScores(pretrained, p_mask=p_mask, chosen=scores)
-    pairs = read_pairs(folder, paradigms=paradigms, limit=limit)
+    pairs = read_pairs(folder, limit=limit)
     encoded = _encode(pretrained, pairs)
     # Each row once: sentences that are the same tokens tie in any batch. Sorted: the pairs' order does not matter.
     rows = sorted(set(encoded), key=lambda row: (len(row), row))
@@ -138,8 +115,6 @@ def minimal_pairs(
         scores={name: _summary(pairs, score_R[good_P], score_R[bad_P]) for name, score_R in totals.items()},
         pairs=len(pairs),
         limit=limit,
-        identical=int((good_P == bad_P).sum()),
-        long=sum(len(row) > pretrained.length for row in encoded),
         notes=tuple(given.notes),
     )
 
@@ -173,72 +148,48 @@ def _summary(pairs: Sequence[Pair], good_P: NDArray[np.float64], bad_P: NDArray[
         right.setdefault(pair.paradigm, []).append(bool(margin > 0))
     paradigms = {name: float(np.mean(values)) for name, values in right.items()}
     variance = sum(share * (1 - share) / len(right[name]) for name, share in paradigms.items())
-
-    def means(group: Callable[[Pair], str]) -> dict[str, float]:
-        members: dict[str, list[float]] = {}
-        for name, paradigm in dict.fromkeys((group(pair), pair.paradigm) for pair in pairs if group(pair)):
-            members.setdefault(name, []).append(paradigms[paradigm])
-        return {name: float(np.mean(shares)) for name, shares in members.items()}
-
     return PairScore(
         mean=float(np.mean(list(paradigms.values()))),
         standard_error=float(np.sqrt(variance)) / len(paradigms),
         ties=int(tied_P.sum()),
         paradigms=paradigms,
-        fields=means(lambda pair: pair.field),
-        terms=means(lambda pair: pair.term),
         margin_P=margin_P,
     )
 
 
-def read_pairs(folder: str | Path, *, paradigms: Sequence[str] | None = None, limit: int | None = None) -> list[Pair]:
-    """All pairs of the .jsonl files of a folder (or of one file), in the order of names and lines.
+def read_pairs(folder: str | Path, *, limit: int | None = None) -> list[Pair]:
+    """All pairs of the .jsonl files of a folder (or of one file), paradigm by paradigm, in the order of the lines.
 
     A line must have `sentence_good` and `sentence_bad`. `UID` names the paradigm, otherwise the file's name does.
 
     Args:
-        paradigms: only these; None: all.
         limit: only the first `limit` of each paradigm; None: all.
 
     Raises:
         MissingInputError: no such folder. DataError: no pairs, or a line that is not a pair, with file:line.
-        StorageError: cannot be read. ConfigError: an unknown paradigm, or a limit below 1.
+        StorageError: cannot be read. ConfigError: a limit below 1.
     """
-    if limit is not None and limit < 1:
-        raise ConfigError(f"--limit {limit}: expected at least 1 pair a paradigm.")
+    require(limit is None or limit >= 1, "--limit", limit, "at least 1 pair a paradigm")
     folder = Path(folder)
     if not folder.exists():
         raise MissingInputError(f"{folder}: no such folder. Give the folder with BLiMP's .jsonl files.")
     files = sorted(folder.glob("*.jsonl")) if folder.is_dir() else [folder]
-    if not files:
-        raise DataError(f"{folder}: holds no .jsonl file. Expected BLiMP's files, one a paradigm.")
     by_paradigm: dict[str, list[Pair]] = {}
-    for path in files:
-        for pair in _read_file(path):
-            by_paradigm.setdefault(pair.paradigm, []).append(pair)
-    for name in paradigms or ():
-        if name not in by_paradigm:
-            raise ConfigError(f"--paradigms {name}: {folder} has no such paradigm.{did_you_mean(name, by_paradigm)}")
-    return [pair for name in by_paradigm if not paradigms or name in paradigms for pair in by_paradigm[name][:limit]]
+    for pair in (pair for path in files for pair in _read_file(path)):
+        by_paradigm.setdefault(pair.paradigm, []).append(pair)
+    if not by_paradigm:
+        raise DataError(f"{folder}: holds no pairs. Expected BLiMP's .jsonl files, one pair a line.")
+    return [pair for pairs in by_paradigm.values() for pair in pairs[:limit]]
 
 
 def _read_file(path: Path) -> Iterator[Pair]:
-    expected = 'Expected a JSON object a line with "sentence_good" and "sentence_bad".'
-    lines = [(n, line) for n, line in enumerate(read_file(path, limit=MOST_TEXT).split(b"\n"), start=1) if line.strip()]
-    if not lines:
-        raise DataError(f"{path}: is empty, expected one minimal pair a line.")
-    for number, line in lines:
+    for number, line in enumerate(read_file(path, limit=MOST_TEXT).split(b"\n"), start=1):
+        if not line.strip():
+            continue
         where = f"{path}:{number}"
-        row = json_object(line, where=where, remedy=expected)
-        for name in ("sentence_good", "sentence_bad"):
-            if name not in row:
-                raise DataError(f"{where}: has no {name!r}.{did_you_mean(name, row)} {expected}")
-        row = {"UID": path.stem, "field": "", "linguistics_term": "", **row}
-        texts = [row[name] for name in _FIELDS]
-        for name, text in zip(_FIELDS, texts, strict=True):
-            if not isinstance(text, str):
-                raise DataError(f"{where}: {name} = {short(text)}, expected a text. Correct or remove the line.")
-            encodable(text, f"{where}: {name}")
-        good, bad, paradigm, field, term = texts
-        field = field.replace("/", "_")  # BLiMP writes one of its fields in both ways
-        yield Pair(good=good, bad=bad, paradigm=paradigm, field=field, term=term, where=where)
+        row = {"UID": path.stem, **json_object(line, where=where, remedy=_EXPECTED)}
+        texts = [row.get(name) for name in ("sentence_good", "sentence_bad", "UID")]
+        if not all(isinstance(text, str) for text in texts):
+            raise DataError(f"{where}: {short(row)}: not a pair. {_EXPECTED}")
+        good, bad, paradigm = (encodable(str(text), where) for text in texts)
+        yield Pair(good=good, bad=bad, paradigm=paradigm, where=where)

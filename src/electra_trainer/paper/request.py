@@ -46,12 +46,8 @@ class Compare:
     """Operations of each run, for example 1e15."""
     steps: int | None = None
     """Optimizer steps of each run."""
-    budget: str | None = None
-    """Wall-clock time of each run, for example 10m; the steps that fit are measured once an arm, when it begins."""
-    match: Literal["paper-flops", "real-flops", "steps", "time"] | None = None
-    """Quantity that is equal between arms. Default: paper-flops with --flops, steps with --steps, time with
-    --budget.
-    """
+    match: Literal["paper-flops", "real-flops"] | None = None
+    """How --flops counts: as the paper (the default), or the matrix products that are needed."""
     probe: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """held-out, pos=TREEBANK_DIR, sentences=GLUE_DIR, minimal-pairs=DIR, glue=DIR or squad=DIR; may be repeated. With
     nested- before its name, a probe is scored on a part of its training rows. Default: held-out."""
@@ -70,7 +66,7 @@ class Compare:
     held-out/discriminator_standard_auc, or one of a nested probe, for example nested-pos/accuracy."""
     metrics: str | None = None
     """Metrics between commas whose contrasts are declared, for example pos/accuracy: p-values are corrected over them.
-    Default: what pos, minimal-pairs and glue say, else the held-out losses of words and the AUC on standard fakes."""
+    Default: what pos, minimal-pairs and glue say, else the held-out AUC on standard fakes."""
     shard: str = "1/1"
     """i/N: run every N-th cell, from the i-th on, so that N machines share the work."""
     parallel: int = 1
@@ -96,7 +92,7 @@ class Compare:
     }
     """Flags of the configuration that the arms or the seeds decide."""
     brief: ClassVar[str] = (
-        "data arms out seeds flops steps budget match probe parallel config device track preset BatchShape.size"
+        "data arms out seeds flops steps match probe parallel config device track preset BatchShape.size"
     )
     """Flags of the short help."""
 
@@ -135,10 +131,6 @@ class Compare:
         from electra_trainer.train.device import choose_device, use_threads
 
         use_threads()
-        if self.parallel > 1 and self.budget is not None:
-            raise ConfigError(
-                "--parallel: runs at once slow each other down, and --budget is time. Give --flops or --steps."
-            )
         work = Comparing(self, seeds=parse_seeds(self.seeds))
         how: dict[str, Any] = {"parallel": self.parallel, "shard": parse_shard(self.shard), "quiet": self.quiet}
         with tracked(self.out, self.track, project=self.project):
@@ -329,9 +321,7 @@ class MinimalPairs:
     folder: tyro.conf.Positional[Path]
     """Folder of BLiMP's .jsonl files, or one of them."""
     json: bool = False
-    """Print one JSON object: scores (mean, standard_error, paradigms, fields, terms), pairs, ties."""
-    paradigms: str | None = None
-    """Only these paradigms, names with commas between."""
+    """Print one JSON object: scores (mean, standard_error, paradigms), pairs, ties."""
     limit: int | None = None
     """Only the first N pairs of each paradigm."""
     scores: str | None = None
@@ -348,7 +338,6 @@ class MinimalPairs:
         return minimal_pairs(
             _loaded(self.run_folder, self.device),
             self.folder,
-            paradigms=_names(self.paradigms),
             limit=self.limit,
             scores=_names(self.scores),
             p_mask=self.p_mask,
