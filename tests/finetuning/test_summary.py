@@ -77,7 +77,7 @@ def sorted_median(values: list[float]) -> float:
 
 
 def declared_contrasts(summary: Summary) -> dict[tuple[str, str], Any]:
-    return {(one.reference, one.row.partition("+")[2]): one for one in summary.contrasts if one.declared}
+    return {(one.reference, one.row.partition("+")[2]): one for one in summary.contrasts}
 
 
 def test_differences_are_paired_by_seed(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_pages_have_the_numbers_and_the_notes(tmp_path: Path) -> None:
     assert "| cola | dev/matthews | 6 | 0.2 | 0.2167 | 0.04082 | 0.3 | 6 |" in page
     assert "| cola+majority | dev/matthews | 1 | 0 | 0 |" in page and "- cola is made up" in page
     plain = json.loads((tmp_path / "summary.json").read_text())
-    assert plain["version"] == 2 and plain["rows"]["cola"][MAIN]["by_seed"]["6"] == 0.3
+    assert plain["version"] == 3 and plain["rows"]["cola"][MAIN]["by_seed"]["6"] == 0.3
     assert plain["contrasts"][0]["n"] == 6 and "seconds" not in plain["rows"]["cola"]
     shown = found.text()
     assert "cola" in shown and "0.2167" in shown and "beats the bag of words" in shown

@@ -56,8 +56,8 @@ class Cell:
 
     @property
     def kept(self) -> Path:
-        """Folder of the run, or of the cell where none was kept; the root where that is a run itself."""
-        return next((path for path in (self.run, self.folder) if path.is_dir()), self.root)
+        """Folder of the run, or of the cell where none was kept."""
+        return self.run if self.run.is_dir() else self.folder
 
     @property
     def is_done(self) -> bool:

@@ -1,7 +1,7 @@
 """Summary of an experiment: rows x metrics x seeds with spreads, and contrasts with reference rows. No torch here.
 
 The unit of replication is the seed. A contrast is a row minus its reference within a seed. Holm's correction covers the
-declared contrasts, once, those without a result included; all others are uncorrected. A run that diverged counts in no
+declared contrasts, once, those without a result included. A run that diverged counts in no
 mean. The seed of a fine-tuning run decides its head, order and dropout, not its encoder: such intervals are of what
 fine-tuning again would give, not of what pre-training again would.
 
@@ -31,15 +31,14 @@ _CONTRAST = ("metric", "row", "reference", "n", "difference", "95 % Student", "p
 
 @dataclass(frozen=True, kw_only=True)
 class Contrast:
-    """A row against its reference on one metric, row minus reference."""
+    """A row against its reference on one declared metric, row minus reference."""
 
     metric: str
     row: str
     reference: str
-    declared: bool
     found: Paired
     p_holm: float | None
-    """Corrected over the declared contrasts."""
+    """Corrected over all contrasts."""
     medians: tuple[float, float]
     """Values of the row and of the reference."""
 
@@ -53,13 +52,12 @@ class Contrast:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """All results of an experiment. Notes say what was read otherwise than usual."""
+    """All results of an experiment."""
 
     path: Path
     declared: Declared
     results: dict[str, dict[int, Result]]
     """Row -> seed -> result, of cells that are done or failed."""
-    notes: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -99,7 +97,7 @@ class Summary:
 
     @property
     def contrasts(self) -> list[Contrast]:
-        """Differences of all rows to their references, the declared ones first."""
+        """Differences of all rows to their references on the declared metrics."""
         return self._compared[0]
 
     @property
@@ -115,31 +113,24 @@ class Summary:
             if row.reference is None:
                 continue
             mine, other = self.values[key], self.values[row.reference]
-            others = [name for name in mine if name in other and _is_compared(name)]
-            for metric in dict.fromkeys((*row.metrics, *others)):
+            for metric in row.metrics:
                 values, against = mine.get(metric, {}), other.get(metric, {})
                 if values and not row.seeded:
                     values = dict.fromkeys(against, values[0])
                 if (pair := compare_paired(values, against)) is not None:
                     found[metric, key] = pair
-                elif metric in row.metrics and self._is_due(metric, key, row.reference):
+                elif self._is_due(metric, key, row.reference):
                     missing.append((metric, key))
-        rows = self.declared.rows
-        family = {(name, key): pair.p for (name, key), pair in found.items() if name in rows[key].metrics}
-        p_holm = holm({**family, **dict.fromkeys(missing)})
-        contrasts = [
-            Contrast(
-                metric=name,
-                row=key,
-                reference=str(rows[key].reference),
-                declared=(name, key) in family,
-                found=pair,
-                p_holm=p_holm.get((name, key)),
-                medians=(self.rows[key][name].median, self.rows[str(rows[key].reference)][name].median),
+        p_holm = holm({**{name: pair.p for name, pair in found.items()}, **dict.fromkeys(missing)})
+        contrasts = []
+        for (name, key), pair in found.items():
+            reference = str(self.declared.rows[key].reference)
+            medians = (self.rows[key][name].median, self.rows[reference][name].median)
+            holms = p_holm.get((name, key))
+            contrasts.append(
+                Contrast(metric=name, row=key, reference=reference, found=pair, p_holm=holms, medians=medians)
             )
-            for (name, key), pair in found.items()
-        ]
-        return sorted(contrasts, key=lambda one: not one.declared), missing
+        return contrasts, missing
 
     def _is_due(self, metric: str, row: str, reference: str) -> bool:
         """Whether a contrast without a result is one that was asked for: by name, or its parts are not measured yet. A
@@ -204,7 +195,7 @@ class Summary:
     def as_json(self) -> dict[str, Any]:
         """Content of summary.json."""
         return {
-            "version": 2,
+            "version": 3,
             "facts": self.declared.facts,
             "seeds": self.declared.seeds,
             "metrics": self.metrics,
@@ -229,17 +220,14 @@ class Summary:
 
     def text(self) -> str:
         """Declared metrics, their contrasts and what failed or is missing, for a terminal."""
-        shown = [one for one in self.contrasts if one.declared]
         spreads = [row[:-1] for row in self._spreads(self.metrics)]
         tables = [Table(head=("row", "metric", *_SPREAD[:-1]), rows=spreads, words=2)]
-        tables += [Table(head=_CONTRAST, rows=self._contrast_rows(shown), words=3)] if shown else []
+        tables += [Table(head=_CONTRAST, rows=self._contrast_rows(self.contrasts), words=3)] if self.contrasts else []
         last = [*remarks(self), str(self.path / "summary.md")]
         return "\n\n".join([*(table.text() for table in tables), "\n".join(last)])
 
     def markdown(self) -> str:
         """The page."""
-        declared = [one for one in self.contrasts if one.declared]
-        others = [one for one in self.contrasts if not one.declared]
         everything = dict.fromkeys(name for found in self.rows.values() for name in found)
         given = (self.declared.about | self.declared.facts).items()
         facts = {
@@ -254,8 +242,7 @@ class Summary:
             seeds=self.declared.seeds,
             remarks=[*remarks(self)],
             scores=pipes(("row", "metric", *_SPREAD), self._spreads(self.metrics)),
-            contrasts=pipes(_CONTRAST, self._contrast_rows(declared)) if declared else "",
-            others=pipes(_CONTRAST, self._contrast_rows(others)) if others else "",
+            contrasts=pipes(_CONTRAST, self._contrast_rows(self.contrasts)) if self.contrasts else "",
             everything=pipes(("row", "metric", *_SPREAD), self._spreads([*everything])),
             runs=pipes(
                 ("row", "seed", "state", "run"),
@@ -287,11 +274,6 @@ class Summary:
         ]
 
 
-def _is_compared(metric: str) -> bool:
-    """Whether a metric means the same in all rows; held-out metrics do so only where they were declared."""
-    return metric == Q or ("/" in metric and not metric.startswith("held-out/") and "threshold" not in metric)
-
-
 def _paired(found: Paired, p_holm: float | None) -> tuple[str, ...]:
     interval = ABSENT if found.t_interval is None else "{:+.3g} to {:+.3g}".format(*found.t_interval)
     return (f"{found.mean:+.4g}", interval, _p(found.p), _p(p_holm))
@@ -313,14 +295,13 @@ def pipes(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def remarks(summary: Summary) -> Iterator[str]:
     """Sentences for a reader: the choice, baselines, notes, doubts, what failed, is missing or cannot be compared."""
-    yield from summary.notes
     yield from _choice(summary)
     for key, row in summary.declared.rows.items():
         yield from row_remarks(summary, key, key if row.reference is None or not row.baseline else row.reference)
     if summary.unmeasured:
         names = ", ".join(f"{metric} of {row}" for metric, row in summary.unmeasured)
         yield f"Declared and not measured, but counted by Holm's correction: {names}."
-    for note in dict.fromkeys(one.found.note for one in summary.contrasts if one.declared and one.found.note):
+    for note in dict.fromkeys(one.found.note for one in summary.contrasts if one.found.note):
         yield f"Note: {note}."
 
 
@@ -329,7 +310,7 @@ def row_remarks(summary: Summary, key: str, title: str, *, verdicts: bool = True
     row, results = summary.declared.rows[key], summary.results[key]
     name = key if row.reference is None or not row.baseline else row.baseline
     for one in summary.contrasts if row.baseline and verdicts else ():
-        if one.row == key and one.declared:
+        if one.row == key:
             says = {"beats": "beats", "perhaps": "is above, not beyond doubt,"}.get(one.verdict, "does not beat")
             yield f"{title}: {says} {name} (median {one.medians[1]:.3f} against {one.medians[0]:.3f})."
     own = title.lower().replace("-", "")  # a note may itself begin with the task: "SST-2: ..." of sst2
@@ -360,12 +341,8 @@ def _choice(summary: Summary) -> Iterator[str]:
     )
     for arm, row in summary.chosen.items():
         rivals = sum(sweep.arm_of_row(one) == arm for one in summary.declared.rows)
-        if row is None:
-            yield f"Not chosen yet: {arm}, one of its {rivals} combinations waits for a seed."
-        else:
-            found = summary.rows[row][metric]
-            shown = summary.declared.rows[row].title or row
-            yield f"Chosen: {shown}, {number(found.mean)} ({found.n}), of {rivals} combinations of {arm}."
+        chosen = "none yet" if row is None else f"{summary._title(row)}, {number(summary.rows[row][metric].mean)}"
+        yield f"Chosen of {rivals} combinations of {arm}: {chosen}."
 
 
 def summarize(root: Path, *, declared: Declared | None = None) -> Summary:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from electra_trainer.errors import ConfigError, did_you_mean
+from electra_trainer.errors import ConfigError
 from electra_trainer.experiments.cell import PLUS
 from electra_trainer.settings import records
 from electra_trainer.settings.config import Config
@@ -102,15 +102,11 @@ def _has(config: Config, name: str) -> bool:
     return not unused and name in records.flat(records.to_dict(config)) and not name.endswith("kind")
 
 
-def require_fields(axes: Axes, arms: Iterable[Config]) -> None:
-    """Refuse fields that no arm has, or that something else decides; ConfigError names the nearest."""
-    names = (name for one in arms for name in records.flat(records.to_dict(one)) if _has(one, name))
-    known = [name.replace("_", "-") for name in dict.fromkeys(names) if name not in _SETTLED]
+def require_fields(axes: Axes, arms: Sequence[Config]) -> None:
+    """Refuse fields that no arm has, or that something else decides."""
     for name in axes:
-        if (flag := name.replace("_", "-")) not in known:
-            raise ConfigError(
-                f"--sweep {flag}: no arm can vary this field.{did_you_mean(flag, known)} Known: {', '.join(known)}."
-            )
+        if name in _SETTLED or not any(_has(one, name) for one in arms):
+            raise ConfigError(f"--sweep {name.replace('_', '-')}: no arm can vary this field (see electra show NAME).")
 
 
 def require_choosable(metric: str, parts: Iterable[str]) -> None:
@@ -121,16 +117,11 @@ def require_choosable(metric: str, parts: Iterable[str]) -> None:
         ConfigError: says what to choose by instead.
     """
     part, _, name = metric.partition("/")
-    if part != "held-out" and not part.startswith(NESTED):
+    if not part.startswith(NESTED) and (part != "held-out" or name in OWN_FAKES):
         raise ConfigError(
-            f"--choose {metric}: tables report this metric, so that a choice by it would be judged by itself. Choose "
-            f"on a part of the training rows, --probe {NESTED}{part}=DIR --choose {NESTED}{metric}, or by "
-            "held-out/discriminator_standard_auc."
-        )
-    if part == "held-out" and name in OWN_FAKES:
-        raise ConfigError(
-            f"--choose {metric}: depends on the fakes of the arm's own generator and on the weights of the losses, so "
-            "an easier task would win. Choose by held-out/discriminator_standard_auc, whose fakes are the same for all."
+            f"--choose {metric}: tables report this metric, or it depends on the fakes of the arm's own generator, so "
+            f"that an easier task would win. Choose on a part of the training rows, such as --probe "
+            f"{NESTED}pos=TREEBANK --choose {NESTED}pos/accuracy, or by held-out/discriminator_standard_auc."
         )
     if part not in parts:
         raise ConfigError(f"--choose {metric}: its probe is not requested. Add --probe {part}.")

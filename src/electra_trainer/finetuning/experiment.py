@@ -136,7 +136,6 @@ class FineTuning(engine.Work):
     """The work of a plan. Encoder and task stay loaded between cells."""
 
     verb = "finetune"
-    own_display = False
 
     def __init__(self, plan: Plan, *, device: str, data: TaskData | None = None, quiet: bool = False) -> None:
         self._plan, self._device, self._quiet = plan, device, quiet

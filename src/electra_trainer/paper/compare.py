@@ -38,7 +38,6 @@ class Comparing(Work):
     """The work of a comparison: arms that are pre-trained and probed."""
 
     verb = "compare"
-    own_display = True
 
     def __init__(self, asked: Any, *, seeds: Sequence[int]) -> None:
         """`asked`: a `Compare` of request.py, which imports this file to run."""
@@ -111,9 +110,7 @@ class Comparing(Work):
         return to_dict(replace(records.read(Config, settings, where="experiment.json: rows"), seed=0))
 
     def with_contrasts(self, declared: Declared) -> Declared:
-        """Each arm with the metrics on which it is compared with the reference. Fresh weights are reported,
-        uncorrected.
-        """
+        """Each arm with the metrics on which it is compared with the reference; not fresh weights."""
         metrics = tuple(declared.facts["metrics"] or default_metrics(declared))
         rows = {key: replace(row, metrics=() if key == UNTRAINED else metrics) for key, row in declared.rows.items()}
         return replace(declared, rows=rows)
@@ -190,13 +187,12 @@ def _require_metric(name: str, parts: Mapping[str, Any] | None, *, flag: str) ->
     part, _, metric = name.partition("/")
     if name in FACTS:
         return
-    names = METRICS.get(part, (metric,))  # those of other probes depend on the objective
-    if name != Q and not (metric in names and metric and part in PROBES):
+    wanted = Q_PROBES if name == Q else {part}
+    if name != Q and (part not in PROBES or metric not in METRICS.get(part, (metric,)) or not metric):
         known = [*FACTS, Q, *(f"{part}/{one}" for part in PROBES for one in METRICS.get(part, "…"))]
         raise ConfigError(f"{flag} {name}:{did_you_mean(name, known)} Known: {', '.join(known)}.")
-    if parts is not None and not parts.keys() >= (Q_PROBES if name == Q else {part}):
-        probe = "quick=DIR" if name == Q else f"{part}{'=DIR' if part in METRICS else ''}"
-        raise ConfigError(f"{flag} {name}: its probe is not requested. Add --probe {probe}.")
+    if parts is not None and not parts.keys() >= wanted:
+        raise ConfigError(f"{flag} {name}: its probe is not requested. Add {', '.join(sorted(wanted))} to --probe.")
 
 
 def _trained(cell: Cell) -> Result:

@@ -5,20 +5,19 @@ curves. No torch here.
 import fnmatch
 import math
 import statistics
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from electra_trainer.cost.flops import infer_flops, run_flops
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean
 from electra_trainer.experiments import sweep
-from electra_trainer.experiments.cell import Cell, Declared, Row
+from electra_trainer.experiments.cell import Cell, Row
 from electra_trainer.experiments.result import FACTS, Result, environment_of
-from electra_trainer.experiments.statistics import Q, Spread, spread_of
-from electra_trainer.experiments.summary import Summary, summarize
+from electra_trainer.experiments.statistics import Q, Spread, spread, spread_of
+from electra_trainer.experiments.summary import Summary
+from electra_trainer.files.wording import duration
 from electra_trainer.finetuning.glue import submission
 from electra_trainer.finetuning.glue.glue_tasks import PAPER
 from electra_trainer.inspection.run_read import read_run
@@ -39,87 +38,31 @@ _PREFERRED = (
     "held-out/generator_accuracy",
     "held-out/generator_loss",
 )
-"""Metrics of figures: of those that most arms have, the first is shown."""
+"""Metrics of figures: of those that all arms have, the first is shown."""
 _GLUE = {task: f"glue/{column}" for task, column in zip(PAPER, GLUE_TASKS, strict=True)}
 """Task of GLUE -> column of the paper's tables."""
 _BASE_INFER_FLOPS = 2.9e10  # BERT-Base, the reference of Table 1's speedups
 
 
-_PLACE = ("step", "tokens", "flops", "flops_real", "seconds")
-"""Fields of a row of metrics.jsonl that are not measured on held-out rows."""
-
-
-def read_experiment(path: Path) -> Summary:
-    """The summary of an experiment folder; a run folder of `electra pretrain` is an experiment of one arm and seed,
-    with the held-out metrics of its last evaluation.
-
-    Raises:
-        MissingInputError: no folder, or neither an experiment.json nor a run in it.
-        DataError: experiment.json, a result.json or the run is damaged; says where.
-    """
-    if not (path / "config.json").is_file() or (path / "experiment.json").exists():
-        return summarize(path)
-    found, file = read_run(path), path / "config.json"
-    one = records.read(Config, records.read_table(file), where=str(file), error=DataError)
-    last = max((row for rows in (found.train[-1:], found.valid[-1:]) for row in rows), key=lambda row: row["step"])
-    steps, arm = int(last["step"]), arms.arm_of(one) or arms.PRESET
-    flops, held_out = run_flops(one, steps=steps), found.valid[-1] if found.valid else {}
-    costs = (
-        steps,
-        steps * one.tokens_per_step,
-        flops.paper,
-        flops.real,
-        last.get("seconds", 0.0),
-        parameters(one).joint,
-    )
-    metrics = {
-        f"held-out/{name}": value for name, value in held_out.items() if name not in _PLACE and math.isfinite(value)
-    }
-    facts = dict(zip(FACTS, costs, strict=True))
-    result = Result(key=arm, seed=one.seed, facts=facts, scores=metrics, environment=environment_of(path))
-    declared = Declared(
-        verb="compare", facts={"preset": one.preset}, rows={arm: Row(settings=records.to_dict(one))}, seeds=(one.seed,)
-    )
-    note = (
-        f"{path.resolve().name}: a run: held-out metrics are those of its last evaluation, on {one.evaluation.rows:,} "
-        "rows at most."
-    )
-    return Summary(path=path, declared=declared, results={arm: {one.seed: result}}, notes=(note,))
-
-
 def notes_of(summary: Summary) -> list[str]:
-    """Sentences on cells that are not done or failed, and on configurations that cannot be read."""
-    name, notes = summary.name, [*summary.notes]
+    """Sentences on cells that failed or are not done."""
+    notes = []
     for row in summary.declared.rows:
         failed = summary.failed.get(row, {}).items()
-        notes += [f"{name}: {row}: seed {seed} failed, and is left out: {why}" for seed, why in failed]
+        notes += [f"{summary.name}: {row}: seed {seed} failed, and is left out: {why}" for seed, why in failed]
         if missing := summary.missing(row):
-            notes.append(f"{name}: {row}: not done: seed {', '.join(map(str, missing))}.")
-        plain = _plain_config(summary, row)
-        if plain is not None and (config := _config(plain, f"{summary.path}: {row}")) and isinstance(config, str):
-            notes.append(f"{config} Its parameters and sizes are left out.")
-    return [*dict.fromkeys(notes)]
-
-
-def _plain_config(summary: Summary, row: str) -> Any:
-    """Configuration of an arm's pre-training, or of the encoder that was fine-tuned, as a table; None: not known."""
-    if summary.declared.verb == "compare":
-        return summary.declared.rows[row].settings
-    return (summary.declared.about.get("encoder") or {}).get("config")
-
-
-def _config(plain: Any, where: str) -> Config | str:
-    try:
-        return records.read(Config, plain, where=where)
-    except ConfigError as error:
-        return str(error)
+            notes.append(f"{summary.name}: {row}: not done: seed {', '.join(map(str, missing))}.")
+    return notes
 
 
 def config_of(summary: Summary, row: str) -> Config | None:
-    """Configuration of an arm's pre-training; None where it cannot be read."""
-    plain = _plain_config(summary, row)
-    found = None if plain is None else _config(plain, row)
-    return found if isinstance(found, Config) else None
+    """Configuration of an arm's pre-training, or of the encoder that was fine-tuned; None where it cannot be read."""
+    encoder = summary.declared.about.get("encoder") or {}
+    plain = summary.declared.rows[row].settings if summary.declared.verb == "compare" else encoder.get("config")
+    try:
+        return None if plain is None else records.read(Config, plain, where=row)
+    except ConfigError:
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,28 +100,12 @@ class Entry:
         return Cell(root=self.experiment.path, key=result.key, seed=result.seed).kept
 
     @property
-    def folder(self) -> Path:
-        """The run, or the folder that holds one for each seed; of several tasks the experiment's."""
-        if self.tuned and len(self.experiment.declared.rows) > 1:
-            return self.experiment.path
-        if len(self.results) == 1:
-            return self.kept(self.results[0])
-        return self.experiment.path / "cells" / self.results[0].key
-
-    @property
-    def run(self) -> Path | None:
-        """Run folder whose checkpoint was fine-tuned, where it is known."""
-        model = self.experiment.declared.about.get("model") if self.tuned and self.config is not None else None
-        return records.run_and_step(model)[0] if model else None
-
-    @property
     def unfinished(self) -> str:
         """The step of a checkpoint from before the end of its run, in words; it has not decayed as a shorter run
         has.
         """
         steps = self.facts("steps")
-        whole = not self.tuned and self.kept(self.results[0]) != self.experiment.path
-        if whole or self.config is None or not steps or min(steps) >= self.config.schedule.steps:
+        if not self.tuned or self.config is None or not steps or min(steps) >= self.config.schedule.steps:
             return ""
         return f"step {min(steps):,.0f} of {self.config.schedule.steps:,}"
 
@@ -305,7 +232,7 @@ def extra_metrics(experiments: Sequence[Summary], patterns: Sequence[str], *, co
 
 
 def choose_metric(experiments: Sequence[Summary], wanted: str | None) -> str:
-    """The metric of a figure: the requested one, else of those that most arms have the first preferred.
+    """The metric of a figure: the requested one, else of those that all arms have the first preferred.
 
     Raises:
         ConfigError: no cell has the requested metric.
@@ -320,9 +247,8 @@ def choose_metric(experiments: Sequence[Summary], wanted: str | None) -> str:
         if wanted not in names:
             raise _unknown("--metric", wanted, names)
         return wanted
-    owners = Counter(name for entry in known for name in _metric_names([entry]))
-    preferred = [name for name in _PREFERRED if name in names] + [name for name in names if name.endswith("accuracy")]
-    return max(dict.fromkeys([*preferred, *names]), key=owners.__getitem__)  # the first of the largest
+    shared = [name for name in names if all(entry.metric(name) for entry in known)]
+    return next(name for name in (*_PREFERRED, *shared, *names) if name in (shared or names))
 
 
 def measured(entry: Entry, key: str, *, reference: float, test: bool, score: bool) -> Spread | str | None:
@@ -353,7 +279,7 @@ def measured(entry: Entry, key: str, *, reference: float, test: bool, score: boo
     if score:
         if wrong := [value for value in values if abs(value) > 1]:
             raise DataError(
-                f"{entry.folder}: {name} = {wrong[0]}: expected a share between -1 and 1, not points (result.json)."
+                f"{entry.experiment.path}: {name} = {wrong[0]}: expected a share between -1 and 1, not points."
             )
         values = [100 * value for value in values]
     found = spread_of(values)
@@ -376,29 +302,12 @@ def _counted(config: Config | None, key: str) -> Spread | None:
 
 
 def _time_and_hardware(entry: Entry) -> str | None:
-    """Mean time of pre-training, and every machine that a seed ran on."""
-    seconds = spread_of(entry.facts("seconds"))
+    """Mean time of pre-training, on the machine of the first seed."""
+    seconds, machine = spread_of(entry.facts("seconds")), entry.results[0].environment
     if seconds is None:
         return None
-    machines = dict.fromkeys(machine for one in entry.results if (machine := _machine(one.environment)))
-    return f"{_duration(seconds.mean)} on {' and '.join(machines) or 'a machine that is not recorded'}"
-
-
-def _duration(seconds: float) -> str:
-    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.2g}{unit}" if seconds < 99 * length else f"{seconds / length:.0f}{unit}"
-    return f"{seconds:.2g}s"
-
-
-def _machine(facts: Mapping[str, Any]) -> str | None:
-    """The GPU, or the CPU's threads and instructions, as environment.json has them."""
-    if isinstance(facts.get("gpu"), str):
-        return str(facts["gpu"])
-    threads, kind = facts.get("threads"), facts.get("cpu_capability")
-    if not isinstance(threads, int):
-        return None
-    return f"{threads} CPU thread{'s' if threads != 1 else ''}" + (f" ({kind})" if isinstance(kind, str) else "")
+    hardware = machine.get("gpu") or f"{machine.get('cpu', 'a CPU')} (threads: {machine.get('threads', '?')})"
+    return f"{duration(seconds.mean)} on {hardware}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -407,6 +316,7 @@ class Reading:
 
     entry: Entry
     score: Spread
+    by_seed: dict[int, float]
     flops: float
     """Mean training FLOPs of the seeds, as the paper counts."""
     curves: tuple[tuple[tuple[float, float], ...], ...]
@@ -423,11 +333,11 @@ def readings(experiments: Sequence[Summary], metric: str) -> list[Reading]:
     found = []
     for entry in entries(experiments):
         results = [one for one in entry.results if metric in one.scores and "flops_paper" in one.facts]
-        score = spread_of([factor(metric) * one.scores[metric] for one in results])
-        if score is not None:
-            flops = sum(one.facts["flops_paper"] for one in results) / len(results)
+        if results:
+            by_seed = {one.seed: factor(metric) * one.scores[metric] for one in results}
+            flops = statistics.fmean(one.facts["flops_paper"] for one in results)
             curves = tuple(_curve(entry.kept(one), metric) for one in results)
-            found.append(Reading(entry=entry, score=score, flops=flops, curves=curves))
+            found.append(Reading(entry=entry, score=spread(by_seed), by_seed=by_seed, flops=flops, curves=curves))
     return found
 
 
@@ -445,32 +355,10 @@ def _curve(run: Path, metric: str) -> tuple[tuple[float, float], ...]:
     )
 
 
-def _planned(experiment: Summary) -> list[str]:
-    return [*experiment.declared.rows] if experiment.declared.verb == "compare" else []
-
-
-def missing_arms(experiments: Sequence[Summary], shown: Sequence[Reading], also: Sequence[str] = ()) -> list[str]:
-    """Arms that were planned, or belong into the figure (`also`), and are not shown."""
-    entries_shown = [reading.entry for reading in shown]
-    there = {(entry.experiment.path, name) for entry in entries_shown for name in (entry.arm, entry.results[0].key)}
-    return [
-        f"{experiment.name}: {arm}" if len(experiments) > 1 else arm
-        for experiment in experiments
-        for arm in also or _planned(experiment)
-        if (experiment.path, arm) not in there
-    ]
-
-
-class GeneratorSize(NamedTuple):
-    """A place on the axis of the left of Figure 3."""
-
-    order: float
-    """Hidden units; below 0 for a generator without any."""
-    label: str
-
-
-def generator_size(reading: Reading) -> GeneratorSize | None:
-    """An arm's place in the left of Figure 3; None if it differs from ELECTRA in more than its generator's size."""
+def generator_size(reading: Reading) -> tuple[float, str] | None:
+    """An arm's place in the left of Figure 3: hidden units (below 0: it has none) and a label; None if it differs from
+    ELECTRA in more than its generator's size.
+    """
     config = reading.entry.config
     if config is None or type(config.objective) is not methods.RTD or config.objective.loss_over != "all":
         return None
@@ -478,21 +366,12 @@ def generator_size(reading: Reading) -> GeneratorSize | None:
     if not isinstance(config.phases, methods.Joint) or generator.disallow_correct:
         return None
     if isinstance(generator, methods.Uniform):
-        return GeneratorSize(-2.0, "uniform")
+        return (-2.0, "uniform")
     if isinstance(generator, methods.Unigram):
-        return GeneratorSize(-1.0, "unigram")
+        return (-1.0, "unigram")
     if generator.temperature != 1 or config.sharing != "embeddings":
         return None
     shape, main = generator_shape(config), config.model
     width, layers = shape.hidden_size, shape.num_hidden_layers
     depth = "" if layers == main.num_hidden_layers else f", {layers} of {main.num_hidden_layers} layers"
-    return GeneratorSize(width, f"{width}\n({width / main.hidden_size:.3g}x{depth})")
-
-
-def paired_gain(mine: Reading, other: Reading, metric: str) -> Spread | None:
-    """Mean and SD over the seeds that both arms have of `mine` minus `other`."""
-    one, two = (
-        {found.seed: found.scores[metric] for found in reading.entry.results if metric in found.scores}
-        for reading in (mine, other)
-    )
-    return spread_of([factor(metric) * (one[seed] - two[seed]) for seed in one if seed in two])
+    return (width, f"{width}\n({width / main.hidden_size:.3g}x{depth})")

@@ -128,12 +128,10 @@ def _encode(pretrained: Pretrained, pairs: Sequence[Pair]) -> list[tuple[int, ..
     rows = []
     for number, encoding in enumerate(tokenizer.encode_batch(texts, add_special_tokens=False)):
         where = pairs[number // 2].where
-        if not encoding.ids:
-            raise DataError(f"{where}: sentence {texts[number]!r} has no tokens. Remove the pair.")
-        if len(encoding.ids) + 2 > most:
+        if not 0 < len(encoding.ids) <= most - 2:
             raise DataError(
-                f"{where}: a sentence has {len(encoding.ids)} tokens, the networks have positions for {most - 2}. "
-                "Remove the pair."
+                f"{where}: a sentence has {len(encoding.ids)} tokens, expected from 1 to {most - 2}, the positions of "
+                "the networks. Remove the pair."
             )
         rows.append((specials.cls, *encoding.ids, specials.sep))
     return rows

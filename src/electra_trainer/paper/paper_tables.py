@@ -2,7 +2,7 @@
 
 The paper's rows keep their order. A row that this package can train (an ELECTRA or the paper's own BERT) is followed by
 one row for every experiment that has it, or by one row that says it is missing. Runs that match no row of the paper
-come last. Every number of ours links to its run; nothing that is missing is blank or zero.
+come last. Each row of ours links to its runs; nothing that is missing is blank or zero.
 """
 
 import math
@@ -27,21 +27,12 @@ ABSENT_CSV = "NA"
 _LEGEND = (
     f"{ABSENT}: missing. In a row of the paper: it prints no number, or the transcribed copy is illegible there; in a "
     "row of ours: not trained or not measured.",
-    "ours: mean ± standard deviation over the seeds, which are counted under “seeds”; a link leads to the runs. "
+    "ours: mean ± standard deviation over the seeds, which are counted under “seeds”; the links of a row lead to them. "
     "Training FLOPs, inference FLOPs and parameters as the paper counts them. Rows of the paper without “ours” are "
     "other people's systems.",
-)
-_TUNED = (
-    "Of encoders that were fine-tuned (electra glue, squad, finetune): the median over the seeds instead of the mean, "
-    "as the paper's."
-)
-_ON_TEST = (
-    "test: ours as the server of GLUE scored the archive of electra glue --predict: of each task the seed that is best "
-    "on dev."
-)
-_ON_DEV = (
-    "dev: ours on the dev sets; GLUE keeps the answers of its test sets. electra glue --predict writes what its server "
-    "scores; the scores go into test-scores.json in the experiment's folder."
+    "Encoders that were fine-tuned (electra glue, squad, finetune): medians over the seeds. test: of each "
+    "task the seed that is best on dev, as the server of GLUE scored the archive of electra glue --predict; dev: the "
+    "dev sets, where test-scores.json in the experiment's folder has no such scores.",
 )
 
 
@@ -65,8 +56,6 @@ class Value:
     number: float | None = None
     """In points (0 to 100) for a score."""
     sd: float | None = None
-    count: int | None = None
-    """Seeds behind the number, where they are not the row's."""
     words: str | None = None
     at_least: bool = False
     """The number is a lower bound."""
@@ -89,8 +78,6 @@ class PaperRow:
     values: Mapping[str, Value]
     """Values by column; a column that is not there is missing."""
     seeds: int = 0
-    folder: Path | None = None
-    """Where the links of our numbers lead."""
     runs: tuple[tuple[int, Path], ...] = ()
     """(seed, run folder)."""
 
@@ -160,12 +147,6 @@ def build_table(number: int, experiments: Sequence[Summary], *, metrics: Sequenc
     split = {2: "dev", 7: "test"}.get(number, "")
     rows += [ours(_name(entry), entry, split) for index, entry in enumerate(known) if index not in placed]
     notes = tuple(note for experiment in experiments for note in notes_of(experiment))
-    if any(entry.tuned for entry in known):
-        notes = (*notes, _TUNED)
-    if any(name.startswith("glue-test/") for entry in known for one in entry.results for name in one.scores):
-        notes = (*notes, _ON_TEST)
-    if number == 7 and any(row.split == "dev" for row in rows):
-        notes = (*notes, _ON_DEV)
     return PaperTable(number=number, caption=table.caption, columns=columns, rows=tuple(rows), notes=notes)
 
 
@@ -176,8 +157,7 @@ def _ours(model: str, entry: Entry, columns: Sequence[Column], reference: float,
         if isinstance(found, str):
             values[column.key] = Value(words=found)
         elif found is not None:
-            count = found.n if found.n != len(entry.results) else None
-            values[column.key] = Value(number=found.mean, sd=found.sd, count=count)
+            values[column.key] = Value(number=found.mean, sd=found.sd)
     values_chosen = entry.arm.removeprefix(entry.method).removeprefix(PLUS)
     about = [entry.preset, *([entry.experiment.name] if several else [])]
     about += [entry.unfinished] if entry.unfinished else []
@@ -188,7 +168,6 @@ def _ours(model: str, entry: Entry, columns: Sequence[Column], reference: float,
         split=split,
         values=values,
         seeds=len(entry.results),
-        folder=entry.folder,
         runs=tuple((one.seed, entry.kept(one)) for one in entry.results),
     )
 
@@ -209,7 +188,7 @@ def _paper(row: PublishedRow) -> PaperRow:
 
 
 def write(table: PaperTable, form: Format, *, base: Path) -> str:
-    """The table's text. A CSV has unrounded numbers, with SDs and seeds in separate columns, and run folders as `runs`.
+    """The table's text. A CSV has unrounded numbers, with SDs in separate columns, and run folders as `runs`.
 
     Args:
         base: folder that links are relative to.
@@ -219,7 +198,7 @@ def write(table: PaperTable, form: Format, *, base: Path) -> str:
     if exact:
         head = ["model", "from", *(["set"] if split else [])]
         for column in table.columns:
-            head += [column.key, *([f"{column.key} sd", f"{column.key} seeds"] if column.spreads else [])]
+            head += [column.key, *([f"{column.key} sd"] if column.spreads else [])]
         return table_writer.Table(head=[*head, "seeds", "runs"], rows=rows).csv()
     head = ["Model", "From", *(["Set"] if split else []), *(column.title for column in table.columns), "seeds", "Runs"]
     shown = table_writer.Table(head=head, rows=rows, words=3 if split else 2)
@@ -235,12 +214,7 @@ def _cells(row: PaperRow, table: PaperTable, split: bool, exact: bool, base: Pat
     cells: list[table_writer.Cell] = [row.model, row.source, *([row.split or absent] if split else [])]
     for column in table.columns:
         value = row.values.get(column.key, Value())
-        if exact:
-            cells += _exact(value, column, row.seeds)
-        elif row.folder is None or value.missing:
-            cells.append(_shown(value, column))
-        else:
-            cells.append([table_writer.Link(_shown(value, column), _relative(row.folder, base))])
+        cells += _exact(value, column) if exact else [_shown(value, column)]
     runs = [table_writer.Link(str(seed), _relative(run, base)) for seed, run in row.runs]
     return [*cells, str(row.seeds or absent), runs or absent]
 
@@ -250,13 +224,12 @@ def _relative(path: Path, base: Path) -> str:
     return Path(os.path.relpath(path.resolve(), base.resolve())).as_posix()
 
 
-def _exact(value: Value, column: Column, seeds: int) -> list[str]:
-    """The number, and where it has a spread the SD and the seeds."""
+def _exact(value: Value, column: Column) -> list[str]:
+    """The number, and where it has a spread the SD."""
     numbers = [ABSENT_CSV if number is None else f"{number:.10g}" for number in (value.number, value.sd)]
     if value.words is not None:
         numbers[0] = value.words
-    count = 0 if value.missing else value.count or seeds
-    return [*numbers, str(count or ABSENT_CSV)] if column.spreads else numbers[:1]
+    return numbers if column.spreads else numbers[:1]
 
 
 def _shown(value: Value, column: Column) -> str:
@@ -266,7 +239,7 @@ def _shown(value: Value, column: Column) -> str:
     text = _number(value.number, column.kind) + ("+" if value.at_least else "")
     if column.spreads and value.sd is not None:
         text += f" ± {_number(value.sd, column.kind)}"
-    return text + (f" (n={value.count})" if column.spreads and value.count is not None else "")
+    return text
 
 
 def _number(number: float, kind: Kind) -> str:

@@ -1,15 +1,15 @@
 """Probes: measurements of the encoder that a cell of an experiment trained. None downloads anything.
 
-    held-out              the objective's own metrics over all held-out rows, always with the same masks
-    pos=TREEBANK          part-of-speech tags from the frozen encoder (frozen.py)
-    sentences=FOLDER      similarity and sentiment of sentences from the frozen encoder (frozen.py), GLUE's
-    folder minimal-pairs=FOLDER  which sentence of a pair is the grammatical one (minimal_pairs.py) glue=FOLDER
-    scores on the tasks of GLUE in it, after fine-tuning by the paper's recipe (Table 6) squad1, squad2=FOLDER the same
-    of SQuAD 1.1 and 2.0; squad=FOLDER: those versions whose files are in it quick=FOLDER          pos, sentences and
-    minimal-pairs in the folders of FOLDER: what Q is made of (statistics.py)
+    held-out               the objective's own metrics over all held-out rows, always with the same masks
+    pos=TREEBANK           part-of-speech tags from the frozen encoder (frozen.py)
+    sentences=FOLDER       similarity and sentiment of sentences from the frozen encoder (frozen.py), GLUE's folder
+    minimal-pairs=FOLDER   which sentence of a pair is the grammatical one (minimal_pairs.py)
+    glue=FOLDER            scores on the tasks of GLUE in it, after fine-tuning by the paper's recipe (Table 6)
+    squad1, squad2=FOLDER  the same of SQuAD 1.1 and 2.0
+    quick=FOLDER           pos, sentences and minimal-pairs in the folders of FOLDER: the parts of Q (statistics.py)
 
-`nested-pos` and so on are scored on a part of their training rows, which they do not train on: what is chosen by them
-says nothing yet of the rows that tables report.
+`nested-pos` and `nested-sentences` are scored on a part of their training rows, which they do not train on: what
+is chosen by them says nothing yet of the rows that tables report.
 
 A probe is one function, `Subject -> {name: number}`; `PROBES` names it, and its numbers appear as `PROBE/name`.
 """
@@ -18,7 +18,7 @@ import hashlib
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -30,11 +30,10 @@ from electra_trainer.files.reading import MOST_TEXT, read_file
 from electra_trainer.finetuning.glue import glue_table, glue_tasks
 from electra_trainer.finetuning.recipe import recipe
 from electra_trainer.finetuning.run import Job, finetune_run
-from electra_trainer.finetuning.search import TrainingRows
 from electra_trainer.finetuning.squad.squad_task import Squad
 from electra_trainer.finetuning.task import TaskSource
 from electra_trainer.inspection.replay import evaluate
-from electra_trainer.paper.frozen import SentenceScores, TagScores, probe_sentences, probe_tags, sentence_tasks
+from electra_trainer.paper.frozen import SENTENCE_SCORES, probe_sentences, probe_tags, sentence_tasks
 from electra_trainer.paper.minimal_pairs import minimal_pairs as score_pairs
 from electra_trainer.paper.minimal_pairs import read_pairs
 from electra_trainer.paper.published import GLUE_TASKS, SQUAD
@@ -71,7 +70,7 @@ def held_out(subject: Subject) -> dict[str, float]:
 
 
 def part_of_speech(subject: Subject) -> dict[str, float]:
-    """Accuracy of the tags that a linear layer reads from a mix of all layers, and its baselines."""
+    """Accuracy of the tags that a linear layer reads from a mix of all layers, and its baseline."""
     assert subject.folder is not None
     pretrained = load(subject.run)
     train = read_conllu(treebank_file(subject.folder, "train"))
@@ -79,7 +78,7 @@ def part_of_speech(subject: Subject) -> dict[str, float]:
         train, dev = [one for at, one in enumerate(train) if at % 10], train[::10]
     else:
         dev = read_conllu(treebank_file(subject.folder, "dev"))
-    scores = probe_tags(
+    return probe_tags(
         kept_encoder(pretrained),
         pretrained.tokenizer,
         length=pretrained.length,
@@ -89,14 +88,13 @@ def part_of_speech(subject: Subject) -> dict[str, float]:
         seed=subject.seed,
         device=choose_device(subject.device),
     )
-    return asdict(scores)
 
 
 def sentences(subject: Subject) -> dict[str, float]:
     """STS-B and SST-2 by a linear model upon means of tokens, and the same upon random word vectors."""
     assert subject.folder is not None
     pretrained = load(subject.run)
-    scores = probe_sentences(
+    return probe_sentences(
         kept_encoder(pretrained),
         pretrained.tokenizer,
         subject.folder,
@@ -105,7 +103,6 @@ def sentences(subject: Subject) -> dict[str, float]:
         device=choose_device(subject.device),
         nested=subject.nested,
     )
-    return asdict(scores)
 
 
 def minimal_pairs(subject: Subject) -> dict[str, float]:
@@ -139,7 +136,7 @@ def squad(subject: Subject, *, version: Literal[1, 2]) -> dict[str, float]:
         Interrupted: stopped and saved. ElectraError: as the files and `finetune_run`.
     """
     assert subject.folder is not None
-    given = _squad_task(subject.folder, version, nested=subject.nested)
+    given = _squad_task(subject.folder, version)
     found = _fine_tuned(subject, load_source(subject.run), given, folder=f"squad{version}")
     return {column.partition("/")[2]: found[name] for name, column in SQUAD[given.name].items()}
 
@@ -149,13 +146,12 @@ def _fine_tuned(subject: Subject, source: Source, given: TaskSource, *, folder: 
 
     Each run is a folder next to the subject's run, so that finished ones are not repeated.
     """
-    nested = subject.nested and not isinstance(given, Squad)  # which divides its articles itself
-    data = (TrainingRows(source=given) if nested else given).load()
+    data = given.load()
     longest = {"max_length": getattr(given, "max_length", None)}
     settings = recipe("paper", hidden_size=source.model.hidden_size, epochs=given.epochs, **longest).fitted(
         source.length
     )
-    beside = subject.run.parent / (NESTED * subject.nested + folder)
+    beside = subject.run.parent / folder
     found = []
     for seed in range(subject.seed, subject.seed + _APART * subject.tunings, _APART):
         out = beside / (given.name if seed == subject.seed else f"{given.name}-{seed}")
@@ -164,8 +160,8 @@ def _fine_tuned(subject: Subject, source: Source, given: TaskSource, *, folder: 
     return {name: statistics.median(scores[name] for scores in found) for name in found[0]}
 
 
-def _squad_task(folder: Path, version: Literal[1, 2], *, nested: bool = False) -> Squad:
-    """The files by their official names; nested: the training file alone, a tenth of its articles held out."""
+def _squad_task(folder: Path, version: Literal[1, 2]) -> Squad:
+    """The files by their official names."""
     train, dev = (folder / f"{split}-v{_VERSIONS[version]}.json" for split in ("train", "dev"))
     for path in (train, dev):
         if not path.is_file():
@@ -173,7 +169,7 @@ def _squad_task(folder: Path, version: Literal[1, 2], *, nested: bool = False) -
                 f"--probe squad{version}={folder}: no {path.name} is there. Expected "
                 f"{_NEEDS_FOLDER[f'squad{version}']}."
             )
-    return Squad(train=train, dev=None if nested else dev, split=0.1 if nested else None, version=version)
+    return Squad(train=train, dev=dev, version=version)
 
 
 _VERSIONS = {1: "1.1", 2: "2.0"}
@@ -202,8 +198,8 @@ PROBES: dict[str, ProbeFunction] = {
     "squad2": partial(squad, version=2),
 }
 METRICS: dict[str, tuple[str, ...]] = {
-    "pos": tuple(field.name for field in fields(TagScores)),
-    "sentences": tuple(field.name for field in fields(SentenceScores)),
+    "pos": ("accuracy", "majority_accuracy"),
+    "sentences": SENTENCE_SCORES,
     "minimal-pairs": ("discriminator", "appendix-g", "encoder", "pseudo-likelihood", "generator"),
     "glue": (*GLUE_TASKS, "average"),
     "squad1": ("em", "f1"),
@@ -225,7 +221,7 @@ def _on_training_rows(subject: Subject, *, function: ProbeFunction) -> dict[str,
     return function(replace(subject, nested=True))
 
 
-for _name in ("pos", "sentences", "glue", "squad1", "squad2"):
+for _name in ("pos", "sentences"):
     PROBES[NESTED + _name] = partial(_on_training_rows, function=PROBES[_name])
     METRICS[NESTED + _name], _NEEDS_FOLDER[NESTED + _name] = METRICS[_name], _NEEDS_FOLDER[_name]
 
@@ -234,39 +230,28 @@ def parse_probes(words: Sequence[str]) -> dict[str, Path | None]:
     """`["held-out", "pos=DIR"]` -> name and folder of each.
 
     Raises:
-        ConfigError: no such probe, or a folder missing or one too many.
+        ConfigError: no such probe, one given twice, or a folder missing or one too many.
     """
     probes: dict[str, Path | None] = {}
-    known = (*PROBES, "quick", "squad")
-    for word in (one for given in words for one in _parts(given)):
-        name, equals, folder = word.partition("=")
+    for word in (one for given in words for one in (_quick(given) if given.partition("=")[0] == "quick" else [given])):
+        name, _, folder = word.partition("=")
         if name not in PROBES:
+            known = (*PROBES, "quick")
             raise ConfigError(
                 f"--probe {word}: unknown probe {name!r}.{did_you_mean(name, known)} Known: {', '.join(known)}."
             )
-        needs = _NEEDS_FOLDER.get(name)
         if name in probes:
             raise ConfigError(f"--probe {name}: is given twice.")
-        if needs and not folder:
-            raise ConfigError(f"--probe {name}: expected --probe {name}=DIR, {needs}.")
-        if equals and not needs:
-            raise ConfigError(f"--probe {word}: {name} reads no folder. Give --probe {name}.")
-        probes[name] = Path(folder) if needs else None
+        if bool(folder) != (name in _NEEDS_FOLDER):
+            needs = f"{name}=DIR, {_NEEDS_FOLDER[name]}" if name in _NEEDS_FOLDER else f"{name}, which reads no folder"
+            raise ConfigError(f"--probe {word}: expected --probe {needs}.")
+        probes[name] = Path(folder) if folder else None
     return probes
 
 
-def _parts(word: str) -> list[str]:
-    """`quick=DIR` and `squad=DIR` as the probes that they stand for; other words as they are."""
-    name, _, folder = word.partition("=")
-    if name.removeprefix(NESTED) == "squad":
-        found = [version for version, name in _VERSIONS.items() if (Path(folder) / f"train-v{name}.json").is_file()]
-        if not folder or not found:
-            raise ConfigError(
-                f"--probe {word}: expected --probe {name}=DIR, {_NEEDS_FOLDER['squad1']}, or those of v2.0."
-            )
-        return [f"{name}{version}={folder}" for version in found]
-    if name != "quick":
-        return [word]
+def _quick(word: str) -> list[str]:
+    """`quick=DIR` as the probes of its folders."""
+    folder = word.partition("=")[2]
     root = Path(folder or ".")
     treebanks = sorted(path.parent for depth in ("*", "*/*") for path in root.glob(f"{depth}/*train.conllu"))
     if not folder or not treebanks:
@@ -287,12 +272,11 @@ def fingerprint(name: str, folder: Path | None) -> str | None:
         return None
     if not folder.is_dir():
         raise MissingInputError(f"--probe {name}={folder}: no such folder. Expected {_NEEDS_FOLDER[name]}.")
-    digest, name = hashlib.sha256(), name.removeprefix(NESTED)
+    name, digest = name.removeprefix(NESTED), hashlib.sha256()
     if name in ("squad1", "squad2"):
         return _squad_task(folder, 1 if name == "squad1" else 2).load().sha256
     if name in ("glue", "sentences"):
-        tasks = _glue_tasks(folder) if name == "glue" else sentence_tasks(folder)
-        for task in tasks:
+        for task in _glue_tasks(folder) if name == "glue" else sentence_tasks(folder):
             digest.update(task.task.encode() + b"\0" + task.load().sha256.encode())
         return digest.hexdigest()
     if name == "pos":
@@ -300,9 +284,7 @@ def fingerprint(name: str, folder: Path | None) -> str | None:
         for path in files:
             read_conllu(path)
     else:
-        files = sorted(folder.glob("*.jsonl"))  # as read_pairs finds them
-        if not files:
-            raise MissingInputError(f"--probe {name}={folder}: holds no .jsonl file. Expected {_NEEDS_FOLDER[name]}.")
+        files = sorted(folder.glob("*.jsonl"))
         read_pairs(folder)
     for path in files:
         digest.update(path.name.encode() + b"\0" + hashlib.sha256(read_file(path, limit=MOST_TEXT)).digest())

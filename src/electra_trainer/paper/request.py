@@ -2,8 +2,6 @@
 file and the Python call.
 """
 
-import random
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -12,7 +10,7 @@ import tyro
 
 from electra_trainer.errors import ConfigError, require
 from electra_trainer.experiments.cell import parse_seeds, parse_shard
-from electra_trainer.experiments.summary import Summary
+from electra_trainer.experiments.summary import Summary, summarize
 from electra_trainer.files import durable
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import run_and_step
@@ -49,14 +47,14 @@ class Compare:
     match: Literal["paper-flops", "real-flops"] | None = None
     """How --flops counts: as the paper (the default), or the matrix products that are needed."""
     probe: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """held-out, pos=TREEBANK_DIR, sentences=GLUE_DIR, minimal-pairs=DIR, glue=DIR or squad=DIR; may be repeated. With
-    nested- before its name, a probe is scored on a part of its training rows. Default: held-out."""
+    """held-out, pos=TREEBANK_DIR, sentences=GLUE_DIR, minimal-pairs=DIR, glue=DIR, squad1=DIR or squad2=DIR; may be
+    repeated. nested-pos and nested-sentences are scored on a part of the training rows. Default: held-out."""
     probe_sentences: int = 4000
     """Sentences that the part-of-speech probe is trained on."""
     probe_pairs: int = 100
     """Minimal pairs that are read of each paradigm."""
     probe_seeds: int = 1
-    """Fine-tuning seeds of the probes glue and squad; their scores are medians, as the paper's."""
+    """Fine-tuning seeds of the probes that fine-tune; their scores are medians, as the paper's."""
     sweep: tuple[str, ...] = ()
     """Values of settings, crossed, each combination an arm: optimizer.learning-rate=1e-4,3e-4
     objective.weight=10,50.
@@ -159,9 +157,7 @@ class Table:
     number: tyro.conf.Positional[int]
     """1, 2, 3, 4 or 7."""
     experiments: tyro.conf.Positional[tuple[Path, ...]]
-    """Experiment folders of electra compare, glue, squad or finetune, records of them, or run folders of electra
-    pretrain.
-    """
+    """Experiment folders of electra compare, glue, squad or finetune, or records of them."""
     format: Literal["md", "tex", "csv"] | None = None
     """Markdown, LaTeX (booktabs) or CSV; default: as the ending of --out says, else md."""
     metrics: tuple[str, ...] = ()
@@ -177,7 +173,7 @@ class Table:
             raise ConfigError(
                 "table: give at least one experiment folder, for example: electra table 4 experiments/tiny"
             )
-        table = build_table(self.number, _read(self.experiments), metrics=self.metrics)
+        table = build_table(self.number, [*map(summarize, self.experiments)], metrics=self.metrics)
         endings: dict[str, Literal["md", "tex", "csv"]] = {".md": "md", ".tex": "tex", ".csv": "csv"}
         if self.out is not None and self.format is None and self.out.suffix not in endings:
             raise ConfigError(f"--out {self.out}: expected a name that ends in {', '.join(endings)}, or --format.")
@@ -189,12 +185,6 @@ class Table:
         return Written(shown=str(self.out), path=self.out)
 
 
-def _read(paths: Sequence[Path]) -> list[Summary]:
-    from electra_trainer.paper.measured import read_experiment
-
-    return [read_experiment(path) for path in dict.fromkeys(paths)]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Figure:
     """A figure of the paper: 1, 3 and 4 from experiments, 2 (the worked example) from one run."""
@@ -202,15 +192,15 @@ class Figure:
     number: tyro.conf.Positional[int]
     """1: score against compute; 2: the worked example; 3: generators and training algorithms; 4: model sizes."""
     paths: tyro.conf.Positional[tuple[Path, ...]]
-    """Experiment folders, records or run folders; for figure 2 one run folder or exported folder."""
+    """Experiment folders or records; for figure 2 one run folder or exported folder."""
     metric: str | None = None
     """Figures 1, 3, 4: the metric, for example pos/accuracy; default: the first usual one that all arms share."""
-    text: str | None = None
-    """Figure 2: a sentence; default: the paper's, "the chef cooked the meal"."""
-    mask: str | None = None
-    """Figure 2: words to mask, from 1, for example 1,3; default: the paper's for its sentence, else one in seven."""
+    text: str = "the chef cooked the meal"
+    """Figure 2: a sentence; default: the paper's."""
+    mask: tuple[int, ...] = (1, 3)
+    """Figure 2: words to mask, counted from 1."""
     seed: int = 1
-    """Figure 2: seed of the generator's samples (and of the words to mask)."""
+    """Figure 2: seed of the generator's samples."""
     out: Path | None = None
     """.svg, .png or .pdf; default: figure-N.svg in the first folder."""
 
@@ -222,48 +212,23 @@ class Figure:
             )
         out = self.out or run_and_step(self.paths[0])[0] / f"figure-{self.number}.svg"
         form = out.suffix.lower().removeprefix(".")
-        shown = ""
-        if self.number == 2:
-            content, shown = self._worked_example(form)
-        else:
-            content = self._from_experiments(form)
+        content, shown = self._worked_example(form) if self.number == 2 else (self._from_experiments(form), "")
         durable.write_output(out, content)
         return Written(shown=f"{shown}{out}", path=out)
 
     def _from_experiments(self, form: str) -> bytes:
         from electra_trainer.paper.figures import draw_figure
 
-        if self.text is not None or self.mask is not None:
-            raise ConfigError(f"--text and --mask belong to figure 2, not to figure {self.number}.")
-        return draw_figure(self.number, _read(self.paths), metric=self.metric, form=form)
+        return draw_figure(self.number, [*map(summarize, self.paths)], metric=self.metric, form=form)
 
     def _worked_example(self, form: str) -> tuple[bytes, str]:
-        from electra_trainer.paper import worked_example as figure
+        from electra_trainer.paper.worked_example import draw_example, text_table, worked_example
         from electra_trainer.pretrained.pretrained import load
 
         if len(self.paths) != 1:
             raise ConfigError(f"figure 2: expected one run, found {len(self.paths)}.")
-        if self.metric is not None:
-            raise ConfigError("--metric belongs to figures 1, 3 and 4.")
-        text = figure.PAPER_TEXT if self.text is None else self.text
-        mask = figure.PAPER_MASK if text == figure.PAPER_TEXT and self.mask is None else self._mask(text)
-        example = figure.worked_example(load(self.paths[0]), text, mask=mask, seed=self.seed)
-        parts = self.paths[0].resolve().parts
-        name = "/".join(parts[-3:]) if parts[-1] == "run" else parts[-1]  # a cell of an experiment: ARM/seed-N/run
-        return figure.draw_example(example, name=name, form=form), f"{figure.text_table(example)}\n"
-
-    def _mask(self, text: str) -> tuple[int, ...]:
-        """The words to mask, counted from 1: as given, else one word in seven."""
-        if self.mask is None:
-            words = len(text.split())
-            count = max(1, round(words / 7)) if words else 0
-            return tuple(sorted(random.Random(self.seed).sample(range(1, words + 1), k=count)))
-        try:
-            return tuple(sorted({int(word) for word in self.mask.split(",")}))
-        except ValueError:
-            raise ConfigError(
-                f"--mask {self.mask}: expected numbers of words between commas, for example 1,3."
-            ) from None
+        example = worked_example(load(self.paths[0]), self.text, mask=self.mask, seed=self.seed)
+        return draw_example(example, name=self.paths[0].resolve().name, form=form), f"{text_table(example)}\n"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,16 +12,12 @@ import torch
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.files.table_writer import Table
-from electra_trainer.inspection.report import COLOURS, FAINT, INK, rendered
-from electra_trainer.paper.figures import caption
+from electra_trainer.inspection.report import COLOURS, rendered
+from electra_trainer.paper.figures import caption, new_figure
 from electra_trainer.pretrained.pretrained import Pretrained
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-PAPER_TEXT = "the chef cooked the meal"
-PAPER_MASK = (1, 3)
-"""The paper masks "the" and "cooked"."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,28 +56,19 @@ def worked_example(model: Pretrained, text: str, *, mask: Sequence[int], seed: i
         ConfigError: there is no generator network or no discriminator, or a word that the text does not have.
         DataError: the text is empty or longer than a trained row.
     """
-    if model.discriminator is None:
-        raise ConfigError(
-            "figure 2: this run has no discriminator (it trains a masked language model). Give a run of --objective "
-            "rtd."
-        )
-    if model.generator is None:
-        raise ConfigError(
-            "figure 2: there is no generator network here (a unigram or uniform generator has none; an exported "
-            "discriminator comes without). Give a run with --generator learned."
-        )
+    for network, what in ((model.discriminator, "discriminator"), (model.generator, "generator network")):
+        if network is None:
+            raise ConfigError(f"figure 2: there is no {what} here. Give a run of --objective rtd, --generator learned.")
+    assert model.discriminator is not None and model.generator is not None
     model.tokenizer.encode_special_tokens = True  # a written "[MASK]" is plain text here
     encoding = model.tokenizer.encode(text, add_special_tokens=False)
     tokens, room = len(encoding.ids), model.length - 2
-    if not tokens:
-        raise DataError("figure 2: --text is empty. Give at least one word.")
-    if tokens > room:
-        raise DataError(f"figure 2: --text has {tokens} tokens, a trained row has room for {room}. Shorten it.")
+    if not 0 < tokens <= room:
+        raise DataError(f"figure 2: --text has {tokens} tokens, expected from 1 to {room}, as a trained row has.")
     words = [word if word is not None else -1 for word in encoding.word_ids]
     if not mask or not set(mask) <= {word + 1 for word in words}:
         raise ConfigError(
-            f"--mask {','.join(map(str, mask))}: expected words from 1 to {max(words) + 1} of {text!r}, for example "
-            "1,3."
+            f"--mask {' '.join(map(str, mask))}: expected words from 1 to {max(words) + 1} of {text!r}, such as 1 3."
         )
     masked = [word + 1 in set(mask) for word in words]
     special = model.specials
@@ -107,64 +94,45 @@ def worked_example(model: Pretrained, text: str, *, mask: Sequence[int], seed: i
     )
 
 
-_COLUMNS = {"original": 0.8, "masked": 2.5, "sample of the Generator": 4.4, "P(replaced) by the Discriminator": 6.8}
-"""Titles and positions of the columns, in inches from the left."""
-_WIDTH, _ROW = 8.4, 0.42
+COLUMNS = ("original", "masked", "Generator's sample", "Discriminator's verdict", "truth")
 
 
-def draw_example(example: WorkedExample, *, name: str, form: str) -> bytes:
-    """The picture as a file's content; `form` is svg, png or pdf (ConfigError otherwise)."""
-    return rendered(lambda: _figure(example, name), form)
-
-
-def text_table(example: WorkedExample) -> str:
-    """One row a token: original, masked, sampled, probability and verdict."""
-    rows = [
+def cells(example: WorkedExample) -> list[tuple[str, ...]]:
+    """One row a token, under COLUMNS."""
+    return [
         (
             word,
             "[MASK]" if example.masked[at] else word,
             example.sampled[at],
-            example.verdicts[at],
+            f"{example.verdicts[at]} {example.probability[at]:.2f}",
             "replaced" if example.replaced[at] else "original",
-            f"{example.probability[at]:.3f}",
         )
         for at, word in enumerate(example.original)
     ]
-    return Table(head=("original", "masked", "sampled", "verdict", "truth", "P(replaced)"), rows=rows, words=5).text()
 
 
-def _figure(example: WorkedExample, name: str) -> "Figure":
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
+def text_table(example: WorkedExample) -> str:
+    """The example as a table for the terminal."""
+    return Table(head=COLUMNS, rows=cells(example), words=len(COLUMNS)).text()
 
-    rows = len(example.original)
-    height = _ROW * (rows + 2)
-    figure = Figure(figsize=(_WIDTH, height + 0.5), layout=ConstrainedLayoutEngine())
-    axes = figure.add_subplot()
-    axes.set_xlim(0, _WIDTH)
-    axes.set_ylim(-height, 0)
-    axes.set_axis_off()
 
-    def draw(at: float, row: float, word: str, colour: str, *, bold: bool = False) -> None:
-        weight = "bold" if bold else "normal"
-        axes.text(at, -row * _ROW, word, ha="center", va="center", fontsize=10, color=colour, fontweight=weight)
+def draw_example(example: WorkedExample, *, name: str, form: str) -> bytes:
+    """The picture as a file's content; `form` is svg, png or pdf (ConfigError otherwise)."""
 
-    for title, at in _COLUMNS.items():
-        draw(at, 0.6, title, FAINT)
-    for index, word in enumerate(example.original):
-        masked, verdict = example.masked[index], example.verdicts[index]
-        wrong = (verdict == "replaced") != example.replaced[index]
-        colour = COLOURS[1] if masked else INK
-        judged = f"{verdict} {example.probability[index]:.2f}{'  (wrong)' if wrong else ''}"
-        words = (word, "[MASK]" if masked else word, example.sampled[index])
-        for at, shown, tint in zip(_COLUMNS.values(), words, (INK, colour, colour), strict=False):
-            draw(at, index + 1.5, shown, tint)
-        is_fake = verdict == "replaced"
-        draw([*_COLUMNS.values()][-1], index + 1.5, judged, COLOURS[0] if is_fake else INK, bold=is_fake)
-    caption(
-        figure,
-        f"Figure 2, from {name}. Samples are drawn with seed {example.seed}. A sample that is the original word counts "
-        "as original.",
-        f"The discriminator is right about {example.right} of {rows} tokens.",
-    )
-    return figure
+    def make() -> "Figure":
+        figure, (axes,) = new_figure(1)
+        axes.set_axis_off()
+        table = axes.table(cells(example), colLabels=COLUMNS, loc="center", edges="open", cellLoc="center")
+        for at, verdict in enumerate(example.verdicts, start=1):
+            if verdict == "replaced":
+                table[at, 3].get_text().set_color(COLOURS[0])
+            if example.masked[at - 1]:
+                table[at, 1].get_text().set_color(COLOURS[1])
+        caption(
+            figure,
+            f"Figure 2, from {name}. Samples are drawn with seed {example.seed}. A sample that is the original word "
+            f"counts as original. The discriminator is right about {example.right} of {len(example.original)} tokens.",
+        )
+        return figure
+
+    return rendered(make, form)
