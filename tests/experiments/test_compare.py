@@ -505,9 +505,7 @@ def test_command_from_end_to_end(data: Path, tmp_path: Path, capfd: pytest.Captu
     assert facts["mlm-1"]["steps"] > facts["electra-1"]["steps"] > 1
     assert facts["mlm-1"]["flops_paper"] <= 6e8
     page = (tmp_path / "exp/summary.md").read_text()
-    assert (
-        "| untrained | pos/accuracy |" in page and "cells/mlm/seed-2/run" in page and "amount 6e+08" in page
-    )
+    assert "| untrained | pos/accuracy |" in page and "cells/mlm/seed-2/run" in page and "amount 6e+08" in page
     assert main([*words, "--quiet"]) == 0
     assert "training" not in capfd.readouterr().err
     for more, message in (

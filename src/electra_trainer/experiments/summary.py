@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from electra_trainer.errors import ConfigError, MissingInputError, did_you_mean
-from electra_trainer.experiments import cell, sweep
+from electra_trainer.experiments import cell
 from electra_trainer.experiments.cell import Cell, Declared, Row
 from electra_trainer.experiments.result import Result
 from electra_trainer.experiments.statistics import Q_PROBES, Paired, Q, Spread, compare_paired, composite, holm, spread
@@ -158,15 +158,6 @@ class Summary:
         wanted = self.declared.seeds if self.declared.rows[row].seeded else (0,)
         return [seed for seed in wanted if seed not in self.results[row]]
 
-    @cached_property
-    def chosen(self) -> dict[str, str | None]:
-        """Arm -> its best row by the declared rule; None while one waits for a seed."""
-        metric = self.declared.facts.get("choose")
-        if metric is None:
-            return {}
-        values = {row: found[metric] for row, found in self.values.items() if metric in found}
-        return sweep.choices(self.declared.rows, metric, values, seeds=self.declared.seeds, failed=self.failed)
-
     def main(self, row: str) -> Spread | None:
         """The spread of a row's first declared metric; None where no seed is done."""
         about = self.row(row)
@@ -202,7 +193,6 @@ class Summary:
             "rows": {row: {name: asdict(one) for name, one in found.items()} for row, found in self.rows.items()},
             "contrasts": [(table := asdict(one)) | table.pop("found") for one in self.contrasts],
             "unmeasured": self.unmeasured,
-            "chosen": self.chosen,
             "cells": [
                 {"row": key, "seed": seed, "state": state, "run": run}
                 for key in self.declared.rows
@@ -294,8 +284,7 @@ def pipes(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def remarks(summary: Summary) -> Iterator[str]:
-    """Sentences for a reader: the choice, baselines, notes, doubts, what failed, is missing or cannot be compared."""
-    yield from _choice(summary)
+    """Sentences for a reader: baselines, notes, doubts, what failed, is missing or cannot be compared."""
     for key, row in summary.declared.rows.items():
         yield from row_remarks(summary, key, key if row.reference is None or not row.baseline else row.reference)
     if summary.unmeasured:
@@ -328,21 +317,6 @@ def row_remarks(summary: Summary, key: str, title: str, *, verdicts: bool = True
     if missing := summary.missing(key):
         seeds_missing = f"{of}seed {', '.join(map(str, missing))}" if row.seeded else name
         yield f"{title}: missing: {seeds_missing}."
-
-
-def _choice(summary: Summary) -> Iterator[str]:
-    metric = summary.declared.facts.get("choose")
-    if metric is None:
-        return
-    end = "lowest" if metric.endswith("loss") else "highest"
-    yield (
-        f"Declared before the first run: of each arm the values with the {end} mean of {metric} over seeds "
-        f"{', '.join(map(str, summary.declared.seeds))}, on rows that no table reports."
-    )
-    for arm, row in summary.chosen.items():
-        rivals = sum(sweep.arm_of_row(one) == arm for one in summary.declared.rows)
-        chosen = "none yet" if row is None else f"{summary._title(row)}, {number(summary.rows[row][metric].mean)}"
-        yield f"Chosen of {rivals} combinations of {arm}: {chosen}."
 
 
 def summarize(root: Path, *, declared: Declared | None = None) -> Summary:

@@ -58,12 +58,9 @@ class Comparing(Work):
         }
         there = parts | (old.parts if old is not None else {})
         for name in asked.metric_names:
-            _require_metric(name, there, flag="--metrics")
+            _require_metric(name, there)
         axes = sweep.parse_axes(asked.sweep, flag="--sweep", example="optimizer.learning-rate=1e-4,3e-4")
         configs = self._configs(plan.fit_to_data(asked.settings, store), axes)
-        if asked.choose is not None:
-            _require_metric(asked.choose, None, flag="--choose")
-            sweep.require_choosable(asked.choose, there)
         for name, one in configs.items():
             if name != UNTRAINED:
                 configs[name] = settle(one, match=match, amount=amount)
@@ -87,7 +84,6 @@ class Comparing(Work):
                 "probe_sentences": asked.probe_sentences,
                 "probe_pairs": asked.probe_pairs,
                 "metrics": asked.metric_names,
-                "choose": asked.choose,
                 "probe_seeds": asked.probe_seeds if asked.probe_seeds > 1 else None,
             },
             rows=rows,
@@ -182,7 +178,7 @@ def default_metrics(declared: Declared) -> tuple[str, ...]:
     return ("held-out/discriminator_standard_auc",)
 
 
-def _require_metric(name: str, parts: Mapping[str, Any] | None, *, flag: str) -> None:
+def _require_metric(name: str, parts: Mapping[str, Any]) -> None:
     """Refuse a metric that no probe has, or one whose probe is not among `parts`: now, not after the training."""
     part, _, metric = name.partition("/")
     if name in FACTS:
@@ -190,9 +186,9 @@ def _require_metric(name: str, parts: Mapping[str, Any] | None, *, flag: str) ->
     wanted = Q_PROBES if name == Q else {part}
     if name != Q and (part not in PROBES or metric not in METRICS.get(part, (metric,)) or not metric):
         known = [*FACTS, Q, *(f"{part}/{one}" for part in PROBES for one in METRICS.get(part, "…"))]
-        raise ConfigError(f"{flag} {name}:{did_you_mean(name, known)} Known: {', '.join(known)}.")
-    if parts is not None and not parts.keys() >= wanted:
-        raise ConfigError(f"{flag} {name}: its probe is not requested. Add {', '.join(sorted(wanted))} to --probe.")
+        raise ConfigError(f"--metrics {name}:{did_you_mean(name, known)} Known: {', '.join(known)}.")
+    if not parts.keys() >= wanted:
+        raise ConfigError(f"--metrics {name}: its probe is not requested. Add {', '.join(sorted(wanted))} to --probe.")
 
 
 def _trained(cell: Cell) -> Result:

@@ -31,7 +31,6 @@ from electra_trainer.data.tokenizer import Specials, Text, as_plain_text, specia
 from electra_trainer.finetuning import task, training_step
 from electra_trainer.finetuning.examples import TaggedSentence, TextExample
 from electra_trainer.finetuning.glue.glue_tasks import GlueTask
-from electra_trainer.finetuning.search import TrainingRows
 from electra_trainer.finetuning.tagging.tagging import Tagging
 from electra_trainer.model.encoder import Encoder
 
@@ -234,14 +233,7 @@ predicted right, and both from random word vectors.
 
 
 def probe_sentences(
-    encoder: Encoder,
-    tokenizer: Tokenizer,
-    folder: Path,
-    *,
-    length: int,
-    seed: int,
-    device: torch.device,
-    nested: bool = False,
+    encoder: Encoder, tokenizer: Tokenizer, folder: Path, *, length: int, seed: int, device: torch.device
 ) -> dict[str, float]:
     """Fit the probe on GLUE's training rows and score it on its development rows: SENTENCE_SCORES.
 
@@ -250,7 +242,6 @@ def probe_sentences(
         folder: GLUE's.
         length: longest row of the encoder; longer texts are cut.
         seed: of the random word vectors.
-        nested: score on a tenth of the training rows, which is not trained on, instead of the development rows.
 
     Raises:
         MissingInputError, DataError: the tasks' files.
@@ -265,7 +256,7 @@ def probe_sentences(
         "_random": lambda texts: _represent_texts(texts, text, lambda rows: _words(random_VE, rows)),
     }
     tasks = sentence_tasks(folder)
-    data = {one.task: (TrainingRows(source=one) if nested else one).load() for one in tasks}
+    data = {one.task: one.load() for one in tasks}
     return {one + name: _score(data[one], way) for one in data for name, way in ways.items()}
 
 

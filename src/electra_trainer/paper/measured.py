@@ -12,7 +12,6 @@ from pathlib import Path
 from electra_trainer.cost.flops import infer_flops, run_flops
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean
-from electra_trainer.experiments import sweep
 from electra_trainer.experiments.cell import Cell, Row
 from electra_trainer.experiments.result import FACTS, Result, environment_of
 from electra_trainer.experiments.statistics import Q, Spread, spread, spread_of
@@ -77,13 +76,6 @@ class Entry:
     """The preset that the pre-training began from; the name of an encoder whose folder does not say."""
     config: Config | None
     """The configuration of the pre-training; None where it cannot be read."""
-    chosen: bool = False
-    """Whether its swept values are those that the declared rule chose."""
-
-    @property
-    def method(self) -> str:
-        """The arm whose row of a table it fills: of chosen values the arm that was swept."""
-        return sweep.arm_of_row(self.arm) if self.chosen else self.arm
 
     @property
     def tuned(self) -> bool:
@@ -150,16 +142,7 @@ def entries(experiments: Sequence[Summary]) -> list[Entry]:
             config = config_of(one, key)
             arm = (arms.arm_of(config) if config is not None and key == arms.PRESET else None) or key
             if results:
-                found.append(
-                    Entry(
-                        experiment=one,
-                        arm=arm,
-                        results=results,
-                        preset=preset_of(one),
-                        config=config,
-                        chosen=key in one.chosen.values(),
-                    )
-                )
+                found.append(Entry(experiment=one, arm=arm, results=results, preset=preset_of(one), config=config))
     return found
 
 

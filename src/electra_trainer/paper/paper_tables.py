@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from electra_trainer.errors import ConfigError
-from electra_trainer.experiments.cell import PLUS
 from electra_trainer.experiments.summary import Summary
 from electra_trainer.files import table_writer, wording
 from electra_trainer.paper.measured import Entry, entries, extra_metrics, measured, notes_of
@@ -57,8 +56,6 @@ class Value:
     """In points (0 to 100) for a score."""
     sd: float | None = None
     words: str | None = None
-    at_least: bool = False
-    """The number is a lower bound."""
 
     @property
     def missing(self) -> bool:
@@ -97,7 +94,7 @@ def _fits(entry: Entry, *, arm: str, size: str | None = None, share: float | Non
     """Whether an entry is what a row of the paper needs: the arm, the size, and the share of the size's full
     training.
     """
-    if entry.method != arm or size not in (None, entry.size):
+    if entry.arm != arm or size not in (None, entry.size):
         return False
     trained = entry.share_trained
     # within 15 %: the paper's BERT-Small costs 1.10 of ELECTRA-Small by the authors' own count
@@ -158,10 +155,8 @@ def _ours(model: str, entry: Entry, columns: Sequence[Column], reference: float,
             values[column.key] = Value(words=found)
         elif found is not None:
             values[column.key] = Value(number=found.mean, sd=found.sd)
-    values_chosen = entry.arm.removeprefix(entry.method).removeprefix(PLUS)
     about = [entry.preset, *([entry.experiment.name] if several else [])]
     about += [entry.unfinished] if entry.unfinished else []
-    about += [f"chosen: {values_chosen or 'its own values'}"] if entry.chosen else []
     return PaperRow(
         model=model,
         source=f"ours ({', '.join(about)})",
@@ -181,8 +176,7 @@ def _name(entry: Entry) -> str:
 
 def _paper(row: PublishedRow) -> PaperRow:
     values = {
-        key: Value(words=value) if isinstance(value, str) else Value(number=value, at_least=key in row.at_least)
-        for key, value in row.values.items()
+        key: Value(words=value) if isinstance(value, str) else Value(number=value) for key, value in row.values.items()
     }
     return PaperRow(model=row.model, source="paper", split=row.split, values=values)
 
@@ -236,7 +230,7 @@ def _shown(value: Value, column: Column) -> str:
     """A cell as the paper prints it: 85.0, 1.4e18, 45x, 14M."""
     if value.number is None:
         return ABSENT if value.words is None else value.words
-    text = _number(value.number, column.kind) + ("+" if value.at_least else "")
+    text = _number(value.number, column.kind)
     if column.spreads and value.sd is not None:
         text += f" ± {_number(value.sd, column.kind)}"
     return text

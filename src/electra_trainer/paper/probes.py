@@ -8,9 +8,6 @@
     squad1, squad2=FOLDER  the same of SQuAD 1.1 and 2.0
     quick=FOLDER           pos, sentences and minimal-pairs in the folders of FOLDER: the parts of Q (statistics.py)
 
-`nested-pos` and `nested-sentences` are scored on a part of their training rows, which they do not train on: what
-is chosen by them says nothing yet of the rows that tables report.
-
 A probe is one function, `Subject -> {name: number}`; `PROBES` names it, and its numbers appear as `PROBE/name`.
 """
 
@@ -21,11 +18,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from electra_trainer.data.conllu import read_conllu, treebank_file
 from electra_trainer.errors import ConfigError, Diverged, MissingInputError, did_you_mean
-from electra_trainer.experiments.sweep import NESTED
 from electra_trainer.files.reading import MOST_TEXT, read_file
 from electra_trainer.finetuning.glue import glue_table, glue_tasks
 from electra_trainer.finetuning.recipe import recipe
@@ -60,8 +56,6 @@ class Subject:
     """Minimal pairs that are read of each paradigm."""
     tunings: int = 1
     """Fine-tuning seeds of a probe that fine-tunes."""
-    nested: bool = False
-    """Score on a part of the training rows."""
 
 
 def held_out(subject: Subject) -> dict[str, float]:
@@ -69,40 +63,29 @@ def held_out(subject: Subject) -> dict[str, float]:
     return evaluate(subject.run, subject.data, device=subject.device).metrics
 
 
+def _encoder_of(subject: Subject) -> dict[str, Any]:
+    """The frozen encoder and what reads texts for it."""
+    found = load(subject.run)
+    return {
+        "encoder": kept_encoder(found),
+        "tokenizer": found.tokenizer,
+        "length": found.length,
+        "seed": subject.seed,
+        "device": choose_device(subject.device),
+    }
+
+
 def part_of_speech(subject: Subject) -> dict[str, float]:
     """Accuracy of the tags that a linear layer reads from a mix of all layers, and its baseline."""
     assert subject.folder is not None
-    pretrained = load(subject.run)
-    train = read_conllu(treebank_file(subject.folder, "train"))
-    if subject.nested:
-        train, dev = [one for at, one in enumerate(train) if at % 10], train[::10]
-    else:
-        dev = read_conllu(treebank_file(subject.folder, "dev"))
-    return probe_tags(
-        kept_encoder(pretrained),
-        pretrained.tokenizer,
-        length=pretrained.length,
-        train=train,
-        dev=dev,
-        sentences=subject.sentences,
-        seed=subject.seed,
-        device=choose_device(subject.device),
-    )
+    train, dev = (read_conllu(treebank_file(subject.folder, split)) for split in ("train", "dev"))
+    return probe_tags(**_encoder_of(subject), train=train, dev=dev, sentences=subject.sentences)
 
 
 def sentences(subject: Subject) -> dict[str, float]:
     """STS-B and SST-2 by a linear model upon means of tokens, and the same upon random word vectors."""
     assert subject.folder is not None
-    pretrained = load(subject.run)
-    return probe_sentences(
-        kept_encoder(pretrained),
-        pretrained.tokenizer,
-        subject.folder,
-        length=pretrained.length,
-        seed=subject.seed,
-        device=choose_device(subject.device),
-        nested=subject.nested,
-    )
+    return probe_sentences(**_encoder_of(subject), folder=subject.folder)
 
 
 def minimal_pairs(subject: Subject) -> dict[str, float]:
@@ -217,15 +200,6 @@ _NEEDS_FOLDER = {
 """The folder of each probe that reads one."""
 
 
-def _on_training_rows(subject: Subject, *, function: ProbeFunction) -> dict[str, float]:
-    return function(replace(subject, nested=True))
-
-
-for _name in ("pos", "sentences"):
-    PROBES[NESTED + _name] = partial(_on_training_rows, function=PROBES[_name])
-    METRICS[NESTED + _name], _NEEDS_FOLDER[NESTED + _name] = METRICS[_name], _NEEDS_FOLDER[_name]
-
-
 def parse_probes(words: Sequence[str]) -> dict[str, Path | None]:
     """`["held-out", "pos=DIR"]` -> name and folder of each.
 
@@ -272,7 +246,7 @@ def fingerprint(name: str, folder: Path | None) -> str | None:
         return None
     if not folder.is_dir():
         raise MissingInputError(f"--probe {name}={folder}: no such folder. Expected {_NEEDS_FOLDER[name]}.")
-    name, digest = name.removeprefix(NESTED), hashlib.sha256()
+    digest = hashlib.sha256()
     if name in ("squad1", "squad2"):
         return _squad_task(folder, 1 if name == "squad1" else 2).load().sha256
     if name in ("glue", "sentences"):

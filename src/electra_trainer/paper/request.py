@@ -48,7 +48,7 @@ class Compare:
     """How --flops counts: as the paper (the default), or the matrix products that are needed."""
     probe: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """held-out, pos=TREEBANK_DIR, sentences=GLUE_DIR, minimal-pairs=DIR, glue=DIR, squad1=DIR or squad2=DIR; may be
-    repeated. nested-pos and nested-sentences are scored on a part of the training rows. Default: held-out."""
+    repeated. Default: held-out."""
     probe_sentences: int = 4000
     """Sentences that the part-of-speech probe is trained on."""
     probe_pairs: int = 100
@@ -59,9 +59,6 @@ class Compare:
     """Values of settings, crossed, each combination an arm: optimizer.learning-rate=1e-4,3e-4
     objective.weight=10,50.
     """
-    choose: str | None = None
-    """With --sweep: choose each arm's best values by this metric, on rows that no table reports:
-    held-out/discriminator_standard_auc, or one of a nested probe, for example nested-pos/accuracy."""
     metrics: str | None = None
     """Metrics between commas whose contrasts are declared, for example pos/accuracy: p-values are corrected over them.
     Default: what pos, minimal-pairs and glue say, else the held-out AUC on standard fakes."""
@@ -104,8 +101,6 @@ class Compare:
             raise ConfigError(f"--arms: {twice[0]} is given twice.")
         for name in ("probe_sentences", "probe_pairs", "probe_seeds"):
             require(vars(self)[name] >= 1, f"--{name.replace('_', '-')}", vars(self)[name], "at least 1")
-        fits = self.choose is None or bool(self.sweep)
-        require(fits, "--choose", self.choose, "--sweep, whose values it chooses among")
 
     @property
     def arm_names(self) -> list[str]:
