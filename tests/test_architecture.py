@@ -35,7 +35,7 @@ TORCH_FREE = (
     "finetuning.examples",
     "paper.paper_tables",
     "files.table_writer",
-    "paper.measured",
+    "paper.paper_tables",
 )
 
 

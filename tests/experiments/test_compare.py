@@ -19,9 +19,8 @@ from electra_trainer import api
 from electra_trainer.cli.main import main
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError, DataError, Interrupted, MissingInputError
-from electra_trainer.experiments.cell import Declared, Row, parse_seeds, parse_shard, read
+from electra_trainer.experiments.cell import Declared, Result, Row, parse_seeds, parse_shard, read
 from electra_trainer.experiments.engine import shard_of
-from electra_trainer.experiments.result import Result
 from electra_trainer.experiments.summary import Summary, summarize, write_summary
 from electra_trainer.objectives import build
 from electra_trainer.paper import compare as cells_module

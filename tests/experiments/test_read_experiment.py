@@ -12,7 +12,7 @@ from tests.paper.experiments import write_cell, write_experiment
 from electra_trainer.errors import DataError, ElectraError, MissingInputError
 from electra_trainer.experiments.statistics import spread_of
 from electra_trainer.experiments.summary import summarize
-from electra_trainer.paper.measured import config_of, notes_of
+from electra_trainer.paper.paper_tables import config_of, notes_of
 
 
 def test_done_and_not_done(tmp_path: Path) -> None:

@@ -20,9 +20,8 @@ from tests.finetuning.toy import Toy
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, Interrupted, MissingInputError
 from electra_trainer.experiments import cell as folder
-from electra_trainer.experiments.cell import Cell
+from electra_trainer.experiments.cell import Cell, read_result
 from electra_trainer.experiments.engine import Board
-from electra_trainer.experiments.result import read_result
 from electra_trainer.experiments.summary import Summary, summarize
 from electra_trainer.files.wording import duration
 from electra_trainer.finetuning import experiment as engine

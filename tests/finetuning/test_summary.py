@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from electra_trainer.errors import DataError
-from electra_trainer.experiments.cell import Cell, Declared, Row, write
-from electra_trainer.experiments.result import Result, write_result
+from electra_trainer.experiments.cell import Cell, Declared, Result, Row, write, write_result
 from electra_trainer.experiments.statistics import spread
 from electra_trainer.experiments.summary import Summary, remarks, summarize, write_summary
 

@@ -8,8 +8,7 @@ from tests.paper.experiments import write_cell, write_experiment
 from electra_trainer.errors import ConfigError
 from electra_trainer.experiments.statistics import composite
 from electra_trainer.experiments.summary import summarize, write_summary
-from electra_trainer.paper.measured import choose_metric
-from electra_trainer.paper.paper_tables import build_table
+from electra_trainer.paper.paper_tables import build_table, choose_metric
 from electra_trainer.paper.probes import parse_probes
 
 

@@ -13,7 +13,7 @@ from electra_trainer.cli.main import main
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments.summary import summarize
 from electra_trainer.paper.figures import draw_figure
-from electra_trainer.paper.measured import choose_metric, generator_size, readings
+from electra_trainer.paper.paper_tables import choose_metric, generator_size, readings
 from electra_trainer.paper.published import published_points
 
 AUC = "held-out/discriminator_auc"

@@ -18,7 +18,7 @@ from electra_trainer.data.batches import encode_rows
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
 from electra_trainer.model.networks import TokenPredictor
 from electra_trainer.paper import appendix_g
-from electra_trainer.paper.minimal_pairs import minimal_pairs, read_pairs
+from electra_trainer.paper.appendix_g import minimal_pairs, read_pairs
 from electra_trainer.pretrained.pretrained import Pretrained, export_run, load
 from electra_trainer.settings.methods import Learned
 

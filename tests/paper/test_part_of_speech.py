@@ -15,8 +15,8 @@ from electra_trainer.data.tokenizer import Text, as_plain_text, specials_of, wor
 from electra_trainer.errors import DataError
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.objectives import build
-from electra_trainer.paper import frozen
-from electra_trainer.paper.frozen import layer_outputs, probe_tags
+from electra_trainer.paper import probes
+from electra_trainer.paper.probes import layer_outputs, probe_tags
 from electra_trainer.pretrained.pretrained import kept_encoder, load
 from electra_trainer.train.loop import pretrain
 
@@ -86,7 +86,7 @@ def test_the_probe_learns_which_layer_to_read() -> None:
     tags_W = torch.randint(len(UPOS), (4000,), generator=random)
     states_WSD = torch.randn(4000, 3, 24, generator=random)
     states_WSD[:, 1] = torch.randn(len(UPOS), 24, generator=random)[tags_W]
-    probe = frozen._fit(states_WSD, tags_W, seed=1)
+    probe = probes._fit(states_WSD, tags_W, seed=1)
     assert float(probe.mix_S.detach().softmax(0)[1]) > 0.5
 
 
@@ -134,7 +134,7 @@ def test_long_sentences_and_rows_of_words() -> None:
     long = Sentence(words=tuple(replace(word, form=forms.get(word.form, word.form)) for word in words), line=1)
     long = Sentence(words=(*long.words, Word(form="cat", upos=None, xpos=None)), line=1)
     text = Text(tokenizer=as_plain_text(tokenizer), specials=specials_of(tokenizer), length=8)
-    rows = frozen._rows([long, long], text)
+    rows = probes._rows([long, long], text)
     assert len(rows) > 1 and all(len(row.ids) <= 8 and row.ids[0] == 2 and row.ids[-1] == 3 for row in rows)
     tagged = [word for word in long.words if word.upos is not None]
     assert [word for row in rows for word, _, _ in row.place] == tagged * 2
@@ -157,8 +157,8 @@ def test_without_tags_says_so() -> None:
 
 def test_sentences_are_spread_evenly() -> None:
     sentences = toy(10, seed=1)
-    assert frozen._spread(sentences, 4) == [sentences[i] for i in (0, 2, 5, 7)]
-    assert frozen._spread(sentences, 99) == sentences
+    assert probes._spread(sentences, 4) == [sentences[i] for i in (0, 2, 5, 7)]
+    assert probes._spread(sentences, 99) == sentences
 
 
 def test_the_kept_encoder_of_a_run(tmp_path: Path) -> None:

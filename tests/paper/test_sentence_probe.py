@@ -14,8 +14,7 @@ from electra_trainer.data.tokenizer import word_piece
 from electra_trainer.errors import MissingInputError
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.objectives import build
-from electra_trainer.paper.frozen import SENTENCE_SCORES, probe_sentences
-from electra_trainer.paper.probes import METRICS, fingerprint
+from electra_trainer.paper.probes import METRICS, SENTENCE_SCORES, fingerprint, probe_sentences
 
 WORDS = [f"w{letter}{other}" for letter in "abcdefghij" for other in "klmno"]
 VOCAB = {word: i for i, word in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "good", "bad"))}

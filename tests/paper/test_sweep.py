@@ -20,7 +20,7 @@ from electra_trainer import api
 from electra_trainer.errors import ConfigError
 from electra_trainer.experiments.summary import Summary, summarize
 from electra_trainer.experiments.sweep import parse_axes, require_fields, swept
-from electra_trainer.paper import measured, probes
+from electra_trainer.paper import paper_tables, probes
 from electra_trainer.presets.arms import arm
 from electra_trainer.settings.methods import Learned
 from electra_trainer.settings.records import to_dict
@@ -142,8 +142,8 @@ def test_generator_widths_fill_figure_3(data: Path, tmp_path: Path, electra: Ele
     )  # fmt: skip
     assert code == 0, err
     metric = "held-out/discriminator_standard_auc"
-    shown = measured.readings([summarize(out)], metric)
-    places = sorted(size for one in shown if (size := measured.generator_size(one)) is not None)
+    shown = paper_tables.readings([summarize(out)], metric)
+    places = sorted(size for one in shown if (size := paper_tables.generator_size(one)) is not None)
     hidden = small_config().model.hidden_size
     assert [place[0] for place in places] == [-1.0, hidden / 4, hidden / 2, hidden]
     code, _, err = electra("figure", "3", out, "--metric", metric, "--out", tmp_path / "figure.svg")

@@ -12,11 +12,9 @@ from tests.command import Electra
 from tests.paper.experiments import full_flops
 from tests.prepared import small_config, write_store
 
-from electra_trainer.experiments.cell import Declared, Row, write
-from electra_trainer.experiments.result import Result, write_result
+from electra_trainer.experiments.cell import Declared, Result, Row, write, write_result
 from electra_trainer.experiments.summary import summarize
-from electra_trainer.paper.measured import config_of, entries
-from electra_trainer.paper.paper_tables import build_table
+from electra_trainer.paper.paper_tables import build_table, config_of, entries
 from electra_trainer.paper.published import TABLES
 from electra_trainer.presets.arms import arm
 from electra_trainer.presets.models import preset

@@ -16,7 +16,7 @@ from torch import Tensor
 from electra_trainer.api import pretrain
 from electra_trainer.cli.main import main
 from electra_trainer.errors import ConfigError, DataError
-from electra_trainer.paper.worked_example import draw_example, text_table, worked_example
+from electra_trainer.paper.figures import draw_example, text_table, worked_example
 from electra_trainer.pretrained.pretrained import Pretrained
 from electra_trainer.settings.config import Evaluation
 from electra_trainer.settings.methods import MLM, Unigram

@@ -478,7 +478,7 @@ def threads_given() -> int | None:
 
 def run_facts(run: Path, *, step: int | None = None) -> dict[str, float]:
     """Cost of a pre-training run up to the checkpoint of a step, or the newest; the names are those in
-    result.FACTS.
+    cell.FACTS.
     """
     opened = run_folder.RunFolder(run)
     saved = checkpoint.of_step(opened.checkpoints, step, origin=opened.origin, timed=True)

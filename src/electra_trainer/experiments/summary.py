@@ -17,8 +17,7 @@ from typing import Any, Literal
 
 from electra_trainer.errors import ConfigError, MissingInputError, did_you_mean
 from electra_trainer.experiments import cell
-from electra_trainer.experiments.cell import Cell, Declared, Row
-from electra_trainer.experiments.result import Result
+from electra_trainer.experiments.cell import Cell, Declared, Result, Row
 from electra_trainer.experiments.statistics import Q_PROBES, Paired, Q, Spread, compare_paired, composite, holm, spread
 from electra_trainer.files import durable, wording
 from electra_trainer.files.table_writer import Table

@@ -17,9 +17,8 @@ import torch
 from electra_trainer import errors
 from electra_trainer.errors import ConfigError
 from electra_trainer.experiments import engine, sweep
-from electra_trainer.experiments.cell import PLUS, Cell, Declared, Row
+from electra_trainer.experiments.cell import PLUS, Cell, Declared, Result, Row, environment_of, joined, write_result
 from electra_trainer.experiments.engine import Event, Reports
-from electra_trainer.experiments.result import Result, environment_of, joined, write_result
 from electra_trainer.experiments.summary import Summary, summarize
 from electra_trainer.files import durable, processes
 from electra_trainer.finetuning import model_folder, recipe, run

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from electra_trainer.errors import ConfigError, DataError, Interrupted
-from electra_trainer.experiments.result import RESULT, Result, environment_of, joined, read_result, write_result
+from electra_trainer.experiments.cell import RESULT, Result, environment_of, joined, read_result, write_result
 from electra_trainer.files.durable import make_folder, replace_durably
 from electra_trainer.finetuning import training_step
 from electra_trainer.finetuning.examples import jsonl

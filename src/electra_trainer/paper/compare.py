@@ -14,9 +14,8 @@ from electra_trainer.cost.flops import steps_for_flops
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError, DataError, Diverged, did_you_mean
 from electra_trainer.experiments import sweep
-from electra_trainer.experiments.cell import Cell, Declared, Row
+from electra_trainer.experiments.cell import FACTS, Cell, Declared, Result, Row, environment_of, write_result
 from electra_trainer.experiments.engine import Reports, Work, run_facts
-from electra_trainer.experiments.result import FACTS, Result, environment_of, write_result
 from electra_trainer.experiments.statistics import Q_PROBES, Q
 from electra_trainer.objectives import build
 from electra_trainer.paper.probes import METRICS, PROBES, Subject, fingerprint, parse_probes, probe

@@ -1,22 +1,154 @@
-"""Figures 1, 3 and 4 from experiments. Matplotlib is imported inside functions, and its global state does not change.
+"""Figures 1, 3 and 4 from experiments, and Figure 2 (the worked example) from one run.
 
-Points are means over seeds with one standard deviation; thin lines are single seeds during training.
+Points are means over seeds with one standard deviation; thin lines are single seeds during training. Matplotlib is
+imported inside functions.
+
+Figure 2: a sentence is masked, filled by the generator and judged by the discriminator; it is also a table for the
+terminal.
 """
 
 import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from electra_trainer.data.batches import encode_rows
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments.statistics import Paired, Spread, compare_paired
 from electra_trainer.experiments.summary import Summary
+from electra_trainer.files.table_writer import Table
 from electra_trainer.inspection.report import COLOURS, FAINT, INK, rendered
-from electra_trainer.paper import measured, published
-from electra_trainer.paper.measured import Reading
+from electra_trainer.paper import paper_tables, published
+from electra_trainer.paper.paper_tables import Reading
+from electra_trainer.pretrained.pretrained import Pretrained
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkedExample:
+    """A sentence passing through both networks, token by token."""
+
+    original: list[str]
+    masked: list[bool]
+    sampled: list[str]
+    """The discriminator's input: the generator's samples at masked tokens, the original elsewhere."""
+    replaced: list[bool]
+    """The truth: the token differs from the original one. A sample equal to the original counts as original (§2)."""
+    probability: list[float]
+    """Probability of "replaced", by the discriminator."""
+    seed: int
+
+    @property
+    def verdicts(self) -> list[str]:
+        """For each token "replaced" where the discriminator considers that more likely than not, else "original"."""
+        return ["replaced" if probability > 0.5 else "original" for probability in self.probability]
+
+    @property
+    def right(self) -> int:
+        """Number of tokens with the right verdict."""
+        return sum((word == "replaced") == truth for word, truth in zip(self.verdicts, self.replaced, strict=True))
+
+
+@torch.no_grad()
+def worked_example(model: Pretrained, text: str, *, mask: Sequence[int], seed: int) -> WorkedExample:
+    """Mask words of a text, sample from the generator and ask the discriminator; the same seed gives the same samples.
+
+    Args:
+        mask: words to mask, counted from 1; punctuation marks are words, and every piece of a word is masked.
+
+    Raises:
+        ConfigError: there is no generator network or no discriminator, or a word that the text does not have.
+        DataError: the text is empty or longer than a trained row.
+    """
+    for network, what in ((model.discriminator, "discriminator"), (model.generator, "generator network")):
+        if network is None:
+            raise ConfigError(f"figure 2: there is no {what} here. Give a run of --objective rtd, --generator learned.")
+    assert model.discriminator is not None and model.generator is not None
+    model.tokenizer.encode_special_tokens = True  # a written "[MASK]" is plain text here
+    encoding = model.tokenizer.encode(text, add_special_tokens=False)
+    tokens, room = len(encoding.ids), model.length - 2
+    if not 0 < tokens <= room:
+        raise DataError(f"figure 2: --text has {tokens} tokens, expected from 1 to {room}, as a trained row has.")
+    words = [word if word is not None else -1 for word in encoding.word_ids]
+    if not mask or not set(mask) <= {word + 1 for word in words}:
+        raise ConfigError(
+            f"--mask {' '.join(map(str, mask))}: expected words from 1 to {max(words) + 1} of {text!r}, such as 1 3."
+        )
+    masked = [word + 1 in set(mask) for word in words]
+    special = model.specials
+    slots = [index + 1 for index, chosen in enumerate(masked) if chosen]
+    corrupted = [special.cls, *encoding.ids, special.sep]
+    batch = encode_rows([[special.mask if index in slots else token for index, token in enumerate(corrupted)]])
+    p_KV = model.generator(batch.ids_BT, batch, torch.tensor(slots)).softmax(-1)
+    drawn_K1 = torch.multinomial(p_KV, 1, generator=torch.Generator().manual_seed(seed))
+    for slot, sample in zip(slots, drawn_K1[:, 0].tolist(), strict=True):
+        corrupted[slot] = sample
+    batch = encode_rows([corrupted])
+
+    def words_of(ids: Sequence[int]) -> list[str]:
+        return [model.tokenizer.id_to_token(token) or f"[{token}]" for token in ids]
+
+    return WorkedExample(
+        original=words_of(encoding.ids),
+        masked=masked,
+        sampled=words_of(corrupted[1:-1]),
+        replaced=[new != old for new, old in zip(corrupted[1:-1], encoding.ids, strict=True)],
+        probability=model.discriminator(batch.ids_BT, batch)[0, 1:-1].sigmoid().tolist(),
+        seed=seed,
+    )
+
+
+COLUMNS = ("original", "masked", "Generator's sample", "Discriminator's verdict", "truth")
+
+
+def cells(example: WorkedExample) -> list[tuple[str, ...]]:
+    """One row a token, under COLUMNS."""
+    return [
+        (
+            word,
+            "[MASK]" if example.masked[at] else word,
+            example.sampled[at],
+            f"{example.verdicts[at]} {example.probability[at]:.2f}",
+            "replaced" if example.replaced[at] else "original",
+        )
+        for at, word in enumerate(example.original)
+    ]
+
+
+def text_table(example: WorkedExample) -> str:
+    """The example as a table for the terminal."""
+    return Table(head=COLUMNS, rows=cells(example), words=len(COLUMNS)).text()
+
+
+def draw_example(example: WorkedExample, *, name: str, form: str) -> bytes:
+    """The picture as a file's content; `form` is svg, png or pdf (ConfigError otherwise)."""
+
+    def make() -> "Figure":
+        figure, (axes,) = new_figure(1)
+        axes.set_axis_off()
+        table = axes.table(cells(example), colLabels=COLUMNS, loc="center", edges="open", cellLoc="center")
+        table.auto_set_font_size(False)
+        table.set_fontsize(10)
+        table.scale(1, 1.5)
+        for at, verdict in enumerate(example.verdicts, start=1):
+            if verdict == "replaced":
+                table[at, 3].get_text().set_color(COLOURS[0])
+            if example.masked[at - 1]:
+                table[at, 1].get_text().set_color(COLOURS[1])
+        caption(
+            figure,
+            f"Figure 2, from {name}. Samples are drawn with seed {example.seed}. A sample that is the original word "
+            f"counts as original. The discriminator is right about {example.right} of {len(example.original)} tokens.",
+        )
+        return figure
+
+    return rendered(make, form)
+
 
 ALGORITHMS = ("electra", "mlm", "two-stage", "adversarial")
 """The arms in the right panel of Figure 3."""
@@ -39,10 +171,10 @@ def draw_figure(number: int, experiments: Sequence[Summary], *, metric: str | No
     """
     if number not in FIGURES:
         raise ConfigError(f"figure {number}: expected 1, 3 or 4 with experiments, or 2 with a run.")
-    name = measured.choose_metric(experiments, metric)
+    name = paper_tables.choose_metric(experiments, metric)
 
     def make() -> "Figure":
-        figure, title = FIGURES[number](experiments, measured.readings(experiments, name), name)
+        figure, title = FIGURES[number](experiments, paper_tables.readings(experiments, name), name)
         caption(figure, f"Figure {number}. {_words(name)}{title} {_POINTS}")
         return figure
 
@@ -85,7 +217,7 @@ def _figure_3(experiments: Sequence[Summary], shown: Sequence[Reading], metric: 
 
 def _generator_sizes(axes: "Axes", experiments: Sequence[Summary], shown: Sequence[Reading], metric: str) -> None:
     """Sizes at equal distances, those without hidden units first; a line joins an experiment's learned generators."""
-    sized = [(size, reading) for reading in shown if (size := measured.generator_size(reading)) is not None]
+    sized = [(size, reading) for reading in shown if (size := paper_tables.generator_size(reading)) is not None]
     places = sorted({size for size, _ in sized})
     for index, experiment in enumerate(experiments):
         colour = COLOURS[index % len(COLOURS)]
@@ -126,7 +258,7 @@ def _figure_4(experiments: Sequence[Summary], shown: Sequence[Reading], metric: 
     _name_axes(axes[0], "Model sizes", "model", metric, shown)
     _name_axes(axes[1], "ELECTRA minus BERT, paired seeds", "model", metric, [])
     first_size = [reading for reading in shown if reading.entry.experiment is ordered[0]]
-    _against_flops(axes[2], f"Convergence, {measured.preset_of(ordered[0])}", first_size, metric, several=False)
+    _against_flops(axes[2], f"Convergence, {paper_tables.preset_of(ordered[0])}", first_size, metric, several=False)
     return figure, ". BERT and ELECTRA for several model sizes; the first during training."
 
 
@@ -147,11 +279,16 @@ def _against_flops(axes: "Axes", title: str, shown: Sequence[Reading], metric: s
 
 
 def _powers(axes: "Axes") -> None:
-    """A logarithmic axis of FLOPs, at least a decade wide."""
+    """A logarithmic axis of FLOPs, at least a decade wide, with powers of ten as the paper writes them."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
     axes.set_xscale("log")
     first, last = axes.get_xlim()
     if last < 10 * first:
         axes.set_xlim(first / 3, last * 3)
+    axes.xaxis.set_major_locator(LogLocator(numticks=7))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0e}".replace("e+", "e")))
+    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _error_bar(axes: "Axes", at: float, score: Spread | Paired, colour: str, *, label: str | None) -> None:
@@ -176,17 +313,19 @@ def _published(axes: "Axes") -> None:
         label = f"{family} (paper)"
         axes.plot(flops, scores, color=FAINT, marker=mark, markersize=4, linewidth=1, linestyle=line, label=label)
         for x, y, name in points:
-            axes.annotate(name, (x, y), xytext=(5, -9), textcoords="offset points", fontsize=6.5, color=FAINT)
+            left = family == "ELECTRA" or name == "RoBERTa-100K"  # away from the other families' names
+            place: Any = {"xytext": (-5, 2), "ha": "right"} if left else {"xytext": (5, -9), "ha": "left"}
+            axes.annotate(name, (x, y), textcoords="offset points", fontsize=6.5, color=FAINT, **place)
     axes.margins(x=0.2)
 
 
 def _labelled(experiment: Summary) -> str:
     """The preset, and the folder where it says more."""
-    preset = measured.preset_of(experiment)
+    preset = paper_tables.preset_of(experiment)
     return preset if experiment.name == preset else f"{preset}\n{experiment.name}"
 
 
 def _words(metric: str) -> str:
     if metric == "glue/average":
         return "GLUE score"
-    return f"{metric} (points)" if measured.factor(metric) > 1 else metric
+    return f"{metric} (points)" if paper_tables.factor(metric) > 1 else metric
