@@ -38,7 +38,7 @@ Minimal pairs (BLiMP): in how many does a run score the acceptable sentence abov
 files have BLiMP's format: one JSON object a line, one file a paradigm.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -328,7 +328,11 @@ class ClozeScores:
 
     def as_json(self) -> dict[str, Any]:
         """The scores, without the words themselves; NaN, the standard error of a single row, is null."""
-        estimates = {"accuracy": self.accuracy, "difference": self.difference, "among_top": {"": self.among_top}}
+        estimates: dict[str, Mapping[str, Estimate | None]] = {
+            "accuracy": self.accuracy,
+            "difference": self.difference,
+            "among_top": {"": self.among_top},
+        }
         plain = {
             group: {
                 name: {key: None if isnan(value) else value for key, value in vars(one).items()} if one else None

@@ -102,7 +102,8 @@ class Comparing(Work):
 
     def identity(self, settings: Mapping[str, Any]) -> Mapping[str, Any]:
         """All but the seed."""
-        return to_dict(replace(records.read(Config, settings, where="experiment.json: rows"), seed=0))
+        plain: Mapping[str, Any] = to_dict(replace(records.read(Config, settings, where="rows"), seed=0))
+        return plain
 
     def with_contrasts(self, declared: Declared) -> Declared:
         """Each arm with the metrics on which it is compared with the reference; not fresh weights."""
