@@ -38,7 +38,7 @@ Minimal pairs (BLiMP): in how many does a run score the acceptable sentence abov
 files have BLiMP's format: one JSON object a line, one file a paradigm.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -328,20 +328,13 @@ class ClozeScores:
 
     def as_json(self) -> dict[str, Any]:
         """The scores, without the words themselves; NaN, the standard error of a single row, is null."""
-        estimates: dict[str, Mapping[str, Estimate | None]] = {
-            "accuracy": self.accuracy,
-            "difference": self.difference,
-            "among_top": {"": self.among_top},
-        }
-        plain = {
-            group: {
-                name: {key: None if isnan(value) else value for key, value in vars(one).items()} if one else None
-                for name, one in found.items()
-            }
-            for group, found in estimates.items()
-        }
         shown = ("top", "positions", "rows", "per_row", "p_mask", "notes")
-        return {**plain, "among_top": plain["among_top"][""], **{name: vars(self)[name] for name in shown}}
+        return {
+            "accuracy": {name: _plain(one) for name, one in self.accuracy.items()},
+            "difference": {name: _plain(one) for name, one in self.difference.items()},
+            "among_top": None if self.among_top is None else _plain(self.among_top),
+            **{name: vars(self)[name] for name in shown},
+        }
 
     def text(self) -> str:
         """The accuracies, a line each."""
@@ -355,6 +348,10 @@ class ClozeScores:
         if self.p_mask is not None:
             lines.append(f"appendix-g: p_mask = {self.p_mask:g}, a = {(1 - self.p_mask) / self.p_mask:.4g}")
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+def _plain(one: Estimate) -> dict[str, float | None]:
+    return {name: None if isnan(value) else value for name, value in vars(one).items()}
 
 
 def _percent(one: Estimate) -> str:

@@ -168,14 +168,11 @@ def default_metrics(declared: Declared) -> tuple[str, ...]:
     """Metrics that are declared where none is named: Q where its probes and two seeds are asked for, and GLUE; or those
     of the probes that all arms share; or else the held-out AUC on fakes that are the same for all.
     """
-    tuned = tuple(f"{part}/{name}" for part in _FINE_TUNED if part in declared.parts for name in METRICS[part])
-    if declared.parts.keys() >= Q_PROBES and len(declared.seeds) > 1:
-        return (Q, *tuned)
-    if declared.parts.keys() & {"pos", "minimal-pairs", *_FINE_TUNED}:
-        tags = ("pos/accuracy",) if "pos" in declared.parts else ()
-        pairs = METRICS["minimal-pairs"] if "minimal-pairs" in declared.parts else ()
-        return (*tags, *(f"minimal-pairs/{name}" for name in pairs), *tuned)
-    return ("held-out/discriminator_standard_auc",)
+    uses_q = declared.parts.keys() >= Q_PROBES and len(declared.seeds) > 1
+    compared = _FINE_TUNED if uses_q else ("pos", "minimal-pairs", *_FINE_TUNED)
+    names = METRICS | {"pos": ("accuracy",)}
+    found = [f"{part}/{name}" for part in compared if part in declared.parts for name in names[part]]
+    return (Q, *found) if uses_q else tuple(found) or ("held-out/discriminator_standard_auc",)
 
 
 def _require_metric(name: str, parts: Mapping[str, Any]) -> None:
