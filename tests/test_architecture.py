@@ -35,7 +35,7 @@ TORCH_FREE = (
     "finetuning.examples",
     "paper.paper_tables",
     "files.wording",
-    "paper.measured",
+    "paper.paper_tables",
 )
 
 

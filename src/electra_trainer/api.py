@@ -20,8 +20,7 @@ from electra_trainer.finetuning.task import TaskSource
 from electra_trainer.finetuning.text_tasks import OwnTask
 from electra_trainer.inspection.replay import Evaluated, Replayed, evaluate, replay
 from electra_trainer.inspection.report import write_report as report
-from electra_trainer.paper.cloze import ClozeScores, cloze
-from electra_trainer.paper.minimal_pairs import PairScores, minimal_pairs
+from electra_trainer.paper.appendix_g import ClozeScores, PairScores, cloze, minimal_pairs
 from electra_trainer.paper.request import Compare
 from electra_trainer.presets.models import preset as preset_named
 from electra_trainer.pretrained.pretrained import Candidate, Pretrained, Scored, export_run, load
@@ -231,7 +230,7 @@ def compare(
         parallel: runs at once, each with its share of the cores, or with a GPU.
         device: auto, cpu, cuda, cuda:N or mps.
         quiet: show errors and warnings only.
-        asked: the other fields of `electra_trainer.paper.request.Compare`: one of flops, steps and budget; match,
+        asked: the other fields of `electra_trainer.paper.request.Compare`: one of flops and steps; match,
             probe, metrics, probe_sentences, probe_pairs, sweep, choose.
 
     Returns:

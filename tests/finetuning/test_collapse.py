@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.finetuning import toy
 
-from electra_trainer.experiments.result import Result
+from electra_trainer.experiments.cell import Result
 from electra_trainer.finetuning import run as engine
 from electra_trainer.finetuning.run import finetune_run
 from electra_trainer.finetuning.tagging import Tagging

@@ -9,14 +9,12 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 from tests.finetuning.own_files import rows, write_csv, write_encoder
 from tests.reliability.figures import LONG
 
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, ElectraError, MissingInputError
-from electra_trainer.experiments import statistics
 from electra_trainer.finetuning.experiment import BestExport, Plan, export_best, run_plan
 from electra_trainer.finetuning.text_tasks import OwnTask
 
@@ -51,10 +49,8 @@ class Finished:
             baselines=True,
             keep_weights=True,
         )
-        # what a comparison could have shown takes half of the time, and is not read from a file
-        with mock.patch.multiple(statistics, smallest_detectable=lambda *_: None, seeds_needed=lambda *_: None):
-            run_plan(plan, out=self.out, device="cpu", parallel=1, quiet=True, data=self.data)
-            return export_best(self.task, self.data, model=self.model, out=self.out)
+        run_plan(plan, out=self.out, device="cpu", parallel=1, quiet=True, data=self.data)
+        return export_best(self.task, self.data, model=self.model, out=self.out)
 
     def damaged(self, name: Path | str, content: bytes | None) -> Path:
         """A copy with other bytes in a file, or without it."""

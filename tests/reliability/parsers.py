@@ -41,7 +41,7 @@ from electra_trainer.finetuning.squad_files import read_squad
 from electra_trainer.finetuning.tagged_files import read_tagged
 from electra_trainer.inspection.run_read import read_run
 from electra_trainer.model.encoder import Encoder
-from electra_trainer.paper.minimal_pairs import read_pairs
+from electra_trainer.paper.appendix_g import read_pairs
 from electra_trainer.pretrained.export import shape_table
 from electra_trainer.pretrained.read_back import architecture, read_encoder, read_tensors
 from electra_trainer.runs.checkpoint import save

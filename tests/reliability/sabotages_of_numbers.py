@@ -65,7 +65,7 @@ NUMBERS = (
     Sabotage(
         name="learned-mix",
         takes_away="the part-of-speech probe learns which layers it reads",
-        file="paper/frozen.py",
+        file="paper/probes.py",
         sought="nn.Parameter(torch.zeros(states))",
         put="nn.Parameter(torch.zeros(states), requires_grad=False)",
         caught_by={

@@ -24,9 +24,20 @@ import torch
 from electra_trainer import errors
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments import engine, sweep
-from electra_trainer.experiments.cell import PLUS, SEARCH, Cell, Declared, Row, declaring, exists
+from electra_trainer.experiments.cell import (
+    PLUS,
+    SEARCH,
+    Cell,
+    Declared,
+    Result,
+    Row,
+    declaring,
+    environment_of,
+    exists,
+    joined,
+    write_result,
+)
 from electra_trainer.experiments.engine import Event, Reports
-from electra_trainer.experiments.result import Result, environment_of, joined, write_result
 from electra_trainer.experiments.summary import Summary, summarize
 from electra_trainer.files import durable, processes
 from electra_trainer.finetuning import model_folder, recipe, run
@@ -137,7 +148,6 @@ class FineTuning(engine.Work):
     """The work of a plan. Encoder and task stay loaded between cells."""
 
     verb = "finetune"
-    own_display = False
 
     def __init__(self, plan: Plan, *, device: str, data: TaskData | None = None, quiet: bool = False) -> None:
         self._plan, self._device, self._quiet = plan, device, quiet

@@ -23,7 +23,7 @@ from torch import Tensor
 from electra_trainer.data import tokenizer
 from electra_trainer.data.legibility import Legibility
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError
-from electra_trainer.experiments.result import printed, read_result
+from electra_trainer.experiments.cell import printed, read_result
 from electra_trainer.experiments.statistics import spread
 from electra_trainer.files.reading import read_file, short
 from electra_trainer.files.wording import render

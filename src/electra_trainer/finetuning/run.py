@@ -32,7 +32,7 @@ from electra_trainer.batch import Batch
 from electra_trainer.data.batches import to_batch
 from electra_trainer.data.tokenizer import Specials, Text
 from electra_trainer.errors import ConfigError, DataError, Interrupted
-from electra_trainer.experiments.result import RESULT, Result, environment_of, joined, read_result, write_result
+from electra_trainer.experiments.cell import RESULT, Result, environment_of, joined, read_result, write_result
 from electra_trainer.files.durable import make_folder, replace_durably
 from electra_trainer.finetuning.examples import Prediction, jsonl
 from electra_trainer.finetuning.recipe import Recipe
