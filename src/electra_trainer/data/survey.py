@@ -15,9 +15,9 @@ from hashlib import blake2b
 from typing import Generic, TypeVar
 
 from electra_trainer.data.corpus import CorpusReport, Input, Reading, documents
-from electra_trainer.data.legibility import bare, is_letter, percent
 from electra_trainer.data.remote import Texts
 from electra_trainer.data.text_files import find_sources
+from electra_trainer.data.tokenizer import bare, is_letter, percent
 from electra_trainer.data.vocabulary import needs_marks
 from electra_trainer.errors import ElectraError
 from electra_trainer.files.reading import short

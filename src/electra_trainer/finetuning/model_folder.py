@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from electra_trainer.data import tokenizer
-from electra_trainer.data.legibility import Legibility
+from electra_trainer.data.tokenizer import Legibility
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError, did_you_mean
 from electra_trainer.experiments.result import Result, printed, read_result
 from electra_trainer.experiments.statistics import spread
