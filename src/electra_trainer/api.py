@@ -67,7 +67,6 @@ def train_tokenizer(
     vocab_size: int = 30522,
     cased: bool = False,
     keep_accents: bool | None = None,
-    alphabet: int | None = None,
     nfc: bool = False,
     max_length: int = 512,
     **reading: Any,
@@ -83,7 +82,6 @@ def train_tokenizer(
             error.
         cased, keep_accents: keep capitals; keep accents (None: if `cased`, and where they are part of the script, as in
             Hindi).
-        alphabet: largest number of characters; None: what the text needs.
         nfc: compose letters and their marks first, so that both spellings of a word are the same.
         max_length: model_max_length for transformers.
         reading: fields of `electra_trainer.data.corpus.Reading`, such as text_field="body".
@@ -99,12 +97,11 @@ def train_tokenizer(
         vocab_size=vocab_size,
         cased=cased,
         keep_accents=keep_accents,
-        alphabet=alphabet,
         nfc=nfc,
         reading=Reading(**reading),
     )
     measured = statistics(tokenizer, report.sample.lines)
-    if line := size_line(tokenizer, vocab_size, measured, alphabet=alphabet):
+    if line := size_line(tokenizer, vocab_size, measured):
         tell(line)
     if out is not None:
         save_new_tokenizer(tokenizer, Path(out), max_length=max_length)

@@ -14,9 +14,17 @@ from tests.data.scripts import lines_of
 
 from electra_trainer.data.corpus import Sampled
 from electra_trainer.data.encode import Words, decoded, encoder
-from electra_trainer.data.legibility import Legibility, is_letter
 from electra_trainer.data.survey import survey
-from electra_trainer.data.tokenizer import Text, as_plain_text, save_tokenizer, specials_of, statistics, tokenizer_files
+from electra_trainer.data.tokenizer import (
+    Legibility,
+    Text,
+    as_plain_text,
+    is_letter,
+    save_tokenizer,
+    specials_of,
+    statistics,
+    tokenizer_files,
+)
 from electra_trainer.data.vocabulary import train_tokenizer
 
 SCRIPTS = ("chinese", "japanese", "korean", "thai", "hindi", "arabic", "hebrew", "russian")
@@ -50,14 +58,6 @@ def test_marks_that_are_part_of_a_script_are_kept(script: str) -> None:
     keeps = script not in ("chinese", "korean", "hebrew", "english")
     assert latin == ("naïve" if keeps else "naive"), "uncased vocabularies of other scripts are as they were"
     assert train_tokenizer(lines, vocab_size=3000, keep_accents=False).normalizer.normalize_str("ïガ") in "iカ"
-
-
-def test_the_alphabet_can_be_limited() -> None:
-    lines = lines_of("chinese", count=300)
-    whole, small = (train_tokenizer(lines, vocab_size=8000, alphabet=limit) for limit in (None, 500))
-    assert sum(len(token) == 1 for token in small.get_vocab()) == 500
-    assert statistics(whole, lines).unreadable == 0
-    assert 0.05 < statistics(small, lines).unreadable_rate < 0.5
 
 
 def test_rare_characters_are_read_where_there_is_room() -> None:

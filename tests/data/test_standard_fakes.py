@@ -11,7 +11,7 @@ import pytest
 import torch
 from tests.prepared import small_config, write_store
 
-from electra_trainer.data.standard_fakes import NGrams, standard_fakes
+from electra_trainer.data.masking import NGrams, standard_fakes
 from electra_trainer.data.store import Store
 from electra_trainer.errors import DataError
 from electra_trainer.settings.config import Config, Masking

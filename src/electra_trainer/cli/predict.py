@@ -90,7 +90,7 @@ class Predict:
 
 def _predicted(model: "Finetuned", examples: Sequence[Any], request: "Predict | Answer") -> "list[Prediction]":
     """Predictions; letters that the model cannot read and texts that it cuts are reported on standard error."""
-    from electra_trainer.data.legibility import Legibility
+    from electra_trainer.data.tokenizer import Legibility
 
     tally = Legibility()
     predictions = model.counting(tally).predict_examples(examples, device=request.device)

@@ -18,9 +18,9 @@ from electra_trainer.errors import ConfigError, DataError, MissingInputError
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Words
 
-    from electra_trainer.data.legibility import Legibility
     from electra_trainer.data.prepare import Progress
     from electra_trainer.data.store import Manifest
+    from electra_trainer.data.tokenizer import Legibility
 
 _SECONDS_BETWEEN_LINES = 10.0
 _CHARACTERS_MEASURED = 1_000_000
@@ -191,8 +191,6 @@ class Tokenizer:
     """A new or empty folder for tokenizer.json, tokenizer_config.json and vocab.txt."""
     vocab_size: int = 30522
     """Tokens in the vocabulary, at most."""
-    alphabet: int | None = None
-    """Most characters in it. Default: what 99.99 % of the letters need."""
     cased: bool = False
     """Keep capitals and accents. WITHOUT IT both are removed (Çağrı becomes cagri): for most languages give --cased or
     --keep-accents. Marks that are part of a script (Hindi, Thai, Arabic, Japanese, Russian ...) are kept in any
@@ -217,7 +215,7 @@ class Tokenizer:
         from electra_trainer.data.prepare import train_tokenizer_from
         from electra_trainer.data.survey import accents_line
         from electra_trainer.data.tokenizer import require_new, save_new_tokenizer, statistics
-        from electra_trainer.data.vocabulary import size_line
+        from electra_trainer.data.vocabulary import add_words, read_words, size_line
         from electra_trainer.errors import tell
 
         if not self.files:
@@ -233,17 +231,16 @@ class Tokenizer:
             cased=self.cased,
             keep_accents=True if self.keep_accents else False if self.strip_accents else None,
             nfc=self.nfc,
-            alphabet=self.alphabet,
             reading=self.reading,
         )
         lines = [*report.summary()]
         if self.add_words is not None:
-            tokenizer, added = _with_words(tokenizer, self.add_words)
-            lines = [*added, *lines]
+            tokenizer, line = add_words(tokenizer, read_words(self.add_words))
+            lines.insert(0, line)
         save_new_tokenizer(tokenizer, self.out, max_length=self.max_length)
         measured = statistics(tokenizer, report.sample.lines)
         lines.append(f"{tokenizer.get_vocab_size():,} tokens; {_fit(measured)}")
-        if line := size_line(tokenizer, self.vocab_size, measured, alphabet=self.alphabet):
+        if line := size_line(tokenizer, self.vocab_size, measured):
             tell(line)
         words = Counter(word for line in report.sample.lines for word in line.split())
         counts = ((count, word) for word, count in words.items())
@@ -266,22 +263,16 @@ def _tokenizer_in(files: tuple[str, ...]) -> Path | None:
 def _add_to(given: Path, words: Path, request: Tokenizer) -> Shown:
     """Add words to a tokenizer that is there."""
     from electra_trainer.data.tokenizer import load_tokenizer, save_new_tokenizer
+    from electra_trainer.data.vocabulary import add_words, read_words
 
-    for name in ("vocab_size", "alphabet", "cased", "keep_accents", "strip_accents", "nfc"):
+    for name in ("vocab_size", "cased", "keep_accents", "strip_accents", "nfc"):
         if getattr(request, name) != getattr(Tokenizer, name):
             raise ConfigError(f"--{name.replace('_', '-')}: {given} has its own. Drop the flag: only words are added.")
-    tokenizer, lines = _with_words(load_tokenizer(given), words)
+    tokenizer, line = add_words(load_tokenizer(given), read_words(words))
     out = request.out
     save_new_tokenizer(tokenizer, out, max_length=request.max_length)
     then = f"`electra prepare FILES --tokenizer {out} --out DATA`; `electra pretrain DATA --init MODEL --out NEW`"
-    return Shown(tokenizer, [*lines, f"{out}: {tokenizer.get_vocab_size():,} tokens", then])
-
-
-def _with_words(tokenizer: "Words", path: Path) -> "tuple[Words, list[str]]":
-    from electra_trainer.data.vocabulary import add_words, read_words
-
-    added = add_words(tokenizer, read_words(path))
-    return added.tokenizer, [*added.summary()]
+    return Shown(tokenizer, [line, f"{out}: {tokenizer.get_vocab_size():,} tokens", then])
 
 
 @dataclass(frozen=True, kw_only=True)

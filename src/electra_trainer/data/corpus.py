@@ -243,8 +243,8 @@ class _Source:
         return text
 
     def _left_out(self, kind: str, where: ByteLine | int, *, at: int = 0, detail: str = "") -> str | None:
-        """None, for a line, or a line or row with that number, that is bad and counted; DataError where the policy is
-        to stop.
+        """Count a problem of a line, or of the line or row with that number, and return None; DataError where the
+        policy is to stop.
         """
         number, offset = (where, "") if isinstance(where, int) else (where.number, f" at byte {where.offset + at:,}")
         if self._reading.on_bad_text == "error":

@@ -86,7 +86,6 @@ class Packer:
         self._starts: list[int] = []
         self.documents = 0
         self.text_tokens = 0
-        self.pieces = 0
         self.rows = 0
         self.padding = 0
 
@@ -200,4 +199,3 @@ class Packer:
         self._done.append(out[:whole].reshape(-1, self._length))
         self._carry = out[whole:].copy()
         self.rows += whole // self._length
-        self.pieces += len(plan.cls)

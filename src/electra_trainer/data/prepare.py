@@ -219,7 +219,7 @@ def train_tokenizer_from(
         vocab_size: largest number of tokens.
         reading: how files are read.
         max_characters: later text is not used.
-        options: cased, keep_accents, alphabet, nfc: as for `train_tokenizer`.
+        options: cased, keep_accents, nfc: as for `train_tokenizer`.
 
     Raises:
         ConfigError, DataError, MissingInputError, StorageError: as `documents` and `train_tokenizer` say.

@@ -1,39 +1,188 @@
 """Load, save and identify a WordPiece tokenizer, and encode texts, pairs and sentences of words as rows of ids.
 
-A saved tokenizer gives the same ids in transformers.
+A saved tokenizer gives the same ids in transformers. The files of a folder are read as transformers 4 and 5 read them:
+BERT's classes (BertTokenizer, ElectraTokenizer, DistilBertTokenizer, their Fast forms, and an ELECTRA or BERT without a
+`tokenizer_class`) take the vocabulary and set lower case, accents and Chinese characters by tokenizer_config.json,
+whatever tokenizer.json says. Other classes take tokenizer.json as it is. Both then add words, and name the special
+tokens.
 """
 
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, Encoding, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from electra_trainer.data import tokenizer_folder
-from electra_trainer.data.legibility import Legibility
-from electra_trainer.data.tokenizer_folder import MAX_WORD_CHARS, NAMES
 from electra_trainer.errors import (
     CheckpointError,
     ConfigError,
     DataError,
     ElectraError,
     MissingInputError,
-    did_you_mean,
     storage_error,
 )
 from electra_trainer.files import durable, reading
 
-SPECIAL_TOKENS = tuple(NAMES.values())
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+MAX_WORD_CHARS = 100
+"""A longer word becomes [UNK] in transformers' BertTokenizer (200 in Google's code)."""
+CONFIG, SPECIALS_MAP, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 """The files that `save_tokenizer` writes."""
+UNREADABLE_IS_MUCH = 0.01
+"""Share of the letters from which a vocabulary is not made for a text."""
+_MOST_EXAMPLES = 10_000
+_SHOWN = 4
 _UNFINISHED = "unfinished-tokenizer"
 """File in a new tokenizer's folder until it is whole."""
 _MAX_FILE_BYTES = 1 << 28
 _MOST_WORDS = 1 << 24
+_BERT = [f"{kind}Tokenizer{fast}" for kind in ("Bert", "Electra", "DistilBert") for fast in ("", "Fast")]
+_AS_IT_IS = ("PreTrainedTokenizerFast", "TokenizersBackend")
+_BERT_FIELDS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
+_FLAGS = ("single_word", "lstrip", "rstrip")
+
+
+@cache
+def is_letter(character: str) -> bool:
+    """Whether a character is part of words in some script: a letter, a mark on or around letters, a digit."""
+    return unicodedata.category(character)[0] in "LMN"
+
+
+def bare(text: str) -> str:
+    """The text without accents and other marks that BERT's normaliser removes, composed again: Hangul stays as it
+    is.
+    """
+    if text.isascii():
+        return text
+    kept = (one for one in unicodedata.normalize("NFD", text) if unicodedata.category(one) != "Mn")
+    return unicodedata.normalize("NFC", "".join(kept))
+
+
+@dataclass
+class Legibility:
+    """Counts of some texts and what a tokenizer, and rows of a certain length, left of them.
+
+    All verbs that read text use it, so that their shares mean the same: of the letters, not of the tokens, since one
+    [UNK] may stand for a whole line of Thai.
+    """
+
+    words: int = 0
+    """Separated by spaces."""
+    tokens: int = 0
+    unknown: int = 0
+    """Tokens that are [UNK]."""
+    letters: int = 0
+    unreadable: int = 0
+    """Letters in [UNK]."""
+    rows: int = 0
+    cut: int = 0
+    """Rows that end before their text does."""
+    unread: int = 0
+    """Tokens of texts that are beyond the end of their rows."""
+    room: int = 0
+    """Tokens of a text for which there is room."""
+    kind: str = "texts"
+    """Noun for the units that are cut: texts, questions, words."""
+    examples: Counter[str] = field(default_factory=Counter)
+    """Pieces of text with letters that become [UNK]."""
+
+    def add(self, text: str | Sequence[str], encoding: Encoding, unk: int) -> None:
+        """Count a text, or one that is split into words (`is_pretokenized`), and its tokens."""
+        parts, ids = [text] if isinstance(text, str) else text, encoding.ids
+        self.words += sum(len(part.split()) for part in parts)
+        self.tokens += len(ids)
+        self.letters += sum(map(is_letter, "".join(parts)))
+        self.unknown += ids.count(unk)
+        sequences = encoding.word_ids if len(parts) > 1 else [0] * len(ids)
+        for token, number, (begin, end) in zip(ids, sequences, encoding.offsets, strict=True):
+            if token != unk:
+                continue
+            part = parts[number or 0]
+            while end < len(part) and unicodedata.category(part[end]) == "Mn":  # accents that were removed
+                end += 1
+            piece = part[begin:end]
+            letters = sum(map(is_letter, piece))
+            self.unreadable += letters
+            if letters and (piece in self.examples or len(self.examples) < _MOST_EXAMPLES):
+                self.examples[piece] += 1
+
+    def add_row(self, tokens: int, room: int, *, kind: str = "texts") -> None:
+        """Count a row of at most `room` tokens for a text of `tokens`."""
+        self.rows, self.room, self.kind = self.rows + 1, room, kind
+        self.cut += tokens > room
+        self.unread += max(0, tokens - room)
+
+    @property
+    def fertility(self) -> float:
+        """Tokens a word."""
+        return self.tokens / max(self.words, 1)
+
+    @property
+    def unreadable_rate(self) -> float:
+        """Share of the letters that are in [UNK]."""
+        return self.unreadable / max(self.letters, 1)
+
+    @property
+    def is_much(self) -> bool:
+        """Whether the share of unreadable letters says that the vocabulary is not made for the text."""
+        return self.unreadable_rate > UNREADABLE_IS_MUCH
+
+    def unreadable_line(self) -> str:
+        """The share of unreadable letters, with examples."""
+        line = f"{percent(self.unreadable, self.letters)} of the letters are unreadable ([UNK])"
+        shown = ", ".join(
+            repr(piece if len(piece) <= 20 else f"{piece[:20]}…") + (f" ({count:,} x)" if count > 1 else "")
+            for piece, count in self.examples.most_common(_SHOWN)
+        )
+        return f"{line}, for example {shown}" if shown else line
+
+    def cut_line(self) -> str:
+        """The share of texts that are cut, and of all tokens that are not read; empty if none is."""
+        if not self.cut:
+            return ""
+        return (
+            f"{percent(self.cut, self.rows)} of the {self.kind} are longer than {self.room} tokens and are cut: "
+            f"{percent(self.unread, self.tokens)} of all tokens are not read"
+        )
+
+    def findings(self, *, reader: str, longer: str) -> list[str]:
+        """Sentences on unreadable letters and cut texts; those that matter begin with "warning: ".
+
+        Args:
+            reader: whose vocabulary it is.
+            longer: what to do about texts that are cut; questions and words have no remedy.
+        """
+        found = []
+        if self.unreadable:
+            remedy = (
+                f": the vocabulary of {reader} is not made for them. Use an encoder of this language, or pre-train "
+                "one: `electra tokenizer`"
+            )
+            mark = "warning: " if self.is_much else ""
+            found.append(f"{mark}{self.unreadable_line()}{remedy if mark else ''}.")
+        if line := self.cut_line():
+            mark = "warning: " if self.unread > UNREADABLE_IS_MUCH * self.tokens else ""
+            found.append(f"{mark}{line}." + (f" {longer}" if self.kind == "texts" else ""))
+        return found
+
+    @property
+    def hinders(self) -> bool:
+        """Whether so little is read that longer training cannot help."""
+        return self.unreadable_rate > 0.2 or self.cut > 0.5 * self.rows
+
+
+def percent(part: int, whole: int) -> str:
+    """A share in percent, with more digits where it is small."""
+    share = 100 * part / max(whole, 1)
+    return f"{share:.1f} %" if share >= 1 or not part else f"{share:.3f} %" if share >= 0.001 else "below 0.001 %"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +224,8 @@ def load_tokenizer(path: str | Path, *, cased: bool | None = None, keep_accents:
     """Load a `tokenizer.json`, a `vocab.txt` (BERT's: line number = id), or a folder that holds one (the first is
     preferred).
 
-    The files next to it count as in transformers (see tokenizer_folder.py), and texts get the same ids. The special
-    tokens are named [PAD] [UNK] [CLS] [SEP] [MASK] whatever their names there.
+    The files next to it count as in transformers, and texts get the same ids. The special tokens are named [PAD] [UNK]
+    [CLS] [SEP] [MASK] whatever their names there.
 
     Args:
         path: file or folder.
@@ -99,28 +248,157 @@ def load_tokenizer(path: str | Path, *, cased: bool | None = None, keep_accents:
             f"{path}: holds neither tokenizer.json nor vocab.txt. Make one with `electra tokenizer FILES --out {path}`."
         )
     data = reading.read_file(path, limit=_MAX_FILE_BYTES)
-    if path.suffix == ".json":
+    has_json = path.suffix == ".json"
+    settings = _settings(path.parent, has_json=has_json)
+    if has_json:
         if cased is not None or keep_accents is not None:
             raise ConfigError(f"{path}: already defines casing and accents. Drop --cased and --keep-accents.")
         found = from_json(data, where=str(path))
-        settings = tokenizer_folder.read_folder(path.parent, has_json=True)
-        tokenizer: Tokenizer = _guarded(lambda: settings.read_json(found), where=str(path))
+        tokenizer: Tokenizer = _guarded(lambda: _as_transformers(found, settings), where=str(path))
     else:
-        settings = tokenizer_folder.read_folder(path.parent, has_json=False)
-        elsewhere = [*settings.renamed.values(), *(token.content for token in settings.added.values())]
-        vocab = settings.rename(read_vocab(data, where=str(path), elsewhere=elsewhere))
+        vocab = settings.rename(read_vocab(data, where=str(path)))
         if cased is None:
-            cased, keep_accents = (
-                not settings.lowercase,
-                not settings.strip_accents if keep_accents is None else keep_accents,
-            )
+            cased = not settings.lowercase
+            keep_accents = not settings.strip_accents if keep_accents is None else keep_accents
         tokenizer = _guarded(
             lambda: word_piece(vocab, cased=cased, keep_accents=keep_accents, split_chinese=settings.split_chinese),
             where=str(path),
         )
-    settings.add_words(tokenizer)
+    tokenizer.add_tokens([token for _, token in sorted(settings.added.items())])
+    for number, token in settings.added.items():
+        if (given := tokenizer.token_to_id(token.content)) != number:
+            raise DataError(
+                f"{path.parent}: {CONFIG} or {ADDED} gives {reading.short(token.content)} the id {number}, and "
+                f"transformers' fast tokenizer {given}. Write {given} if the model has a row for it there, or leave "
+                "the word out."
+            )
     specials_of(tokenizer, where=str(path))
     return tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Settings:
+    """The settings in the folder of a tokenizer."""
+
+    where: Path
+    bert: bool
+    """Whether transformers' BERT classes read it."""
+    lowercase: bool
+    strip_accents: bool
+    split_chinese: bool
+    """Whether each Chinese character is a word."""
+    renamed: Mapping[str, str]
+    """Special tokens that have other names there, and their names here."""
+    added: Mapping[int, AddedToken]
+    """Words next to the vocabulary, by id."""
+
+    def rename(self, vocab: Mapping[str, int]) -> dict[str, int]:
+        """A vocabulary with the special tokens under their names here; DataError if a name is taken."""
+        for theirs, ours in self.renamed.items():
+            if ours in vocab:
+                raise DataError(f"{self.where}: calls {reading.short(theirs)} what {ours} is in the vocabulary.")
+        return {self.renamed.get(token, token): number for token, number in vocab.items()}
+
+
+def _settings(folder: Path, *, has_json: bool) -> _Settings:
+    """Read tokenizer_config.json, special_tokens_map.json and added_tokens.json where they are.
+
+    Args:
+        folder: of the tokenizer.
+        has_json: a tokenizer.json is read, and not a vocab.txt.
+
+    Raises:
+        DataError: a file is not JSON, a field has a wrong type, or one cannot be followed. StorageError: cannot be
+            read.
+    """
+    where, config = folder / CONFIG, _table(folder / CONFIG)
+    decoder = config.get("added_tokens_decoder")
+    named = config if decoder is not None else config | _table(folder / SPECIALS_MAP)
+    names = {ours: named.get(f"{ours.strip('[]').lower()}_token", ours) for ours in SPECIAL_TOKENS}
+    names = {ours: name.get("content") if isinstance(name, dict) else name for ours, name in names.items()}
+    if not all(isinstance(name, str) for name in names.values()) or len(set(names.values())) < len(names):
+        raise DataError(f"{where}: names the special tokens {names}. Expected five different texts.")
+    flags = {name: config.get(name) for name in _BERT_FIELDS}
+    for name, value in flags.items():
+        if not isinstance(value, bool | None):
+            raise DataError(f"{where}: {name} = {reading.short(value)}, expected true or false.")
+    model = _table(folder / "config.json") if config.get("tokenizer_class") is None else {}
+    kind = config.get("tokenizer_class") or model.get("tokenizer_class") or model.get("model_type")
+    is_bert = kind in (*_BERT, "bert", "electra")
+    if kind is None:  # no other class follows these fields
+        is_bert = not has_json or any(value is not None for value in flags.values())
+    if not (is_bert or has_json or kind in _AS_IT_IS):
+        raise DataError(
+            f"{where}: the class {reading.short(kind)} is not followed for a vocab.txt. Expected {', '.join(_BERT)}. "
+            "Save it as a tokenizer.json first, by `save_pretrained` of transformers' fast class."
+        )
+    lowercase = flags["do_lower_case"] is not False
+    renamed = {theirs: ours for ours, theirs in names.items() if theirs != ours}
+    return _Settings(
+        where=where,
+        bert=is_bert,
+        lowercase=lowercase,
+        strip_accents=lowercase if flags["strip_accents"] is None else flags["strip_accents"],
+        split_chinese=flags["tokenize_chinese_chars"] is not False,
+        renamed=renamed,
+        added=_added(folder, decoder, renamed),
+    )
+
+
+def _added(folder: Path, decoder: Any, renamed: Mapping[str, str]) -> dict[int, AddedToken]:
+    """The words of the field added_tokens_decoder (id -> token), or else of added_tokens.json (word -> id)."""
+    if decoder is None:
+        words = _table(folder / ADDED).items()
+        listed = [(number, {"content": word}) for word, number in words]
+    else:
+        listed = [*decoder.items()] if isinstance(decoder, dict) else [("", decoder)]
+    found = {}
+    for number, token in listed:
+        try:
+            content = renamed.get(token["content"], token["content"])
+            is_special = content in SPECIAL_TOKENS  # only these five cannot be given by a text
+            flags = {name: token.get(name, False) for name in _FLAGS}
+            found[int(number)] = AddedToken(
+                content, special=is_special, normalized=token.get("normalized", not is_special), **flags
+            )
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
+            raise DataError(
+                f"{folder}: {CONFIG} or {ADDED}: {reading.short(number)}: {reading.short(token)}. Expected added words "
+                "and their ids."
+            ) from None
+    return found
+
+
+def _as_transformers(tokenizer: Tokenizer, settings: _Settings) -> Tokenizer:
+    """The tokenizer that transformers makes of this tokenizer.json, before words are added."""
+    parts: dict[str, Any] = json.loads(tokenizer.to_str())
+    model, normalizer, new = parts["model"], parts["normalizer"] or {}, settings.renamed
+    if settings.bert and normalizer.get("type") == "BertNormalizer":
+        normalizer["lowercase"] = settings.lowercase
+        normalizer["strip_accents"] = settings.strip_accents
+        normalizer["handle_chinese_chars"] = settings.split_chinese
+    if new:
+        settings.rename(tokenizer.get_vocab(with_added_tokens=True))
+        if isinstance(model["vocab"], dict):
+            model["vocab"] = settings.rename(model["vocab"])
+        else:  # Unigram
+            model["vocab"] = [[new.get(token, token), score] for token, score in model["vocab"]]
+        if model.get("unk_token") in new:
+            model["unk_token"] = new[model["unk_token"]]
+        parts["post_processor"] = None
+    for token in parts["added_tokens"]:
+        token["content"] = new.get(token["content"], token["content"])
+        token["special"] = token["content"] in SPECIAL_TOKENS
+    return Tokenizer.from_str(json.dumps(parts))
+
+
+def _table(path: Path) -> dict[str, Any]:
+    """A JSON object, empty if there is no such file."""
+    if not path.exists():
+        return {}
+    return reading.json_object(
+        reading.read_file(path), where=str(path), remedy="Put the right file back, or delete it."
+    )
 
 
 def from_json(data: bytes, *, where: str) -> Tokenizer:
@@ -138,13 +416,12 @@ def from_json(data: bytes, *, where: str) -> Tokenizer:
     return tokenizer
 
 
-def read_vocab(data: bytes, *, where: str, elsewhere: Sequence[str] = ()) -> dict[str, int]:
+def read_vocab(data: bytes, *, where: str) -> dict[str, int]:
     r"""The bytes of a `vocab.txt` as token -> id. Lines end with "\n" only, so that no character can shift the ids.
 
     Args:
         data: all bytes of the file.
         where: name of the file, for errors.
-        elsewhere: special tokens that it need not hold.
 
     Raises:
         DataError: a blank line, a token that occurs twice, bytes that are not UTF-8, with the line.
@@ -164,10 +441,6 @@ def read_vocab(data: bytes, *, where: str, elsewhere: Sequence[str] = ()) -> dic
                 "numbers."
             )
         vocab[token] = number - 1
-    missing = [token for token in SPECIAL_TOKENS if token not in vocab and token not in elsewhere]
-    if missing:
-        near = did_you_mean(missing[0], [token for token in vocab if token.startswith(("[", "<"))])
-        raise DataError(f"{where}: has no {', '.join(missing)}. Expected {' '.join(SPECIAL_TOKENS)} in it.{near}")
     return vocab
 
 
@@ -277,7 +550,7 @@ def tokenizer_files(tokenizer: Tokenizer, *, max_length: int) -> dict[str, bytes
         **{f"{name}_token": f"[{name.upper()}]" for name in ("unk", "pad", "cls", "sep", "mask")},
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
         "clean_up_tokenization_spaces": True,
-        **tokenizer_folder.class_settings(parts),
+        **_class_settings(parts),
     }
     files = {"tokenizer.json": copy.to_str(pretty=True), "tokenizer_config.json": json.dumps(config, indent=2) + "\n"}
     vocab = sorted(tokenizer.get_vocab(with_added_tokens=False).items(), key=lambda item: item[1])
@@ -285,6 +558,23 @@ def tokenizer_files(tokenizer: Tokenizer, *, max_length: int) -> dict[str, bytes
     if "do_lower_case" in config and whole and [number for _, number in vocab] == list(range(len(vocab))):
         files["vocab.txt"] = "".join(token + "\n" for token, _ in vocab)
     return {name: text.encode("utf-8") for name, text in files.items()}
+
+
+def _class_settings(parts: Mapping[str, Any]) -> dict[str, bool | None]:
+    """Fields of tokenizer_config.json with which every class of transformers reads a tokenizer.json (its parts) as it
+    is.
+
+    do_lower_case, strip_accents and tokenize_chinese_chars of a tokenizer as BERT's; add_prefix_space of one that has
+    it. Of a tokenizer that composes letters (NFC) first, BERT's classes read the same ids in composed text.
+    """
+    normalizer, splitting = parts["normalizer"] or {}, parts["pre_tokenizer"] or {}
+    if normalizer.get("type") == "Sequence" and [one["type"] for one in normalizer["normalizers"]][:-1] == ["NFC"]:
+        normalizer = normalizer["normalizers"][-1]
+    kinds = (parts["model"]["type"], parts["model"].get("continuing_subword_prefix"), splitting.get("type"))
+    if kinds == ("WordPiece", "##", "BertPreTokenizer") and normalizer.get("type") == "BertNormalizer":
+        values = (normalizer[name] for name in ("lowercase", "strip_accents", "handle_chinese_chars"))
+        return dict(zip(_BERT_FIELDS, values, strict=True))
+    return {name: splitting[name] for name in ("add_prefix_space",) if name in splitting}
 
 
 def save_tokenizer(tokenizer: Tokenizer, folder: Path, *, max_length: int) -> None:
@@ -296,7 +586,7 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path, *, max_length: int) -> No
     files = tokenizer_files(tokenizer, max_length=max_length)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name in (*TOKENIZER_FILES, tokenizer_folder.SPECIALS_MAP, tokenizer_folder.ADDED):
+        for name in (*TOKENIZER_FILES, SPECIALS_MAP, ADDED):
             # a link would be written through; a vocab.txt may be another tokenizer's
             (folder / name).unlink(missing_ok=True)
         for name, content in files.items():

@@ -20,11 +20,17 @@ from typing import Any
 
 from tokenizers import Tokenizer, normalizers, trainers
 
-from electra_trainer.data.legibility import Legibility, bare, is_letter
-from electra_trainer.data.tokenizer import SPECIAL_TOKENS, vocab_size_of, word_piece
-from electra_trainer.data.tokenizer_folder import MAX_WORD_CHARS
+from electra_trainer.data.tokenizer import (
+    MAX_WORD_CHARS,
+    SPECIAL_TOKENS,
+    Legibility,
+    bare,
+    is_letter,
+    vocab_size_of,
+    word_piece,
+)
 from electra_trainer.errors import ConfigError, DataError, require
-from electra_trainer.files.reading import MOST_TEXT, lines, read_file, short
+from electra_trainer.files.reading import MOST_TEXT, lines, read_file
 
 MIN_VOCAB_SIZE = 256
 _COVERED = 0.9999
@@ -55,7 +61,6 @@ def train_tokenizer(
     vocab_size: int,
     cased: bool = False,
     keep_accents: bool | None = None,
-    alphabet: int | None = None,
     nfc: bool = False,
     min_frequency: int = 2,
 ) -> Tokenizer:
@@ -67,19 +72,13 @@ def train_tokenizer(
         vocab_size: largest number of tokens, at least 256; a text that is too small for it gives fewer.
         cased: keep capitals.
         keep_accents: keep accents; None keeps them if `cased`, and where they are part of the script (`needs_marks`).
-        alphabet: largest number of characters; None: what the text needs.
         nfc: compose letters and their marks first (Unicode's NFC), so that both spellings of a word are the same.
         min_frequency: a pair of pieces that is rarer is not merged.
 
     Raises:
         ConfigError: a vocabulary that is too small. DataError: text without characters.
     """
-    if vocab_size < MIN_VOCAB_SIZE:
-        raise ConfigError(
-            f"vocab_size = {vocab_size}: expected at least {MIN_VOCAB_SIZE}, for special tokens, characters and some "
-            "words."
-        )
-    require(alphabet is None or alphabet >= 1, "alphabet", alphabet, "at least 1 character")
+    require(vocab_size >= MIN_VOCAB_SIZE, "vocab_size", vocab_size, f"at least {MIN_VOCAB_SIZE} tokens")
     if iter(texts) is texts:
         texts = list(texts)
     counted = _Counted.of(texts, nfc=nfc)
@@ -97,7 +96,7 @@ def train_tokenizer(
     letters = _Alphabet.of(counted.characters, plain)
     if not letters.common:
         raise DataError("The text holds no characters to make a vocabulary of. Give some text.")
-    chosen = letters.choose(vocab_size, at_most=alphabet)
+    chosen = letters.choose(vocab_size)
     forms = letters.forms(chosen)
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
@@ -111,33 +110,30 @@ def train_tokenizer(
     plain.train_from_iterator(texts, trainer)
     found = plain.get_vocab(with_added_tokens=False)
     merged = sorted(found.keys() - {*SPECIAL_TOKENS, *forms}, key=found.__getitem__)
-    if alphabet is None:  # a text with few longer pieces leaves room for rare characters
-        forms = letters.forms(letters.fitting(vocab_size - len(SPECIAL_TOKENS) - len(merged)))
+    # a text with few longer pieces leaves room for rare characters
+    forms = letters.forms(letters.fitting(vocab_size - len(SPECIAL_TOKENS) - len(merged)))
     tokenizer = made({token: number for number, token in enumerate([*SPECIAL_TOKENS, *forms, *merged])})
     if counted.has_long_words(plain):
         tokenizer.model.max_input_chars_per_word = _LONG_WORD_CHARS
     return tokenizer
 
 
-def size_line(tokenizer: Tokenizer, asked: int, measured: Legibility, *, alphabet: int | None = None) -> str:
+def size_line(tokenizer: Tokenizer, asked: int, measured: Legibility) -> str:
     """A sentence if a vocabulary is smaller than was asked for, or cannot read its own text; else empty.
 
     Args:
         asked: number of tokens that were asked for.
         measured: what it reads of its text.
-        alphabet: limit that was given.
     """
-    size, limit = tokenizer.get_vocab_size(), tokenizer.model.max_input_chars_per_word
-    if not measured.is_much:
-        fewer = (
-            f"the vocabulary has {size:,} tokens instead of {asked:,}: the text has no more pieces that occur twice."
+    size = tokenizer.get_vocab_size()
+    if measured.is_much:
+        return (
+            f"{asked:,} tokens cannot read this text: give a larger --vocab-size, and put spaces into words of more "
+            f"than {tokenizer.model.max_input_chars_per_word:,} letters."
         )
-        return f"{fewer} It can be used as it is." if size < asked else ""
-    if any(len(piece) > limit for piece in measured.examples):
-        return f"words of more than {limit:,} letters are not read: put spaces into them."
-    if alphabet is not None:
-        return f"{alphabet:,} characters are too few for this text: give a larger --alphabet, or none."
-    return f"{asked:,} tokens are too few for the characters of this text: give a larger --vocab-size."
+    if size < asked:
+        return f"the vocabulary has {size:,} tokens instead of {asked:,}: the text has no more pieces that occur twice."
+    return ""
 
 
 def needs_marks(characters: Mapping[str, int]) -> bool:
@@ -214,7 +210,7 @@ class _Alphabet:
         common = sorted(normal.items(), key=lambda item: (-item[1], item[0]))
         return _Alphabet(common, frozenset(one for one in normal if _continues(tokenizer, one)))
 
-    def choose(self, vocab_size: int, *, at_most: int | None) -> list[str]:
+    def choose(self, vocab_size: int) -> list[str]:
         """The commonest characters: enough for nearly all letters, no more than fit."""
         least = min(_COMMON, max(80, vocab_size // 16))
         total = sum(count for character, count in self.common if is_letter(character))
@@ -222,9 +218,7 @@ class _Alphabet:
         for number, (character, count) in enumerate(self.common, 1):
             if is_letter(character) and met < _COVERED * total:
                 needed, met = number, met + count
-        most = max(least, needed)
-        fitting = self.fitting(int(_ROOM * (vocab_size - len(SPECIAL_TOKENS))))
-        return fitting[: most if at_most is None else at_most]
+        return self.fitting(int(_ROOM * (vocab_size - len(SPECIAL_TOKENS))))[: max(least, needed)]
 
     def fitting(self, room: int) -> list[str]:
         """The commonest characters whose forms take no more than `room` entries of a vocabulary."""
@@ -249,34 +243,6 @@ def _continues(tokenizer: Tokenizer, character: str) -> bool:
     return len(tokenizer.pre_tokenizer.pre_tokenize_str(normal)) == 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class AddedWords:
-    """A tokenizer with words added, and a summary of them."""
-
-    tokenizer: Tokenizer
-    replaced: int
-    """Words in place of [unusedN]."""
-    appended: int
-    known: tuple[str, ...]
-    """Words that the vocabulary had already."""
-    split: tuple[str, ...]
-    """Words that cannot be one token: the tokenizer splits them before it looks for words."""
-
-    def summary(self) -> list[str]:
-        """Lines for people."""
-        summary = [
-            f"{self.replaced + self.appended:,} words added: {self.replaced:,} in place of [unusedN], "
-            f"{self.appended:,} at the end"
-        ]
-        for words, why in (
-            (self.known, "in the vocabulary already"),
-            (self.split, "left out: the tokenizer splits them"),
-        ):
-            if words:
-                summary.append(f"{len(words):,} {why}, such as {', '.join(words[:_SHOWN])}")
-        return summary
-
-
 def read_words(path: Path) -> list[str]:
     """The words of a file, one a line; blank lines are skipped.
 
@@ -289,8 +255,8 @@ def read_words(path: Path) -> list[str]:
     return words
 
 
-def add_words(tokenizer: Tokenizer, words: Iterable[str]) -> AddedWords:
-    """A copy of a tokenizer with these words in its vocabulary.
+def add_words(tokenizer: Tokenizer, words: Iterable[str]) -> tuple[Tokenizer, str]:
+    """A copy of a tokenizer with these words in its vocabulary, and a line on them for people.
 
     A word is read as a text would be, so that "Corona" is added as "corona" to a lower-cased vocabulary. "##itis"
     continues a word.
@@ -307,18 +273,18 @@ def add_words(tokenizer: Tokenizer, words: Iterable[str]) -> AddedWords:
     apart = {token["content"] for token in parts["added_tokens"]}
     places = [word for word in sorted(vocab, key=vocab.__getitem__) if UNUSED.fullmatch(word) and word not in apart]
     fresh: dict[str, None] = {}
-    known, split = [], []
+    known = split = 0
     for word in words:
         piece = _token_of(tokenizer, word)
         if piece is None:
-            split.append(word)
+            split += 1
         elif piece in vocab or piece in apart or piece in fresh:
-            known.append(word)
+            known += 1
         else:
             fresh[piece] = None
+    left_out = f"{known:,} are in the vocabulary already, the tokenizer splits {split:,}"
     if not fresh:
-        summary = f"{len(known):,} are known, {len(split):,} are split, such as {short((known + split)[0])}"
-        raise DataError(f"--add-words: no word can be added. {summary}. Give words that the vocabulary lacks.")
+        raise DataError(f"--add-words: no word can be added: {left_out}. Give words that the vocabulary lacks.")
     appended = max(0, len(fresh) - len(places))
     end = vocab_size_of(tokenizer)
     if appended and len(vocab) != end:
@@ -329,13 +295,9 @@ def add_words(tokenizer: Tokenizer, words: Iterable[str]) -> AddedWords:
     for number, (word, place) in enumerate(zip(fresh, [*places, *[None] * appended], strict=False)):
         vocab[word] = end + number - len(places) if place is None else vocab.pop(place)
     model["vocab"] = dict(sorted(vocab.items(), key=lambda item: item[1]))
-    return AddedWords(
-        tokenizer=Tokenizer.from_str(json.dumps(parts)),
-        replaced=len(fresh) - appended,
-        appended=appended,
-        known=tuple(known),
-        split=tuple(split),
-    )
+    replaced = len(fresh) - appended
+    line = f"{len(fresh):,} words added: {replaced:,} in place of [unusedN], {appended:,} at the end; {left_out}"
+    return Tokenizer.from_str(json.dumps(parts)), line
 
 
 def _token_of(tokenizer: Tokenizer, word: str) -> str | None:

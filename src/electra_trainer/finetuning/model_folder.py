@@ -21,7 +21,7 @@ from typing import Any
 from torch import Tensor
 
 from electra_trainer.data import tokenizer
-from electra_trainer.data.legibility import Legibility
+from electra_trainer.data.tokenizer import Legibility
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError
 from electra_trainer.experiments.cell import printed, read_result
 from electra_trainer.experiments.statistics import spread

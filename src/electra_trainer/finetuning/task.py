@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from electra_trainer.data.legibility import Legibility
+from electra_trainer.data.tokenizer import Legibility, Text
 from electra_trainer.errors import CheckpointError, ConfigError, DataError
 from electra_trainer.files.tables import read_table_file
 from electra_trainer.finetuning.examples import (
@@ -225,7 +225,7 @@ class Task(Protocol):
         """
 
     @abstractmethod
-    def rows(self, examples: Sequence[Any], text: "Text", *, training: bool) -> list[Row]:
+    def rows(self, examples: Sequence[Any], text: Text, *, training: bool) -> list[Row]:
         """Rows that the encoder reads, in the order of the examples; with targets if `training`."""
 
     @abstractmethod
@@ -254,7 +254,7 @@ class Task(Protocol):
         to try.
         """
 
-    def prepare(self, head: "nn.Module", train: Sequence[Any], text: "Text") -> None:
+    def prepare(self, head: "nn.Module", train: Sequence[Any], text: Text) -> None:
         """Fill the buffers of a fresh head from the training examples; by default it has none."""
         return
 
@@ -401,7 +401,7 @@ READ = 2_000
 """Largest number of examples from which `legibility_of` judges a file."""
 
 
-def legibility_of(task: Task, examples: Sequence[Any], text: "Text") -> Legibility:
+def legibility_of(task: Task, examples: Sequence[Any], text: Text) -> Legibility:
     """Count unreadable letters and cut texts of examples, from at most `READ` of them at equal distances."""
     tally = Legibility()
     some = examples[:: max(1, -(-len(examples) // READ))]
@@ -410,7 +410,7 @@ def legibility_of(task: Task, examples: Sequence[Any], text: "Text") -> Legibili
     return tally
 
 
-def findings_of(data: TaskData, text: "Text", *, reader: str, longest: int) -> list[str]:
+def findings_of(data: TaskData, text: Text, *, reader: str, longest: int) -> list[str]:
     """Sentences on training texts that an encoder cannot read or that are cut.
 
     Args:

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from electra_trainer.data import tokenizer as words
-from electra_trainer.data.tokenizer_folder import ADDED, SPECIALS_MAP
+from electra_trainer.data.tokenizer import ADDED, SPECIALS_MAP
 from electra_trainer.errors import ConfigError, MissingInputError
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import TokenPredictor, build_encoder, initialize

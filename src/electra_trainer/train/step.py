@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from electra_trainer.batch import Batch, Losses, Masked
-from electra_trainer.data import batches, masking, standard_fakes
+from electra_trainer.data import batches, masking
 from electra_trainer.data.store import Store
 from electra_trainer.data.tokenizer import word_starts
 from electra_trainer.errors import ConfigError
@@ -109,9 +109,7 @@ class Feed:
     @cached_property
     def fakes_BT(self) -> NDArray[np.int64]:
         """The first held-out rows with standard fakes, made when they are first asked for."""
-        return standard_fakes.standard_fakes(
-            self.rows, self.valid, vocab_size=self.mask.vocab_size, never=self.mask.never
-        )
+        return masking.standard_fakes(self.rows, self.valid, vocab_size=self.mask.vocab_size, never=self.mask.never)
 
 
 def check_words(config: Config, store: Store) -> None:

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from electra_trainer.cost import flops, parameters
-from electra_trainer.data import standard_fakes
+from electra_trainer.data import masking
 from electra_trainer.data.masking import MaskTokens
 from electra_trainer.data.store import Store
 from electra_trainer.objectives import Objective, build
@@ -123,7 +123,7 @@ def _evaluation_seconds(objective: Objective, feed: Feed) -> float:
     objective.eval()
     both = timed(lambda: evaluate(objective, shown), feed.device)
     standard = timed(lambda: on_standard_fakes(objective, shown), feed.device)
-    return (max(both - standard, 0.0) * rows + standard * min(standard_fakes.ROWS, len(feed.valid))) / few
+    return (max(both - standard, 0.0) * rows + standard * min(masking.FAKE_ROWS, len(feed.valid))) / few
 
 
 @dataclass(frozen=True, kw_only=True)
