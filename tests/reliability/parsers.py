@@ -40,7 +40,7 @@ from electra_trainer.finetuning.glue.glue_tasks import ROWS, parse
 from electra_trainer.finetuning.model_folder import task_from
 from electra_trainer.finetuning.squad.squad_files import read_squad
 from electra_trainer.finetuning.tagging.tagged_files import read_tagged
-from electra_trainer.inspection.run_read import read_run
+from electra_trainer.inspection.report import read_run
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.paper.minimal_pairs import read_pairs
 from electra_trainer.pretrained.export import shape_table

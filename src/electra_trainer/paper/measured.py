@@ -21,7 +21,7 @@ from electra_trainer.experiments.statistics import Q, Spread, spread_of
 from electra_trainer.experiments.summary import Summary, summarize
 from electra_trainer.finetuning.glue import submission
 from electra_trainer.finetuning.glue.glue_tasks import PAPER
-from electra_trainer.inspection.run_read import read_run
+from electra_trainer.inspection.report import read_run
 from electra_trainer.paper.published import GLUE_TASKS, SQUAD
 from electra_trainer.presets import arms, models
 from electra_trainer.settings import methods, records
