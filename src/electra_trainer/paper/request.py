@@ -82,9 +82,7 @@ class Compare:
     quiet: bool = False
     """Print the tables only."""
     track: str | None = None
-    """Trackers between commas: tensorboard, wandb, trackio, mlflow. Each cell is a run there."""
-    project: str | None = None
-    """Name of the project there. Default: the tracker's own variable, else electra."""
+    """Trackers between commas: tensorboard, wandb, trackio. Each cell is a run there."""
     settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
     """The configuration that every arm begins from; its seed is not used."""
     refused: ClassVar[dict[str, str]] = {
@@ -141,7 +139,7 @@ class Compare:
             )
         work = Comparing(self, seeds=parse_seeds(self.seeds))
         how: dict[str, Any] = {"parallel": self.parallel, "shard": parse_shard(self.shard), "quiet": self.quiet}
-        with tracked(self.out, self.track, project=self.project):
+        with tracked(self.out, self.track):
             return run_experiment(work, self.out, device=str(choose_device(self.device)), **how)
 
 
@@ -209,7 +207,7 @@ class Figure:
 
     number: tyro.conf.Positional[int]
     """1: score against compute; 2: the worked example; 3: generators and training algorithms; 4: model sizes."""
-    paths: tyro.conf.Positional[tuple[Path, ...]]
+    folders: tyro.conf.Positional[tuple[Path, ...]]
     """Experiment folders, records or run folders; for figure 2 one run folder or exported folder."""
     metric: str | None = None
     """Figures 1, 3, 4: the metric, for example pos/accuracy; default: the first usual one that all arms share."""
@@ -224,11 +222,11 @@ class Figure:
 
     def run(self) -> Written:
         """Draw the figure; figure 2 is also a table."""
-        if not self.paths:
+        if not self.folders:
             raise ConfigError(
                 "figure: give experiment folders (figure 2: a run), for example: electra figure 1 experiments/tiny"
             )
-        out = self.out or run_and_step(self.paths[0])[0] / f"figure-{self.number}.svg"
+        out = self.out or run_and_step(self.folders[0])[0] / f"figure-{self.number}.svg"
         form = out.suffix.lower().removeprefix(".")
         shown = ""
         if self.number == 2:
@@ -243,20 +241,20 @@ class Figure:
 
         if self.text is not None or self.mask is not None:
             raise ConfigError(f"--text and --mask belong to figure 2, not to figure {self.number}.")
-        return draw_figure(self.number, _read(self.paths), metric=self.metric, form=form)
+        return draw_figure(self.number, _read(self.folders), metric=self.metric, form=form)
 
     def _worked_example(self, form: str) -> tuple[bytes, str]:
         from electra_trainer.paper import worked_example as figure
         from electra_trainer.pretrained.pretrained import load
 
-        if len(self.paths) != 1:
-            raise ConfigError(f"figure 2: expected one run, found {len(self.paths)}.")
+        if len(self.folders) != 1:
+            raise ConfigError(f"figure 2: expected one run, found {len(self.folders)}.")
         if self.metric is not None:
             raise ConfigError("--metric belongs to figures 1, 3 and 4.")
         text = figure.PAPER_TEXT if self.text is None else self.text
         mask = figure.PAPER_MASK if text == figure.PAPER_TEXT and self.mask is None else self._mask(text)
-        example = figure.worked_example(load(self.paths[0]), text, mask=mask, seed=self.seed)
-        parts = self.paths[0].resolve().parts
+        example = figure.worked_example(load(self.folders[0]), text, mask=mask, seed=self.seed)
+        parts = self.folders[0].resolve().parts
         name = "/".join(parts[-3:]) if parts[-1] == "run" else parts[-1]  # a cell of an experiment: ARM/seed-N/run
         return figure.draw_example(example, name=name, form=form), f"{figure.text_table(example)}\n"
 
