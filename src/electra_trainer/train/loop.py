@@ -35,7 +35,7 @@ from electra_trainer.train.device import arithmetic, choose_device, choose_preci
 from electra_trainer.train.graph import forget, in_words, news, train_step
 from electra_trainer.train.new_words import fit_words
 from electra_trainer.train.step import Feed, StepResult, evaluate
-from electra_trainer.train.timing import measure_time
+from electra_trainer.train.timing import activation_bytes, free_bytes, measure_time
 from electra_trainer.train.weights import Initial, ReadsInitial, begin_with, check_initial, give_frequencies, told_of
 from electra_trainer.train.word_start import begin_words, keep_directions
 
@@ -278,7 +278,11 @@ def begin(
     """
     config = plan.fit_to_data(config, store)
     step.check_words(config, store)
-    computed = arithmetic(choose_precision(config.precision, device), device)
+    precision = choose_precision(config.precision, device)
+    computed = arithmetic(precision, device)
+    parts, gpu = world().size if shard else 1, activation_bytes(precision, device)
+    if gpu and (why := plan.does_not_fit(config, free_bytes(device) or 0, processes=parts, gpu=gpu)):
+        raise ConfigError(f"The step does not fit {device}: {why}.")
     initial: list[Initial | Continued | None] = []
 
     def opened() -> bytes:
@@ -302,7 +306,6 @@ def begin(
     if not settled:
         timing = None
         if length.budget is not None:
-            precision = choose_precision(config.precision, device)
             timing = measure_time(config, store, device=device, precision=precision, shard=shard)
         settled = led(begun)
     return records.read(Config, json.loads(settled), where=str(folder.path)), initial[0] if initial else None
