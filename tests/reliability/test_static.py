@@ -85,9 +85,8 @@ ALLOWED = {
     # `electra push` alone
     ("pretrained/push.py", "huggingface_hub"),
     ("finetuning/glue/glue_tasks.py", "datasets"),
-    # the playground listens where it is told, by default on this machine alone; its page is opened in the user's browser
+    # the playground listens where it is told, by default on this machine alone
     ("playground/server.py", "http"),
-    ("cli/use.py", "webbrowser"),
     # only for an input that is a URL, looks like a name of the Hub and is not on the disk, or is a folder of save_to_disk
     ("data/remote.py", "fsspec"),
     ("data/remote.py", "huggingface_hub"),
