@@ -10,7 +10,7 @@ from tests.finetuning import toy
 from electra_trainer.experiments.result import Result
 from electra_trainer.finetuning import run as engine
 from electra_trainer.finetuning.run import finetune_run
-from electra_trainer.finetuning.tagging.tagging import Tagging
+from electra_trainer.finetuning.tagging import Tagging
 from electra_trainer.finetuning.texts.tasks import Classification
 
 

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
-from electra_trainer.finetuning.tagging.tagged_files import Tagged, read_tagged
+from electra_trainer.finetuning.tagged_files import Tagged, read_tagged
 
 
 def write(path: Path, text: str) -> Path:
@@ -86,7 +86,7 @@ def test_treebanks(tmp_path: Path) -> None:
         (None, "NN"), ("Number=Sing", "_"), ("root", "dep"),
     ]  # fmt: skip
     assert read_tagged(path, column="7", labelled=False).sentences[1].labels == (None, None)
-    with pytest.raises(ConfigError, match=r"label column 'UPOS': expected upos, .* Did you mean 'upos'\?"):
+    with pytest.raises(ConfigError, match="label column 'UPOS': expected upos"):
         read_tagged(path, column="UPOS")
     with pytest.raises(ConfigError, match="label column '4': expected upos"):
         read_tagged(path, column=4)
@@ -101,9 +101,9 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     ),
     "a tab too many": ("a\tO\nb\tO\t\n", [":2: expected 2 columns", "found 3"]),
     "a comment within": ("a O\n# one two\n", [":2: expected 2 columns", "before a sentence only"]),
-    "empty label": ("a\tO\nb\t\n", [":2: column 2 is empty", "written _"]),
-    "empty word": ("a\tO\n\tO\n", [":2: column 1 is empty"]),
-    "one column": ("a\nb\n", [":1: has one column", "a word and its label"]),
+    "empty label": ("a\tO\nb\t\n", [":2: expected 2 columns", "none may be empty", "an unknown label is _"]),
+    "empty word": ("a\tO\n\tO\n", [":2: expected 2 columns", "none may be empty"]),
+    "one column": ("a\nb\n", [":1: has 1 columns", "Expected both on each line"]),
     "nothing": ("", ["holds no sentences", "a word a line"]),
     "blank": (" \n\t\n\r\n", ["holds no sentences"]),
     "documents only": ("-DOCSTART- -X- O O\n\n", ["holds no sentences"]),
@@ -124,17 +124,12 @@ def test_says_what_is_wrong_and_where(name: str, tmp_path: Path) -> None:
 
 def test_columns_that_cannot_be(tmp_path: Path) -> None:
     path = write(tmp_path / "x.txt", "\na O\n")
-    with pytest.raises(DataError, match=r"x\.txt:2: label column 3, and there are 2"):
-        read_tagged(path, column=3)
-    with pytest.raises(DataError, match="word column 4"):
-        read_tagged(path, words=4)
-    with pytest.raises(ConfigError, match="column 2 holds words or labels, not both"):
-        read_tagged(path, words=2)
-    for column in ("0", "-1", "first", "²", 1.5):
-        with pytest.raises(ConfigError, match="expected a number counted from 1, or last"):
+    for wrong in ({"column": 3}, {"words": 4}, {"words": 2}):
+        with pytest.raises(DataError, match=r"x\.txt:2: has 2 columns; the word was sought in .* --words 1 --label 2"):
+            read_tagged(path, **wrong)  # type: ignore[arg-type]
+    for column in ("0", "-1", "first", "²", 1.5, "upos"):
+        with pytest.raises(ConfigError, match="expected a number counted from 1"):
             read_tagged(path, column=column)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"upos is a column of \.conllu files"):
-        read_tagged(path, column="upos")
 
 
 def test_bytes_and_absence(tmp_path: Path) -> None:
@@ -189,10 +184,5 @@ FIELD = st.text(
 def test_what_is_written_is_read(sentences: list[list[tuple[str, str]]], gap: str, tmp_path: Path) -> None:
     text = "\n\n".join("\n".join(f"{word}{gap}{label}" for word, label in sentence) for sentence in sentences)
     words = [[word for word, _ in sentence] for sentence in sentences]
-    assume(any(word not in [*map(str, range(1, 7))] for sentence in words for word in sentence))
-    try:
-        read = read_tagged(write(tmp_path / "x", text), words=1)
-    except DataError as error:
-        assert "numbers of the words" in str(error)
-        return
-    assert pairs(read) == sentences
+    assume(not all(word.isdecimal() for sentence in words for word in sentence))
+    assert pairs(read_tagged(write(tmp_path / "x", text), words=1)) == sentences

@@ -7,7 +7,7 @@ import pytest
 from tests.finetuning.test_question_answering import squad_file
 
 from electra_trainer.errors import ConfigError
-from electra_trainer.finetuning.squad.squad_task import Squad
+from electra_trainer.finetuning.squad_task import Squad
 from electra_trainer.finetuning.texts.splits import require_other_file
 
 

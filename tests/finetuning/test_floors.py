@@ -13,8 +13,8 @@ from tests.finetuning.squad_small import question
 from tests.finetuning.toy import Toy
 
 from electra_trainer.finetuning.examples import TextExample
-from electra_trainer.finetuning.squad.squad_task import QuestionAnswering
-from electra_trainer.finetuning.tagging.tagging import Tagging
+from electra_trainer.finetuning.squad_task import QuestionAnswering
+from electra_trainer.finetuning.tagging import Tagging
 from electra_trainer.finetuning.task import Task, TaskData
 from electra_trainer.finetuning.texts import overlap, tasks
 from electra_trainer.finetuning.texts.overlap import inverse_frequency, overlap_features
@@ -196,7 +196,7 @@ def test_more_rows_than_are_learned_from_are_said(monkeypatch: pytest.MonkeyPatc
 
 @dataclass(frozen=True, kw_only=True)
 class Sentence:
-    """As finetuning/tagging/tagging.py has it."""
+    """As finetuning/tagging.py has it."""
 
     words: tuple[str, ...]
     labels: tuple[str | None, ...]

@@ -14,9 +14,9 @@ from electra_trainer.finetuning.examples import TaggedSentence
 from electra_trainer.finetuning.model_folder import Facts, Finetuned, export_finetuned, load_finetuned
 from electra_trainer.finetuning.recipe import recipe
 from electra_trainer.finetuning.run import Job, finetune_run
-from electra_trainer.finetuning.squad.squad_files import Answer, Question
-from electra_trainer.finetuning.squad.squad_task import QuestionAnswering
-from electra_trainer.finetuning.tagging.tagging import Tagging
+from electra_trainer.finetuning.squad_files import Answer, Question
+from electra_trainer.finetuning.squad_task import QuestionAnswering
+from electra_trainer.finetuning.tagging import Tagging
 from electra_trainer.finetuning.task import TaskData
 from electra_trainer.finetuning.training_step import collate
 from electra_trainer.pretrained.source import load_source

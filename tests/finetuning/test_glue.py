@@ -12,7 +12,7 @@ import pytest
 from tests.finetuning.glue_samples import FOLDERS, labelled, tsv, write_glue
 
 from electra_trainer.errors import ConfigError, DataError, MissingInputError
-from electra_trainer.finetuning.glue.glue_tasks import PAPER, ROWS, GlueTask, parse_tasks, tasks_in
+from electra_trainer.finetuning.glue_tasks import PAPER, ROWS, GlueTask, parse_tasks, tasks_in
 from electra_trainer.finetuning.texts.tasks import Classification, Regression
 
 GLUE = Path(__file__).resolve().parents[3] / "shared" / "data" / "glue"
@@ -63,9 +63,9 @@ def test_stsb_is_learned_in_fifths(folder: Path) -> None:
 
 
 def test_counts_that_are_nearly_glues(folder: Path, tmp_path: Path) -> None:
-    """A file with one row less is not a part of GLUE's: it may be a rebuild."""
+    """A file with one row less is not GLUE's own."""
     write_glue(tmp_path, ["wnli"], train=634, dev=71)
-    assert task(tmp_path, "wnli").load().notes == ("634 training rows, GLUE has 635: not its own file.",)
+    assert task(tmp_path, "wnli").load().notes == ("634 of 635 training rows.",)
     (tmp_path / "WNLI/train.tsv").write_text(labelled("wnli", 635))
     assert task(tmp_path, "wnli").load().notes == ()
 
@@ -127,7 +127,7 @@ def test_a_source_travels_between_processes(folder: Path) -> None:
 
 
 def test_folders_by_other_names(folder: Path, tmp_path: Path) -> None:
-    """The Hub's names, small letters, the task's own folder, the old name of the diagnostics, the Hub's names of splits."""
+    """The Hub's names of folders and splits, the old name of the diagnostics."""
     write_glue(tmp_path, ["sst2", "mnli"])
     (tmp_path / "SST-2").rename(tmp_path / "sst2")
     (tmp_path / "AX").rename(tmp_path / "diagnostic")
@@ -135,8 +135,6 @@ def test_folders_by_other_names(folder: Path, tmp_path: Path) -> None:
     assert tasks_in(tmp_path) == ("sst2", "mnli") and tasks_in(folder) == tuple(FOLDERS)
     assert len(task(tmp_path, "sst2").load().dev["dev"]) == 9
     assert list(task(tmp_path, "mnli").load().test) == ["test_matched", "test_mismatched", "ax"]
-    assert tasks_in(folder / "RTE") == ("rte",)
-    assert task(folder / "RTE", "rte").load().train[0].text == task(folder, "rte").load().train[0].text
 
 
 def test_what_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
@@ -144,19 +142,12 @@ def test_what_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(MissingInputError, match=r"nowhere: no such folder. Give the folder that holds CoLA"):
         task("nowhere", "cola").load()
     with pytest.raises(
-        MissingInputError,
-        match=r"CoLA/train.tsv: no such file.* Found: MNLI, RTE. Name the tasks that exist with --tasks",
+        MissingInputError, match=r"CoLA/train.tsv: no such file.* has MNLI, RTE. Name the tasks that exist with --tasks"
     ):
         task(tmp_path, "cola").load()
-    (tmp_path / "CoLA-1").mkdir()
-    with pytest.raises(MissingInputError, match=r"Did you mean 'CoLA-1'"):
-        task(tmp_path, "cola").require_files()
     (tmp_path / "RTE/dev.tsv").rename(tmp_path / "RTE/devel.tsv")
     for check in (task(tmp_path, "rte").load, task(tmp_path, "rte").require_files):
-        with pytest.raises(
-            MissingInputError,
-            match=r"RTE/dev.tsv: no such file. Did you mean 'devel.tsv'\? Found: devel.tsv, train.tsv",
-        ):
+        with pytest.raises(MissingInputError, match=r"RTE/dev.tsv: no such file"):
             check()
     task(tmp_path, "mnli").require_files()
     assert task(tmp_path, "mnli").load().test == {}
@@ -196,7 +187,7 @@ def test_names_of_tasks() -> None:
     )
     with pytest.raises(ConfigError, match=r"ax: has no training set; the model of mnli predicts it. Add mnli"):
         task("x", "ax")
-    with pytest.raises(ConfigError, match=r"GLUE has no task 'sts'. Did you mean 'stsb'"):
+    with pytest.raises(ConfigError, match=r"GLUE has no task 'sts'. Known: cola"):
         task("x", "sts")
     with pytest.raises(ConfigError, match="--limit 0: expected at least 1"):
         task("x", "rte", limit=0)
@@ -288,7 +279,7 @@ def test_the_real_files() -> None:
     assert other.startswith("warning: 6 of 1,500 development rows") and "Of these, 1 with another label" in other
     assert loaded["mnli"].notes == ("22,664 of 392,702 training rows.", "4,916 of 9,832 dev_mismatched rows.")
     assert loaded["qqp"].notes == ("10,000 of 363,846 training rows.", "20,215 of 40,430 dev rows.")
-    assert loaded["qnli"].notes[0] == "104,742 training rows, GLUE has 104,743: not its own file."
+    assert loaded["qnli"].notes[0] == "104,742 of 104,743 training rows."
     for name, data in loaded.items():
         assert all(
             len(rows) == (ROWS["ax"] if split == "ax" else ROWS[name]).test[split] for split, rows in data.test.items()

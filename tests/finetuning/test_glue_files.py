@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.finetuning.glue_samples import labelled, tsv, unlabelled
 
 from electra_trainer.errors import DataError
-from electra_trainer.finetuning.glue.glue_tasks import ROWS, parse
+from electra_trainer.finetuning.glue_tasks import ROWS, parse
 
 GLUE = Path(__file__).resolve().parents[3] / "shared" / "data" / "glue"
 TRAINED = [name for name, row in ROWS.items() if row.train]
@@ -18,7 +18,7 @@ TRAINED = [name for name, row in ROWS.items() if row.train]
 
 def read(task: str, text: str | bytes, *, labelled: bool = True):
     content = text if isinstance(text, bytes) else text.encode()
-    return parse(content, ROWS[task].layout, path="F.tsv", labelled=labelled)[0]
+    return parse(content, ROWS[task].layout, path="F.tsv", labelled=labelled)
 
 
 @pytest.mark.parametrize("task", TRAINED)
@@ -88,20 +88,6 @@ def test_one_question_may_be_empty_but_not_both() -> None:
         read("qqp", tsv(head, (1, 2, 3, "", " ", 0)))
 
 
-def test_torn_lines_of_qqp() -> None:
-    """One in a thousand lines may be torn, as in the first official file; more are an error, and so is one of another task."""
-    head, *rows = labelled("qqp", 3000).splitlines(keepends=True)
-    cut = '5\t6\t7\t"Was he a figure?\n\tWhat is the evidence?\t0\n'
-    examples, torn = parse(
-        "".join([head, *rows[:50], cut, *rows[50:]]).encode(), ROWS["qqp"].layout, path="F.tsv", labelled=True
-    )
-    assert (len(examples), torn) == (3000, 2)
-    with pytest.raises(DataError, match=r"F.tsv:52: expected 6 fields between tabs \(id, qid1.*found 4"):
-        read("qqp", "".join([head, *rows[:50], cut, *rows[50:900]]))
-    with pytest.raises(DataError, match=r"F.tsv:3001: expected 4 fields .* found 1"):
-        read("qnli", labelled("qnli", 2999) + "torn\n" + labelled("qnli", 2000))
-
-
 WRONG = [
     (
         "sst2",
@@ -115,20 +101,15 @@ WRONG = [
         "sentence,label\na,1\n",
         "F.tsv:1: the header has no column 'sentence'.* 'sentence,label'.* with tabs between them",
     ),
-    ("sst2", "sentense\tlabel\na\t1\n", "F.tsv:1: the header has no column 'sentence'. Did you mean 'sentense'"),
-    ("mnli", "premise\thypotesis\tlabel\na\tb\t0\n", "no column 'sentence2' or 'hypothesis'. Did you mean 'hypotesis'"),
+    ("sst2", "sentense\tlabel\na\t1\n", "F.tsv:1: the header has no column 'sentence'."),
+    ("mnli", "premise\thypotesis\tlabel\na\tb\t0\n", "no column 'sentence2' or 'hypothesis'."),
     ("qqp", "question1\tquestion2\na\tb\n", "F.tsv:1: the header has no column 'is_duplicate' or 'label'"),
     ("rte", "a sentence\tanother\tentailment\n", "no column 'sentence1'.*Name the columns in the first line"),
-    ("sst2", "sentence\tlabel\tsentence\na\t1\tb\n", "F.tsv:1: the header has the column 'sentence' twice"),
     ("cola", "gj04\t1\tOne.\n", "F.tsv:1: expected 4 fields between tabs .source, label, mark, sentence., found 3"),
     ("cola", "gj04\t1\t\tOne.\ngj04\t2\t\tTwo.\n", "F.tsv:2: unknown label '2'. Expected one of: 0, 1. Mend"),
     ("cola", "gj04\t1\t\t \n", "F.tsv:1: sentence is empty"),
     ("cola", "gj04\t1\t\tOne.\ngj04\t1\t\n", "F.tsv:2: expected 4 fields .* found 3"),
-    (
-        "rte",
-        "sentence1\tsentence2\tlabel\na\tb\tnot entailment\n",
-        "F.tsv:2: unknown label 'not entailment'. Did you mean 'not_entailment'",
-    ),
+    ("rte", "sentence1\tsentence2\tlabel\na\tb\tnot entailment\n", "F.tsv:2: unknown label 'not entailment'."),
     (
         "rte",
         "sentence1\tsentence2\tlabel\na\tb\t\n",
@@ -179,7 +160,7 @@ def test_the_same_as_csv_reads(task: str) -> None:
     """The csv module without quoting, on the real dev and test files."""
     for name in ("dev", "test"):
         content = (GLUE / ROWS[task].folder / f"{name}.tsv").read_bytes()
-        ours = parse(content, ROWS[task].layout, path=name, labelled=name == "dev")[0]
+        ours = parse(content, ROWS[task].layout, path=name, labelled=name == "dev")
         theirs = list(
             csv.reader(io.StringIO(content.decode("utf-8-sig"), newline="\n"), delimiter="\t", quoting=csv.QUOTE_NONE)
         )

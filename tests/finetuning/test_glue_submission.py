@@ -10,8 +10,8 @@ import pytest
 from tests.finetuning.glue_samples import labels, tsv, write_glue
 
 from electra_trainer.errors import ConfigError, DataError, MissingInputError
-from electra_trainer.finetuning.glue.glue_tasks import ROWS, GlueTask
-from electra_trainer.finetuning.glue.submission import HEADER, PARTS, require_tables, write_submission
+from electra_trainer.finetuning.glue_table import HEADER, PARTS, require_tables, write_submission
+from electra_trainer.finetuning.glue_tasks import GlueTask
 
 GLUE = Path(__file__).resolve().parents[3] / "shared" / "data" / "glue"
 FILES = ["CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI-m", "MNLI-mm", "QNLI", "RTE", "WNLI", "AX"]
@@ -67,7 +67,7 @@ def test_all_the_tables(tmp_path: Path) -> None:
         assert column[f"{name}.tsv"] == ["entailment", "not_entailment", "entailment", "not_entailment", "entailment"]
     assert column["STS-B.tsv"] == ["3.1416", "0.0000", "5.0000", "2.0000", "3.1416"]
     assert column["WNLI.tsv"] == ["0"] * 5  # as many of each label; the first of equals
-    assert "WNLI.tsv: NOT PREDICTED (wnli is not trained): '0' for every row, the training set's majority." in said
+    assert "WNLI.tsv: NOT PREDICTED: '0' for every row, the training set's majority." in said
     assert f"CoLA.tsv: from {runs['cola']}" in said
     assert "CoLA.tsv: 5 rows, GLUE has 1,063: the server will not take it." in said
     assert [part.rows for part in PARTS] == [1063, 1821, 1725, 1379, 390_965, 9796, 9847, 5463, 3000, 146, 1104]
@@ -129,41 +129,21 @@ def test_what_is_missing_is_listed_at_once(tmp_path: Path) -> None:
     expected = (
         r"missing would be MRPC.tsv \(mrpc is not trained\), QQP.tsv \(no test set of qqp is there\), "
         r"MNLI-mm.tsv \(no test set of mnli is there\), WNLI.tsv \(no test set of wnli is there\), AX.tsv \(no test set of ax is there\)\. "
-        r".*--fill-missing"
+        r"Train what is missing"
     )
     archive, trained = tmp_path / "all.zip", tuple(task for task in TRAINED if task != "mrpc")
     with pytest.raises(MissingInputError, match=expected):
-        require_tables(archive, folder=str(folder), tasks=trained, fill=False)
+        require_tables(archive, folder=str(folder), tasks=trained)
     runs = write_runs(tmp_path / "runs", folder, trained)
     with pytest.raises(MissingInputError, match=expected):
         write_submission(archive, folder=str(folder), runs=runs)
-    (runs["rte"] / "predictions/test.jsonl").unlink()
-    with pytest.raises(MissingInputError, match=r"RTE.tsv \(.*runs/rte did not predict test\)"):
-        write_submission(archive, folder=str(folder), runs=runs)
     assert not archive.exists()
-    require_tables(archive, folder=str(folder), tasks=trained, fill=True)
-
-
-def test_filled_with_majorities_and_said_so(tmp_path: Path) -> None:
-    """GLUE's own number of rows where no test set is there; the label that most training rows have, the mean for STS-B."""
-    folder = write_glue(tmp_path / "glue", ["cola", "stsb", "mnli", "wnli"], train=25, test=3)
-    (folder / "AX/diagnostic.tsv").unlink()
-    (folder / "MNLI/train.tsv").write_text((folder / "MNLI/train.tsv").read_text().replace("neutral", "contradiction"))
-    for task in ("sst2", "mrpc", "qqp", "qnli", "rte"):
-        write_glue(tmp_path / "glue", [task], train=25, test=0)
-    said = write_submission(tmp_path / "all.zip", folder=str(folder), runs={}, fill=True)
-    tables = read(tmp_path / "all.zip")
-    assert {name: len(rows) for name, rows in tables.items()} == {
-        "CoLA.tsv": 3, "SST-2.tsv": 1821, "MRPC.tsv": 1725, "STS-B.tsv": 3, "QQP.tsv": 390_965, "MNLI-m.tsv": 3, "MNLI-mm.tsv": 3,
-        "QNLI.tsv": 5463, "RTE.tsv": 3000, "WNLI.tsv": 3, "AX.tsv": 1104,
-    }  # fmt: skip
-    assert all(rows[-1][0] == str(len(rows) - 1) for rows in tables.values())
-    assert {name: {one for _, one in rows} for name, rows in tables.items()} == {
-        "CoLA.tsv": {"1"}, "SST-2.tsv": {"1"}, "MRPC.tsv": {"1"}, "QQP.tsv": {"1"}, "WNLI.tsv": {"1"}, "STS-B.tsv": {"2.9120"},
-        "MNLI-m.tsv": {"contradiction"}, "MNLI-mm.tsv": {"contradiction"}, "AX.tsv": {"contradiction"}, "QNLI.tsv": {"entailment"},
-        "RTE.tsv": {"entailment"},
-    }  # fmt: skip
-    assert sum("NOT PREDICTED" in line for line in said) == 11
+    whole = write_glue(tmp_path / "whole")
+    runs = write_runs(tmp_path / "others", whole)
+    (runs["rte"] / "predictions/test.jsonl").unlink()
+    with pytest.raises(MissingInputError, match=r"others/rte/predictions/test.jsonl: no such file"):
+        write_submission(archive, folder=str(whole), runs=runs)
+    assert not archive.exists()
 
 
 @pytest.mark.parametrize(
@@ -174,11 +154,19 @@ def test_filled_with_majorities_and_said_so(tmp_path: Path) -> None:
             ['{"label": "entailment"}'] * 4,
             "test.jsonl: 4 predictions, the test set has 5 rows. It has changed since",
         ),
-        ("rte", ['{"label": "yes"}'] * 5, "test.jsonl:1: label 'yes': expected one of entailment, not_entailment"),
-        ("rte", ['{"value": 1}'] * 5, "test.jsonl:1: not a prediction of RTE. Remove the run's folder"),
+        (
+            "rte",
+            ['{"label": "yes"}'] * 5,
+            "test.jsonl:1: not a prediction of RTE: expected entailment, not_entailment, found",
+        ),
+        ("rte", ['{"value": 1}'] * 5, "test.jsonl:1: not a prediction of RTE: .* Remove the run's folder"),
         ("rte", ["{"] * 5, "test.jsonl:1: not a prediction of RTE"),
-        ("stsb", ['{"value": NaN}'] * 5, "test.jsonl:1: value nan: expected a finite number"),
-        ("stsb", ['{"value": 1}'] * 4 + ['{"value": "2"}'], "test.jsonl:5: value '2': expected a finite number"),
+        ("stsb", ['{"value": NaN}'] * 5, "test.jsonl:1: not a prediction of STS-B: expected a finite number"),
+        (
+            "stsb",
+            ['{"value": 1}'] * 4 + ['{"value": "2"}'],
+            "test.jsonl:5: not a prediction of STS-B: expected a finite number",
+        ),
     ],
 )
 def test_predictions_that_do_not_fit(tmp_path: Path, task: str, lines: list[str], message: str) -> None:
@@ -191,7 +179,7 @@ def test_predictions_that_do_not_fit(tmp_path: Path, task: str, lines: list[str]
 
 def test_the_name_of_the_archive(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--zip all.tar: expected a name that ends in .zip"):
-        require_tables(Path("all.tar"), folder=str(tmp_path), tasks=(), fill=True)
+        require_tables(Path("all.tar"), folder=str(tmp_path), tasks=())
     assert HEADER == "index\tprediction\n"
 
 
@@ -203,23 +191,4 @@ def test_the_real_test_sets(tmp_path: Path) -> None:
         MissingInputError,
         match=r"missing would be QQP.tsv \(no .*\), MNLI-m.tsv \(no .*\), MNLI-mm.tsv \(no [^)]*\)\. Train",
     ):
-        require_tables(tmp_path / "all.zip", folder=str(GLUE), tasks=TRAINED, fill=False)
-    runs = write_runs(tmp_path / "runs", GLUE)
-    said = write_submission(tmp_path / "all.zip", folder=str(GLUE), runs=runs, fill=True)
-    tables = read(tmp_path / "all.zip")
-    for part in PARTS:
-        assert [index for index, _ in tables[part.file]] == [str(n) for n in range(part.rows)]
-        known = ROWS[part.task].layout.labels
-        assert (
-            {one for _, one in tables[part.file]} <= set(known)
-            if known
-            else all(0 <= float(one) <= 5 for _, one in tables[part.file])
-        )
-    assert [line.split(":")[0] for line in said if "NOT PREDICTED" in line] == [
-        "QQP.tsv",
-        "MNLI-m.tsv",
-        "MNLI-mm.tsv",
-        "WNLI.tsv",
-    ]
-    assert not [line for line in said if "will not take" in line]
-    assert {one for _, one in tables["QQP.tsv"]} == {"0"} and {one for _, one in tables["WNLI.tsv"]} == {"0"}
+        require_tables(tmp_path / "all.zip", folder=str(GLUE), tasks=TRAINED)

@@ -16,7 +16,7 @@ from torch.nn.functional import cosine_similarity, layer_norm
 from electra_trainer.errors import ConfigError, Interrupted
 from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.recipe import Recipe
-from electra_trainer.finetuning.tagging.tagging import Tagging
+from electra_trainer.finetuning.tagging import Tagging
 from electra_trainer.finetuning.task import Row, TaskData
 from electra_trainer.finetuning.texts.pair_head import MATCHES, SPREAD, TEMPERATURE, PairHead
 from electra_trainer.finetuning.texts.tasks import Classification, Pooling, Regression, with_pooling

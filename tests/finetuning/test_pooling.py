@@ -10,7 +10,7 @@ from tests.finetuning.toy import source
 from electra_trainer.errors import ConfigError
 from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.recipe import Recipe, recipe
-from electra_trainer.finetuning.tagging.tagging import Tagging
+from electra_trainer.finetuning.tagging import Tagging
 from electra_trainer.finetuning.task import Row, TaskData
 from electra_trainer.finetuning.texts.tasks import Classification, Regression, text_vector, with_pooling
 from electra_trainer.finetuning.training_step import collate

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from tests.finetuning.squad_small import question
 
-from electra_trainer.finetuning.squad.squad_score import best_text, decode
-from electra_trainer.finetuning.squad.windows import Spans, Window
+from electra_trainer.finetuning.squad_score import Spans, Window, best_text, decode
 from electra_trainer.finetuning.task import Row
 
 CONTEXT = "Straße 9, (the  café)"

@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 from tests.finetuning.squad_small import question
 
 from electra_trainer.errors import DataError, ElectraError, MissingInputError
-from electra_trainer.finetuning.squad.squad_files import (
-    occurrence,
-    read_questions,
-    read_squad,
-    sample,
-    split_by_article,
-)
+from electra_trainer.finetuning.squad_files import occurrence, read_questions, read_squad, sample, split_by_article
 
 CONTEXT = "The chef cooked the meal. The guest ate the meal."
 
@@ -32,7 +26,7 @@ def table(*entries: Any, context: Any = CONTEXT, title: Any = "Meals", **top: An
 
 
 def written(folder: Path, content: Any) -> Path:
-    path = folder / "file.json"
+    path = folder / ("file.jsonl" if isinstance(content, bytes) and b"\n\n" in content else "file.json")
     path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
     return path
 
@@ -54,13 +48,8 @@ def test_version_2_has_questions_without_answers(tmp_path: Path) -> None:
     impossible = entry("2", answers=[], is_impossible=True, plausible_answers=[{"text": "chef", "answer_start": 4}])
     path = written(tmp_path, table(entry("1", is_impossible=False), impossible, entry("3", answers=[])))
     assert [len(one.answers) for one in read_squad(path, version=2).questions] == [1, 0, 0]
-    with pytest.raises(DataError, match=r"qas\[1\]: has no answer \(is_impossible\).*--version 2"):
+    with pytest.raises(DataError, match=r"qas\[1\]: has no answer.*--version 2"):
         read_squad(path, version=1)
-
-
-def test_version_2_of_a_file_of_1_1_is_said(tmp_path: Path) -> None:
-    (note,) = read_squad(written(tmp_path, table(entry())), version=2).notes
-    assert "every question has an answer" in note
 
 
 @pytest.mark.parametrize(
@@ -77,12 +66,7 @@ def test_a_wrong_answer_start_is_moved_to_the_nearest_place(tmp_path: Path, answ
     assert one.start == found and CONTEXT.startswith(one.text.strip(), found)
     exact = CONTEXT.startswith(answer.strip(), said + len(answer) - len(answer.lstrip())) and said >= 0
     assert file.notes == (
-        ()
-        if exact
-        else (
-            "file.json: 1 answers were not at their answer_start; the nearest place was taken, for example "
-            f"{answer.strip()!r} at data[0].paragraphs[0].qas[0].answers[0].",
-        )
+        () if exact else ("file.json: 1 answers were not at their answer_start; the nearest place was taken.",)
     )
 
 
@@ -106,47 +90,35 @@ def test_an_occurrence_is_the_nearest(context: str, text: str, start: int) -> No
 WRONG = {
     "not UTF-8": (b"\xff{}", "is not UTF-8"),
     "not JSON": (b'{"data": [\n}', r"file.json:2: is not valid JSON"),
-    "JSON Lines without questions": (b'{"data": []}\n{"data": []}', "holds no questions"),
-    "JSON Lines that break off": (b'{"qas": [], "context": "x"}\n{"qas"', "file.json:2: is not valid JSON.*Expected one object a line"),
-    "a line of something else": (b'{"qas": [], "context": "x"}\n{"text": 1}', "file.json:2: is not SQuAD's layout"),
-    "a list of texts": (["a"], r"file.json: \[0\]: is not SQuAD's layout.*found 'a'"),
+    "a list of texts": (["a"], r"file.json: expected an object with 'data', found \['a'\]\. Expected {\"data\""),
     "too deep": (b'{"data":' + b"[" * 200_000, "nested too deeply"),
     "a number too long": (b'{"data": ' + b"1" * 5000 + b"}", "thousands of digits"),
-    "a list": ([], "holds no questions"),
-    "a near miss": ({"dat": []}, "Did you mean 'dat'"),
+    "a list": ([], "expected an object with 'data', found"),
     "no questions": ({"data": []}, "holds no questions"),
     "data no list": ({"data": {}}, r"file.json.data: expected a list, found \{\}"),
-    "article no object": ({"data": [7]}, r"data\[0\]: is not SQuAD's layout.*found 7"),
-    "no paragraphs": ({"data": [{"title": "x"}]}, r"data\[0\]: is not SQuAD's layout"),
-    "title a list": (table(entry(), title=[3]), r"data\[0\].title: expected a string, found \[3\]"),
-    "context missing": ({"data": [{"paragraphs": [{"contxt": "x", "qas": []}]}]}, r"paragraphs\[0\]: has no 'context'.*'contxt'"),
+    "article no object": ({"data": [7]}, r"data\[0\]: expected an object with 'paragraphs', found 7"),
+    "no paragraphs": ({"data": [{"title": "x"}]}, r"data\[0\]: expected an object with 'paragraphs'"),
+    "context missing": ({"data": [{"paragraphs": [{"contxt": "x", "qas": []}]}]}, r"paragraphs\[0\]: expected an object with 'context'"),
     "context blank": (table(entry(), context=" \n"), r"paragraphs\[0\].context: is blank"),
     "context null": (table(entry(), context=None), r"paragraphs\[0\].context: expected a string, found None"),
     "half a surrogate": (table(entry(), context="a\ud800"), "half of a surrogate pair at character 2"),
-    "qas missing": ({"data": [{"paragraphs": [{"context": "x"}]}]}, r"paragraphs\[0\]: is not SQuAD's layout"),
-    "question missing": (table({"id": "1", "answers": []}), r"qas\[0\]: is not SQuAD's layout"),
+    "qas missing": ({"data": [{"paragraphs": [{"context": "x"}]}]}, r"paragraphs\[0\]: expected an object with 'qas'"),
+    "question missing": (table({"id": "1", "answers": []}), r"qas\[0\]: expected an object with 'question'"),
     "question blank": (table(entry(question="")), r"qas\[0\].question: is blank"),
     "id a list": (table(entry(id=[5])), r"qas\[0\].id: expected a string, found \[5\]"),
     "id twice as number": (table(entry("1"), entry(id=1)), r"qas\[1\].id: '1' is also at .*qas\[0\]"),
     "id twice": (table(entry("1"), entry("1")), r"qas\[1\].id: '1' is also at .*qas\[0\]"),
-    "answers missing": (table({"id": "1", "question": "x?"}), r"qas\[0\]: has no 'answers'"),
-    "answers of the Hub": (table(entry(answers={"text": ["chef"]})), r"answers\[0\].answer_start: expected a whole number, found None"),
+    "answers of the Hub": (table(entry(answers={"text": ["chef"]})), r"answers: expected an object with 'answer_start'"),
     "a start too few": (table(entry(answers={"text": ["chef", "a"], "answer_start": [4]})), r"answers: 2 texts and 1 starts"),
-    "another object": (table(entry(answers={"txt": ["chef"]})), r"answers: expected a list, found \{"),
+    "another object": (table(entry(answers={"txt": ["chef"]})), r"answers: expected an object with 'text'"),
     "answer no object": (table(entry(answers=["chef"])), r"answers\[0\]: expected an object with 'text', found 'chef'"),
-    "answer blank": (table(entry(answers=[{"text": " ", "answer_start": 3}])), r"qas\[0\]: has no answer \(no answers\).*--version 2"),
-    "start missing": (table(entry(answers=[{"text": "chef"}])), r"answers\[0\]: has no 'answer_start'"),
+    "answer blank": (table(entry(answers=[{"text": " ", "answer_start": 3}])), r"qas\[0\]: has no answer.*--version 2"),
+    "start missing": (table(entry(answers=[{"text": "chef"}])), r"answers\[0\]: expected an object with 'answer_start'"),
     "start as text": (table(entry(answers=[{"text": "chef", "answer_start": "4"}])), r"answer_start: expected a whole number, found '4'"),
     "start a word": (table(entry(answers=[{"text": "chef", "answer_start": "four"}])), r"answer_start: expected a whole number, found 'four'"),
     "start a fraction": (table(entry(answers=[{"text": "chef", "answer_start": 4.5}])), r"answer_start: expected a whole number, found 4.5"),
     "start true": (table(entry(answers=[{"text": "chef", "answer_start": True}])), r"answer_start: expected a whole number, found True"),
-    "no answers": (table(entry(answers=[])), r"qas\[0\]: has no answer \(no answers\).*--version 2"),
-    "none occurs": (table(entry(answers=[{"text": "waiter", "answer_start": 4}])), "none of its answers occurs"),
 }  # fmt: skip
-WRONG_2 = {
-    "possible without": (table(entry(answers=[], is_impossible=False)), r"qas\[0\].answers: is empty"),
-    "impossible a word": (table(entry(is_impossible="no")), r"is_impossible: expected true or false, found 'no'"),
-}
 
 
 def lines_of(*objects: Any) -> bytes:
@@ -161,19 +133,10 @@ def row(name: str | None = "1", **changes: Any) -> dict[str, Any]:
 
 PARAGRAPH = {"context": CONTEXT, "qas": [entry("1"), entry("2")]}
 LAYOUTS: dict[str, Any] = {
-    "a list of paragraphs": [{"context": CONTEXT, "qas": [entry("1")]}, {"context": CONTEXT, "qas": [entry("2")]}],
-    "a list of articles": [{"title": "Meals", "paragraphs": [PARAGRAPH]}],
-    "an article": {"title": 7, "paragraphs": [PARAGRAPH]},
-    "a paragraph": PARAGRAPH,
-    "rows in data": {"data": [row("1"), row("2", title=None)]},
-    "a list of rows": [row("1"), row("2")],
     "rows, a line each": lines_of(row("1"), row("2")),
-    "paragraphs, a line each": lines_of(*({"context": CONTEXT, "qas": [entry(name)]} for name in "12")),
-    "files, a line each": lines_of(table(entry("1")), table(entry("2"))),
     "byte order mark": b"\xef\xbb\xbf" + lines_of(row("1"), row("2")),
     "no title": {"data": [{"document_id": 7, "paragraphs": [PARAGRAPH]}]},
     "answers of the Hub": table(entry("1"), entry("2", answers={"text": ["chef"], "answer_start": [4]})),
-    "one answer": table(entry("1"), entry("2", answers={"text": "chef", "answer_start": 4})),
     "ids are numbers": table(entry(id=1), entry(id=2)),
 }  # fmt: skip
 
@@ -190,19 +153,9 @@ def test_files_as_users_have_them(tmp_path: Path, name: str) -> None:
 
 def test_contexts_without_a_title_stay_together(tmp_path: Path) -> None:
     """So that `--split` does not train on a text that it scores on."""
-    content = [row("1", title=None), row("2", title=None), row("3", title=None, context="Other.")]
+    content = lines_of(row("1", title=None), row("2", title=None), row("3", title=None, context="Other."))
     first, second, third = (one.article for one in read_questions(written(tmp_path, content)))
     assert first == second != third
-
-
-def test_without_ids_questions_have_the_names_of_their_places(tmp_path: Path) -> None:
-    nameless = {name: value for name, value in entry().items() if name != "id"}
-    file = read_squad(written(tmp_path, table(entry("1"), nameless, entry(id=None))), version=1)
-    names = ["1", "data[0].paragraphs[0].qas[1]", "data[0].paragraphs[0].qas[2]"]
-    assert [one.id for one in file.questions] == names
-    assert file.notes == (f"file.json: 2 questions have no id; each is named by its place, for example '{names[1]}'.",)
-    rows = read_questions(written(tmp_path, lines_of(row("1"), row(None))))
-    assert [one.id for one in rows] == ["1", "3"]
 
 
 @pytest.mark.parametrize(
@@ -222,15 +175,6 @@ def test_a_question_without_an_answer_however_it_is_written(tmp_path: Path, sile
     assert [len(one.answers) for one in file.questions] == [1, 0] and file.notes == ()
 
 
-def test_answers_of_an_impossible_question_are_plausible_ones(tmp_path: Path) -> None:
-    file = read_squad(written(tmp_path, table(entry("1"), entry("2", is_impossible=True))), version=2)
-    assert [len(one.answers) for one in file.questions] == [1, 0]
-    assert file.notes == (
-        "file.json: 1 questions are impossible and yet have answers; these are taken for plausible ones, and not used, for example "
-        "'chef' at data[0].paragraphs[0].qas[1].",
-    )
-
-
 def test_an_answer_over_a_line_end_is_found(tmp_path: Path) -> None:
     """The file has the line end of one system, the answer a space or another one."""
     context = "It was opened in 1911.\r\nAda Kern designed\r\nit."
@@ -245,12 +189,6 @@ def test_an_answer_over_a_line_end_is_found(tmp_path: Path) -> None:
 def test_mistakes_say_where(tmp_path: Path, content: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         read_squad(written(tmp_path, content), version=1)
-
-
-@pytest.mark.parametrize(("content", "message"), WRONG_2.values(), ids=WRONG_2)
-def test_mistakes_of_version_2(tmp_path: Path, content: Any, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        read_squad(written(tmp_path, content), version=2)
 
 
 def test_missing_file(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.finetuning.test_question_answering import squad_file
 from electra_trainer.cli.main import main
 from electra_trainer.finetuning.model_folder import Finetuned
 from electra_trainer.finetuning.recipe import Recipe
-from electra_trainer.finetuning.squad.squad_task import QuestionAnswering, Squad
+from electra_trainer.finetuning.squad_task import QuestionAnswering, Squad
 from electra_trainer.finetuning.texts.tasks import Classification
 from electra_trainer.finetuning.training_step import build_network
 

@@ -16,8 +16,8 @@ from electra_trainer.errors import ConfigError
 from electra_trainer.finetuning.examples import TaggedSentence
 from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.run import Job, finetune_run
-from electra_trainer.finetuning.tagging.spans import SpanCounts
-from electra_trainer.finetuning.tagging.tagging import Tagging, TaggingTask
+from electra_trainer.finetuning.tagged_files import SpanCounts
+from electra_trainer.finetuning.tagging import Tagging, TaggingTask
 from electra_trainer.finetuning.task import Row, TaskData
 from electra_trainer.finetuning.training_step import FineTuned, build_network, collate, predict
 from electra_trainer.pretrained.source import Source, untrained
@@ -223,8 +223,8 @@ def test_scores() -> None:
     assert task.metrics == ("f1", "precision", "recall", "accuracy") and task.metric == "f1"
     examples = [sentence(["a"] * 5, ["B-X", "I-X", "O", "B-X", None]), sentence(["a"] * 3, ["B-X", None, "I-X"])]
     said = [{"tags": ["B-X", "I-X", "O", "O", "B-X"]}, {"tags": ["B-X", "I-X", "I-X"]}]
-    counts = task.spans_by_type(examples, said)
-    assert counts == {"X": SpanCounts(true=4, predicted=3, right=3)}  # a word without a label parts the spans of both
+    counts = task.count_spans(examples, said)
+    assert counts == SpanCounts(true=4, predicted=3, right=3)  # a word without a label parts the spans of both
     assert task.score(examples, said) == {
         "f1": pytest.approx(6 / 7), "precision": 1.0, "recall": 0.75, "accuracy": pytest.approx(5 / 6),
     }  # fmt: skip

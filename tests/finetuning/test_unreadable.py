@@ -13,9 +13,9 @@ from tests.finetuning.own_files import rows, write_csv, write_encoder
 from electra_trainer.data.legibility import Legibility
 from electra_trainer.data.tokenizer import Text, as_plain_text, load_tokenizer, specials_of
 from electra_trainer.finetuning.examples import TaggedSentence, TextExample
-from electra_trainer.finetuning.squad.squad_files import Question
-from electra_trainer.finetuning.squad.windows import window_rows
-from electra_trainer.finetuning.tagging.tagging import Tagging
+from electra_trainer.finetuning.squad_files import Question
+from electra_trainer.finetuning.squad_score import window_rows
+from electra_trainer.finetuning.tagging import Tagging
 from electra_trainer.finetuning.task import READ, legibility_of
 from electra_trainer.finetuning.texts.tasks import Classification
 

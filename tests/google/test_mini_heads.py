@@ -19,9 +19,9 @@ from tests.google.test_forward import worst
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
+from electra_trainer.finetuning import squad_head
 from electra_trainer.finetuning.recipe import recipe
-from electra_trainer.finetuning.squad import squad_head
-from electra_trainer.finetuning.squad.squad_head import JointHead, Places
+from electra_trainer.finetuning.squad_head import JointHead, Places
 from electra_trainer.finetuning.task import Row
 from electra_trainer.finetuning.texts.tasks import Classification, Regression
 from electra_trainer.finetuning.training_step import FineTuned, clipping, layer_share

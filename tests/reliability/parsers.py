@@ -22,8 +22,7 @@ from tests.reliability.materials import COLA, SQUAD, TREEBANK
 from electra_trainer.cli.predict import read_context
 from electra_trainer.data.conllu import read_conllu
 from electra_trainer.data.corpus import CorpusReport, Reading, documents
-from electra_trainer.data.documents import NAMES, DocumentFiles, FileInfo, RowDocuments
-from electra_trainer.data.store import VERSION, Manifest, SplitInfo
+from electra_trainer.data.store import NAMES, VERSION, DocumentFiles, FileInfo, Manifest, RowDocuments, SplitInfo
 from electra_trainer.data.tokenizer import (
     SPECIAL_TOKENS,
     Specials,
@@ -36,10 +35,10 @@ from electra_trainer.data.tokenizer import (
 )
 from electra_trainer.errors import DataError
 from electra_trainer.files.tables import labels, numbers, read_table_file, texts
-from electra_trainer.finetuning.glue.glue_tasks import ROWS, parse
+from electra_trainer.finetuning.glue_tasks import ROWS, parse
 from electra_trainer.finetuning.model_folder import task_from
-from electra_trainer.finetuning.squad.squad_files import read_squad
-from electra_trainer.finetuning.tagging.tagged_files import read_tagged
+from electra_trainer.finetuning.squad_files import read_squad
+from electra_trainer.finetuning.tagged_files import read_tagged
 from electra_trainer.inspection.report import read_run
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.paper.minimal_pairs import read_pairs

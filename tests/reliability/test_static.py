@@ -69,7 +69,7 @@ ALLOWED = {
     # the checksum of a header, to refuse archives; nothing is unpacked
     ("files/kinds.py", "tarfile"),
     # GLUE's submission is written as a zip; none is read
-    ("finetuning/glue/submission.py", "zipfile"),
+    ("finetuning/glue_table.py", "zipfile"),
     # a folder that was just exported, read by transformers to compare ids and logits, and to write ONNX
     ("pretrained/agreement.py", ".from_pretrained"),
     # drawn from the generator that randomness.py has seeded with the key of the step and lane
@@ -84,7 +84,7 @@ ALLOWED = {
     ("finetuning/model_folder.py", "huggingface_hub"),
     # `electra push` alone
     ("pretrained/push.py", "huggingface_hub"),
-    ("finetuning/glue/glue_tasks.py", "datasets"),
+    ("finetuning/glue_tasks.py", "datasets"),
     # the playground listens where it is told, by default on this machine alone
     ("playground/server.py", "http"),
     # only for an input that is a URL, looks like a name of the Hub and is not on the disk, or is a folder of save_to_disk

@@ -129,8 +129,8 @@ class Answer:
         if not self.question.strip() or not self.question.isprintable():
             raise DataError(f"--question {self.question!r}: expected one line of text.")
 
+        from electra_trainer.finetuning import squad_files, squad_task
         from electra_trainer.finetuning.model_folder import load_finetuned
-        from electra_trainer.finetuning.squad import squad_files, squad_task
 
         loaded = load_finetuned(self.folder)
         task = loaded.task

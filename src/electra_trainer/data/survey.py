@@ -14,13 +14,10 @@ from functools import cache
 from hashlib import blake2b
 from typing import Generic, TypeVar
 
-from tokenizers import Tokenizer
-
 from electra_trainer.data.corpus import CorpusReport, Input, Reading, documents
-from electra_trainer.data.legibility import bare, dropped_by, is_letter, percent
+from electra_trainer.data.legibility import bare, is_letter, percent
 from electra_trainer.data.remote import Texts
 from electra_trainer.data.text_files import find_sources
-from electra_trainer.data.tokenizer import SPECIAL_TOKENS, word_piece
 from electra_trainer.data.vocabulary import needs_marks
 from electra_trainer.errors import ElectraError
 from electra_trainer.files.reading import short
@@ -229,13 +226,12 @@ def _script(letter: str) -> str:
     return unicodedata.name(letter, "unknown").split()[0].capitalize()
 
 
-def survey(paths: Sequence[Input], reading: Reading | None = None, *, tokenizer: Tokenizer | None = None) -> Survey:
+def survey(paths: Sequence[Input], reading: Reading | None = None) -> Survey:
     """Read a corpus to its end, whatever is wrong with its files: bad lines are left out and counted.
 
     Args:
         paths: as for `documents`.
         reading: how; bad text is always counted.
-        tokenizer: decides which characters are dropped; None: as BERT's does.
 
     Raises:
         MissingInputError, StorageError, DataError: an input that is not there, or nothing to read.
@@ -256,7 +252,4 @@ def survey(paths: Sequence[Input], reading: Reading | None = None, *, tokenizer:
                 found.add(document, f"{place.file}:{place.line}" if place.line else place.file)
         except ElectraError as error:
             found.unread.append(str(error))
-    if tokenizer is None:
-        tokenizer = word_piece(dict.fromkeys(SPECIAL_TOKENS, 0), cased=False, keep_accents=None)
-    found.report.dropped = dropped_by(tokenizer, found.report.hidden)
     return found

@@ -31,8 +31,8 @@ from electra_trainer.files.reading import read_file, short
 from electra_trainer.files.wording import render
 from electra_trainer.finetuning.examples import Prediction
 from electra_trainer.finetuning.recipe import Recipe
-from electra_trainer.finetuning.squad.squad_task import QuestionAnswering
-from electra_trainer.finetuning.tagging.tagging import Tagging
+from electra_trainer.finetuning.squad_task import QuestionAnswering
+from electra_trainer.finetuning.tagging import Tagging
 from electra_trainer.finetuning.task import Task
 from electra_trainer.finetuning.texts.tasks import Classification, Regression
 from electra_trainer.finetuning.training_step import FineTuned, predict

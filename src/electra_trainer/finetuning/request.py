@@ -23,7 +23,7 @@ from electra_trainer.settings import records
 
 if TYPE_CHECKING:
     from electra_trainer.finetuning.experiment import BestExport
-    from electra_trainer.finetuning.glue.glue_tasks import GlueTask
+    from electra_trainer.finetuning.glue_tasks import GlueTask
     from electra_trainer.finetuning.task import TaskData, TaskSource
 
 
@@ -114,14 +114,14 @@ class GlueScores:
 
     def text(self) -> str:
         """The paper's tables, and the archive."""
-        from electra_trainer.finetuning.glue import glue_table
+        from electra_trainer.finetuning import glue_table
 
         archive = ["", f"{self.archive}: the best of each task's seeds on dev", *(f"  {line}" for line in self.files)]
         lines = [glue_table.text(self.summary), *(archive if self.archive else []), str(self.summary.path / "glue.md")]
         return "\n".join(lines)
 
     def as_json(self) -> dict[str, Any]:
-        from electra_trainer.finetuning.glue import glue_table
+        from electra_trainer.finetuning import glue_table
 
         return {
             "summary": str(self.summary.path / "summary.json"),
@@ -255,8 +255,8 @@ class Finetune(Tuning):
     """Fine-tune an encoder on files of your own, score it, and leave a folder that `transformers` loads and `electra
     predict` uses.
 
-    Texts and pairs come from .csv, .tsv or .jsonl; two columns need no flags. Tagging reads CoNLL columns, .conllu,
-    .jsonl and .csv. The same command resumes where it stopped; more seeds extend the experiment.
+    Texts and pairs come from .csv, .tsv or .jsonl; two columns need no flags. Tagging reads CoNLL columns, .conllu
+    and .jsonl. The same command resumes where it stopped; more seeds extend the experiment.
     """
 
     train: Path
@@ -281,12 +281,8 @@ class Finetune(Tuning):
     """In tagging: column of the words, counted from 1, or its name. Default: 1, or one called tokens, words, text or
     the like.
     """
-    sentence_id: str | None = None
-    """In tagging, of a table with a row for each word: column that numbers the sentences. Default: one called
-    sentence_id or the like.
-    """
     tag_names: str | None = None
-    """In tagging: names of labels that are numbers, from 0 on: O,B-PER,I-PER, or a file with a name a line."""
+    """In tagging: names of labels that are numbers, from 0 on: O,B-PER,I-PER."""
     scheme: Literal["detect", "io", "bio", "bioes", "plain"] | None = None
     """In tagging: how labels mark spans; bioes: also BILOU and BMES; io: labels are types; plain: they mark none.
     Default: detect.
@@ -301,9 +297,7 @@ class Finetune(Tuning):
 
     def source(self) -> "TaskSource":
         """The task that the flags describe; ConfigError: one that it does not have."""
-        for flag in (
-            ("text", "text_pair") if self.task == "tagging" else ("words", "scheme", "sentence_id", "tag_names")
-        ):
+        for flag in ("text", "text_pair") if self.task == "tagging" else ("words", "scheme", "tag_names"):
             if vars(self)[flag] is not None:
                 remedy = (
                     "tagging reads words. Leave it out; --words names their column, --label the tags'."
@@ -312,7 +306,7 @@ class Finetune(Tuning):
                 )
                 raise ConfigError(f"--{flag.replace('_', '-')}: {remedy}")
         if self.task == "tagging":
-            from electra_trainer.finetuning.tagging.tagging import TaggingTask
+            from electra_trainer.finetuning.tagging import TaggingTask
 
             scheme = "none" if self.scheme == "plain" else self.scheme or "detect"
             return TaggingTask(**_fields_for(self, TaggingTask) | {"column": self.label, "scheme": scheme})
@@ -342,12 +336,10 @@ class Glue(Tuning):
     """
     zip: Path | None = None
     """The archive. Default: submission.zip in --out."""
-    fill_missing: bool = False
-    """Put majority classes into the archive where a task or a test set is missing. Such scores mean nothing."""
 
     def run(self) -> GlueScores | Shard:
         """Run the cells, write the tables, and the archive if it is wanted."""
-        from electra_trainer.finetuning.glue import glue_table, submission
+        from electra_trainer.finetuning import glue_table
 
         archive = self.zip or (self.out / "submission.zip" if self.predict else None)
         if archive is not None and self.shard != "1/1":
@@ -361,13 +353,13 @@ class Glue(Tuning):
         files: tuple[str, ...] = ()
         if archive is not None:
             runs = {task: summary.best(task).folder for task in glue_table.medians(summary)}
-            files = submission.write_submission(archive, folder=self.data, runs=runs, fill=self.fill_missing)
+            files = glue_table.write_submission(archive, folder=self.data, runs=runs)
         return GlueScores(summary=summary, archive=archive, files=files)
 
     def sources(self, archive: Path | None) -> "tuple[GlueTask, ...]":
         """The requested tasks, after a check that their files are there, and those that the archive needs."""
-        from electra_trainer.finetuning.glue.glue_tasks import GlueTask, parse_tasks
-        from electra_trainer.finetuning.glue.submission import require_tables
+        from electra_trainer.finetuning.glue_table import require_tables
+        from electra_trainer.finetuning.glue_tasks import GlueTask, parse_tasks
 
         names = parse_tasks(self.tasks)
         tasks = tuple(
@@ -379,7 +371,7 @@ class Glue(Tuning):
             task.require_files()
         if archive is not None:
             trained = {*names, *(cell.read(self.out).rows if cell.exists(self.out) else ())}
-            require_tables(archive, folder=self.data, tasks=trained, fill=self.fill_missing)
+            require_tables(archive, folder=self.data, tasks=trained)
         return tasks
 
 
@@ -414,7 +406,7 @@ class Squad(Tuning):
 
     def run(self) -> Tuned | Shard:
         """Run the seeds, and export the best."""
-        from electra_trainer.finetuning.squad.squad_task import Squad as SquadFiles
+        from electra_trainer.finetuning.squad_task import Squad as SquadFiles
 
         follow = "released" if self.recipe == "released" else "paper"
         source = SquadFiles(**_fields_for(self, SquadFiles) | {"follow": follow})

@@ -30,9 +30,9 @@ from electra_trainer.data import conllu
 from electra_trainer.data.tokenizer import Specials, Text, as_plain_text, specials_of
 from electra_trainer.finetuning import task, training_step
 from electra_trainer.finetuning.examples import TaggedSentence, TextExample
-from electra_trainer.finetuning.glue.glue_tasks import GlueTask
+from electra_trainer.finetuning.glue_tasks import GlueTask
 from electra_trainer.finetuning.search import TrainingRows
-from electra_trainer.finetuning.tagging.tagging import Tagging
+from electra_trainer.finetuning.tagging import Tagging
 from electra_trainer.model.encoder import Encoder
 
 _TAGGING = Tagging(labels=conllu.UPOS)

@@ -19,8 +19,8 @@ from electra_trainer.experiments.cell import Cell, Declared, Row
 from electra_trainer.experiments.result import FACTS, Result, environment_of
 from electra_trainer.experiments.statistics import Q, Spread, spread_of
 from electra_trainer.experiments.summary import Summary, summarize
-from electra_trainer.finetuning.glue import submission
-from electra_trainer.finetuning.glue.glue_tasks import PAPER
+from electra_trainer.finetuning import glue_table
+from electra_trainer.finetuning.glue_tasks import PAPER
 from electra_trainer.inspection.report import read_run
 from electra_trainer.paper.published import GLUE_TASKS, SQUAD
 from electra_trainer.presets import arms, models
@@ -258,7 +258,7 @@ def _tuned(experiment: Summary) -> list[Entry]:
         if all(column in metrics for column in _GLUE.values()):
             metrics["glue/average"] = statistics.fmean(metrics[column] for column in _GLUE.values())
         results.append(replace(of_tasks[0], facts=facts, scores=metrics, environment=environment))
-    test = submission.read_scores(experiment.path)  # of each task the seed that was best on dev
+    test = glue_table.read_scores(experiment.path)  # of each task the seed that was best on dev
     results[0] = replace(results[0], scores=results[0].scores | test)
     arm = "fine-tuned" if config is None else arms.arm_of(config) or "another"
     preset = preset_of(experiment)

@@ -27,11 +27,11 @@ from electra_trainer.data.conllu import read_conllu, treebank_file
 from electra_trainer.errors import ConfigError, Diverged, MissingInputError, did_you_mean
 from electra_trainer.experiments.sweep import NESTED
 from electra_trainer.files.reading import MOST_TEXT, read_file
-from electra_trainer.finetuning.glue import glue_table, glue_tasks
+from electra_trainer.finetuning import glue_table, glue_tasks
 from electra_trainer.finetuning.recipe import recipe
 from electra_trainer.finetuning.run import Job, finetune_run
 from electra_trainer.finetuning.search import TrainingRows
-from electra_trainer.finetuning.squad.squad_task import Squad
+from electra_trainer.finetuning.squad_task import Squad
 from electra_trainer.finetuning.task import TaskSource
 from electra_trainer.inspection.replay import evaluate
 from electra_trainer.paper.frozen import SentenceScores, TagScores, probe_sentences, probe_tags, sentence_tasks

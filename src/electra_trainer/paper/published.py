@@ -15,7 +15,7 @@ from typing import Any
 
 from electra_trainer.cost.flops import NORM_SLIP, infer_flops, run_flops
 from electra_trainer.errors import ConfigError, did_you_mean
-from electra_trainer.finetuning.glue.glue_tasks import PAPER_COLUMNS
+from electra_trainer.finetuning.glue_tasks import PAPER_COLUMNS
 from electra_trainer.presets.models import PRESETS, preset
 from electra_trainer.settings import records
 from electra_trainer.settings.config import Config

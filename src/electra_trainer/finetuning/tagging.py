@@ -21,18 +21,19 @@ from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
 from electra_trainer.data import conllu, tokenizer
-from electra_trainer.errors import ConfigError, require
+from electra_trainer.errors import ConfigError, DataError, require
 from electra_trainer.files.wording import render
-from electra_trainer.finetuning import task, transformers_head
+from electra_trainer.finetuning import tagged_files, task, transformers_head
 from electra_trainer.finetuning.examples import Prediction, TaggedSentence, jsonl, strings, tagged_text
-from electra_trainer.finetuning.tagging import spans
-from electra_trainer.finetuning.tagging.spans import Scheme, notation_of, scheme_of
-from electra_trainer.finetuning.tagging.tagged_files import TagColumns, Tagged, read_names, read_tagged, with_names
-from electra_trainer.finetuning.tagging.word_splitting import splitting_of
+from electra_trainer.finetuning.tagged_files import Scheme, TagColumns, read_tag, read_tagged
 from electra_trainer.finetuning.texts.splits import Split, hold_out_sentences, require_other_file
 from electra_trainer.settings.config import Model
 
 _SPAN_METRICS = ("f1", "precision", "recall")
+UNSEEN_SHARE = 0.1
+"""Share of the development words: when more have labels that training lacks, the files do not belong together. Rich
+morphology has a few in a hundred.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +44,7 @@ class Tagging(task.Task):
 
     labels: tuple[str, ...]
     scheme: Scheme = "none"
-    """How labels mark spans, if they do: see spans.py."""
+    """How labels mark spans, if they do: see tagged_files.py."""
     metrics: tuple[str, ...] = ()
     """The first is the main one. Empty: accuracy, with a scheme after f1, precision and recall of spans."""
     name: str = "tagging"
@@ -53,8 +54,7 @@ class Tagging(task.Task):
         require(len(set(self.labels)) == len(self.labels) > 0, "labels", self.labels, "labels, each of them once")
         require(set(self.metrics) <= set(known), "metrics", self.metrics, f"some of {', '.join(known)}")
         for label in self.labels:
-            if wrong := notation_of(self.labels, self.scheme).fault(label):
-                raise ConfigError(f"labels: {wrong}")
+            tagged_files.check_scheme(label, self.scheme, "labels", ConfigError)
         if not self.metrics:
             object.__setattr__(self, "metrics", known)
 
@@ -123,7 +123,7 @@ class Tagging(task.Task):
         """Over labelled words. No prediction is right where the label does not occur in training."""
         scores: dict[str, float] = {}
         if self.scheme != "none":
-            found = spans.total(self.spans_by_type(examples, predictions))
+            found = self.count_spans(examples, predictions)
             scores = {"f1": found.f1, "precision": found.precision, "recall": found.recall}
         right = [
             label == tag
@@ -134,20 +134,18 @@ class Tagging(task.Task):
         scores["accuracy"] = sum(right) / max(len(right), 1)
         return {metric: scores[metric] for metric in self.metrics}
 
-    def spans_by_type(
+    def count_spans(
         self, examples: Sequence[TaggedSentence], predictions: Sequence[Prediction]
-    ) -> dict[str, spans.SpanCounts]:
-        """Counts of spans by type. A word without a label ends the spans on both sides."""
-        notation = notation_of(self.labels, self.scheme)
-        truth = [[notation.read(label) or "O" if label else "O" for label in example.labels] for example in examples]
-        predicted = [
-            [
-                notation.read(tag) or "O" if label else "O"
-                for label, tag in zip(example.labels, prediction["tags"], strict=True)
-            ]
-            for example, prediction in zip(examples, predictions, strict=True)
-        ]
-        return spans.count_spans(truth, predicted)
+    ) -> tagged_files.SpanCounts:
+        """Counts of spans. A word without a label ends the spans on both sides."""
+
+        def read(tags: Sequence[str | None], labels: Sequence[str | None]) -> list[str]:
+            pairs = zip(tags, labels, strict=True)
+            return [read_tag(tag, self.scheme) or "O" if tag and label else "O" for tag, label in pairs]
+
+        truth = [read(one.labels, one.labels) for one in examples]
+        both = zip(predictions, examples, strict=True)
+        return tagged_files.count_spans(truth, [read(predicted["tags"], one.labels) for predicted, one in both])
 
     def doubts(self, examples: Sequence[Any], predictions: Sequence[Prediction]) -> list[str]:
         counts = Counter(tag for prediction in predictions for tag in prediction["tags"])
@@ -246,7 +244,7 @@ def _windows(sizes: Sequence[int], room: int) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True, kw_only=True)
 class TaggingTask:
-    """Files of tagged words of any kind (finetuning/tagging/tagged_files.py), or a treebank's folder with a file for
+    """Files of tagged words of any kind (finetuning/tagged_files.py), or a treebank's folder with a file for
     each split.
     """
 
@@ -256,13 +254,11 @@ class TaggingTask:
     predict: str | Path | None = None
     """Sentences to be tagged, or running text; its labels are ignored. For a folder it is the test file."""
     column: str | int | None = None
-    """Column of the labels; None: the last one, of a treebank upos, of JSON and tables one with a usual name."""
+    """Column of the labels; None: the last one, of a treebank upos, of JSON one with a usual name."""
     words: int | str | None = None
-    """Column of the words: counted from 1, or its name in JSON and tables; None: 1, or one with a usual name."""
-    sentence_id: str | None = None
-    """Column of the sentence's id in a table with a row for each word; None: one with a usual name."""
-    tag_names: str | Path | None = None
-    """Names of labels that are numbers: between commas, from 0 on, or a file."""
+    """Column of the words: counted from 1, or its name in JSON; None: 1, or one with a usual name."""
+    tag_names: str | None = None
+    """Names of labels that are numbers: between commas, from 0 on."""
     scheme: Literal["detect"] | Scheme = "detect"
     """How labels mark spans; "detect" asks the labels."""
     limit: int | None = None
@@ -271,7 +267,6 @@ class TaggingTask:
     epochs: float = 3.0
 
     def __post_init__(self) -> None:
-        require(not isinstance(self.words, int) or self.words >= 1, "words", self.words, "a column counted from 1")
         require(self.limit is None or self.limit >= 1, "limit", self.limit, "at least 1 sentence")
 
     def load(self) -> task.TaskData:
@@ -279,33 +274,28 @@ class TaggingTask:
 
         Raises:
             ConfigError: a column that cannot be, labels that are not of the scheme asked for, a development file that
-                is the training
-            file.
+                is the training file.
         """
         paths = self._paths()
         if "dev" in paths:
             require_other_file(paths["train"], paths["dev"])
-        names = read_names(self.tag_names)
-        files = {split: with_names(self._read(path), names) for split, path in paths.items() if split != "predict"}
-        read = {split: one.sentences for split, one in files.items()}
-        columns = replace(files["train"].columns, split=splitting_of(read["train"]))
+        files = {split: self._read(path) for split, path in paths.items() if split != "predict"}
+        read = {split: self._named(one.sentences) for split, one in files.items()}
+        columns = replace(files["train"].columns, split=tagged_files.splitting_of(read["train"]))
         train = read["train"]
-        counts = Counter(label for sentence in train for label in sentence.labels if label is not None)
-        labels = tuple(sorted(counts))
-        spans.check_labels(labels, paths["train"])
-        scheme: Scheme = scheme_of(counts) if self.scheme == "detect" else self.scheme
-        notation = notation_of(labels, scheme)
-        notes = [note for one in files.values() for note in one.notes]
-        if self.scheme == "detect" and scheme == "io":
-            spans.require_no_marks(labels, paths["train"])
-        for sentences in read.values():
-            spans.check_scheme(sentences, notation)
-        notes.append(spans.described(counts, notation))
-        for sentences in read.values():
-            notes += spans.odd_sentences(sentences)
+        labels = tuple(sorted({label for sentence in train for label in sentence.labels if label is not None}))
+        if len(labels) < 2:
+            found = f"every word has the label {labels[0]!r}" if labels else "no word has a label"
+            raise DataError(f"{paths['train']}: {found}, so there is nothing to learn. Is it the right label column?")
+        scheme: Scheme = tagged_files.scheme_of(labels) if self.scheme == "detect" else self.scheme
+        for sentence in (one for sentences in read.values() for one in sentences):
+            for index, label in enumerate(sentence.labels):
+                if label is not None:
+                    tagged_files.check_scheme(label, scheme, sentence.place_of(index))
+        notes = [*(note for one in files.values() for note in one.notes), tagged_files.described(labels, scheme)]
         if "dev" in read:
             dev = read["dev"]
-            notes += [*spans.unseen_labels(dev, labels, paths["train"]), *spans.sentence_overlap(train, dev)]
+            notes += _of_two(train, dev, labels)
         else:
             train, dev = hold_out_sentences(train, where=str(paths["train"]))
             notes.append(
@@ -320,6 +310,8 @@ class TaggingTask:
             asked = read_tagged(paths["predict"], labelled=False, like=columns, known=labels)
             notes += asked.notes
             test = {"test": asked.sentences}
+        chosen = f"words {self.words or 1}, labels {self.column}, limit {self.limit}, names {self.tag_names}".encode()
+        hashed = {"columns": chosen, **{split: path.read_bytes() for split, path in paths.items()}}
         return task.TaskData(
             task=Tagging(labels=labels, scheme=scheme, name=self.name),
             train=train,
@@ -328,18 +320,26 @@ class TaggingTask:
             test=test,
             columns=columns,
             written=("predictions.conll", tagged_text),
-            sha256=task.hash_files(self._hashed(paths, names if {*labels} <= {*names.values()} else {})),
+            sha256=task.hash_files(hashed),
         )
 
-    def _hashed(self, paths: Mapping[str, Path], names: Mapping[str, str]) -> dict[str, bytes]:
-        """Everything that decides over the examples."""
-        group = f", sentence {self.sentence_id}" if self.sentence_id is not None else ""
-        chosen = f"words {self.words or 1}, labels {self.column}, limit {self.limit}{group}".encode()
-        named = {"names": "\n".join(names.values()).encode()} if names else {}
-        return {"columns": chosen, **{split: path.read_bytes() for split, path in paths.items()}, **named}
+    def _read(self, path: Path) -> tagged_files.Tagged:
+        return read_tagged(path, words=self.words, column=self.column)
 
-    def _read(self, path: Path) -> Tagged:
-        return read_tagged(path, words=self.words, column=self.column, sentence=self.sentence_id)
+    def _named(self, sentences: list[TaggedSentence]) -> list[TaggedSentence]:
+        """Sentences whose labels, which are numbers, have the names of `tag_names`."""
+        if self.tag_names is None:
+            return sentences
+        names: dict[str | None, str | None] = {None: None}
+        names |= {str(at): name.strip() for at, name in enumerate(self.tag_names.split(","))}
+        for one in sentences:
+            for at, label in enumerate(one.labels):
+                if label not in names:
+                    raise DataError(
+                        f"{one.place_of(at)}: label {label!r} has no name; --tag-names has {len(names) - 1}, for the "
+                        "numbers from 0 on. Add it, or leave --tag-names out."
+                    )
+        return [replace(one, labels=tuple(names[label] for label in one.labels)) for one in sentences]
 
     def _paths(self) -> dict[str, Path]:
         """The file of each split; of a folder, the treebank's."""
@@ -351,3 +351,23 @@ class TaggingTask:
         )
         given = [(name, split, Path(path)) for name, split, path in splits if path is not None]
         return {name: conllu.treebank_file(path, split) if path.is_dir() else path for name, split, path in given}
+
+
+def _of_two(train: Sequence[TaggedSentence], dev: Sequence[TaggedSentence], labels: Sequence[str]) -> Iterator[str]:
+    """Notes on a development file: labels that training lacks, sentences that it has too; DataError: more than a tenth
+    of its words have such labels, or none has one.
+    """
+    places = [(one, at) for one in dev for at, label in enumerate(one.labels) if label is not None]
+    unseen = [one.place_of(at) for one, at in places if one.labels[at] not in labels]
+    if not places or len(unseen) > UNSEEN_SHARE * len(places):
+        raise DataError(
+            f"{unseen[0] if unseen else dev[0].file}: {len(unseen):,} of {len(places):,} labels do not occur in "
+            "training. Expected those of the training file: is it the right label column? Write _ where a word is not "
+            "to be scored."
+        )
+    if unseen:
+        first = Path(unseen[0]).name  # without its folder, so that a moved file leaves a result as it is
+        yield f"{len(unseen):,} of {len(places):,} labels do not occur in training (first at {first}): never right."
+    known = {sentence.words for sentence in train}
+    if twice := sum(sentence.words in known for sentence in dev):
+        yield f"{twice:,} of {len(dev):,} sentences in {Path(dev[0].file).name} are in training too."

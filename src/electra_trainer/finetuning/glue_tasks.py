@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean, install, storage_error
+from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean, install
 from electra_trainer.files import reading, tables
 from electra_trainer.files.reading import MOST_TEXT, read_file
 from electra_trainer.finetuning.examples import TextExample
@@ -29,8 +29,6 @@ HUB = "hub"
 """Instead of a folder: from the Hub."""
 REPOSITORY = "nyu-mll/glue"
 _IDS = ("index", "idx", "id")
-_TORN = 1000
-"""One line in 1,000 may be torn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +47,6 @@ class Layout:
     """The columns of official training and dev files that have no header."""
     may_lack_one: bool = False
     """One text of a pair may be empty: some of Quora's questions are."""
-    may_be_torn: bool = False
-    """A line end tore rows of the first official training file apart: QQP's, GLUE-baselines#5."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +123,7 @@ class GlueTask:
 
     def __post_init__(self) -> None:
         if self.task not in ROWS:
-            raise ConfigError(f"GLUE has no task {self.task!r}.{did_you_mean(self.task.lower(), ROWS)}")
+            raise ConfigError(f"GLUE has no task {self.task!r}. Known: {', '.join(ROWS)}.")
         if not self.row.train:
             raise ConfigError(f"{self.task}: has no training set; the model of mnli predicts it. Add mnli to --tasks.")
         if self.limit is not None and self.limit < 1:
@@ -165,17 +161,15 @@ class GlueTask:
 
         row = self.row
         hashed: dict[str, bytes] = {}
-        train, torn = self._read(row, "train", hashed=hashed)
+        train = self._read(row, "train", hashed=hashed)
         notes = _counted(row, "training", len(train), row.train)
-        if torn:
-            notes.append(f"{torn} lines of the training file are torn and were left out, as they are elsewhere.")
         if self.limit is not None and self.limit < len(train):
             notes.append(f"trained on {self.limit:,} of these {len(train):,} rows (--limit).")
             train = _some(train, self.limit, self.task)
             hashed["limit"] = str(self.limit).encode()
         dev = {}
         for split, rows in row.dev.items():
-            dev[split], _ = self._read(row, split, hashed=hashed)
+            dev[split] = self._read(row, split, hashed=hashed)
             notes += _counted(row, split, len(dev[split]), rows)
         notes += splits.warnings_of_a_benchmark(train, dev.values())
         labels, metrics, scale = row.layout.labels, row.metrics, row.layout.bounds[1]
@@ -202,50 +196,31 @@ class GlueTask:
         for row in (self.row, ROWS["ax"]) if self.task == "mnli" else (self.row,):
             for split in row.test:
                 if self.folder == HUB or _file(self.folder, row, split) is not None:
-                    found[split], _ = self._read(row, split, hashed={} if hashed is None else hashed, labelled=False)
+                    found[split] = self._read(row, split, hashed={} if hashed is None else hashed, labelled=False)
         return found
 
-    def _read(
-        self, row: GlueRow, split: str, *, hashed: dict[str, bytes], labelled: bool = True
-    ) -> tuple[list[TextExample], int]:
+    def _read(self, row: GlueRow, split: str, *, hashed: dict[str, bytes], labelled: bool = True) -> list[TextExample]:
         if self.folder == HUB:
             there = "test" if split == "ax" else split.replace("dev", "validation")
-            examples, torn = read_hub(row.name, there, row.layout, labelled=labelled), 0
+            examples = read_hub(row.name, there, row.layout, labelled=labelled)
             hashed[split] = as_bytes(examples)
-            return examples, torn
+            return examples
         path = _require_file(self.folder, row, split)
         hashed[split] = read_file(path, limit=MOST_TEXT)
         return parse(hashed[split], row.layout, path=path, labelled=labelled)
 
 
 def tasks_in(folder: str | Path) -> tuple[str, ...]:
-    """Tasks with a training set whose folder is `folder` or in it, in the order of `ROWS`."""
-    return tuple(name for name, row in ROWS.items() if row.train and _find_folder(Path(folder), row) is not None)
-
-
-def _find_folder(root: Path, row: GlueRow) -> Path | None:
-    """Folder of a task, by the official name or one like it: `sst2`, `sst-2`; the diagnostics of AX have two names."""
-    names = {_plain(row.folder), row.name} | ({"diagnostic"} if row.name == "ax" else set())
-    if (root / row.folder).is_dir():
-        return root / row.folder
-    try:
-        below = [path for path in sorted(root.iterdir()) if path.is_dir() and _plain(path.name) in names]
-    except OSError as error:
-        raise storage_error(error, root) from None
-    if below:
-        return below[0]
-    return root if _plain(root.resolve().name) in names and any(root.glob("*.tsv")) else None
-
-
-def _plain(name: str) -> str:
-    return name.lower().replace("-", "").replace("_", "")
+    """Tasks whose training file is in `folder`, in the order of `ROWS`."""
+    return tuple(name for name, row in ROWS.items() if row.train and _file(folder, row, "train") is not None)
 
 
 def _file(folder: str | Path, row: GlueRow, split: str) -> Path | None:
-    """A split's file, if it exists."""
-    found = _find_folder(Path(folder), row) if Path(folder).is_dir() else None
-    named = (found / name for name in _FILES.get(split, [f"{split}.tsv"])) if found is not None else ()
-    return next((path for path in named if path.is_file()), None)
+    """A split's file, if it exists, in a folder with the official name or the Hub's; AX's diagnostics have another."""
+    names = _FILES.get(split, [f"{split}.tsv"])
+    folders = (row.folder, row.name, *(["diagnostic"] if row.name == "ax" else []))
+    paths = (Path(folder) / below / name for below in folders for name in names)
+    return next((path for path in paths if path.is_file()), None)
 
 
 def _require_file(folder: str | Path, row: GlueRow, split: str) -> Path:
@@ -255,22 +230,16 @@ def _require_file(folder: str | Path, row: GlueRow, split: str) -> Path:
         return path
     if not root.is_dir():
         raise MissingInputError(f"{root}: no such folder. Give the folder that holds {row.folder} and so on, or hub.")
-    below, name = _find_folder(root, row), _FILES.get(split, [f"{split}.tsv"])[0]
-    there = sorted(one.name for one in (below or root).iterdir())
-    near = did_you_mean(row.folder if below is None else name, there)
+    there = ", ".join(sorted(one.name for one in root.iterdir())[:20]) or "nothing"
     raise MissingInputError(
-        f"{(below or root / row.folder) / name}: no such file.{near} Found: {', '.join(there[:20]) or 'nothing'}. Name "
-        "the tasks that exist with --tasks."
+        f"{root / row.folder / _FILES.get(split, [f'{split}.tsv'])[0]}: no such file. {root} has {there}. Name the "
+        "tasks that exist with --tasks."
     )
 
 
 def _counted(row: GlueRow, split: str, found: int, official: int) -> list[str]:
-    """A note where a split is not GLUE's own: a part of it, or nearly all of it."""
-    if found == official:
-        return []
-    if found < 0.99 * official:
-        return [f"{found:,} of {official:,} {split} rows."]
-    return [f"{found:,} {split} rows, GLUE has {official:,}: not its own file."]
+    """A note where a split is not GLUE's own."""
+    return [] if found == official else [f"{found:,} of {official:,} {split} rows."]
 
 
 def _some(train: Sequence[TextExample], limit: int, task: str) -> list[TextExample]:
@@ -279,8 +248,8 @@ def _some(train: Sequence[TextExample], limit: int, task: str) -> list[TextExamp
     return [train[index] for index in drawn(f"glue rows/{task}", count=limit, total=len(train))]
 
 
-def parse(content: bytes, layout: Layout, *, path: Path | str, labelled: bool) -> tuple[list[TextExample], int]:
-    """The examples of a file, and the number of torn lines that were left out (`Layout.may_be_torn`).
+def parse(content: bytes, layout: Layout, *, path: Path | str, labelled: bool) -> list[TextExample]:
+    """The examples of a file.
 
     Args:
         path: name of the file in messages.
@@ -298,21 +267,15 @@ def parse(content: bytes, layout: Layout, *, path: Path | str, labelled: bool) -
     headless = columns is layout.headless
     remedy = " Name the columns in the first line, with tabs between them."
     places = _places(columns, layout, labelled=labelled, header=f"{path}:1: the header", remedy=remedy)
-    torn: list[DataError] = []
     rows: dict[int, tuple[str, ...]] = {}
     for number, fields in lines if headless else lines[1:]:
-        if len(fields) == len(columns):
-            rows[number] = tuple(fields)
-            continue
-        torn.append(_wrong_count(fields, columns, where=f"{path}:{number}"))
-        if not (layout.may_be_torn and labelled and len(fields) < len(columns)):
-            raise torn[-1]
-    if len(torn) * _TORN > len(lines):
-        raise torn[0]
+        if len(fields) != len(columns):
+            raise _wrong_count(fields, columns, where=f"{path}:{number}")
+        rows[number] = tuple(fields)
     if not rows:
         raise DataError(f"{path}: holds no rows. It was cut short: fetch it again.")
     table = tables.Table(path=Path(path), columns=columns, rows=[*rows.values()], lines=[*rows])
-    return _examples(table, places, layout), len(torn)
+    return _examples(table, places, layout)
 
 
 def _header(names: Sequence[str], layout: Layout, *, path: Path | str, labelled: bool) -> tuple[str, ...]:
@@ -321,9 +284,6 @@ def _header(names: Sequence[str], layout: Layout, *, path: Path | str, labelled:
         if len(names) != len(layout.headless):
             raise _wrong_count(names, layout.headless, where=f"{path}:1")
         return layout.headless
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise DataError(f"{path}:1: the header has the column {twice!r} twice. Rename or remove one.")
     return tuple(names)
 
 
@@ -348,9 +308,8 @@ def _places(names: Sequence[str], layout: Layout, *, labelled: bool, header: str
     def find(wanted: Sequence[str]) -> int:
         at = next((names.index(name) for name in wanted if name in names), None)
         if at is None:
-            hint = next((near for name in wanted if (near := did_you_mean(name, names))), "")
             raise DataError(
-                f"{header} has no column {' or '.join(map(repr, wanted))}.{hint} Found: "
+                f"{header} has no column {' or '.join(map(repr, wanted))}. Found: "
                 f"{', '.join(map(repr, names[:20]))}.{remedy}"
             )
         return at
@@ -388,9 +347,8 @@ def read_label(written: str, labels: Sequence[str], *, where: str) -> str:
     if written in numbers:
         return labels[int(written)]
     known = ", ".join(labels) + ("" if numbers == list(labels) else f" (or {', '.join(numbers)} in this order)")
-    near = "" if written.lstrip("-").isdecimal() else did_you_mean(written, labels)
     raise DataError(
-        f"{where}: unknown label {reading.short(written)}.{near} Expected one of: {known}. Mend or remove the line."
+        f"{where}: unknown label {reading.short(written)}. Expected one of: {known}. Mend or remove the line."
     )
 
 

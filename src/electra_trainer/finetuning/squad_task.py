@@ -20,11 +20,11 @@ from electra_trainer.batch import Batch
 from electra_trainer.data.tokenizer import Text
 from electra_trainer.errors import ConfigError, require
 from electra_trainer.files.wording import render
+from electra_trainer.finetuning import squad_files, squad_head, squad_score
 from electra_trainer.finetuning import task as tasks
 from electra_trainer.finetuning.examples import Prediction, by_id, jsonl, strings
-from electra_trainer.finetuning.squad import squad_files, squad_head, squad_score, windows
-from electra_trainer.finetuning.squad.squad_files import Question, read_squad
-from electra_trainer.finetuning.squad.squad_head import JointHead, Places
+from electra_trainer.finetuning.squad_files import Question, read_squad
+from electra_trainer.finetuning.squad_head import JointHead, Places
 from electra_trainer.finetuning.task import Baseline, Row, TaskData
 from electra_trainer.finetuning.texts.splits import require_other_file
 from electra_trainer.finetuning.transformers_head import TransformersHead, copied_head
@@ -98,14 +98,9 @@ class Squad:
             train, dev = file.questions, second.questions
             files["dev"] = second.content
             notes += second.notes
-            of_train, of_dev = ({question.context for question in questions} for questions in (train, dev))
-            if both := len(of_train & of_dev):
-                notes.append(f"{both:,} of {len(of_dev):,} contexts to evaluate on are in the training file.")
         for name, all_of_them, limit in (("training", train, self.limit), ("evaluation", dev, self.dev_limit)):
             if limit is not None and limit < len(all_of_them):
                 notes.append(f"{limit:,} of {len(all_of_them):,} {name} questions.")
-        if _by_characters(dev):
-            notes.append("the answers are Chinese or Japanese: F1 counts characters, not words.")
         if self.dev_limit is not None and self.dev_limit < len(dev):  # --limit changes the rows of training
             files["dev_limit"] = str(self.dev_limit).encode()
         train, dev = squad_files.sample(train, self.limit), squad_files.sample(dev, self.dev_limit)
@@ -183,10 +178,10 @@ class QuestionAnswering(tasks.Task):
         return JointHead(model.hidden_size, width=self.width, answerable=answerable)
 
     def rows(self, examples: Sequence[Question], text: Text, *, training: bool) -> list[Row]:
-        return windows.window_rows(examples, text, max_query=self.max_query, stride=self.stride, training=training)
+        return squad_score.window_rows(examples, text, max_query=self.max_query, stride=self.stride, training=training)
 
     def loss(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> tuple[Tensor, int]:
-        targets = [cast(windows.Target, row.target) for row in rows]
+        targets = [cast(squad_score.Target, row.target) for row in rows]
         span_B2 = torch.tensor([target[:2] for target in targets], device=hidden_BTD.device)
         if not isinstance(head, JointHead):
             return squad_head.independent_loss(head, hidden_BTD, batch.real_BT, span_B2=span_B2), len(rows)
@@ -231,14 +226,6 @@ class QuestionAnswering(tasks.Task):
                     "collapsed: at every threshold its answers score no better than none. Try more epochs, another "
                     "learning rate or other seeds."
                 ]
-            if all(one["text"] == "" for one in predictions):
-                return [
-                    f"no question is answered at the threshold {self.threshold:g}, so f1 and exact_match are those of "
-                    f"silence; best_f1 is at {best.threshold:.2f}."
-                ]
-        first = sum(best["nbest"][0]["start"] == 0 for best in predictions if best["nbest"])
-        if len(predictions) > 9 and first > 0.9 * len(predictions):
-            return ["collapsed: the answers are where the contexts begin. Try other seeds or a lower learning rate."]
         return []
 
     def settled(self, scores: Mapping[str, Mapping[str, float]]) -> Self:
@@ -298,19 +285,12 @@ class QuestionAnswering(tasks.Task):
 def _to_score(
     examples: Sequence[Question], predictions: Sequence[Prediction]
 ) -> tuple[list[list[str]], list[str], list[float]]:
-    """True answers, the best answer to each, had one to be given, and "no answer" scores; see
-    `squad_score.by_characters`.
-    """
-    form = squad_score.spaced if _by_characters(examples) else str
+    """True answers, the best answer to each, had one to be given, and "no answer" scores."""
     return (
-        [[form(answer.text) for answer in example.answers] for example in examples],
-        [form(squad_score.best_text(prediction)) for prediction in predictions],
+        [[answer.text for answer in example.answers] for example in examples],
+        [squad_score.best_text(prediction) for prediction in predictions],
         [float(prediction["no_answer_score"]) for prediction in predictions],
     )
-
-
-def _by_characters(examples: Sequence[Question]) -> bool:
-    return squad_score.by_characters(answer.text for example in examples for answer in example.answers)
 
 
 def places_of(rows: Sequence[Row], batch: Batch) -> Places:

@@ -1,1 +1,0 @@
-"""GLUE: its tasks, files, tables and submission."""

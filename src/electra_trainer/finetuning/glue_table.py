@@ -1,0 +1,345 @@
+"""GLUE's scores in the paper's columns (Tables 2 and 7), next to GLUE's own metrics, with notes for their reader. No
+torch here.
+
+Scores of a summary are shares or correlations; tables print them x100. An average is of the paper's eight tasks (MNLI
+matched, no WNLI), or it is not given. Tasks of the summary that are not GLUE's are left out.
+
+The archive that gluebenchmark.com takes is written here too: eleven tables of test predictions, `index` and
+`prediction`. The server turns an archive away that lacks a table or names a label otherwise. The same predictions give
+the same bytes.
+"""
+
+import io
+import json
+import math
+import zipfile
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from electra_trainer.errors import ConfigError, DataError, MissingInputError
+from electra_trainer.experiments.summary import Summary, row_remarks
+from electra_trainer.files.durable import replace_durably
+from electra_trainer.files.reading import MOST_TEXT, read_file, short
+from electra_trainer.files.table_writer import Table
+from electra_trainer.finetuning.examples import TextExample
+from electra_trainer.finetuning.glue_tasks import PAPER, PAPER_COLUMNS, ROWS, GlueRow, GlueTask
+from electra_trainer.settings.records import read_object
+
+HEADER = "index\tprediction\n"
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+class Part(NamedTuple):
+    """A table of the archive: whose predictions it holds."""
+
+    file: str
+    task: str
+    """The task whose model predicts it."""
+    split: str
+
+    @property
+    def rows(self) -> int:
+        """GLUE's own count."""
+        return ROWS["ax" if self.split == "ax" else self.task].test[self.split]
+
+
+_NAMES = {"test_matched": "MNLI-m", "test_mismatched": "MNLI-mm", "ax": "AX"}
+PARTS = tuple(
+    Part(f"{_NAMES.get(split, row.folder)}.tsv", row.name if row.train else "mnli", split)
+    for row in ROWS.values()
+    for split in row.test
+)
+
+
+SCORES = "test-scores.json"
+"""In the folder of an experiment: what the server answered to its archive."""
+
+
+def read_scores(out: Path) -> dict[str, float]:
+    """The scores of the test sets in OUT/test-scores.json, as shares by the columns of the paper's tables,
+    `glue-test/cola` …, and `glue-test/average` if all eight are there. Empty without a file.
+
+    The file has tasks and points, as the server prints them: `{"cola": 54.6, "sst2": 89.1}`; of MNLI the matched set.
+
+    Raises:
+        DataError: it is not this.
+    """
+    path = out / SCORES
+    if not path.is_file():
+        return {}
+    table = read_object(path)
+    for task, score in table.items():
+        if task not in PAPER or type(score) not in (int, float) or not -100 <= score <= 100:
+            raise DataError(
+                f"{path}: {task}: {score}: expected points from -100 to 100 of {', '.join(PAPER)}. Mend the file."
+            )
+    found = {name.replace("glue/", "glue-test/"): share for name, share in glue_metrics(table).items()}
+    return {name: score / 100 for name, score in found.items()}
+
+
+def require_tables(archive: Path, *, folder: str, tasks: Collection[str]) -> dict[Part, list[TextExample]]:
+    """Check, before hours of training, that an archive can be written once `tasks` are trained; return its test sets.
+
+    No fine-tuned encoder beats WNLI's majority class, so that is submitted without a run (Appendix B leaves WNLI out).
+
+    Raises:
+        ConfigError: the name. MissingInputError: a table would be missing; names all of them. DataError: an invalid
+            test set.
+    """
+    if archive.suffix != ".zip":
+        raise ConfigError(f"--zip {archive}: expected a name that ends in .zip.")
+    tests = {task: GlueTask(folder=folder, task=task).tests() for task in dict.fromkeys(part.task for part in PARTS)}
+    missing = []
+    for part in PARTS:
+        if part.split not in tests[part.task]:
+            missing.append(f"{part.file} (no test set of {'ax' if part.split == 'ax' else part.task} is there)")
+        elif part.task not in (*tasks, "wnli"):
+            missing.append(f"{part.file} ({part.task} is not trained)")
+    if missing:
+        raise MissingInputError(
+            f"--zip {archive}: the server wants all {len(PARTS)} tables; missing would be {', '.join(missing)}. Train "
+            "what is missing, and put the test sets into the folder."
+        )
+    return {part: tests[part.task][part.split] for part in PARTS}
+
+
+def write_submission(archive: Path, *, folder: str, runs: Mapping[str, Path]) -> tuple[str, ...]:
+    """Write the archive; return notes for its reader, a line each.
+
+    Args:
+        archive: a name that ends in .zip.
+        folder: GLUE's folder, or `hub`: the test sets with their indices.
+        runs: the run folder that predicts, by task. WNLI, which the paper leaves out, has its majority class without
+            one.
+
+    Raises:
+        ConfigError, MissingInputError: as `require_tables`, or a run did not predict. DataError: predictions that do
+            not fit the test set. StorageError: it cannot be written.
+    """
+    contents, notes = {}, []
+    for part, examples in require_tables(archive, folder=folder, tasks=runs).items():
+        row, indices = ROWS[part.task], _indices(examples)
+        if part.task in runs:
+            predicted = _predicted(runs[part.task], part, len(examples), row)
+            notes.append(f"{part.file}: from {runs[part.task]}")
+        else:
+            counts = Counter(one.label for one in GlueTask(folder=folder, task=row.name, test=False).load().train)
+            predicted = [max(row.layout.labels, key=lambda label: counts[label])] * len(indices)
+            notes.append(f"{part.file}: NOT PREDICTED: {predicted[0]!r} for every row, the training set's majority.")
+        if len(indices) != part.rows:
+            notes.append(f"{part.file}: {len(indices):,} rows, GLUE has {part.rows:,}: the server will not take it.")
+        contents[part.file] = HEADER + "".join(
+            f"{index}\t{one}\n" for index, one in zip(indices, predicted, strict=True)
+        )
+    replace_durably(archive, zipped(contents))
+    return tuple(notes)
+
+
+def zipped(contents: Mapping[str, str]) -> bytes:
+    """An archive of texts: no times, not compressed, so that its bytes follow from the texts on every machine."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as file:
+        for name, text in contents.items():
+            entry = zipfile.ZipInfo(name, date_time=_EPOCH)
+            entry.create_system, entry.external_attr = 3, 0o644 << 16
+            file.writestr(entry, text.encode())
+    return made.getvalue()
+
+
+def _indices(examples: Sequence[TextExample]) -> list[str]:
+    """Indices from the file, or row numbers."""
+    indices = [str(number) if example.id is None else example.id for number, example in enumerate(examples)]
+    known: set[str] = set()
+    for example, index in zip(examples, indices, strict=True):
+        if not index.isdecimal() or index in known:
+            raise DataError(f"{example.place}: index {index!r}: expected a unique number. Fetch the file again.")
+        known.add(index)
+    return indices
+
+
+def _predicted(run: Path, part: Part, rows: int, row: GlueRow) -> list[str]:
+    """Predictions as the server reads them."""
+    path, labels = run / "predictions" / f"{part.split}.jsonl", row.layout.labels
+    lines = read_file(path, limit=MOST_TEXT).decode("utf-8", errors="replace").removesuffix("\n").split("\n")
+    if len(lines) != rows:
+        raise DataError(
+            f"{path}: {len(lines):,} predictions, the test set has {rows:,} rows. It has changed since: give the "
+            "folder that the run read."
+        )
+    predicted = []
+    for number, line in enumerate(lines, start=1):
+        found: Any = None
+        with suppress(ValueError, KeyError, TypeError):
+            found = json.loads(line)["label" if labels else "value"]
+        if found not in labels if labels else not (isinstance(found, int | float) and math.isfinite(found)):
+            raise DataError(
+                f"{path}:{number}: not a prediction of {row.folder}: expected "
+                f"{', '.join(labels) or 'a finite number'}, found {short(line)}. Remove the run's folder and run it "
+                "again."
+            )
+        low, high = row.layout.bounds
+        predicted.append(str(found) if labels else f"{min(max(float(found), low), high):.4f}")
+    return predicted
+
+
+ABSENT = "—"
+_OWN = {
+    "MRPC F1": ("mrpc", "dev", "f1"),
+    "MRPC acc.": ("mrpc", "dev", "accuracy"),
+    "STS-B Pearson": ("stsb", "dev", "pearson"),
+    "STS-B Spearman": ("stsb", "dev", "spearman"),
+    "QQP F1": ("qqp", "dev", "f1"),
+    "QQP acc.": ("qqp", "dev", "accuracy"),
+    "MNLI-m": ("mnli", "dev_matched", "accuracy"),
+    "MNLI-mm": ("mnli", "dev_mismatched", "accuracy"),
+}
+_BASELINES = {
+    "untrained": "untrained encoder",
+    "majority": "majority",
+    "bag_of_words": "bag of words",
+    "word_overlap": "word overlap",
+    "random_words": "pair features, random",
+}
+_STATISTICS = ("median", "mean", "SD", "best")
+"""Rows of a table; in lower case they are fields of a Spread."""
+
+
+def glue_metrics(medians: Mapping[str, float]) -> dict[str, float]:
+    """Main scores of tasks by the keys of the paper's tables: `glue/cola`, `glue/sst` ... and, if all eight are there,
+    `glue/average`;
+    then other tasks, which no average counts, by their names: `glue/wnli`.
+    """
+    found = {f"glue/{title.lower()}": medians[name] for name, title in PAPER_COLUMNS.items() if name in medians}
+    average = {"glue/average": fmean(found.values())} if len(found) == len(PAPER) else {}
+    return found | average | {f"glue/{name}": median for name, median in medians.items() if name not in PAPER}
+
+
+def medians(summary: Summary) -> dict[str, float]:
+    """The main score of each task that has one, as `glue_metrics` takes it."""
+    return {task: main.median for task in _tasks(summary) if (main := summary.main(task)) is not None}
+
+
+def glue_tables(summary: Summary) -> dict[str, Table]:
+    """Tables by title: the paper's columns with the baselines, and GLUE's own metrics; then all metrics of tasks that
+    are not among the paper's eight.
+    """
+    known = _tasks(summary)
+    others = {
+        f"{row.folder} {metric}" + (f" {split}" if len(row.dev) > 1 else ""): (row.name, split, metric)
+        for row in (ROWS[name] for name in known if name not in PAPER)
+        for split in row.dev
+        for metric in row.metrics
+    }
+    tables = {}
+    if _asks_for_the_papers(known):
+        title = "GLUE dev: Matthews (CoLA), Spearman (STS), accuracy (others), x100"
+        paper = {title: _main(name) for name, title in PAPER_COLUMNS.items()}
+        tables[title] = _table(summary, paper, average=True)
+        tables["GLUE's own metrics on dev, x100"] = _table(summary, _OWN, baselines={})
+    if others:
+        tables["Other tasks, on dev, x100"] = _table(summary, others)
+    return tables
+
+
+def _tasks(summary: Summary) -> list[str]:
+    return [row for row in summary.declared.rows if row in ROWS]
+
+
+def _asks_for_the_papers(known: Sequence[str]) -> bool:
+    return not known or any(name in PAPER for name in known)
+
+
+def _main(task: str) -> tuple[str, str, str]:
+    """Task, split and metric of the paper's column."""
+    return task, next(iter(ROWS[task].dev)), ROWS[task].metrics[0]
+
+
+def _table(
+    summary: Summary,
+    columns: Mapping[str, tuple[str, str, str]],
+    *,
+    baselines: Mapping[str, str] = _BASELINES,
+    average: bool = False,
+) -> Table:
+    """Statistics of the columns (task, split, metric), then the baselines that have a score; `average`: with the mean
+    of all columns.
+    """
+    places = columns.values()
+    spreads = [summary.rows.get(task, {}).get(f"{split}/{metric}") for task, split, metric in places]
+    counts = {one.n for one in spreads if one is not None}
+    lines: list[tuple[str, list[float | None], float | None]] = []
+    for name in _STATISTICS:
+        values = [getattr(one, name.lower(), None) for one in spreads]  # None: missing, or the SD of one seed
+        label = f"median of {next(iter(counts))}" if name == "median" and len(counts) == 1 else name
+        lines.append((label, values, None if name == "SD" else _mean(values)))
+    for name, label in baselines.items():
+        found = [summary.baselines(place[0]).get(name) if place == _main(place[0]) else None for place in places]
+        if any(value is not None for value in found):
+            lines.append((label, found, _mean(found)))
+    return Table(
+        head=("", *columns, *(["Avg."] if average else [])),
+        rows=tuple((label, *map(_points, [*values, mean] if average else values)) for label, values, mean in lines),
+        words=1,
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    there = [value for value in values if value is not None]
+    return fmean(there) if there and len(there) == len(values) else None
+
+
+def _points(value: float | None) -> str:
+    return ABSENT if value is None else f"{100 * value:.1f}"
+
+
+def glue_notes(summary: Summary) -> tuple[str, ...]:
+    """Notes for a reader of the tables: missing or partial scores, doubts, baselines that are not beaten."""
+    known = _tasks(summary)
+    missing = [title for name, title in PAPER_COLUMNS.items() if name not in medians(summary)]
+    notes = []
+    if missing and _asks_for_the_papers(known):
+        notes.append(f"{ABSENT}: missing. No average is given without {', '.join(missing)}.")
+    for key, row in summary.declared.rows.items():
+        if (title := ROWS.get(key if row.reference is None else row.reference)) is not None:
+            notes += row_remarks(summary, key, title.folder, verdicts=False)
+    return (*dict.fromkeys(notes), *_against_baselines(summary))
+
+
+def _against_baselines(summary: Summary) -> Iterator[str]:
+    """Each baseline that a median does not beat, or not for certain; then the tasks that beat them all."""
+    known = _tasks(summary)
+    if not any(summary.baselines(task) for task in known):
+        yield "No baselines were measured (--baselines), so what an encoder without training reaches is not known here."
+    clear = []
+    for task in known:
+        name = ROWS[task].folder
+        found = [one for one in summary.contrasts if one.reference == task and one.declared]
+        main = summary.main(task)
+        if main is not None and found and all(one.verdict == "beats" for one in found):
+            clear.append(name + " (a single seed)" * (main.n == 1))
+        for one in found:
+            mine, other = reversed(one.medians)
+            title = summary.declared.rows[one.row].baseline
+            numbers = f"{_points(mine)} against {_points(other)} ({100 * (mine - other):+.1f})"
+            if one.verdict == "perhaps":
+                yield f"{name} is above {title}, but not for certain over these seeds: {numbers}."
+            elif one.verdict == "does not beat":
+                yield f"{name} DOES NOT BEAT {title}: {numbers}."
+    if clear:
+        yield f"Beat every measured baseline: {', '.join(clear)}."
+
+
+def markdown(summary: Summary) -> str:
+    """The tables and the notes."""
+    tables = [f"**{title}**\n\n{table.markdown(escaped='|')}\n" for title, table in glue_tables(summary).items()]
+    return "\n".join([*tables, *(f"- {note}" for note in glue_notes(summary)), ""])
+
+
+def text(summary: Summary) -> str:
+    """The tables and the notes for a terminal."""
+    tables = [f"{title}\n{table.text()}\n" for title, table in glue_tables(summary).items()]
+    return "\n".join([*tables, *glue_notes(summary)])

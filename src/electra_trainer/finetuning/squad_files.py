@@ -1,0 +1,234 @@
+"""Questions of SQuAD 1.1 and 2.0; an error says where. No torch here.
+
+{"data": [{"title": ..., "paragraphs": [{"context": ..., "qas": [{"id": ..., "question": ..., "answers": ...}]}]}]}
+
+A .jsonl file has the Hub's rows {"id", "title", "context", "question", "answers"}, one a line. Answers are
+[{"text": ..., "answer_start": ...}], or the Hub's {"text": [...], "answer_start": [...]}. `answer_start` may be wrong;
+an answer without text is none.
+"""
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from electra_trainer.errors import DataError
+from electra_trainer.files.reading import MOST_TEXT, encodable, lines, parse_json, read_file, short
+
+T = TypeVar("T")
+_MOST = 20_000_000
+"""Values in a file; SQuAD 1.1's training file has 0.8 million."""
+_WORDS = {dict: "an object", list: "a list", str: "a string", int: "a whole number", bool: "true or false"}
+_LAYOUT = 'Expected {"data": [{"title", "paragraphs": [{"context", "qas"}]}]}, or in a .jsonl a row a line.'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """A true answer."""
+
+    text: str
+    start: int | None
+    """Its first character in the context, spaces before it left out; None: it does not occur there, and can only be
+    scored against.
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """A question about a context."""
+
+    id: str
+    question: str
+    context: str
+    answers: tuple[Answer, ...] = ()
+    """Empty: the context does not answer it (2.0), or it is to be predicted."""
+    article: str = ""
+    """Name of an article; paragraphs of one article stay together when a file is split."""
+    place: str = ""
+    """`file: data[3].paragraphs[0].qas[2]`, for messages."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SquadFile:
+    """Content of a file, in its order."""
+
+    questions: tuple[Question, ...]
+    notes: tuple[str, ...]
+    """Sentences on what was repaired or is missing."""
+    content: bytes
+
+
+def read_questions(path: Path) -> tuple[Question, ...]:
+    """The questions of a file of either version, to be answered: answers in it are not looked at.
+
+    Raises:
+        MissingInputError, StorageError: it cannot be read. DataError: it is not SQuAD's layout, with the place.
+    """
+    return _questions(read_file(path, limit=MOST_TEXT), path)[0]
+
+
+def read_squad(path: Path, *, version: Literal[1, 2]) -> SquadFile:
+    """Read a file of SQuAD 1.1 (`version` 1: every question is answered) or 2.0 (`version` 2).
+
+    An `answer_start` that does not point at its text is moved to the nearest occurrence; a text that does not occur is
+    kept for scoring. Both are counted in the notes.
+
+    Raises:
+        MissingInputError, StorageError: it cannot be read. DataError: it is not SQuAD of that version, with the place.
+    """
+    content = read_file(path, limit=MOST_TEXT)
+    count: Counter[str] = Counter()
+    questions = []
+    for question, table in zip(*_questions(content, path), strict=True):
+        impossible = table.get("is_impossible") is not None and _field(table, "is_impossible", bool, question.place)
+        written = [] if impossible else _answers(table, question.place)
+        if not written and version == 1:
+            raise DataError(f"{question.place}: has no answer, as questions of SQuAD 2.0 may. Type --version 2.")
+        answers = tuple(_answer(text, start, question.context, count) for text, start in written)
+        questions.append(replace(question, answers=answers))
+    notes = [f"{path.name}: {number:,} {what}." for what, number in sorted(count.items())]
+    return SquadFile(questions=tuple(questions), notes=tuple(notes), content=content)
+
+
+def sample(questions: Sequence[Question], limit: int | None) -> tuple[Question, ...]:
+    """`limit` of the questions, from all over the file (those whose ids hash lowest), in their order: always the same
+    ones.
+    """
+    if limit is None or limit >= len(questions):
+        return tuple(questions)
+    order = sorted(range(len(questions)), key=lambda index: _hash(questions[index].id))
+    return tuple(questions[index] for index in sorted(order[:limit]))
+
+
+def split_by_article(
+    questions: Sequence[Question], *, dev_share: float, where: str
+) -> tuple[tuple[Question, ...], tuple[Question, ...]]:
+    """Two parts without an article in common: training, and about `dev_share` of the questions for evaluation.
+
+    Articles go to the second part in the order of their titles' hashes until it is large enough, so a file is always
+    split alike. Of a file with one article the paragraphs are split in this way.
+
+    Raises:
+        DataError: there is only one paragraph.
+    """
+    groups = [question.article for question in questions]
+    if len(set(groups)) < 2:
+        groups = [question.context for question in questions]
+    sizes = Counter(groups)
+    if len(sizes) < 2:
+        raise DataError(f"{where}: holds one paragraph, so it cannot be split. Give a second file as --dev.")
+    chosen: set[str] = set()
+    taken = 0
+    for group in sorted(sizes, key=_hash)[:-1]:
+        if chosen and taken + sizes[group] / 2 > dev_share * len(questions):
+            break
+        chosen.add(group)
+        taken += sizes[group]
+    both: tuple[list[Question], list[Question]] = ([], [])
+    for group, question in zip(groups, questions, strict=True):
+        both[group in chosen].append(question)
+    return tuple(both[0]), tuple(both[1])
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
+
+
+def _questions(content: bytes, path: Path) -> tuple[tuple[Question, ...], list[dict[str, Any]]]:
+    """The questions of a file in its order, without answers, and each as it is written."""
+    questions, tables, places = [], [], dict[str, str]()
+    for table, where, context, article in _entries(content, path):
+        asked, given = _text(table, "question", where), table.get("id")
+        name = str(given) if type(given) is int else _text(table, "id", where)
+        if name in places:
+            raise DataError(f"{where}.id: {short(name)} is also at {places[name]}. Expected different ids.")
+        places[name] = where
+        questions.append(Question(id=name, question=asked, context=context, article=article, place=where))
+        tables.append(table)
+    if not questions:
+        raise DataError(f"{path}: holds no questions.")
+    return tuple(questions), tables
+
+
+def _entries(content: bytes, path: Path) -> Iterator[tuple[dict[str, Any], str, str, str]]:
+    """Each question as it is written, its place, its context and its article's title, or another name that paragraphs
+    of one article have in common; DataError: the file is in neither of the layouts, with the place.
+    """
+    if path.suffix.lower() == ".jsonl":
+        for number, line in lines(content, path):
+            if line.strip():
+                where = f"{path}:{number}"
+                row = parse_json(line, where=where, remedy=_LAYOUT, most=_MOST)
+                context = _text(row, "context", where)
+                yield row, where, context, encodable(str(row.get("title") or context), f"{where}.title")
+        return
+    top = parse_json(content, where=str(path), remedy=_LAYOUT, most=_MOST)
+    for at, article in enumerate(_field(top, "data", list, str(path))):
+        place = f"{path}: data[{at}]"
+        paragraphs = _field(article, "paragraphs", list, place)
+        title = encodable(str(article.get("title") or f"article {at}"), f"{place}.title")
+        for number, paragraph in enumerate(paragraphs):
+            inner = f"{place}.paragraphs[{number}]"
+            context = _text(paragraph, "context", inner)
+            for index, table in enumerate(_field(paragraph, "qas", list, inner)):
+                yield table, f"{inner}.qas[{index}]", context, title
+
+
+def _answers(table: dict[str, Any], where: str) -> list[tuple[str, int]]:
+    """Text and start of each answer, as SQuAD or the Hub write them; an answer without text is none."""
+    found = table.get("answers")
+    if isinstance(found, dict):
+        both = [_field(found, name, list, f"{where}.answers") for name in ("text", "answer_start")]
+        if len(both[0]) != len(both[1]):
+            raise DataError(f"{where}.answers: {len(both[0])} texts and {len(both[1])} starts. Expected equally many.")
+        found = [{"text": text, "answer_start": start} for text, start in zip(*both, strict=True)]
+    answers = []
+    for index, one in enumerate(_field({"answers": found}, "answers", list, where)):
+        place = f"{where}.answers[{index}]"
+        if _field(one, "text", str, place).strip():
+            answers.append((_text(one, "text", place), _field(one, "answer_start", int, place)))
+    return answers
+
+
+def _answer(text: str, start: int, context: str, count: Counter[str]) -> Answer:
+    """An answer at its place; what was repaired is counted."""
+    wanted = text.strip()
+    start += len(text) - len(text.lstrip())
+    if start >= 0 and context.startswith(wanted, start):
+        return Answer(text=text, start=start)
+    found = occurrence(context, wanted, start)
+    if found is None:
+        count["answers do not occur in their contexts; none is trained on"] += 1
+        return Answer(text=text, start=None)
+    count["answers were not at their answer_start; the nearest place was taken"] += 1
+    return Answer(text=text if found[1] == wanted else found[1], start=found[0])
+
+
+def occurrence(context: str, wanted: str, start: int) -> tuple[int, str] | None:
+    """Place and text of the occurrence nearest to `start` (the first of two as near); spaces and line ends may
+    differ.
+    """
+    spaced = r"\s+".join(map(re.escape, wanted.split()))
+    found = [(match.start(), match[1]) for match in re.finditer(f"(?=({spaced}))", context)]
+    return min(found, key=lambda one: abs(one[0] - start), default=None)
+
+
+def _field(table: Any, name: str, kind: type[T], where: str) -> T:
+    """A value of an object; DataError: it is missing, or of another kind."""
+    if not isinstance(table, dict) or name not in table:
+        raise DataError(f"{where}: expected an object with {name!r}, found {short(table)}. {_LAYOUT}")
+    value = table[name]
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise DataError(f"{where}.{name}: expected {_WORDS[kind]}, found {short(value)}.")
+    return value
+
+
+def _text(table: Any, name: str, where: str) -> str:
+    """A string that is not blank and can be written down."""
+    found = _field(table, name, str, where)
+    if not found.strip():
+        raise DataError(f"{where}.{name}: is blank. Expected text.")
+    return encodable(found, f"{where}.{name}")

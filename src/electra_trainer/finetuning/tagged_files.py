@@ -1,0 +1,498 @@
+"""Files of tagged words, running text that is to be tagged, and the spans that labels mark. No torch here.
+
+    .conll .txt .tsv ...  a word a line, columns between tabs or spaces, a blank line between sentences (CoNLL)
+    .conllu               CoNLL-U
+    .jsonl                {"tokens": [...], "ner_tags": [...]}, or {"text": ..., "label": [[0, 6, "PER"]]} in characters
+
+In column files lines with -DOCSTART- part documents. A line before a sentence that begins with # is a comment if it has
+another number of columns, or a label that no other line has: "#" is also a word ("# # B-NP" in CoNLL-2000).
+
+    IO      PER                      adjacent words of one type are one span
+    BIO     B-PER, I-PER             IOB2; or IOB1, where B- only parts two adjacent spans of one type
+    BIOES   B-PER, I-PER, E-PER      S-PER is a span of one word. BILOU: L for E, U for S. BMES, BMEWO: M for I, W for S
+
+One of - _ : / | parts mark and type, and types may be missing. Every label is read as one of BIOES with a dash. F1 is
+seqeval's by default, which is that of conlleval (CoNLL-2000 to 2003): an I or E that continues nothing begins a span,
+as does a change of type; E and S end one.
+"""
+
+import re
+import unicodedata
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+from electra_trainer.data.conllu import Word, read_conllu
+from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.files import reading
+from electra_trainer.files.reading import short
+from electra_trainer.files.tables import Table, read_table_file
+from electra_trainer.finetuning.examples import TaggedSentence
+
+Splitting = Literal["spaces", "punctuation", "contractions", "characters"]
+"""How words of training data are split: at spaces; punctuation apart; n't, 's and the like apart too (Penn Treebank);
+each Chinese or Japanese character apart."""
+_CHUNK = re.compile(r"\S+")
+_MARKS = re.compile(r"\.{2,}|-{2,}|''|``|.", re.DOTALL)
+"""Marks that are a word: each alone, or some that are often doubled."""
+_INITIALS = re.compile(r"(?:[^\W\d_]\.)+")
+_CONTRACTION = re.compile(r"(?:n['’]t|['’](?:s|re|ve|ll|d|m))$", re.IGNORECASE)
+_UNSPACED = re.compile(
+    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+"""Letters of scripts that write no spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese."""
+_LOOKED_AT = 5_000
+"""Sentences from which the splitting is guessed."""
+
+
+def word_places(text: str, how: Splitting = "punctuation") -> list[tuple[int, int]]:
+    """Beginning and end of each word. Punctuation at the ends of a word is a word, unless `how` is spaces."""
+    chunks = [match.span() for match in _CHUNK.finditer(text)]
+    if how == "spaces":
+        return chunks
+    return [place for first, stop in chunks for place in _parts(text, first, stop, how)]
+
+
+def _parts(text: str, first: int, stop: int, how: Splitting) -> Iterator[tuple[int, int]]:
+    """The words of a run without spaces."""
+    begin, end = first, stop
+    if how == "contractions" and _CONTRACTION.fullmatch(text[first:stop]):
+        yield first, stop
+        return
+    while begin < stop and _is_mark(text[begin]) and not _begins_name(text, begin, stop):
+        begin += 1
+    while end > begin and _is_mark(text[end - 1]) and not _INITIALS.fullmatch(text, begin, end):
+        end -= 1
+    yield from (match.span() for match in _MARKS.finditer(text, first, begin))
+    at = begin
+    if how == "characters":
+        for letter in _UNSPACED.finditer(text, begin, end):
+            if at < letter.start():
+                yield at, letter.start()
+            yield letter.span()
+            at = letter.end()
+    elif how == "contractions" and (match := _CONTRACTION.search(text[begin:end])) and match.start():
+        yield begin, begin + match.start()
+        at = begin + match.start()
+    if at < end:
+        yield at, end
+    yield from (match.span() for match in _MARKS.finditer(text, end, stop))
+
+
+def _is_mark(character: str) -> bool:
+    return unicodedata.category(character)[0] in "PS" and character != "_"
+
+
+def _begins_name(text: str, first: int, stop: int) -> bool:
+    """#topic and @person are words."""
+    return text[first] in "#@" and first + 1 < stop and text[first + 1].isalnum()
+
+
+def splitting_of(sentences: Sequence[TaggedSentence]) -> Splitting:
+    """How the words of training data were split; scripts without spaces by a program: spaces, as it writes them."""
+    words = [word for one in islice(sentences, _LOOKED_AT) for word in one.words if word]
+    unspaced = [word for word in words if _UNSPACED.search(word)]
+    if 4 * len(unspaced) > len(words):
+        single = sum(len(word) == 1 for word in unspaced)
+        return "characters" if 10 * single >= 9 * len(unspaced) else "spaces"
+    alone = sum(word in (".", ",", ";", ":", "!", "?", "。", "،", "।") for word in words)
+    attached = sum(
+        len(word) > 2 and word[-1] in ",;!?." and word[-2].isalpha() and word.count(".") < 2 for word in words
+    )
+    if attached > alone:
+        return "spaces"
+    return "contractions" if any(_CONTRACTION.fullmatch(word) for word in words) else "punctuation"
+
+
+TreebankColumn = Literal["upos", "xpos", "feats", "deprel"]
+UNLABELLED = "_"
+"""Label of a word that is neither learned nor scored."""
+_NO_LABEL = (None, "", UNLABELLED, -100, "-100")
+"""Values of a word without a label; the numbers are those of data sets of the Hub."""
+_WORDS = ("tokens", "words", "text", "sentence")
+_LABELS = ("ner_tags", "tags", "labels", "label", "entities", "spans", "upos", "pos_tags")
+"""Usual names of columns, those first that are taken before the others."""
+_SPAN = (("start", "start_offset"), ("end", "end_offset"), ("label",))
+"""Keys of a span that is an object."""
+_DOCUMENT = "-DOCSTART-"
+_LAYOUTS = (
+    'Expected {"tokens": [...], "tags": [...]} with a label for each word, or {"text": ..., "label": [[0, 6, "PER"]]} '
+    "with spans in characters, one object a line."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagColumns:
+    """How a file was read, which is kept with the model. Columns have a name, or a number counted from 1."""
+
+    words: str = "1"
+    """Column of the words, or of the text."""
+    label: str | None = None
+    """Column of the labels; None: none was read."""
+    columns: int = 0
+    """Number of columns of a text file; 0: another kind of file."""
+    split: Splitting = "punctuation"
+    """How the training words are split, for running text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tagged:
+    """The content of a file."""
+
+    sentences: list[TaggedSentence]
+    columns: TagColumns
+    notes: tuple[str, ...] = ()
+    """Decisions that a reader of the scores must know."""
+
+
+def read_tagged(
+    path: str | Path,
+    *,
+    words: str | int | None = None,
+    column: str | int | None = None,
+    labelled: bool = True,
+    like: TagColumns | None = None,
+    known: Collection[str] = (),
+) -> Tagged:
+    """The sentences of a file.
+
+    Args:
+        words: column of the words, a number counted from 1 or a name; None: 1, or a usual name.
+        column: of the labels: a number counted from 1 in a column file (None: the last one); a name in .jsonl (None: a
+            usual one); upos (which is meant by None), xpos, feats or deprel in a treebank.
+        labelled: False leaves the labels out; the file need not have them, may be running text, and of a single column
+            it is the words.
+        like: how the training file was read, for a file to be tagged.
+        known: labels of the model, for a file to be tagged.
+
+    Raises:
+        MissingInputError, StorageError: cannot be read. ConfigError: no such column. DataError: malformed; says
+            file:line.
+    """
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix == ".conllu":
+        return _treebank(path, "upos" if column is None or not labelled else str(column), labelled=labelled)
+    if suffix == ".jsonl":
+        return _objects(path, words, column, like, labelled=labelled)
+    lines = [line for _, line in reading.lines(reading.read_file(path, limit=reading.MOST_TEXT), path)]
+    if words is None and like is not None and not labelled and _is_running_text(lines, like, known):
+        return _running_text(lines, path, like.split)
+    learned = like.words if like is not None and like.columns else "1"
+    label = None if column is None or not labelled else _number(column, "label", path)
+    return _columns(
+        lines, path, words=_number(learned if words is None else words, "word", path), label=label, labelled=labelled
+    )
+
+
+def _treebank(path: Path, column: str, *, labelled: bool) -> Tagged:
+    if column not in get_args(TreebankColumn):
+        raise ConfigError(
+            f"{path}: label column {column!r}: expected {', '.join(get_args(TreebankColumn))} of a .conllu file."
+        )
+
+    def label(word: Word) -> str | None:
+        value: str | None = getattr(word, column) if labelled else None
+        return UNLABELLED if value is None and labelled and column == "feats" else value  # none is an answer too
+
+    sentences = [
+        _sentence(path, [word.form for word in one.words], map(label, one.words), [word.line for word in one.words])
+        for one in read_conllu(path, own_upos=True)
+    ]
+    return Tagged(sentences=sentences, columns=TagColumns(words="form", label=column if labelled else None))
+
+
+def _sentence(path: Path, words: Sequence[str], labels: Any, lines: Sequence[int]) -> TaggedSentence:
+    return TaggedSentence(words=tuple(words), labels=tuple(labels), file=str(path), lines=tuple(lines))
+
+
+def _number(column: str | int, what: str, path: Path) -> int:
+    if re.fullmatch(r"[1-9]\d{0,3}", str(column), re.ASCII):
+        return int(column)
+    raise ConfigError(
+        f"{path}: {what} column {column!r}: expected a number counted from 1. Names are for .conllu and .jsonl."
+    )
+
+
+def _ends_sentence(line: str) -> bool:
+    return not line.strip(" \t") or line.startswith(_DOCUMENT)
+
+
+def _columns(lines: Sequence[str], path: Path, *, words: int, label: int | None, labelled: bool) -> Tagged:
+    """The sentences of a column file, all of whose lines have as many columns as the first; `label` None: the last."""
+    used = [(number, line) for number, line in enumerate(lines, 1) if not _ends_sentence(line)]
+    first = next(((number, line) for number, line in used if not line.startswith("#")), None)
+    if first is None:
+        raise DataError(f"{path}: holds no sentences. Expected a word a line, its label in another column.")
+    tabs = "\t" in first[1].strip(" \t")
+    fields = {number: _fields(line, tabs=tabs) for number, line in used}
+    count = len(fields[first[0]])
+    last, words = label or count, 1 if count == 1 and not labelled else words
+    if max(words, last) > count or (labelled and words == last):
+        raise DataError(
+            f"{path}:{first[0]}: has {count} columns; the word was sought in column {words}, its label in {last}. "
+            "Expected both on each line, with tabs or spaces between. Name them: --words 1 --label 2"
+        )
+    heads: set[int] = set()
+    for number, line in used:
+        if line[0] == "#" and (number - 1 not in fields or number - 1 in heads):
+            heads.add(number)
+    labels = {one[last - 1] for number, one in fields.items() if len(one) == count and number not in heads}
+    sentences: list[TaggedSentence] = []
+    block: dict[int, list[str]] = {}
+    for number in range(1, len(lines) + 2):
+        if number not in fields:
+            if block:
+                texts = [one[words - 1] for one in block.values()]
+                found = [one[last - 1] if labelled else UNLABELLED for one in block.values()]
+                tags = [None if one == UNLABELLED else one for one in found]
+                sentences.append(_sentence(path, texts, tags, [*block]))
+            block = {}
+        elif number not in heads or (len(fields[number]) == count and fields[number][last - 1] in labels):
+            if len(fields[number]) != count or "" in fields[number]:
+                raise DataError(
+                    f"{path}:{number}: expected {count} columns, as line {first[0]} has, found "
+                    f"{len(fields[number])}; none may be empty. {'Tabs' if tabs else 'Spaces'} separate them; an "
+                    f"unknown label is {UNLABELLED}; a word with a space needs tabs; a comment may be before a "
+                    "sentence only."
+                )
+            block[number] = fields[number]
+    if labelled and all(word.isdecimal() for one in sentences for word in one.words):
+        raise DataError(
+            f"{path}: column {words} holds numbers. Name the column of the words: --words N. CoNLL-U ends in .conllu."
+        )
+    columns = TagColumns(words=str(words), label=str(last) if labelled else None, columns=count)
+    return Tagged(sentences=sentences, columns=columns)
+
+
+def _fields(line: str, *, tabs: bool) -> list[str]:
+    if tabs:
+        return [field.strip(" ") for field in line.split("\t")]
+    return [field for field in line.replace("\t", " ").split(" ") if field]
+
+
+def _is_running_text(lines: Sequence[str], like: TagColumns, known: Collection[str]) -> bool:
+    """Whether a file to be tagged is running text: neither a word a line, nor columns like those of the training file
+    with labels that the model knows.
+    """
+    used = [line for line in lines if not _ends_sentence(line) and not line.startswith("#")]
+    rows = [line.split() for line in used]
+    if any("\t" in line.strip() for line in used):
+        return False
+    if all(len(row) == 1 for row in rows):
+        return like.split == "characters" and any(len(_UNSPACED.findall(line)) > 1 for line in used)
+    at = int(like.label or 1) - 1 if like.columns else 0
+    labels = [row[at] for row in rows if len(row) == like.columns]
+    return 2 * sum(label in known or label == UNLABELLED for label in labels) <= len(rows)
+
+
+def _running_text(lines: Sequence[str], path: Path, split: Splitting) -> Tagged:
+    """Running text, a sentence or a paragraph a line."""
+    sentences = [
+        _sentence(path, [line[first:stop] for first, stop in places], [None] * len(places), [number] * len(places))
+        for number, line in enumerate(lines, start=1)
+        if (places := word_places(line, split))
+    ]
+    note = f"{path.name}: running text, a sentence a line, split into words like the training data ({split})."
+    return Tagged(sentences=sentences, columns=TagColumns(split=split), notes=(note,))
+
+
+def _objects(
+    path: Path, words: str | int | None, column: str | int | None, like: TagColumns | None, *, labelled: bool
+) -> Tagged:
+    """The sentences of a .jsonl file, a row each, in columns that are named or have a usual name."""
+    table = read_table_file(path)
+    if words is None and like is not None and like.words in table.columns:
+        words = like.words
+    text = _column(table, "--words", words, _WORDS)
+    label = _column(table, "--label", column, _LABELS) if labelled else None
+    split: Splitting = "punctuation" if like is None else like.split
+    tags = table.column(label) if label else [None] * len(table.rows)
+    rows = zip(table.lines, table.column(text), tags, strict=True)
+    sentences = [_row(path, number, value, found, split) for number, value, found in rows]
+    note = f"columns of {path.name}: words = {text!r}" + (f", labels = {label!r}." if label else ".")
+    return Tagged(sentences=sentences, columns=TagColumns(words=text, label=label, split=split), notes=(note,))
+
+
+def _column(table: Table, flag: str, given: str | int | None, usual: Sequence[str]) -> str:
+    """The column that is given, or the first with a usual name."""
+    wanted = usual if given is None else [str(given)]
+    for name in wanted:
+        if name in table.columns:
+            return name
+    listed = ", ".join(map(repr, table.columns[:12]))
+    raise ConfigError(f"{table.path}: has no column {' or '.join(wanted)}, but {listed}. Name one: {flag} COLUMN")
+
+
+def _row(path: Path, number: int, value: Any, tags: Any, split: Splitting) -> TaggedSentence:
+    """The sentence of an object: words with a label each, or a text with spans."""
+    where, words, labels = f"{path}:{number}", value, tags
+    if isinstance(value, str) and (tags is None or isinstance(tags, list)):
+        places = word_places(value, split)
+        words = [value[first:stop] for first, stop in places]
+        labels = None if tags is None else _bio(places, [_read_span(one, where, value) for one in tags])
+    if not isinstance(words, list) or not words or not all(isinstance(word, str) and word for word in words):
+        raise DataError(f"{where}: words {short(value)}. {_LAYOUTS}")
+    labels = [None] * len(words) if labels is None else labels
+    if not isinstance(labels, list) or len(labels) != len(words):
+        raise DataError(f"{where}: {len(words):,} words, labels {short(labels)}. {_LAYOUTS}")
+    for word in words:
+        reading.encodable(word, f"{where}: a word")
+    return _sentence(path, words, [_label_text(label, where) for label in labels], [number] * len(words))
+
+
+def _bio(words: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int, str]]) -> list[str]:
+    """BIO tags of words. A span that begins or ends within a word gets the whole word; of two that share words the
+    longer one counts.
+    """
+    tags = ["O"] * len(words)
+    for first, stop, kind in sorted(spans, key=lambda span: (span[0] - span[1], span[0])):
+        inside = [at for at, (begin, end) in enumerate(words) if begin < stop and end > first]
+        if all(tags[at] == "O" for at in inside):
+            for at in inside:
+                tags[at] = f"{'B' if at == inside[0] else 'I'}-{kind}"
+    return tags
+
+
+def _read_span(span: Any, where: str, text: str) -> tuple[int, int, str]:
+    """A span of a text, in characters and without the spaces at its ends, and its type; DataError: not of this text."""
+    values: Sequence[Any] = span if isinstance(span, list) else ()
+    if isinstance(span, dict):
+        values = [next((span[name] for name in names if name in span), None) for names in _SPAN]
+    first, stop, kind = values[:3] if len(values) >= 3 else (None, None, None)
+    right = isinstance(first, int) and isinstance(stop, int) and isinstance(kind, str) and kind
+    if not right or not 0 <= first < stop <= len(text):
+        raise DataError(
+            f"{where}: span {short(span)} of {len(text)} characters. Expected a start from 0, the end behind the last "
+            '(in characters of Unicode, not bytes or UTF-16) and one type, such as [0, 6, "PER"].'
+        )
+    body = text[first:stop]
+    begin = first + len(body) - len(body.lstrip())
+    return begin, max(begin, stop - len(body) + len(body.rstrip())), kind
+
+
+def _label_text(label: Any, where: str) -> str | None:
+    """A label as text; None: not labelled."""
+    if label in _NO_LABEL:
+        return None
+    if isinstance(label, bool) or not isinstance(label, str | int):
+        raise DataError(f"{where}: label {short(label)}, expected a text or a whole number for each word.")
+    return reading.encodable(str(label).strip(), f"{where}: label")
+
+
+Scheme = Literal["none", "io", "bio", "bioes"]
+_MEANT = {"B": "B", "I": "I", "E": "E", "S": "S", "L": "E", "U": "S", "M": "I", "W": "S"}
+"""Mark as written -> mark of BIOES."""
+_LABEL = re.compile(r"([BIESLUMW])(?:[-_:/|](.+))?", re.DOTALL)
+
+
+def read_tag(label: str, scheme: Scheme) -> str | None:
+    """A label as a BIOES tag, such as "B-PER" or "O"; None: not a label of the scheme."""
+    found = _LABEL.fullmatch(label)
+    if label == "O":
+        return "O"
+    if scheme == "io":
+        return f"I-{label}"
+    if found is None or (scheme == "bio" and found[1] not in "BI"):
+        return None
+    return _MEANT[found[1]] + (f"-{found[2]}" if found[2] else "")
+
+
+def check_scheme(label: str, scheme: Scheme, where: str, error: type[Exception] = DataError) -> None:
+    """An error at a label that is not of the scheme."""
+    if scheme != "none" and read_tag(label, scheme) is None:
+        marks = "BI" if scheme == "bio" else "BIES"
+        expected = ", ".join(["O", *(f"{mark}-TYPE" for mark in marks)])
+        raise error(
+            f"{where}: label {label!r} is none of {scheme.upper()}: expected {expected}. For labels without spans: "
+            "--scheme plain."
+        )
+
+
+def scheme_of(labels: Collection[str]) -> Scheme:
+    """The scheme of most different labels, which have marks and types. A few malformed ones do not matter."""
+    typed = [found[1] for label in labels if (found := _LABEL.fullmatch(label)) and found[2]]
+    most = 2 * len(typed) >= len({*labels} - {"O"}) if "O" in labels else len(typed) == len({*labels}) and "B" in typed
+    if not typed or not most:
+        return "none"
+    return "bioes" if {*typed} - {"B", "I"} else "bio"
+
+
+def described(labels: Collection[str], scheme: Scheme) -> str:
+    """A sentence on the labels of the training words: their notation and types, and how they are scored."""
+    if scheme == "none":
+        return f"labels: {len(labels)} without spans, scored by accuracy. Types of spans: --scheme io."
+    types = sorted({tag[2:] for label in labels if (tag := read_tag(label, scheme) or "O")[2:]})
+    return (
+        f"labels: {scheme.upper()} of {', '.join(types[:12])}{' ...' * (len(types) > 12)}. "
+        "Spans are scored by seqeval's definition (conlleval's): same words, same type."
+    )
+
+
+class Span(NamedTuple):
+    """Words `first` up to, not including, `stop`."""
+
+    type: str
+    first: int
+    stop: int
+
+
+class SpanCounts(NamedTuple):
+    """The counts behind precision and recall. A share of nothing is 0, as in conlleval."""
+
+    true: int = 0
+    """Spans in the truth."""
+    predicted: int = 0
+    """Spans in the predictions."""
+    right: int = 0
+    """Spans in both: same words, same type."""
+
+    @property
+    def precision(self) -> float:
+        """Share of the predicted spans that are right."""
+        return self.right / max(self.predicted, 1)
+
+    @property
+    def recall(self) -> float:
+        """Share of the true spans that were found."""
+        return self.right / max(self.true, 1)
+
+    @property
+    def f1(self) -> float:
+        """Harmonic mean of both."""
+        return 2 * self.right / max(self.predicted + self.true, 1)
+
+
+def spans_of(tags: Sequence[str]) -> list[Span]:
+    """The spans of one sentence of BIOES tags, in order."""
+    found: list[Span] = []
+    first, open_type = 0, None
+    for index, tag in enumerate(tags):
+        mark, _, kind = tag.partition("-")
+        if open_type is not None and not (mark in ("I", "E") and kind == open_type):
+            found.append(Span(open_type, first, index))
+            open_type = None
+        if mark != "O" and open_type is None:
+            first, open_type = index, kind
+        if mark in ("E", "S"):
+            found.append(Span(kind, first, index + 1))
+            open_type = None
+    if open_type is not None:
+        found.append(Span(open_type, first, len(tags)))
+    return found
+
+
+def count_spans(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> SpanCounts:
+    """Counts over all types and sentences: the micro average, which is the one that papers report.
+
+    Args:
+        truth, predicted: the tags of each sentence, equally many in both.
+    """
+    both = [({*spans_of(true)}, {*spans_of(found)}) for true, found in zip(truth, predicted, strict=True)]
+    return SpanCounts(
+        true=sum(len(true) for true, _ in both),
+        predicted=sum(len(found) for _, found in both),
+        right=sum(len(true & found) for true, found in both),
+    )

@@ -1,1 +1,0 @@
-"""A label for each word: files, spans and scores."""
