@@ -18,7 +18,7 @@ from tests.command import Electra
 
 from electra_trainer.cli.main import main
 from electra_trainer.inspection import report
-from electra_trainer.inspection.run_read import Run
+from electra_trainer.inspection.report import Run
 from electra_trainer.settings.config import Config
 from electra_trainer.train import loop, timing
 

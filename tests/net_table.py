@@ -157,7 +157,6 @@ RUNS = (
         show all
         flops all
         flops electra_small --json
-        flops base --mend-norm
         """,
     ),
     Run(

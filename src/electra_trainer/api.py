@@ -7,13 +7,13 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from electra_trainer.cli.pretrain import Pretrain
 from electra_trainer.data import prepare as preparation
 from electra_trainer.data.corpus import Input, PrepareSettings, Reading
 from electra_trainer.data.store import Manifest
 from electra_trainer.data.text_files import Texts
-from electra_trainer.data.tokenizer import load_tokenizer, require_new, save_new_tokenizer, statistics
-from electra_trainer.data.vocabulary import size_line
-from electra_trainer.errors import ConfigError, tell
+from electra_trainer.data.tokenizer import load_tokenizer, require_new, save_new_tokenizer
+from electra_trainer.errors import ConfigError
 from electra_trainer.experiments.summary import Summary
 from electra_trainer.finetuning.model_folder import Finetuned, load_finetuned
 from electra_trainer.finetuning.task import TaskSource
@@ -24,10 +24,7 @@ from electra_trainer.paper.appendix_g import ClozeScores, PairScores, cloze, min
 from electra_trainer.paper.request import Compare
 from electra_trainer.presets.models import preset as preset_named
 from electra_trainer.pretrained.pretrained import Candidate, Pretrained, Scored, export_run, load
-from electra_trainer.pretrained.source import InitFrom
 from electra_trainer.settings.config import Config
-from electra_trainer.train.loop import pretrain as run_config
-from electra_trainer.train.plan import Length
 
 __all__ = [
     "Candidate",
@@ -78,8 +75,7 @@ def train_tokenizer(
         documents: texts, lists of lines, mappings with the field "text", or a data set of the package `datasets`. Read
             twice; what can be iterated only once is put into a list.
         out: a new or empty folder for tokenizer.json and vocab.txt; None writes nothing.
-        vocab_size: largest number of tokens. A text that is too small for it gives fewer, which is reported on standard
-            error.
+        vocab_size: largest number of tokens. A text that is too small for it gives fewer.
         cased, keep_accents: keep capitals; keep accents (None: if `cased`, and where they are part of the script, as in
             Hindi).
         nfc: compose letters and their marks first, so that both spellings of a word are the same.
@@ -91,18 +87,14 @@ def train_tokenizer(
     """
     if out is not None:
         require_new(Path(out))
-    given = list(documents) if iter(documents) is documents else documents
-    tokenizer, report = preparation.train_tokenizer_from(
-        _inputs(files, given),
+    tokenizer, _ = preparation.train_tokenizer_from(
+        _inputs(files, list(documents) if iter(documents) is documents else documents),
         vocab_size=vocab_size,
         cased=cased,
         keep_accents=keep_accents,
         nfc=nfc,
         reading=Reading(**reading),
     )
-    measured = statistics(tokenizer, report.sample.lines)
-    if line := size_line(tokenizer, vocab_size, measured):
-        tell(line)
     if out is not None:
         save_new_tokenizer(tokenizer, Path(out), max_length=max_length)
     return tokenizer
@@ -159,33 +151,17 @@ def _inputs(files: str | Path | Sequence[str | Path], documents: Iterable[object
 
 
 def pretrain(
-    data: str | Path,
-    *,
-    out: str | Path,
-    preset: str | Config = "small",
-    steps: int | None = None,
-    budget: str | None = None,
-    flops: float | None = None,
-    flops_real: float | None = None,
-    seed: int | None = None,
-    init: str | Path | None = None,
-    device: str = "auto",
-    shard: bool = False,
-    quiet: bool = False,
+    data: str | Path, *, out: str | Path, preset: str | Config = "small", seed: int | None = None, **asked: Any
 ) -> Pretrained:
-    """Pre-train on prepared data, or resume the run in `out`.
+    """Pre-train on prepared data, or resume the run in `out`; like `electra pretrain`, it ends with a report.
 
     Args:
         data: a folder that `electra prepare` made.
         out: the run folder.
         preset: a preset's name, or a whole Config.
-        steps, budget, flops, flops_real: how long, at most one of them; `budget` is a time such as "20m".
         seed: of weights, order, masks, samples and dropout; None keeps the preset's.
-        init: trained weights to begin with, of a run, an exported folder, a BERT or a Hub name, or
-            DISCRIMINATOR,GENERATOR; None: fresh ones.
-        device: auto, cpu, cuda, cuda:N or mps.
-        shard: under torchrun, divide weights, gradients and moments among the processes.
-        quiet: show errors and warnings only.
+        asked: the other fields of `electra_trainer.cli.pretrain.Pretrain`: one of steps, budget, flops and flops_real;
+            init, continue_from, device, shard, track, quiet.
 
     Returns:
         The trained networks, ready to score, fill and export.
@@ -194,11 +170,8 @@ def pretrain(
         ElectraError: see errors.py.
     """
     config = preset_named(preset) if isinstance(preset, str) else preset
-    if seed is not None:
-        config = replace(config, seed=seed)
-    length = Length(steps=steps, budget=budget, flops=flops, flops_real=flops_real)
-    begin = InitFrom(name=str(init)) if init is not None else None
-    run_config(config, Path(data), out=Path(out), length=length, init=begin, device=device, shard=shard, quiet=quiet)
+    config = config if seed is None else replace(config, seed=seed)
+    Pretrain(data=Path(data), out=Path(out), settings=config, **asked).run()
     return load(out)
 
 
@@ -210,9 +183,6 @@ def compare(
     preset: str | Config = "small",
     seeds: int | Sequence[int] = 3,
     shard: tuple[int, int] = (1, 1),
-    parallel: int = 1,
-    device: str = "auto",
-    quiet: bool = False,
     **asked: Any,
 ) -> Summary:
     """Pre-train several arms with several seeds at equal compute, and compare what their encoders learned.
@@ -224,11 +194,8 @@ def compare(
         preset: a preset's name, or a whole Config.
         seeds: how many (1, 2, ...), or which.
         shard: (i, N) runs every N-th cell, from the i-th on.
-        parallel: runs at once, each with its share of the cores, or with a GPU.
-        device: auto, cpu, cuda, cuda:N or mps.
-        quiet: show errors and warnings only.
         asked: the other fields of `electra_trainer.paper.request.Compare`: one of flops and steps; match,
-            probe, metrics, probe_sentences, probe_pairs, sweep, choose.
+            probe, metrics, probe_sentences, probe_pairs, sweep, choose; parallel, device, quiet.
 
     Returns:
         Means, differences and the state of every cell; also in `out` as summary.json and summary.md.
@@ -239,10 +206,10 @@ def compare(
     config = preset_named(preset) if isinstance(preset, str) else preset
     if not isinstance(metrics := asked.get("metrics"), str | None):
         asked["metrics"] = ",".join(metrics)
-    return Compare(
-        data=Path(data), out=Path(out), arms=",".join(arms), settings=config, seeds=_listed(_numbered(seeds)),
-        shard="/".join(map(str, shard)), parallel=parallel, device=device, quiet=quiet, **asked,
-    ).run()  # fmt: skip
+    listed = str(seeds) if isinstance(seeds, int) else ",".join(map(str, [*seeds, ""]))
+    names, part = ",".join(arms), "/".join(map(str, shard))
+    asked |= {"arms": names, "settings": config, "seeds": listed, "shard": part}
+    return Compare(data=Path(data), out=Path(out), **asked).run()
 
 
 def finetune(
@@ -303,8 +270,3 @@ def finetune(
 def _numbered(seeds: int | Sequence[int]) -> tuple[int, ...]:
     """3 -> (1, 2, 3); a list as it is."""
     return tuple(range(1, seeds + 1)) if isinstance(seeds, int) else tuple(seeds)
-
-
-def _listed(seeds: Sequence[int]) -> str:
-    """(1, 2) -> "1,2"; (5,) -> "5,"."""
-    return ",".join(map(str, seeds)) + "," * (len(seeds) == 1)

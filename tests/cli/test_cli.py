@@ -3,7 +3,6 @@
 import ast
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -486,20 +485,6 @@ def test_text_that_the_model_does_not_know_is_told(electra: Electra, folder: Pat
     assert electra("fill", folder / "run", "the [MASK] is")[2] == ""
     code, _, err = electra("fill", folder / "run", "the <mask> is")
     assert code == 65 and "<mask> is not the mask of this model" in err
-
-
-def test_little_held_out_text_is_told(electra: Electra, folder: Path, tmp_path: Path) -> None:
-    """And the share that the warning names is enough."""
-    text = tmp_path / "text.txt"
-    text.write_text("\n\n".join(f"the cat number {n} sat on the mat and saw a dog" for n in range(4000)))
-    words = ("prepare", text, "--tokenizer", folder / "data/tokenizer", "--seq-len", 32)
-    code, _, err = electra(*words, "--out", tmp_path / "a")
-    share = re.search(r"only [\d,]+ tokens are held out.* --valid-fraction ([\d.]+)\.", err)
-    assert code == 0 and share, err
-    code, _, err = electra(*words, "--out", tmp_path / "b", "--valid-fraction", share[1])
-    assert code == 0 and "held out" not in err
-    text.write_text("\n\n".join(f"the cat number {n} sat on the mat" for n in range(240)))
-    assert "Give more text" in electra(*words, "--out", tmp_path / "c", "--valid-fraction", "0.01")[2]
 
 
 def test_too_little_text_for_a_vocabulary(electra: Electra, tmp_path: Path) -> None:

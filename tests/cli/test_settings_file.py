@@ -1,51 +1,13 @@
-"""`--config` of every verb, `electra show VERB --toml` that writes one, and completion of what they are flags of."""
+"""`--config` of every verb, and completion of what they are flags of."""
 
-import json
 import subprocess
-import tomllib
 from pathlib import Path
 
 import pytest
 from tests.command import Electra
 
-from electra_trainer.cli.flags import settings_of
 from electra_trainer.cli.main import VERBS, read
 from electra_trainer.errors import ConfigError
-
-NEEDED = {
-    "finetune": ["model", "--train", "a.csv", "--out", "e"],
-    "squad": ["model", "--train", "a.json", "--out", "e", "--version", "2"],
-    "glue": ["model", "--data", "hub", "--out", "e"],
-    "prepare": ["a.txt", "--tokenizer", "t", "--out", "d"],
-    "tokenizer": ["a.txt", "--out", "t"],
-    "pretrain": ["data", "--out", "r"],
-    "compare": ["data", "--arms", "electra", "--out", "e"],
-    "export": ["run", "--out", "e"],
-    "demo": [],
-    "cloze": ["run", "data"],
-}
-
-
-@pytest.mark.parametrize("form", ["toml", "json"])
-@pytest.mark.parametrize("verb", NEEDED)
-def test_what_show_prints_is_read_back(electra: Electra, tmp_path: Path, verb: str, form: str) -> None:
-    code, out, _ = electra("show", verb, f"--{form}")
-    path = tmp_path / f"settings.{form}"
-    path.write_text(out)
-    table = tomllib.loads(out) if form == "toml" else json.loads(out)
-    assert code == 0 and table
-    plain, again = read(verb, NEEDED[verb]), read(verb, [*NEEDED[verb], "--config", str(path)])
-    for name in vars(plain):
-        if name not in ("typed", "config", "recipe"):
-            assert getattr(plain, name) == getattr(again, name)
-    if hasattr(plain, "recipe"):  # it names the recipe, and pins none of its values
-        assert plain.changes == again.changes and again.changes.given() == {}
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_can_be_shown(electra: Electra, verb: str) -> None:
-    code, out, _ = electra("show", verb, "--toml")
-    assert code == 0 and isinstance(tomllib.loads(out), dict)
 
 
 def test_a_preset_is_read_back_in_both_forms(electra: Electra, tmp_path: Path) -> None:
@@ -86,24 +48,15 @@ def test_flags_override_the_file(tmp_path: Path) -> None:
 def test_a_wrong_file_is_refused(electra: Electra, tmp_path: Path, content: str, said: list[str]) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(content)
-    code, _, err = electra("finetune", *NEEDED["finetune"], "--config", path)
+    code, _, err = electra("finetune", "model", "--train", "a.csv", "--out", "e", "--config", path)
     assert code == ConfigError.exit_code and "mine.toml" in err and all(words in err for words in said), err
-
-
-def test_settings_of_a_verb_have_no_value_that_the_encoder_decides() -> None:
-    chosen, open_ = settings_of(VERBS["finetune"].request)
-    assert chosen["recipe"] == "paper" and "learning_rate" in open_ and "out" in open_
 
 
 COMPLETED = {
     "pretr": ["pretrain"],
     "pretrain --optimizer.learning": ["--optimizer.learning-rate"],
-    "pretrain data --preset ti": ["tiny"],
-    "finetune m --task reg": ["regression"],
-    "finetune m --double-unordered ": ["yes", "no"],
-    "finetune m --train ": [],  # files are the shell's
-    "glue --help": ["--help-all", "--help"],
-    "completion --con": ["--config"],
+    "export run --dtype bf": ["bfloat16"],
+    "export run --dtype ": ["float32", "float16", "bfloat16"],
 }
 
 
@@ -113,14 +66,14 @@ def test_bash_completes_verbs_flags_and_values(electra: Electra, tmp_path: Path)
     (tmp_path / "electra.bash").write_text(script)
     asked = "\n".join(
         f"COMP_WORDS=(electra {line}{chr(39) * 2 if line.endswith(' ') else ''}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); "
-        'COMPREPLY=(); _electra; echo "${COMPREPLY[*]}"'
+        'COMPREPLY=(); _tyro_electra; echo "${COMPREPLY[*]}"'
         for line in COMPLETED
     )
     done = subprocess.run(
         ["bash", "-c", f"source electra.bash; complete -p electra >&2\n{asked}"],
         cwd=tmp_path, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert "-F _electra electra" in done.stderr
+    assert "-F _tyro_electra electra" in done.stderr
     answers = [line.split() for line in done.stdout.split("\n")[:-1]]
     assert answers == [*COMPLETED.values()]
 

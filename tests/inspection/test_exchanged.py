@@ -1,10 +1,7 @@
 """Sentences with a word exchanged, as the demo shows them: what is exchanged, and that finding it is counted right."""
 
-from pathlib import Path
-
 import pytest
 import torch
-from tests.data.scripts import lines_of
 from tests.prepared import embedded_lines
 from torch import Tensor
 
@@ -13,7 +10,7 @@ from electra_trainer.data.batches import word_counts
 from electra_trainer.data.corpus import PrepareSettings
 from electra_trainer.data.prepare import prepare, train_tokenizer_from
 from electra_trainer.data.store import Store
-from electra_trainer.inspection.exchanged import FREQUENT, Exchanged, exchange_words, nearest_words, suspect
+from electra_trainer.inspection.exchanged import FREQUENT, Exchanged, exchange_words, suspect
 from electra_trainer.model.networks import Discriminator
 from electra_trainer.settings.config import Model
 
@@ -57,26 +54,6 @@ def test_one_word_of_a_held_out_sentence_is_another(store: Store, sentences: lis
         assert in_rows(store, [*inner[: one.place - 1], original, *inner[one.place :]])
 
 
-@pytest.mark.parametrize(
-    ("script", "stop", "between"), [("chinese", "。", ""), ("hindi", " ।", "\n"), ("korean", "", "\n\n")]
-)
-def test_sentences_of_other_scripts(script: str, stop: str, between: str, tmp_path: Path) -> None:
-    """With their own full stops; without any, whole documents."""
-    text = tmp_path / "text.txt"
-    lines = [
-        f"{line[:18] if script == 'chinese' else line.rstrip('.। ')}{stop}" for line in lines_of(script, count=400)
-    ]
-    pieces = [between.join(lines[i : i + 10]) for i in range(0, len(lines), 10)]
-    text.write_text("\n\n".join(pieces), encoding="utf-8")
-    tokenizer, _ = train_tokenizer_from([text], vocab_size=3000)
-    settings = PrepareSettings(valid_fraction=0.5, workers=1)
-    prepare([text], tokenizer=tokenizer, sequence_length=64, out=tmp_path / "data", settings=settings)
-    found = exchange_words(Store.open(tmp_path / "data"), count=20)
-    assert len(found) >= 5
-    if stop:
-        assert all(tokenizer.id_to_token(one.ids[-2]) == stop.strip() for one in found)
-
-
 def test_a_seed_decides(store: Store, sentences: list[Exchanged]) -> None:
     assert exchange_words(store, count=50) == sentences
     assert exchange_words(store, count=50, seed=2) != sentences
@@ -109,15 +86,3 @@ def test_finding_is_counted(store: Store, sentences: list[Exchanged]) -> None:
         expected = one.sentence.place - 1 if one.found else 0
         assert one.suspect == one.scored.tokens[expected]
         assert max(one.scored.replaced_probability) == one.scored.replaced_probability[expected]
-
-
-def test_nearest_words(store: Store) -> None:
-    """By cosine of word embeddings: one that is another's copy, but for its length, stands first."""
-    network = Discriminator(Model(vocab_size=store.vocab_size, num_hidden_layers=1))
-    words = network.electra.embeddings.word_embeddings.weight
-    (word, nearest), *_ = nearest_words(network, store, count=1)
-    other, tokenizer = nearest[-1], store.tokenizer()
-    with torch.no_grad():
-        mean = words.mean(0)
-        words[tokenizer.token_to_id(other)] = mean + 2 * (words[tokenizer.token_to_id(word)] - mean)
-    assert nearest_words(network, store, count=1)[0][1][0] == other

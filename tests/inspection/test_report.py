@@ -13,8 +13,7 @@ import pytest
 
 from electra_trainer.errors import DataError, MissingInputError, StorageError
 from electra_trainer.files.wording import render
-from electra_trainer.inspection.report import health, smooth, tokens_of, write_report
-from electra_trainer.inspection.run_read import read_run
+from electra_trainer.inspection.report import health, read_run, smooth, tokens_of, write_report
 
 pytestmark = pytest.mark.draws
 HOSTILE = "<script>alert('x')</script>"
@@ -119,16 +118,8 @@ def test_a_run_gives_a_self_contained_page_and_pictures(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert len(tags.sources) == len(pictures)
     assert all(path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 20_000 for path in pictures)
-    for words in (
-        "learning.",
-        "12.3M",
-        "Sentences at step 3,000",
-        "objective.weight",
-        "2.13.0",
-        "replaced tokens detected",
-    ):
+    for words in (": learning;", "12.3M", "Sentences at step 3,000", "objective.weight", "2.13.0", "Point at a token"):
         assert words in text
-    assert 'class="notes"' not in text
     assert not list(run.rglob(".*")), "temporary files were left"
 
 
@@ -138,7 +129,7 @@ def test_two_runs_are_compared(tmp_path: Path) -> None:
     assert page == tmp_path / "both" / "report.html"
     text = page.read_text(encoding="utf-8")
     Tags(text)
-    assert "_slow $x_$: Masked language model" in text and "fast: Discriminator" in text
+    assert "_slow $x_$: generator" in text and "fast: discriminator" in text
     assert "<tr class=differs><td>objective.type</td><td>RTD</td><td>MLM</td></tr>" in text
     assert (page.parent / "figures" / "losses.png").exists()
 
@@ -169,7 +160,7 @@ def test_a_masked_language_model_has_no_discriminator(tmp_path: Path) -> None:
     text = write_report([run]).read_text(encoding="utf-8")
     assert not (run / "figures" / "discrimination.png").exists()
     assert "false alarm" not in text and "discriminator AUC" not in text
-    assert "against 8.32 for a uniform guess: better than that." in text
+    assert "right 29 % of the time, entropy 5" in text
 
 
 def test_hostile_text_stays_text(tmp_path: Path) -> None:
@@ -188,25 +179,21 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_pictures")
-def test_the_later_line_of_a_step_wins_and_half_a_line_is_noted(tmp_path: Path) -> None:
+def test_the_later_line_of_a_step_wins_and_half_a_line_is_skipped(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", steps=500)
     with (run / "metrics.jsonl").open("a") as file:
         file.write(json.dumps({"step": 50, "generator_loss": 1.25, "gradient_norm": None}) + "\n")
         file.write('{"step": 75, "generator_l')
     read = read_run(run)
     assert [row["step"] for row in read.train] == list(range(25, 501, 25))
-    assert read.train[1]["generator_loss"] == 1.25 and math.isnan(read.train[1]["gradient_norm"])
-    assert len(read.notes) == 1 and "metrics.jsonl:24: not a usable line" in read.notes[0]
-    assert "metrics.jsonl:24" in write_report([run]).read_text(encoding="utf-8")
+    assert read.train[1] == {"step": 50, "generator_loss": 1.25}
+    write_report([run])
 
 
-@pytest.mark.parametrize(
-    ("content", "where"),
-    [("", "metrics.jsonl: is empty"), ("\n\n{}\n", "metrics.jsonl:3"), ("\0\xff[1]\n" * 3, "metrics.jsonl:1")],
-)
-def test_unusable_metrics_are_an_error_that_names_the_line(tmp_path: Path, content: str, where: str) -> None:
+@pytest.mark.parametrize("content", ["", "\n\n{}\n", "\0\xff[1]\n" * 3])
+def test_unusable_metrics_are_an_error(tmp_path: Path, content: str) -> None:
     (tmp_path / "metrics.jsonl").write_text(content, encoding="latin-1")
-    with pytest.raises(DataError, match=where):
+    with pytest.raises(DataError, match=r"metrics\.jsonl: holds no JSON object with a"):
         write_report([tmp_path])
 
 
@@ -225,9 +212,7 @@ def test_a_bare_metrics_file_is_enough(tmp_path: Path) -> None:
     (tmp_path / "examples.jsonl").write_text(
         '{"step": 1, "rows": [{"original": ["a"], "input": [], "masked": [true]}]}\n'
     )
-    text = write_report([tmp_path]).read_text(encoding="utf-8")
-    Tags(text)
-    assert text.count("<li>") == 3  # settings, environment, examples
+    Tags(write_report([tmp_path]).read_text(encoding="utf-8"))
 
 
 @pytest.mark.usefixtures("no_pictures")
@@ -258,25 +243,19 @@ def test_a_sentence_joins_pieces_and_marks_what_happened() -> None:
 
 
 @pytest.mark.parametrize(
-    ("standard", "entropy", "kind", "words"),
+    ("standard", "kind", "words"),
     [
-        (
-            0.58,
-            4.0,
-            "good",
-            "0.210 against 0.250 for the constant guess, AUC 0.780; AUC on standard fakes 0.580: learning.",
-        ),
-        (0.53, 4.0, "", "beginning"),
-        (0.50, 4.0, "bad", "not better"),
-        (0.58, 8.0, "bad", "uniform"),
-        (None, 4.0, "", "0.210 against 0.250 for the constant guess, AUC 0.780."),
+        (0.58, "good", "0.210 vs 0.250 for the constant guess, AUC 0.78; AUC on standard fakes 0.580: learning"),
+        (0.53, "", "beginning"),
+        (0.50, "bad", "not better"),
+        (None, "", "0.210 vs 0.250 for the constant guess, AUC 0.78"),
     ],
 )
-def test_health_in_words(tmp_path: Path, standard: float | None, entropy: float, kind: str, words: str) -> None:
-    """By the AUC on standard fakes; an earlier version's run has none."""
+def test_health_in_words(tmp_path: Path, standard: float | None, kind: str, words: str) -> None:
+    """By the AUC on standard fakes; the run of a masked language model has none."""
     row = {
         "step": 1, "split": "valid", "discriminator_loss": 0.21, "discriminator_constant_loss": 0.25,
-        "discriminator_auc": 0.78, "discriminator_standard_auc": standard, "generator_entropy": entropy,
+        "discriminator_auc": 0.78, "discriminator_standard_auc": standard, "generator_entropy": 4.0,
     }  # fmt: skip
     (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
     (tmp_path / "config.json").write_text('{"model": {"vocab_size": 4096}}')

@@ -48,14 +48,7 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "HF_HUB_OFFLINE": "1",
     }.items():
         monkeypatch.setenv(name, value)
-    for name in (
-        "WANDB_PROJECT",
-        "WANDB_DIR",
-        "TRACKIO_PROJECT",
-        "TRACKIO_SPACE_ID",
-        "MLFLOW_TRACKING_URI",
-        "MLFLOW_EXPERIMENT_NAME",
-    ):
+    for name in ("WANDB_PROJECT", "WANDB_DIR", "TRACKIO_PROJECT", "TRACKIO_SPACE_ID"):
         monkeypatch.delenv(name, raising=False)
     source = str(Path(trackers.__file__).parents[2])
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((source, os.environ.get("PYTHONPATH", ""))))
@@ -139,12 +132,12 @@ def until(true: Callable[[], Any], seconds: float = 60) -> None:
 
 def test_every_tracker_on_and_the_run_is_the_same(data: Path, plain: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    command = [sys.executable, "-m", "electra_trainer", *words(data, out, "--track", ALL, "--project", "mine")]
+    command = [sys.executable, "-m", "electra_trainer", *words(data, out, "--track", ALL)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert "Traceback" not in done.stderr and "failed" not in done.stderr
     same_run(plain, out)
     assert_events(out)
-    assert_trackio(out, tmp_path / "trackio/mine.db")
+    assert_trackio(out, tmp_path / "trackio/electra.db")
     kept = [record for record in wandb_rows(out) if "train/loss" in record or "eval/loss" in record]
     assert len(kept) == len(metrics(out))
     assert [row["train/global_step"] for row in kept] == [row["step"] for row in metrics(out)]
@@ -317,8 +310,8 @@ def test_rows_that_are_being_written(plain: Path, tmp_path: Path, monkeypatch: p
         def send(self, rows: Any) -> None:
             sent.extend(rows)
 
-        def finish(self, files: Any) -> None:
-            assert files == []
+        def finish(self) -> None:
+            pass
 
     monkeypatch.setitem(trackers.TRACKERS, "tensorboard", trackers.Kind(Kept, "tensorboard", "", ""))
     for name in ("config.json", "environment.json"):
@@ -370,10 +363,9 @@ def test_one_sender_at_a_time(plain: Path) -> None:
     [
         (
             "--track tensorbord",
-            "--track 'tensorbord': unknown. Did you mean 'tensorboard'? Known: tensorboard, wandb, trackio, mlflow.",
+            "--track 'tensorbord': unknown. Did you mean 'tensorboard'? Known: tensorboard, wandb, trackio.",
         ),
-        ("--track ,", "--track: names no tracker"),
-        ("--project mine", "--project: is a project of trackers. Add --track"),
+        ("--track ,", "--track '': unknown. Known: tensorboard"),
         (
             "--track trackio",
             "--track trackio: needs the Python package trackio, which is not installed here. Type: in the clone",
@@ -396,11 +388,3 @@ def test_refused_before_anything_is_trained(
 def test_where_there_is_no_run(electra: Electra, tmp_path: Path) -> None:
     code, _, err = electra("track", tmp_path, "--to", "tensorboard")
     assert code == 66 and "no run with a metrics.jsonl is here" in err
-
-
-def test_mlflow(plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("mlflow")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", str(tmp_path / "mlruns"))
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    assert send(plain, "mlflow") == len(metrics(plain))
-    assert send(plain, "mlflow") == 0

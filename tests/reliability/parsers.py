@@ -39,7 +39,7 @@ from electra_trainer.finetuning.glue_tasks import ROWS, parse
 from electra_trainer.finetuning.model_folder import task_from
 from electra_trainer.finetuning.squad_files import read_squad
 from electra_trainer.finetuning.tagged_files import read_tagged
-from electra_trainer.inspection.run_read import read_run
+from electra_trainer.inspection.report import read_run
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.paper.appendix_g import read_pairs
 from electra_trainer.pretrained.export import shape_table

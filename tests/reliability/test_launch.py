@@ -12,7 +12,6 @@ import pytest
 from tests.prepared import small_config, write_store
 from tests.reliability.ranks import free_port
 
-from electra_trainer.cli.launch import _seconds
 from electra_trainer.cli.main import main
 from electra_trainer.settings.records import to_dict
 
@@ -126,14 +125,6 @@ def test_where_nothing_can_be_written_slurms_own_count_holds(tmp_path: Path) -> 
     assert queued(tmp_path, "exit 1", starts=9, restarts=40, out="file/run") == [1]
 
 
-@pytest.mark.parametrize(
-    ("time", "seconds"),
-    [("10", 600), ("00:01", 1), ("1:2:3", 3723), ("2-3", 183600), ("2-3:4", 183840), ("2-3:4:5", 183845), ("0", 0)],
-)
-def test_times_as_slurm_writes_them(time: str, seconds: int) -> None:
-    assert _seconds(time) == seconds
-
-
 def test_bash_reads_it_and_sbatch_gets_what_was_asked(tmp_path: Path) -> None:
     flags = (
         "--nodes",
@@ -171,11 +162,15 @@ def test_bash_reads_it_and_sbatch_gets_what_was_asked(tmp_path: Path) -> None:
         ((), [], "after the flags"),
         ((), ["pretrain", "DATA"], "no --out RUN"),
         ((), ["pretrain", "DATA", "--out", "RUN", "--restarts", "5"], "leave --restarts"),
-        (("--nodes", "0"), ["pretrain", "DATA", "--out", "RUN"], "--nodes 0: expected 1 or more"),
+        (("--nodes", "0"), ["pretrain", "DATA", "--out", "RUN"], "--nodes: expected 1 or more"),
         (("--time", "tomorrow"), ["pretrain", "DATA", "--out", "RUN"], "D-HH:MM:SS"),
         (("--warning", "9999999"), ["pretrain", "DATA", "--out", "RUN"], "at most 65535"),
-        (("--time", "00:01"), ["pretrain", "DATA", "--out", "RUN"], "expected fewer seconds than --time 00:01 has (1)"),
-        (("--time", "3", "--warning", "180"), ["pretrain", "DATA", "--out", "RUN"], "--warning 180: expected fewer"),
+        (("--time", "00:00:01"), ["pretrain", "DATA", "--out", "RUN"], "fewer seconds than --time 00:00:01 has (1)"),
+        (
+            ("--time", "0:03:00", "--warning", "180"),
+            ["pretrain", "DATA", "--out", "RUN"],
+            "--warning 180: expected fewer",
+        ),
         (("--name", "a b; rm"), ["pretrain", "DATA", "--out", "RUN"], "expected letters"),
         (("--options", "x=1\nrm"), ["pretrain", "DATA", "--out", "RUN"], "name=value"),
     ],

@@ -99,15 +99,12 @@ def test_the_limit(arithmetic: float, memory: float, limit: str) -> None:
     assert found.limit == limit
 
 
-def test_what_a_step_is_made_of_is_reported(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_step_is_made_of_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     reports = [{"step": ["a part"], "left_out": {"another": "a reason"}, "kernels": {}}]
     monkeypatch.setattr(module, "news", lambda: reports.pop() if reports else None)
     found = forecast(small.config(), machine(), limit=0.1)
     assert isinstance(found, Forecast) and found.step == "a step is a part; without another: a reason"
-    show._print_forecast("test", found)
-    assert found.step in capsys.readouterr().out
+    assert found.step in show._forecast_line("test", found)
 
 
 def test_rates_of_this_machine() -> None:

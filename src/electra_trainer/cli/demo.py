@@ -1,18 +1,17 @@
 """`electra demo`: vocabulary, rows, pre-training and scored sentences on text that is already installed."""
 
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from electra_trainer.settings.config import Config
-    from electra_trainer.train.plan import Length
 
 _EXCHANGED = 1_000
 """Held-out sentences in which a word is exchanged, at most: a hundred would leave the share a standard error of 5
@@ -29,6 +28,9 @@ _LEAST = 20.0
 """The fewest seconds of training, however long the rest took."""
 
 
+_say = partial(print, flush=True)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Demo:
     """Vocabulary, rows, a tiny ELECTRA, its report and held-out sentences with a word exchanged, in a few minutes on
@@ -42,7 +44,7 @@ class Demo:
     budget: str = "230s"
     """Planned time for all of it, for example 2m; training gets what the rest leaves."""
     steps: int | None = None
-    """Steps, instead of the preset's, however long they take."""
+    """Steps, however long they take, instead of those that fit."""
 
     def run(self) -> None:
         """Run all parts, and print which is next."""
@@ -77,11 +79,9 @@ def _train(request: Demo, config: "Config", data: Path, *, end: float) -> None:
     from electra_trainer.train.loop import pretrain
     from electra_trainer.train.plan import Length
 
-    if request.steps is not None:
-        pretrain(config, data, out=request.out, length=Length(steps=request.steps))
-        return
-    length = _length(request.out, config, data, end=end)
-    left = max(_LEAST, end + _BEYOND - time.monotonic())
+    remaining = max(_LEAST, end - _AFTERWARDS - time.monotonic())
+    length = Length(budget=f"{remaining:.0f}s") if request.steps is None else Length(steps=request.steps)
+    left = max(_LEAST, end + _BEYOND - time.monotonic()) if request.steps is None else threading.TIMEOUT_MAX
     with _time_limit(left, request.out) as is_over:
         try:
             pretrain(config, data, out=request.out, length=length)
@@ -89,29 +89,6 @@ def _train(request: Demo, config: "Config", data: Path, *, end: float) -> None:
             if not is_over():
                 raise
             _say("     the machine has become slower: training ends early. The same command again resumes it")
-
-
-def _length(out: Path, config: "Config", data: Path, *, end: float) -> "Length":
-    """The steps of the run that has begun, or the preset's, or as many as a slower machine does until `end`."""
-    from electra_trainer.data.store import Store
-    from electra_trainer.runs.run_folder import RunFolder
-    from electra_trainer.train import device, plan, timing
-
-    folder = RunFolder(out)
-    if folder.exists:
-        begun = folder.config().schedule.steps
-        return plan.Length() if begun == config.schedule.steps else plan.Length(steps=begun)
-    device.use_threads()
-    store, here = Store.open(data), device.choose_device("auto")
-    config = plan.fit_to_data(config, store)
-    precision = device.choose_precision(config.precision, here)
-    measured = timing.measure_time(config, store, device=here, precision=precision, limit=4.0)
-    left = max(_LEAST, end - _AFTERWARDS - time.monotonic())
-    fitting = plan.steps_for(plan.Length(budget=f"{left:.0f}s"), config, measured).schedule.steps
-    if fitting >= config.schedule.steps:
-        return plan.Length()
-    _say(f"     {fitting:,} steps instead of {config.schedule.steps:,}: what this machine does in {left:.0f} seconds")
-    return plan.Length(steps=fitting)
 
 
 @contextmanager
@@ -145,12 +122,10 @@ def _size(path: Path) -> int:
 
 
 def _score(run: Path, data: Path) -> None:
-    """Say how often the exchanged word of a held-out sentence is found, and show the first sentences and some nearest
-    words.
-    """
+    """Say how often the exchanged word of a held-out sentence is found, and show the first sentences."""
     from electra_trainer.cli.use import shown_scores
     from electra_trainer.data.store import Store
-    from electra_trainer.inspection.exchanged import FREQUENT, exchange_words, nearest_words, suspect
+    from electra_trainer.inspection.exchanged import FREQUENT, exchange_words, suspect
     from electra_trainer.pretrained.pretrained import load
 
     store, discriminator = Store.open(data), load(run).discriminator
@@ -166,9 +141,3 @@ def _score(run: Path, data: Path) -> None:
         f"most frequent, is suspected most ({100 * right / max(1, len(found)):.0f} %; "
         f"{100 * chance / max(1, len(found)):.0f} % by chance)"
     )
-    for word, nearest in nearest_words(discriminator, store, count=_SHOWN):
-        _say(f"     nearest to {word!r}: {', '.join(nearest)}")
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stdout, flush=True)

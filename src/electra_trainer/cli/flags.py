@@ -1,13 +1,15 @@
-"""From words to a request and back: how flags are shown and read, `--config FILE` of every verb, and what
-`electra show VERB --toml` prints.
+"""From words to a request: how flags are shown and read, and `--config FILE` of every verb.
 
 tyro asks a registry how to read a type and which fields a class has; ours answers for numbers and dataclasses, and
 leaves the rest to it: values have names, not types; a default that says nothing is left out; 1e5 and 100k are numbers.
 """
 
 import dataclasses
+import functools
+import operator
 import types
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -52,16 +54,9 @@ def whole_number(text: str) -> int:
 
 
 _NAMES: dict[Any, str] = {int: "N", float: "X"}
-_WORDS = {
-    "budget": "TIME", "config": "FILE", "continue_from": "RUN", "dev": "FILE", "engine": "FOLDER",
-    "generator": "NAME", "grace": "SECONDS", "init": "MODEL", "label": "COLUMN", "objective": "NAME",
-    "out": "FOLDER", "paths": "FOLDERS", "patience": "SECONDS", "phases": "NAME", "predict": "FILE",
-    "preset": "NAME", "recipe": "NAME", "seeds": "N", "shard": "I/N", "text_pair": "COLUMN", "to": "NAMES",
-    "track": "NAMES", "train": "FILE", "zip": "FILE",
-}  # fmt: skip
-"""Names of values that the flag's own does not say."""
 _APPENDED = get_args(tyro.conf.UseAppendAction[str])[1]
 """Marks a flag that is given once for each of its values."""
+_STYLE = (tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName)
 _HIDDEN = get_args(tyro.conf.Suppress[str])[1]
 _SAID = {"yes": True, "no": False, "true": True, "false": False}
 _READ: dict[Any, tuple[str, Callable[[str], Any]]] = {
@@ -108,15 +103,23 @@ def read_request(kind: Any, verb: str, words: Sequence[str]) -> Any:
             args=["--help" if flag == "--help-all" else flag for flag in flags],
             prog=f"electra {verb}",
             default=default,
-            config=(tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName),
+            config=_STYLE,
             registry=_registry(for_help=_asks(flags), brief=brief if _asks(flags) else ()),
         )
     finally:
         if _asks(flags):
             if "config" not in fields:
-                print(f"--config FILE: JSON or TOML with any of these flags; `electra show {verb} --toml` prints one.")
+                print("--config FILE: JSON or TOML with any of these flags.")
             if brief:
                 print(f"These are the flags that most runs need. All of them: electra {verb} --help-all")
+
+
+def print_completion(verbs: Mapping[str, tuple[Any, str]], shell: str) -> None:
+    """Print tyro's script by which a shell completes verbs, each given with its request and what it does."""
+    kinds = [Annotated[kind, tyro.conf.subcommand(name=name, description=what)] for name, (kind, what) in verbs.items()]
+    every: Any = functools.reduce(operator.or_, kinds)
+    with suppress(SystemExit):
+        tyro.cli(every, prog="electra", args=["--tyro-print-completion", shell], config=_STYLE, registry=_registry())
 
 
 def _asks(flags: Sequence[str]) -> bool:
@@ -136,7 +139,7 @@ def _from_file(kind: Any, path: Path | None, values: dict[str, Any]) -> Any:
     """
     if path is None:
         return _begun(kind, values)
-    read = records.read_table(path, expected="as `electra show VERB --toml` prints it")
+    read = records.read_table(path, expected="a table of flags")
     table = {name.replace("-", "_"): value for name, value in read.items()}
     owners = {name: (owner, field, hint) for owner, field, name, hint in _leaves(kind)}
     hints = {name: hint for name, (*_, hint) in owners.items()}
@@ -167,21 +170,6 @@ def _leaves(kind: Any) -> Iterator[tuple[str | None, str, str, Any]]:
         elif _HIDDEN not in marks:
             named = next((str(mark.name) for mark in marks if getattr(mark, "name", None)), one.name)
             yield None, one.name, named, bare
-
-
-def settings_of(kind: Any) -> tuple[dict[str, Any], list[str]]:
-    """The flags of a verb that have a value of their own, as `--config` reads them, and the names of the others."""
-    if get_type_hints(kind).get("settings") is Config:
-        return records.to_dict(settings_from(())), []
-    chosen, open_ = dict[str, Any](), list[str]()
-    begun = _begun(kind, {})
-    for owner, field, name, _ in _leaves(kind):
-        value = getattr(begun if owner is None else getattr(begun, owner), field)
-        if value is None or value is tyro.MISSING or value == ():
-            open_.append(name)
-        else:
-            chosen[name] = str(value) if isinstance(value, Path) else value
-    return chosen, open_
 
 
 def _registry(*, for_help: bool = False, brief: Collection[str] = ()) -> ConstructorRegistry:
@@ -277,17 +265,15 @@ def _default(owner: str, name: str, label: str) -> str:
 
 
 def _metavar(name: str, hint: Any) -> str | None:
-    """`RUN`, `N`, `FILE [FILE ...]`, `{a,b}`; None where tyro's own says as much."""
+    """`OUT`, `N`, `RUN [RUN ...]`, `{a,b}`; None where tyro's own says as much."""
     kind, optional = _without_none(_bare(hint))
     if kind is bool or get_origin(kind) is Literal:
         return "{" + ",".join(map(str, get_args(kind) or ("yes", "no"))) + "}" if optional else None
-    word = _WORDS.get(name, name.rpartition("_")[2].upper())
-    if name == "out" and optional:
-        word = "FILE"
+    word = name.rpartition("_")[2].upper()
     if get_origin(kind) is tuple:
         one = _NAMES.get(get_args(kind)[0], word.removesuffix("S"))
         return one if _APPENDED in get_args(hint) else f"{one} [{one} ...]"
-    return word if name in _WORDS else _NAMES.get(kind, word)
+    return _NAMES.get(kind, word)
 
 
 def _bare(hint: Any) -> Any:

@@ -2,63 +2,29 @@
 runs, never to print help.
 """
 
-import io
 import json
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import tyro
 
-from electra_trainer.cli import completion, show
 from electra_trainer.cli.demo import Demo
-from electra_trainer.cli.flags import read_request
-from electra_trainer.cli.launch import Launch
-from electra_trainer.cli.playground import Playground
+from electra_trainer.cli.flags import print_completion, read_request
 from electra_trainer.cli.predict import Answer, Predict
-from electra_trainer.cli.pretrain import Pretrain
-from electra_trainer.cli.show import Doctor, Flops
-from electra_trainer.cli.shown import Shown
+from electra_trainer.cli.pretrain import Launch, Pretrain
+from electra_trainer.cli.show import Doctor, Flops, Show
 from electra_trainer.cli.text_verbs import Check, Merge, Prepare, Tokenizer
-from electra_trainer.cli.track import Track
-from electra_trainer.cli.use import Evaluate, Export, Fill, Push, Replay, Report, Score
+from electra_trainer.cli.use import Evaluate, Export, Fill, Playground, Push, Replay, Report, Score, Track
 from electra_trainer.errors import ConfigError, ElectraError, as_known, did_you_mean, plain, tell
 from electra_trainer.files.wording import plain_output, styles
 from electra_trainer.finetuning.request import Finetune, Glue, Squad
 from electra_trainer.paper.request import Cloze, Compare, Figure, MinimalPairs, Table
 from electra_trainer.runs.signals import abandoned, ended, leave_when_told, stop_with_parent
-from electra_trainer.settings.records import to_toml
 from electra_trainer.supervise.launcher import THREADS, restart_tuned
 from electra_trainer.version import __version__
-
-
-@dataclass(frozen=True, kw_only=True)
-class Show:
-    """Show a preset (its whole configuration, its parameters and its FLOPs), or the flags of a verb with their
-    defaults.
-
-    A file with what --toml or --json prints is read by --config.
-    """
-
-    name: tyro.conf.Positional[str]
-    """tiny, mini, small, small_plus_plus, base, large, bert_small, bert_base, bert_large; or `all`, which lists these
-    and a preset for every other published row, one line each. Or a verb, for example finetune."""
-    toml: bool = False
-    """Print TOML, a preset without its parameters and FLOPs."""
-    json: bool = False
-    """Print one JSON object."""
-
-    def run(self) -> Shown:
-        """Flags of a verb, or facts of a preset."""
-        if self.toml and self.json:
-            raise ConfigError("--toml and --json: give one of them.")
-        if self.name in VERBS:
-            return show.shown_flags(VERBS[self.name].request, self.name)
-        found = show.shown_preset(self.name)
-        return Shown(None, [to_toml(found.value["config"])]) if self.toml and "config" in found.value else found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,24 +32,14 @@ class Completion:
     """Print a script by which a shell completes verbs, flags and values. Install it once, and again after an update.
 
     bash: electra completion bash > ~/.local/share/bash-completion/completions/electra
-
-    zsh: electra completion zsh > ~/.electra.zsh; echo 'source ~/.electra.zsh' >> ~/.zshrc
-
-    fish: electra completion fish > ~/.config/fish/completions/electra.fish
     """
 
     shell: tyro.conf.Positional[Literal["bash", "zsh", "fish"]]
     """The shell."""
 
-    def run(self) -> Shown:
-        """The script, which holds all verbs, flags and values, and so answers at once."""
-        helps = {}
-        for verb in VERBS:
-            with redirect_stdout(io.StringIO()) as text, suppress(SystemExit):
-                read(verb, ["--help-all"])
-            helps[verb] = text.getvalue()
-        script = completion.script(self.shell, {name: verb.what for name, verb in VERBS.items()}, helps)
-        return Shown(script, script.splitlines())
+    def run(self) -> None:
+        """Print the script of tyro, which reads all verbs."""
+        print_completion({name: (verb.request, verb.what) for name, verb in VERBS.items()}, self.shell)
 
 
 class Verb(NamedTuple):
@@ -112,7 +68,7 @@ GROUPS: dict[str, dict[str, Verb]] = {
         "launch": Verb(Launch, "write a Slurm job file that pre-trains on several machines and requeues itself"),
         "evaluate": Verb(Evaluate, "compute the held-out metrics of a run"),
         "report": Verb(Report, "draw one page of figures for one or several runs"),
-        "track": Verb(Track, "send the metrics of a run to TensorBoard, Weights & Biases, trackio or MLflow"),
+        "track": Verb(Track, "send the metrics of a run to TensorBoard, Weights & Biases or trackio"),
         "replay": Verb(Replay, "compute one step of a run again: its rows, documents, masks, replacements and losses"),
     },
     "use it": {
@@ -135,7 +91,7 @@ GROUPS: dict[str, dict[str, Verb]] = {
         "figure": Verb(Figure, "draw a figure of the paper, from your experiments or one run"),
         "cloze": Verb(Cloze, "predict held-out words with ELECTRA as a masked language model (Appendix G)"),
         "minimal-pairs": Verb(MinimalPairs, "choose the grammatical one of two sentences (BLiMP)"),
-        "show": Verb(Show, "print a preset: configuration, parameters, FLOPs; or the flags of a verb"),
+        "show": Verb(Show, "print a preset: configuration, parameters, FLOPs"),
         "flops": Verb(Flops, "count the operations of training and inference, as the paper does and as they are"),
     },
 }

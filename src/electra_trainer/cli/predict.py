@@ -1,11 +1,10 @@
-"""`electra predict DIR/model new.csv --out predictions.csv`, or `- < new.csv`.
+"""`electra predict DIR/model new.csv --out predictions.csv`.
 
 `electra answer FOLDER --context @page.txt --question "Who cooked the meal?"`.
 """
 
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from electra_trainer.cli.shown import Shown
-from electra_trainer.cli.standard_input import from_standard_input
 from electra_trainer.errors import ConfigError, DataError, StorageError, tell
 from electra_trainer.files import durable, reading
 
@@ -35,7 +33,7 @@ class Predict:
     folder: tyro.conf.Positional[Path]
     """Folder of a fine-tuned model: DIR/model of `electra finetune --out DIR`."""
     file: tyro.conf.Positional[Path]
-    """The rows; labels in it are not looked at. `-` reads standard input: such a file, or a text a line."""
+    """The rows; labels in it are not looked at."""
     out: Path | None = None
     """File to write, .jsonl for JSON lines. Default: print."""
     text: Annotated[str | None, tyro.conf.arg(aliases=["--words"])] = None
@@ -57,14 +55,14 @@ class Predict:
         """Predict, then print or write."""
         from electra_trainer.finetuning.model_folder import load_finetuned
 
-        out, piped = self.out, self.file == Path("-")
+        out = self.out
         if out is not None and out.is_dir():
             raise ConfigError(f"--out {out}: is a folder, expected a file.")
         if out is not None and not out.parent.is_dir():
             raise StorageError(
                 f"--out {out}: the folder {out.parent} does not exist. Make it, or choose another --out."
             )
-        if out is not None and out.exists() and self.file.exists() and not piped and out.samefile(self.file):
+        if out is not None and out.exists() and self.file.exists() and out.samefile(self.file):
             raise ConfigError(f"--out {out}: is the file to predict. Choose another one.")
         as_json = self.json or (out is not None and out.suffix == ".jsonl")
         model = load_finetuned(self.folder)
@@ -74,9 +72,9 @@ class Predict:
             raise ConfigError(
                 f"--out {out}: answers are written as JSON. Name it {out.stem}.json, or {out.stem}.jsonl."
             )
-        named = {"text": self.text, "text_pair": self.text_pair}
-        with from_standard_input(model, named.values()) if piped else nullcontext(self.file) as file:
-            rows = model.task.examples_in(file, like=model.columns, pair=model.pair, as_json=as_json, **named)
+        rows = model.task.examples_in(
+            self.file, like=model.columns, pair=model.pair, as_json=as_json, text=self.text, text_pair=self.text_pair
+        )
         for note in rows.notes:
             tell(note)
         for beside, content in rows.written(_predicted(model, rows.examples, self)).items():
@@ -147,7 +145,7 @@ class Answer:
         answer["nbest"] = answer["nbest"][: self.top]
         given = task.threshold if self.null_threshold is None else self.null_threshold
         answer["null_threshold"] = given if task.version == 2 else None
-        return Shown(answer, lines(answer, context))
+        return Shown(answer, lines(answer))
 
 
 def read_context(given: str) -> str:
@@ -170,20 +168,12 @@ def read_context(given: str) -> str:
     return text
 
 
-def lines(answer: "Prediction", context: str) -> list[str]:
-    """Lines for a terminal: each answer with its probability and some words around it."""
+def lines(answer: "Prediction") -> list[str]:
+    """Lines for a terminal: each answer with its probability."""
     if not answer["nbest"]:
         return ["no answer in this text"]
     shown = []
     if not answer["text"]:
         scored = f"its score is {answer['no_answer_score']:.2f}, the threshold {answer['null_threshold']:.2f}"
         shown = [f"no answer in this text ({scored}); the best that there is:"]
-    return shown + [
-        f"{100 * one['probability']:5.1f} %  {one['text']}    {_around(one, context)}" for one in answer["nbest"]
-    ]
-
-
-def _around(one: dict[str, Any], context: str, reach: int = 30) -> str:
-    before = context[max(0, one["start"] - reach) : one["start"]]
-    after = context[one["end"] : one["end"] + reach]
-    return " ".join(f"... {before}[{one['text']}]{after} ...".split())
+    return shown + [f"{100 * one['probability']:5.1f} %  {one['text']}" for one in answer["nbest"]]

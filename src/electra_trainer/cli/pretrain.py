@@ -1,19 +1,25 @@
-"""`electra pretrain DATA --preset small --out RUN`."""
+"""`electra pretrain DATA --preset small --out RUN`, and `electra launch slurm JOB.sbatch -- pretrain …`."""
 
 import os
+import re
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import tyro
 
 from electra_trainer.cli.shown import Shown
 from electra_trainer.errors import ConfigError, ElectraError, refuse_if
+from electra_trainer.files import durable, wording
+from electra_trainer.runs.signals import FORWARDS, WAITS
 from electra_trainer.settings.config import Config
 from electra_trainer.train.from_flags import taken
+
+if TYPE_CHECKING:
+    from electra_trainer.train.plan import Length
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,9 +85,7 @@ class Pretrain:
     typed: tyro.conf.Suppress[tuple[str, ...]] = ()
     """The command line that these were read from."""
     track: str | None = None
-    """Trackers between commas: tensorboard, wandb, trackio, mlflow."""
-    project: str | None = None
-    """Name of the project there. Default: the tracker's own variable, else electra."""
+    """Trackers between commas: tensorboard, wandb, trackio."""
     settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
     brief: ClassVar[str] = (
         "data out preset objective init continue_from config steps budget flops dry_run processes restarts device "
@@ -101,7 +105,7 @@ class Pretrain:
         from electra_trainer.train.plan import Length
 
         length = Length(steps=self.steps, budget=self.budget, flops=self.flops, flops_real=self.flops_real)
-        init = InitFrom(name=self.init) if self.init is not None else None
+        init = InitFrom(name=str(self.init)) if self.init is not None else None
         former = ContinueFrom(name=self.continue_from) if self.continue_from is not None else None
         faults = {
             "--continue-from and --init both say what the run begins with: give one.": bool(init and former),
@@ -113,7 +117,7 @@ class Pretrain:
         if self.dry_run:
             _dry_run(self, length)
             return None
-        with tracked(self.out, self.track, project=self.project):
+        with tracked(self.out, self.track):
             if self.restarts or self.processes != 1:
                 _supervised(self)
                 return None
@@ -182,7 +186,6 @@ class _OfSupervisor:
     grace: float = 0.0
     processes: int = 1
     track: str | None = None
-    project: str | None = None
 
 
 def command_of(words: Sequence[str], *, processes: int) -> list[str]:
@@ -194,32 +197,124 @@ def command_of(words: Sequence[str], *, processes: int) -> list[str]:
     return [sys.executable, *started, *taken(_OfSupervisor, words)[1]]
 
 
-def _dry_run(request: Pretrain, length: object) -> None:
+def _dry_run(request: Pretrain, length: "Length") -> None:
     from electra_trainer.cost.parameters import state_bytes
     from electra_trainer.data.store import Store
     from electra_trainer.train import device, plan, timing
 
-    assert isinstance(length, plan.Length)
     device.use_threads()
     store, here = Store.open(request.data), device.choose_device(request.device)
     config = plan.fit_to_data(request.settings, store)
     precision = device.choose_precision(config.precision, here)
-    print(f"{config.preset} on {here}, {precision}; nothing is trained")
+    print(f"{config.preset} on {here}, {precision}; nothing is trained", flush=True)
     parts, gpu = request.processes if request.shard else 1, timing.activation_bytes(precision, here)
-    described = partial(plan.describe, processes=parts, gpu=gpu)
-    reported = [] if length.budget is not None else described(plan.steps_for(length, config, None), store)
     free = timing.free_bytes(here)
+    fits = free is None or state_bytes(config) <= free  # else its steps cannot be timed
+    measured = timing.measure_time(config, store, device=here, precision=precision) if fits else None
+    if measured is not None or length.budget is None:
+        planned = plan.steps_for(length, config, measured)
+        for name, value in plan.describe(planned, store, measured, processes=parts, gpu=gpu):
+            print(f"  {name:<28} {value}")
     if free is not None and (what := plan.does_not_fit(config, free, processes=parts, gpu=gpu)):
-        reported.append(("does it fit", f"perhaps not: {what}"))
-    _print_rows(reported)
-    sys.stdout.flush()
-    if free is not None and state_bytes(config) > free:
-        return  # its steps cannot be timed
-    measured = timing.measure_time(config, store, device=here, precision=precision)
-    rows = described(plan.steps_for(length, config, measured), store, measured)
-    _print_rows([row for row in rows if row not in reported])
+        print(f"  {'does it fit':<28} perhaps not: {what}")
 
 
-def _print_rows(rows: Sequence[tuple[str, str]]) -> None:
-    for name, value in rows:
-        print(f"  {name:<28} {value}")
+_MOST_WARNING = 65535
+"""Seconds; Slurm's own limit."""
+_USELESS = 3
+"""Starts in a row without a new checkpoint after which the job is not queued again."""
+_TIME = re.compile(r"(?:(\d+)-)?(\d{1,2}):(\d{2}):(\d{2})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """Write a job file for a scheduler: pre-training on several machines that is signalled before its time is up,
+    saves, and is queued again.
+
+    After `--` comes a pretrain command as it would be typed on one machine.
+    """
+
+    scheduler: tyro.conf.Positional[Literal["slurm"]]
+    """slurm: a file for sbatch."""
+    file: tyro.conf.Positional[Path]
+    """Where to write it."""
+    nodes: int = 1
+    """Machines."""
+    gpus: int = 1
+    """GPUs of each machine; 0: its cores, in one process."""
+    cores: int = 8
+    """Cores for each process."""
+    time: str = "24:00:00"
+    """Longest time of one job, as Slurm writes it (D-HH:MM:SS or HH:MM:SS); a job that is not done is queued again."""
+    warning: int = 120
+    """Seconds before the end at which the run is signalled to save: more than a save takes, which is tried twice if the
+    disk fails.
+    """
+    name: str = "electra"
+    """The job's name."""
+    partition: str | None = None
+    """Slurm partition."""
+    options: tuple[str, ...] = ()
+    """Further lines for sbatch, for example --options account=nlp mem=64G."""
+    command: tyro.conf.Suppress[tuple[str, ...]] = ()
+    """The words after `--`."""
+
+    def run(self) -> None:
+        """Check, and write the file."""
+        _check(self)
+        durable.write_output(self.file, sbatch(self).encode())
+        print(f"electra: {self.file}: type: sbatch {shlex.quote(str(self.file))}", file=sys.stderr)
+
+
+def _check(request: Launch) -> None:
+    """ConfigError: the command is not one that can be queued again, or a value is not one that Slurm takes."""
+    command, time = request.command, _TIME.fullmatch(request.time)
+    names = (request.name, request.partition or "x")
+    least = {"nodes": 1, "gpus": 0, "cores": 1, "warning": 15}
+    faults = {
+        "launch: expected `-- pretrain DATA … --out RUN` after the flags.": command[:1] != ("pretrain",),
+        "launch: the pretrain command has no --out RUN, from which the next job resumes.": not _out(request),
+        "launch: leave --restarts and --processes out: the job sees to processes and restarts.": bool(
+            {word.split("=")[0] for word in command} & {"--restarts", "--processes"}
+        ),
+        **{f"--{name}: expected {few} or more.": getattr(request, name) < few for name, few in least.items()},
+        f"--time {request.time!r}: expected D-HH:MM:SS or HH:MM:SS.": time is None,
+        "--name, --partition: expected letters, digits, dots and hyphens.": not all(
+            re.fullmatch(r"[\w.-]{1,64}", text) for text in names
+        ),
+        "--options: expected name=value as sbatch takes it, without leading hyphens.": not all(
+            re.fullmatch(r"(?!-)[\x20-\x7e]+", option) for option in request.options
+        ),
+    }
+    refuse_if(faults)
+    assert time is not None
+    days, hours, minutes, seconds = (int(part or 0) for part in time.groups())
+    whole = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    if request.warning > min(_MOST_WARNING, whole - 1):
+        raise ConfigError(
+            f"--warning {request.warning}: expected fewer seconds than --time {request.time} has ({whole}), and at "
+            f"most {_MOST_WARNING}."
+        )
+
+
+@dataclass(frozen=True)
+class _Out:
+    out: str | None = None
+
+
+def _out(request: Launch) -> str:
+    """The run folder that the command names; empty if it names none."""
+    out = None if request.command[-1:] == ("--out",) else taken(_Out, request.command)[0].out
+    return str(Path(out)) if out else ""
+
+
+def sbatch(request: Launch) -> str:
+    """The text of the job file."""
+    return wording.render(
+        "job.sbatch",
+        job=request,
+        processes=max(1, request.gpus),
+        out=_out(request),
+        variables={**FORWARDS, **{name: max(int(value), request.warning) for name, value in WAITS.items()}},
+        useless_starts=_USELESS,
+    )

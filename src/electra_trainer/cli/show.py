@@ -1,55 +1,67 @@
 """`electra flops small`: operations of training and inference; `electra doctor`: this machine, and a forecast of its
-speed with each model; and what `electra show` shows.
+speed with each model; `electra show small`: a preset.
 """
 
 import json
 import shutil
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from electra_trainer.cli.flags import settings_of
 from electra_trainer.cli.shown import Shown
 from electra_trainer.cost import flops, parameters
-from electra_trainer.errors import install
+from electra_trainer.errors import ConfigError, install
 from electra_trainer.presets import models
+from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import flat, to_dict, to_toml
 
 if TYPE_CHECKING:
-    from electra_trainer.train.timing import Forecast, Machine
+    from electra_trainer.train.timing import Forecast
 
 
-def shown_preset(name: str) -> Shown:
-    """The whole configuration of a preset, its parameters and its FLOPs; `all`: one line for each preset."""
-    if name == "all":
-        return Shown(models.SUMMARIES, [f"{preset:<24} {what}" for preset, what in models.SUMMARIES.items()])
-    config = models.preset(name)
-    count, cost = parameters.parameters(config), flops.run_flops(config)
-    paper = flops.infer_flops(config).paper
-    facts: dict[str, Any] = {
-        "config": to_dict(config),
-        "parameters": {"joint": count.joint, "kept": count.kept, **asdict(count)},
-        "flops": {"train_paper": cost.paper, "train_real": cost.real, "infer_paper": paper},
-    }
-    lines = []
-    for title, table in facts.items():
-        long = {key: f"{value:,}" for key, value in flat(table).items() if isinstance(value, int) and value > 9999}
-        lines += [title, *(f"  {key:<38} {long.get(key, value)}" for key, value in flat(table).items())]
-    return Shown(facts, lines)
+@dataclass(frozen=True, kw_only=True)
+class Show:
+    """Show a preset: its whole configuration, its parameters and its FLOPs.
 
+    A file with what --toml or --json prints is read by --config.
+    """
 
-def shown_flags(request: Any, verb: str) -> Shown:
-    """Flags as `electra VERB --config` reads them: those with defaults as TOML, and as comments those without."""
-    chosen, open_ = settings_of(request)
-    lines = [f"# electra {verb} --config FILE; flags override the file", to_toml(chosen)]
-    if open_:
-        lines += ["", "# these have no value unless you give one, or follow from the model and the data:"]
-    return Shown(chosen, [*lines, *(f"# {name} = " for name in open_)])
+    name: tyro.conf.Positional[str]
+    """tiny, mini, small, small_plus_plus, base, large, bert_small, bert_base, bert_large; or `all`, which lists these
+    and a preset for every other published row, one line each."""
+    toml: bool = False
+    """Print TOML, a preset without its parameters and FLOPs."""
+    json: bool = False
+    """Print one JSON object."""
+
+    def run(self) -> Shown:
+        """Facts of a preset."""
+        if self.toml and self.json:
+            raise ConfigError("--toml and --json: give one of them.")
+        if self.name == "all":
+            return Shown(models.SUMMARIES, [f"{preset:<24} {what}" for preset, what in models.SUMMARIES.items()])
+        config = models.preset(self.name)
+        count, cost = parameters.parameters(config), flops.run_flops(config)
+        paper = flops.infer_flops(config).paper
+        facts: dict[str, Any] = {
+            "config": to_dict(config),
+            "parameters": {"joint": count.joint, "kept": count.kept, **asdict(count)},
+            "flops": {"train_paper": cost.paper, "train_real": cost.real, "infer_paper": paper},
+        }
+        if self.toml:
+            return Shown(None, [to_toml(facts["config"])])
+        lines = []
+        for title, table in facts.items():
+            long = {key: f"{value:,}" for key, value in flat(table).items() if isinstance(value, int) and value > 9999}
+            lines += [title, *(f"  {key:<38} {long.get(key, value)}" for key, value in flat(table).items())]
+        return Shown(facts, lines)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,31 +78,27 @@ class Flops:
     the paper's own: bert_large_ours."""
     json: bool = False
     """Print one JSON object: name, then train_paper, train_real and infer_paper."""
-    mend_norm: bool = False
-    """Count the LayerNorm after attention at every channel; the paper's script counts it once a token (up to 0.05 %
-    less).
-    """
 
     def run(self) -> Shown:
         """Costs, one line a name."""
         from electra_trainer.paper.published import PUBLISHED, cost_of
 
         names = list(dict.fromkeys([*PUBLISHED, *models.PRESETS])) if self.name == "all" else [self.name]
-        costs = {name: cost_of(name, norm_slip=not self.mend_norm) for name in names}
+        costs = {name: cost_of(name) for name in names}
         width = max(map(len, names))
         lines = [f"{'':<{width}}  {'train, paper':>12}  {'train, real':>11}  {'infer, paper':>12}"]
         for name, cost in costs.items():
             numbers = f"{cost.train_paper:>12.4g}  {cost.train_real:>11.4g}  {cost.infer_paper:>12.4g}"
             lines.append(f"{name:<{width}}  {numbers}")
-        if "bert_large" in names and not self.json:
-            lines.append("bert_large: the original, 1M steps of 256 rows. The preset of that name: bert_large_ours.")
         return Shown({name: asdict(cost) for name, cost in costs.items()}, lines)
 
 
-_EXTRAS = {"transformers": "hub", "datasets": "hub", "onnxruntime": "onnx"}
 _NEEDED = ("torch", "numpy", "tokenizers", "safetensors", "rich", "tyro", "matplotlib", "scikit-learn")
+_PACKAGES = {**dict.fromkeys(_NEEDED, ""), "transformers": "hub", "datasets": "hub", "onnxruntime": "onnx"}
+"""Packages with the extra that installs them."""
 _SECONDS = {"cpu": 80.0, "cuda": 480.0}
 """For all presets together; the one being timed is finished. A GPU compiles and records the step of each."""
+_DERIVED = ("tokens_per_second", "run_seconds", "extrapolated", "limit")
 _HOW = """\
 arithmetic: the share of the step that its matrix products take at the matrix rate above.
 memory: the share that the bytes it must move take at the rate of a copy, pointwise work fused, nothing in a cache.
@@ -114,33 +122,45 @@ class Doctor:
         """Print one line a finding, and the table of --bench."""
         # a wrong name is an error before anything else
         configs = [models.preset(name) for name in self.presets or models.MODELS]
-        findings = _findings()
-        if not self.json:
-            for label, value in findings.items():
-                print(f"{label:<16} {value}", flush=True)
-        if not self.bench:
-            if self.json:
-                print(json.dumps({"findings": findings}))
-            return
+        show: Callable[[str], None] = (lambda line: None) if self.json else partial(print, flush=True)
+        facts: dict[str, Any] = {"findings": _findings()}
+        for label, value in facts["findings"].items():
+            show(f"{label:<16} {value}")
+        if self.bench:
+            facts |= _bench(configs, show)
+        if self.json:
+            print(json.dumps(facts))
 
-        from electra_trainer.cost.flops import step_flops
-        from electra_trainer.train import device, timing
 
-        machine = timing.measure_machine(device.choose_device("auto"))
-        if not self.json:
-            _print_machine(machine)
-        forecasts: dict[str, Forecast | str] = {}
-        end = time.monotonic() + _SECONDS[machine.device.type]
-        for done, config in enumerate(sorted(configs, key=lambda config: step_flops(config).real / config.batch.size)):
-            left = end - time.monotonic()
-            forecasts[config.preset] = (
-                timing.forecast(config, machine, limit=max(2.0, min(8.0, left / (len(configs) - done))))
-                if left > 0
-                else f"no time was left; alone: electra doctor --bench --presets {config.preset}"
-            )
-            if not self.json:
-                _print_forecast(config.preset, forecasts[config.preset])
-        print(json.dumps(_doctor_facts(findings, machine, forecasts)) if self.json else f"\n{_HOW}")
+def _bench(configs: Sequence[Config], show: Callable[[str], None]) -> dict[str, Any]:
+    """Rates of this machine, and for each model its speed and what limits it."""
+    from electra_trainer.cost.flops import step_flops
+    from electra_trainer.train import device, timing
+
+    machine = timing.measure_machine(device.choose_device("auto"))
+    rates = ", ".join(f"{name} {rate / 1e9:,.0f} GFLOP/s" for name, rate in machine.matrix_flops.items())
+    free = "" if machine.free_bytes is None else f", {machine.free_bytes / 1e9:.1f} GB free"
+    show(f"{'matrix products':<16} {rates}")
+    show(f"{'memory':<16} {machine.copy_bytes / 1e9:,.0f} GB/s read and written{free}")
+    show(f"\n{'preset':<16}{'tokens/s':>12}{'paper run':>14}{'arithmetic':>12}{'memory':>8}  {'limited by':<12}timed")
+    presets: dict[str, Any] = {}
+    end = time.monotonic() + _SECONDS[machine.device.type]
+    for done, config in enumerate(sorted(configs, key=lambda config: step_flops(config).real / config.batch.size)):
+        limit = (end - time.monotonic()) / (len(configs) - done)
+        found = timing.forecast(config, machine, limit=max(2.0, min(8.0, limit))) if limit > 0 else "no time was left"
+        show(_forecast_line(config.preset, found))
+        if isinstance(found, str):
+            presets[config.preset] = {"skipped": found}
+        else:
+            presets[config.preset] = asdict(found) | {name: getattr(found, name) for name in _DERIVED}
+    show(f"\n{_HOW}")
+    return {
+        "device": machine.device.type,
+        "precision": machine.precision,
+        "matrix_flops_per_second": machine.matrix_flops,
+        "copy_bytes_per_second": machine.copy_bytes,
+        "presets": presets,
+    }
 
 
 def _findings() -> dict[str, str]:
@@ -161,29 +181,16 @@ def _findings() -> dict[str, str]:
         ("native kernels", native.status() if device.type == "cpu" else "for CPUs only"),
         ("threads", str(use_threads())),
         ("disk here", f"{free:.1f} GB free"),
-        *((package, _version(package) or f"MISSING: {install()}") for package in _NEEDED),
-        *(
-            (package, _version(package) or f"not installed; optional: {install(extra)}")
-            for package, extra in _EXTRAS.items()
-        ),
+        *((name, _version(name) or f"not installed: {install(extra)}") for name, extra in _PACKAGES.items()),
     ]
     return dict(lines)
 
 
-def _print_machine(machine: "Machine") -> None:
-    rates = ", ".join(f"{name} {rate / 1e9:,.0f} GFLOP/s" for name, rate in machine.matrix_flops.items())
-    free = "" if machine.free_bytes is None else f", {machine.free_bytes / 1e9:.1f} GB free"
-    print(f"{'matrix products':<16} {rates}")
-    print(f"{'memory':<16} {machine.copy_bytes / 1e9:,.0f} GB/s read and written{free}")
-    print(f"\n{'preset':<16}{'tokens/s':>12}{'paper run':>14}{'arithmetic':>12}{'memory':>8}  {'limited by':<12}timed")
-
-
-def _print_forecast(name: str, forecast: "Forecast | str") -> None:
+def _forecast_line(name: str, forecast: "Forecast | str") -> str:
     from electra_trainer.train.plan import duration
 
     if isinstance(forecast, str):
-        print(f"{name:<16}skipped: {forecast}", flush=True)
-        return
+        return f"{name:<16}skipped: {forecast}"
     arithmetic, memory = (
         f"{seconds / forecast.seconds_per_step:.0%}"
         for seconds in (forecast.arithmetic_seconds, forecast.memory_seconds)
@@ -193,28 +200,7 @@ def _print_forecast(name: str, forecast: "Forecast | str") -> None:
         how = f"{forecast.rows_timed} of {forecast.rows} rows: an upper bound of the time"
     speed, time_of_run = f"{forecast.tokens_per_second:,.0f}", duration(forecast.run_seconds)
     note = f"\n{'':<16}{forecast.step}" if forecast.step else ""
-    shares = f"{arithmetic:>12}{memory:>8}  {forecast.limit:<12}"
-    print(f"{name:<16}{speed:>12}{time_of_run:>14}{shares}{how}{note}", flush=True)
-
-
-def _doctor_facts(
-    findings: dict[str, str], machine: "Machine", forecasts: "dict[str, Forecast | str]"
-) -> dict[str, Any]:
-    extra = ("tokens_per_second", "run_seconds", "extrapolated", "limit")
-    presets = {
-        name: {"skipped": found}
-        if isinstance(found, str)
-        else asdict(found) | {field: getattr(found, field) for field in extra}
-        for name, found in forecasts.items()
-    }
-    return {
-        "findings": findings,
-        "device": machine.device.type,
-        "precision": machine.precision,
-        "matrix_flops_per_second": machine.matrix_flops,
-        "copy_bytes_per_second": machine.copy_bytes,
-        "presets": presets,
-    }
+    return f"{name:<16}{speed:>12}{time_of_run:>14}{arithmetic:>12}{memory:>8}  {forecast.limit:<12}{how}{note}"
 
 
 def _version(package: str) -> str | None:

@@ -13,7 +13,7 @@ import tyro
 
 from electra_trainer.cli.shown import Shown
 from electra_trainer.data.corpus import Boundary, PrepareSettings, Reading
-from electra_trainer.errors import ConfigError, DataError, MissingInputError
+from electra_trainer.errors import ConfigError, DataError, tell
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Words
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from electra_trainer.data.tokenizer import Legibility
 
 _SECONDS_BETWEEN_LINES = 10.0
+_OF_TRAINING = ("vocab_size", "alphabet", "cased", "keep_accents", "strip_accents", "nfc")
 _CHARACTERS_MEASURED = 1_000_000
-_HELD_OUT_IS_LITTLE = 2_000
-"""Tokens: 300 of them are masked, so that an accuracy of 30 % has a standard error of 2.6 points."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,25 +71,16 @@ class Prepare:
     def run(self) -> Shown:
         """Prepare: the manifest of what was made."""
         from electra_trainer.data.prepare import prepare
-        from electra_trainer.data.tokenizer import load_tokenizer
+        from electra_trainer.data.tokenizer import load_tokenizer, statistics
+        from electra_trainer.experiments.cell import parse_shard
 
         if not self.files:
             raise ConfigError("prepare: give at least one file, folder or pattern.")
-        if not self.tokenizer.exists():
-            raise MissingInputError(
-                f"--tokenizer {self.tokenizer}: no such file or folder. Train one with `electra tokenizer FILES --out "
-                f"{self.tokenizer.name}`, or give a folder with the tokenizer of a model; names of the Hub are not "
-                "taken here."
-            )
         tokenizer = load_tokenizer(self.tokenizer, cased=self.cased or None, keep_accents=self.keep_accents or None)
-        shard = None
-        if self.shard is not None:
-            from electra_trainer.experiments.cell import parse_shard
-
-            shard = parse_shard(self.shard)
-        start, warned = time.monotonic(), False
+        shard = parse_shard(self.shard) if self.shard is not None else None
+        start = time.monotonic()
         if shard is None:
-            warned = _warn_at_once(self, tokenizer)
+            _warn_of_unreadable(self, tokenizer)
         watch = _Watch()
         manifest = prepare(
             self.files,
@@ -104,14 +94,8 @@ class Prepare:
         )
         lines = []
         if watch.last is not None:
-            from electra_trainer.data.tokenizer import statistics
-
             measured = statistics(tokenizer, watch.last.report.sample.lines)
             lines = [*watch.last.report.summary(), f"vocabulary: {_fit(measured)}"]
-            if not warned:
-                _warn_of_unreadable(measured, self.tokenizer)
-        if shard is None:
-            _warn_of_little(manifest)
         done = "ready" if shard is None else f"shard {self.shard} is ready"
         return Shown(manifest, [*lines, *_made(manifest), f"{self.out}: {done} in {time.monotonic() - start:.0f} s"])
 
@@ -124,39 +108,17 @@ def _made(manifest: "Manifest") -> list[str]:
     ]
 
 
-def _warn_of_little(manifest: "Manifest") -> None:
-    """Say where so little text is held out that what is measured on it means nothing."""
-    held_out, whole = manifest.valid.text_tokens, manifest.train.text_tokens + manifest.valid.text_tokens
-    if not 0 < held_out < _HELD_OUT_IS_LITTLE:
-        return
-    share = 1.2 * _HELD_OUT_IS_LITTLE / whole
-    remedy = (
-        f"Prepare with --valid-fraction {share:.2g}" if share <= 0.2 else "Give more text, and --valid-fraction 0.1"
-    )
-    print(
-        f"electra: only {held_out:,} tokens are held out: numbers measured on them vary much. {remedy}.",
-        file=sys.stderr,
-    )
-
-
-def _warn_at_once(request: Prepare, tokenizer: "Words") -> bool:
-    """Warn before hours of work if the beginning of the text is unreadable."""
+def _warn_of_unreadable(request: Prepare, tokenizer: "Words") -> None:
+    """Warn before hours of work if the vocabulary is not made for the beginning of the text."""
     from electra_trainer.data.prepare import CorpusLines
     from electra_trainer.data.tokenizer import statistics
 
-    beginning = CorpusLines(request.files, request.settings, _CHARACTERS_MEASURED)
-    return _warn_of_unreadable(statistics(tokenizer, beginning), request.tokenizer)
-
-
-def _warn_of_unreadable(measured: "Legibility", tokenizer: Path) -> bool:
-    """Warn if a vocabulary is not made for a text."""
+    measured = statistics(tokenizer, CorpusLines(request.files, request.settings, _CHARACTERS_MEASURED))
     if measured.is_much:
-        print(
-            f"electra: {measured.unreadable_line()}: {tokenizer} is not a vocabulary of this language or casing. Train "
-            "one with `electra tokenizer`.",
-            file=sys.stderr,
+        tell(
+            f"{measured.unreadable_line()}: {request.tokenizer} is not a vocabulary of this language or casing. Train "
+            "one with `electra tokenizer`."
         )
-    return measured.is_much
 
 
 def _fit(measured: "Legibility") -> str:
@@ -198,8 +160,8 @@ class Tokenizer:
     keep_accents: bool = False
     """Keep accents, and remove capitals only."""
     add_words: Path | None = None
-    """Words to add, one a line, in place of the vocabulary's [unusedN] entries, then at its end; FILES may be one
-    folder with a tokenizer, whose words keep their ids, so that `pretrain --init` takes the model's weights."""
+    """Words to add, one a line, to the tokenizer in the folder that FILES is: in place of its [unusedN] entries, then
+    at its end. Its words keep their ids, so that `pretrain --init` takes the model's weights."""
     strip_accents: bool = False
     """Remove accents, also where they are part of a script."""
     nfc: bool = False
@@ -215,16 +177,15 @@ class Tokenizer:
         from electra_trainer.data.prepare import train_tokenizer_from
         from electra_trainer.data.survey import accents_line
         from electra_trainer.data.tokenizer import require_new, save_new_tokenizer, statistics
-        from electra_trainer.data.vocabulary import add_words, read_words, size_line
-        from electra_trainer.errors import tell
+        from electra_trainer.data.vocabulary import size_line
 
         if not self.files:
             raise ConfigError("tokenizer: give at least one file, folder or pattern.")
         if self.strip_accents and self.keep_accents:
             raise ConfigError("--strip-accents and --keep-accents: give one of them.")
         require_new(self.out)
-        if self.add_words is not None and (given := _tokenizer_in(self.files)):
-            return _add_to(given, self.add_words, self)
+        if self.add_words is not None:
+            return _with_words(self, self.add_words)
         tokenizer, report = train_tokenizer_from(
             self.files,
             vocab_size=self.vocab_size,
@@ -233,13 +194,9 @@ class Tokenizer:
             nfc=self.nfc,
             reading=self.reading,
         )
-        lines = [*report.summary()]
-        if self.add_words is not None:
-            tokenizer, line = add_words(tokenizer, read_words(self.add_words))
-            lines.insert(0, line)
         save_new_tokenizer(tokenizer, self.out, max_length=self.max_length)
         measured = statistics(tokenizer, report.sample.lines)
-        lines.append(f"{tokenizer.get_vocab_size():,} tokens; {_fit(measured)}")
+        lines = [*report.summary(), f"{tokenizer.get_vocab_size():,} tokens; {_fit(measured)}"]
         if line := size_line(tokenizer, self.vocab_size, measured):
             tell(line)
         words = Counter(word for line in report.sample.lines for word in line.split())
@@ -249,27 +206,18 @@ class Tokenizer:
         return Shown(tokenizer, [*lines, f"{self.out}: tokenizer.json, tokenizer_config.json, vocab.txt"])
 
 
-def _tokenizer_in(files: tuple[str, ...]) -> Path | None:
-    """The tokenizer of the one folder that is given (of a tokenizer, model, run or export), or its file; None if it
-    holds none.
-    """
-    names, path = ("tokenizer.json", "vocab.txt"), Path(files[0])
-    places = [path, *(path / part for part in ("tokenizer", "discriminator", "encoder"))]
-    if len(files) > 1 or path.name in names:
-        return path if len(files) == 1 else None
-    return next((place for place in places if any((place / name).is_file() for name in names)), None)
-
-
-def _add_to(given: Path, words: Path, request: Tokenizer) -> Shown:
-    """Add words to a tokenizer that is there."""
+def _with_words(request: Tokenizer, words: Path) -> Shown:
+    """Add words to the tokenizer in a folder, also of a run or an exported model."""
     from electra_trainer.data.tokenizer import load_tokenizer, save_new_tokenizer
     from electra_trainer.data.vocabulary import add_words, read_words
 
-    for name in ("vocab_size", "cased", "keep_accents", "strip_accents", "nfc"):
-        if getattr(request, name) != getattr(Tokenizer, name):
-            raise ConfigError(f"--{name.replace('_', '-')}: {given} has its own. Drop the flag: only words are added.")
-    tokenizer, line = add_words(load_tokenizer(given), read_words(words))
-    out = request.out
+    if any(getattr(request, name) != getattr(Tokenizer, name) for name in _OF_TRAINING):
+        raise ConfigError("--add-words: only words are added; the tokenizer keeps the rest. Drop the other flags.")
+    if len(request.files) > 1:
+        raise ConfigError("--add-words: give the folder of one tokenizer.")
+    places = [Path(request.files[0], part) for part in ("tokenizer", "discriminator", "encoder")]
+    given = next((place for place in places if place.is_dir()), Path(request.files[0]))
+    (tokenizer, line), out = add_words(load_tokenizer(given), read_words(words)), request.out
     save_new_tokenizer(tokenizer, out, max_length=request.max_length)
     then = f"`electra prepare FILES --tokenizer {out} --out DATA`; `electra pretrain DATA --init MODEL --out NEW`"
     return Shown(tokenizer, [line, f"{out}: {tokenizer.get_vocab_size():,} tokens", then])

@@ -1,4 +1,5 @@
-"""Verbs that use a trained network or look into its run: evaluate, score, fill, export, push, replay, report.
+"""Verbs that use a trained network or look into its run: evaluate, score, fill, export, push, replay,
+report, track, playground.
 
 electra evaluate RUN DATA
 electra score RUN "the chef flew the meal"
@@ -7,9 +8,11 @@ electra export RUN[@STEP] --out DIR
 electra push DIR --repo OWNER/NAME
 electra replay RUN --step 1000
 electra report RUN [RUN …]
+electra track RUN --to tensorboard,wandb
+electra playground RUN [RUN]
 """
 
-import sys
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -23,7 +26,6 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import nn
 
-    from electra_trainer.inspection.replay import Replayed, ReplayedRow
     from electra_trainer.pretrained.pretrained import Pretrained, Scored
 
 
@@ -84,19 +86,16 @@ def _warn_of_unreadable(loaded: "Pretrained", text: str, run: Path) -> None:
         tell(f"{measured.unreadable_line()}: the vocabulary of {run} does not know them, so what the model says {why}.")
 
 
-def shown_scores(scored: "Scored", *, mark_above: float | None = None) -> list[str]:
-    """Two lines: the tokens, and under each the probability of "replaced"; likely replacements are highlighted.
-
-    Args:
-        scored: the sentence.
-        mark_above: probability from which a token is marked; default: twice the sentence's mean, at least 0.2.
+def shown_scores(scored: "Scored") -> list[str]:
+    """Two lines: the tokens, and under each the probability of "replaced"; likely replacements are highlighted: those
+    at twice the sentence's mean, or at 0.2 where that is more.
     """
     from rich.text import Text
 
     from electra_trainer.files.wording import Terminal
 
     probabilities = scored.replaced_probability
-    limit = max(0.2, 2 * sum(probabilities) / len(probabilities)) if mark_above is None else mark_above
+    limit = max(0.2, 2 * sum(probabilities) / len(probabilities))
     words, numbers = Text("  "), Text("  ")
     for token, probability in zip(scored.tokens, probabilities, strict=True):
         width, suspect = max(len(token) + 2, 6), probability >= limit
@@ -146,16 +145,11 @@ class Export:
     """A new or empty folder."""
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
     """Number type of the stored weights. In 16 bits the folder has half the size."""
-    to: Literal["transformers", "onnx", "web"] = "transformers"
+    to: Literal["transformers", "onnx"] = "transformers"
     """onnx: also onnx/model.onnx in each folder, compared in ONNX Runtime with the run, for servers without PyTorch.
-    web: a page like that of `electra playground`, which computes in the browser and needs no server of ours
-    (docs/playground.md)."""
-    int8: bool = False
-    """With --to onnx: also onnx/model_int8.onnx, a quarter of the size; with --to web in place of the other."""
-    engine: Path | None = None
-    """With --to web: a folder with the npm packages of transformers.js; default: the page's README.md says how they
-    come there.
     """
+    int8: bool = False
+    """With --to onnx: also onnx/model_int8.onnx, a quarter of the size."""
     form: Annotated[Literal["electra", "bert"], tyro.conf.arg(name="as")] = "electra"
     """bert: under BERT's names, for programs that know no ELECTRA; only where the embeddings are as wide as the
     layers.
@@ -177,16 +171,8 @@ class Export:
         from electra_trainer.settings.records import read_table
 
         onnx, card = self.to == "onnx", CardFields(license=self.license, language=self.language, name=self.name)
-        if self.int8 and self.to == "transformers":
-            raise ConfigError("--int8: belongs to --to onnx or web. Give both.")
-        if self.engine is not None and self.to != "web":
-            raise ConfigError("--engine: belongs to --to web. Give both.")
-        if self.to == "web" and (self.dtype != "float32" or self.form != "electra"):
-            raise ConfigError("--to web: has neither --dtype nor --as. Leave them out; --int8 makes the page small.")
-        if self.to == "web":
-            from electra_trainer.playground.web_export import export_web
-
-            return Shown([self.out], export_web(self.run_folder, self.out, int8=self.int8, engine=self.engine))
+        if self.int8 and not onnx:
+            raise ConfigError("--int8: belongs to --to onnx. Give both.")
         if onnx:
             serving.need_onnx()
         found = dict[str, list[str]]()
@@ -258,12 +244,8 @@ class Replay:
     """The step, from 1, as in metrics.jsonl and log.txt."""
     data: Path | None = None
     """Prepared folder that the run was trained on; default: where it was when the run began."""
-    rows: int | None = None
-    """Most rows to show; default: 4, with --json all."""
-    lane: int | None = None
-    """Only the rows of this lane, from 0."""
-    row: int | None = None
-    """Only this row, by its number in train.bin."""
+    rows: int = 4
+    """Rows to show; --json has all."""
     json: bool = False
     """Print one JSON object."""
     device: str = "auto"
@@ -271,33 +253,12 @@ class Replay:
 
     def run(self) -> Shown:
         """The step: its rows, their losses, and the comparison with metrics.jsonl."""
-        from electra_trainer.inspection.replay import replay
-        from electra_trainer.inspection.replay_text import as_json, shown
+        from electra_trainer.inspection.replay import as_json, replay, shown
 
-        if self.rows is not None and self.rows < 0:
+        if self.rows < 0:
             raise ConfigError(f"--rows {self.rows}: expected 0 or more.")
-        found = replay(
-            self.run_folder,
-            step=self.step,
-            data=self.data,
-            device=self.device,
-            tell=lambda line: print(f"electra: {line}", file=sys.stderr),
-        )
-        rows = _chosen(self, found)
-        return Shown(as_json(found, rows[: self.rows]), shown(found, rows[: 4 if self.rows is None else self.rows]))
-
-
-def _chosen(request: Replay, found: "Replayed") -> "list[ReplayedRow]":
-    """The rows of --lane and --row; ConfigError if the step has none."""
-    rows = [row for row in found.rows if request.lane in (None, row.lane) and request.row in (None, row.row)]
-    if not rows:
-        asked = f"--lane {request.lane}" if request.row is None else f"--row {request.row}"
-        have = ", ".join(str(row.row) for row in found.rows[:12])
-        raise ConfigError(
-            f"{asked}: step {request.step} has no such row. It has lanes 0 to {found.rows[-1].lane}, and rows {have}"
-            + (", ..." if len(found.rows) > 12 else ".")
-        )
-    return rows
+        found = replay(self.run_folder, step=self.step, data=self.data, device=self.device)
+        return Shown(as_json(found), shown(found, found.rows[: self.rows]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -313,7 +274,55 @@ class Report:
         """Write the page: its path."""
         from electra_trainer.inspection.report import write_report
 
-        if not self.runs:
-            raise ConfigError("report: give at least one run folder.")
         page = write_report(list(dict.fromkeys(self.runs)), out=self.out)
         return Shown(page, [str(page)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Track:
+    """Send the metrics of a run, or of each cell of an experiment, to trackers. What was sent before is not sent
+    again.
+    """
+
+    run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    """Folder of a run or an experiment."""
+    to: str
+    """Trackers between commas: tensorboard, wandb, trackio."""
+
+    def run(self) -> Shown:
+        """Send: the rows by tracker, and where to look at them."""
+        from electra_trainer.inspection.trackers import TRACKERS, parse, send
+
+        sent = {name: send(self.run_folder, name) for name in parse(self.to, flag="--to")}
+        lines = [
+            f"{name}: {f'{rows:,} rows sent' if rows else 'nothing new'}; see "
+            f"{TRACKERS[name].shown_by.format(run=self.run_folder)}"
+            for name, rows in sent.items()
+        ]
+        return Shown(sent, lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Playground:
+    """Show a trained network on a page in the browser: type a sentence, see which words look replaced, exchange them;
+    two models side by side. It is served on this machine alone and asks no other.
+    """
+
+    models: tyro.conf.Positional[tuple[Path, ...]]
+    """One or two of: run folder (RUN@STEP: begin with that checkpoint), exported folder."""
+    port: int = 7860
+    """Port of the page; 0 takes a free one."""
+    host: str = "127.0.0.1"
+    """Address to listen on. Anybody who reaches another one than 127.0.0.1 can use the model."""
+
+    def run(self) -> None:
+        """Load the models, print the address, serve until Ctrl-C."""
+        if not 1 <= len(self.models) <= 2:
+            raise ConfigError(f"playground: {len(self.models)} models were given. Give one, or two to compare.")
+        from electra_trainer.playground.answers import Model
+        from electra_trainer.playground.server import listen
+
+        serve, _, url = listen([Model(str(name)) for name in self.models], host=self.host, port=self.port)
+        print(f"{url}  (Ctrl-C ends it)", flush=True)
+        with suppress(KeyboardInterrupt):  # the way to end it
+            serve()

@@ -141,9 +141,7 @@ class Tuning:
     quiet: bool = False
     """Show no progress."""
     track: str | None = None
-    """Trackers between commas: tensorboard, wandb, trackio, mlflow. Each cell is a run there."""
-    project: str | None = None
-    """Name of the project there. Default: the tracker's own variable, else electra."""
+    """Trackers between commas: tensorboard, wandb, trackio. Each cell is a run there."""
 
     brief: ClassVar[str] = (
         "model out seeds baselines search parallel device track train dev predict task text text_pair label data tasks "
@@ -171,7 +169,7 @@ class Tuning:
         )
         quiet = self.quiet or self.json
         how: dict[str, Any] = {"out": self.out, "device": self.device, "parallel": self.parallel, "quiet": quiet}
-        with tracked(self.out, self.track, project=self.project):
+        with tracked(self.out, self.track):
             return run_plan(searched(plan, **how) if self.search else plan, data=data, **how)
 
     def exported(self, source: "TaskSource", *, next_command: str) -> Tuned:

@@ -110,7 +110,6 @@ class QuestionAnswering(tasks.Task):
     """The span of a context that answers a question. `version` 2: there may be none."""
 
     whole_text: ClassVar[bool] = False
-    reads_tables: ClassVar[bool] = False
     endings: ClassVar[Sequence[str]] = (".json", ".jsonl")
 
     version: Literal[1, 2] = 1

@@ -48,7 +48,6 @@ class Tagging(task.Task):
     """One of `labels` for each word; C labels. W: the labelled words of a batch, or all."""
 
     whole_text: ClassVar[bool] = False
-    reads_tables: ClassVar[bool] = False
 
     labels: tuple[str, ...]
     scheme: Scheme = "none"

@@ -274,8 +274,6 @@ class Task(Protocol):
 
     whole_text: ClassVar[bool] = True
     """True if it judges whole texts, so that it has dropout before its head under `head_dropout="texts"`."""
-    reads_tables: ClassVar[bool] = True
-    """Its files of examples are tables, .csv, .tsv or .jsonl."""
     columns_type: ClassVar[type[Any]] = Columns
     """Class of `TaskData.columns`, which is kept with the model."""
     endings: ClassVar[Sequence[str]] = ()

@@ -1,15 +1,10 @@
-"""Probes that `electra demo` shows: held-out sentences with one word exchanged, and the nearest words of
-frequent ones.
-"""
+"""Probe that `electra demo` shows: held-out sentences with one word exchanged."""
 
-import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
 from electra_trainer.data.batches import word_counts
 from electra_trainer.data.store import Store
@@ -20,10 +15,6 @@ FREQUENT = 100
 """Number of the most frequent words of the training rows that an exchanged word is drawn from."""
 _WORDS = range(6, 21)
 """Words that a sentence has."""
-_STOPS = frozenset(".。｡．！？।॥۔؟።།။")
-"""Ends of sentences: English full stops, and the signs of Chinese, Japanese, Hindi, Urdu, Arabic, Amharic, Tibetan and
-Burmese.
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,25 +41,21 @@ class Suspected:
     """Whether that is the exchanged one."""
 
 
-def exchange_words(store: Store, *, count: int, seed: int = 1, rows: int | None = None) -> list[Exchanged]:
+def exchange_words(store: Store, *, count: int, seed: int = 1) -> list[Exchanged]:
     """At most `count` held-out sentences of 6 to 20 words, in random order, each with one whole word exchanged.
 
     The words that are exchanged, and those that take their place, are drawn alike from a seed: nothing is chosen.
-
-    Args:
-        rows: read no more than the first held-out rows, frequencies included; None: all, and frequencies in the
-            training rows.
     """
-    words, read = _vocabulary(store), store.rows("valid")[:rows]
-    counts = word_counts(store) if rows is None else np.bincount(read.reshape(-1), minlength=store.vocab_size)
-    frequent = _frequent(counts, words, FREQUENT)
-    sentences = list(_sentences(read, store, words)) or list(_sentences(read, store, words, whole=True))
+    words = _vocabulary(store)
+    whole_V = np.array([word.isalpha() for word in words])
+    frequent = np.argsort(-word_counts(store) * whole_V, kind="stable")[:FREQUENT]
+    sentences = list(_sentences(store, words))
     draws = np.random.default_rng(seed)
     found = []
     for index in draws.permutation(len(sentences))[:count]:
         ids = sentences[index]
         # a word of several pieces would leave its other pieces behind
-        places = [i for i, one in enumerate(ids) if _is_word(words[one]) and not words[ids[i + 1]].startswith("##")]
+        places = [i for i, one in enumerate(ids) if words[one].isalpha() and not words[ids[i + 1]].startswith("##")]
         if not places:
             continue
         place = int(draws.choice(places))
@@ -90,52 +77,20 @@ def suspect(discriminator: Discriminator, store: Store, sentences: list[Exchange
     return found
 
 
-@torch.no_grad()
-def nearest_words(discriminator: Discriminator, store: Store, *, count: int) -> list[tuple[str, list[str]]]:
-    """The `count` most frequent words of six letters and more, each with the four frequent words whose embeddings are
-    nearest by cosine.
-    """
-    words = _vocabulary(store)
-    known = _frequent(word_counts(store), words, 4 * FREQUENT)
-    embeddings_ND = discriminator.electra.embeddings.word_embeddings.weight[torch.from_numpy(known)]
-    directions_ND = torch.nn.functional.normalize(embeddings_ND - embeddings_ND.mean(0), dim=-1)
-    long = [index for index, one in enumerate(known) if len(words[one]) >= 6][:count]
-    near = (directions_ND[long] @ directions_ND.T).topk(min(5, len(known))).indices[:, 1:].tolist()
-    return [(words[known[index]], [words[known[i]] for i in row]) for index, row in zip(long, near, strict=True)]
-
-
-def _sentences(
-    rows: Iterable[NDArray[Any]], store: Store, words: list[str], *, whole: bool = False
-) -> Iterator[list[int]]:
-    """Ids of the sentences of rows with [CLS] and [SEP] around them: what lies between two full stops, or ends of
-    documents.
-
-    Args:
-        whole: whole documents instead, for text without full stops.
-    """
+def _sentences(store: Store, words: list[str]) -> Iterator[list[int]]:
+    """Ids of the held-out sentences with [CLS] and [SEP] around them: what lies between full stops of a document."""
     special = store.specials
-    for row in rows:
+    for row in store.rows("valid"):
         sentence: list[int] | None = None  # a row may begin in the middle of one
         for one in map(int, row[1:]):
-            is_special = one in (special.cls, special.sep, special.pad)
-            if sentence is not None and not is_special:
+            if one in (special.cls, special.sep, special.pad):
+                sentence = []
+            elif sentence is not None:
                 sentence.append(one)
-            if is_special or (words[one] in _STOPS and not whole):
-                if sentence and is_special is whole and sum(_is_word(words[piece]) for piece in sentence) in _WORDS:
-                    yield [special.cls, *sentence, special.sep]
-                if sentence is not None or is_special:
+                if words[one] == ".":
+                    if sum(words[piece].isalpha() for piece in sentence) in _WORDS:
+                        yield [special.cls, *sentence, special.sep]
                     sentence = []
-
-
-def _is_word(piece: str) -> bool:
-    """Whether a piece is a word, or its beginning: letters and their marks."""
-    return bool(piece) and all(unicodedata.category(character)[0] in "LM" for character in piece)
-
-
-def _frequent(counts_V: NDArray[np.int64], words: list[str], count: int) -> NDArray[np.intp]:
-    """Ids of the most frequent whole words, the most frequent first."""
-    whole_V = np.array([_is_word(word) for word in words])
-    return np.argsort(-counts_V * whole_V, kind="stable")[: min(count, int(whole_V.sum()))]
 
 
 def _vocabulary(store: Store) -> list[str]:

@@ -4,13 +4,15 @@ A step is a function of (weights, config, seed, step), so the nearest checkpoint
 between are trained again in memory. Nothing is written into the run.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from rich.text import Text
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -18,6 +20,8 @@ from electra_trainer import batch, errors
 from electra_trainer.data import batches, text_files
 from electra_trainer.data.store import Passage, Store
 from electra_trainer.data.tokenizer import load_tokenizer
+from electra_trainer.errors import plain, tell
+from electra_trainer.files.wording import Terminal
 from electra_trainer.objectives import Objective, build
 from electra_trainer.pretrained.source import InitFrom
 from electra_trainer.runs import checkpoint, verified
@@ -30,21 +34,10 @@ from electra_trainer.train import step as steps
 from electra_trainer.train.continued import Continued, ContinueFrom
 from electra_trainer.train.new_words import fit_words
 
-Tell = Callable[[str], None]
 _PLACE = {"step", "tokens", "flops", "flops_real", "seconds", "tokens_per_second"}
 """Fields of a row of metrics.jsonl that its step did not compute."""
-_FACTS = {
-    "electra_trainer": "electra-trainer",
-    "git": "the source's revision",
-    "torch": "PyTorch",
-    "numpy": "NumPy",
-    "cpu_capability": "the processor's instructions",
-}
-"""Facts in environment.json that the bits of a step depend on, and their names for people."""
-_SEPARATE = (
-    "The text comes from separate forward passes that differ from the step in the last bits, so a sampled word may "
-    "differ."
-)
+_FACTS = ("device", "gpu", "arithmetic", "processes", "electra_trainer", "git", "torch", "numpy", "cpu_capability")
+"""Facts in environment.json that the bits of a step depend on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,17 +119,15 @@ class Replayed:
         return None if self.recorded is None else not self.differences
 
 
-def replay(
-    run: str | Path, *, step: int, data: str | Path | None = None, device: str = "auto", tell: Tell = lambda _: None
-) -> Replayed:
-    """Compute a step of a run again.
+def replay(run: str | Path, *, step: int, data: str | Path | None = None, device: str = "auto") -> Replayed:
+    """Compute a step of a run again; what takes long, and checkpoints that do not verify, are reported on standard
+    error.
 
     Args:
         run: the run folder; nothing in it is changed.
         step: from 1, as in metrics.jsonl; may be beyond the run's last step so far.
         data: the prepared folder; None: where it was when the run began.
         device: auto (the run's), cpu, cuda, cuda:N or mps.
-        tell: receives a line about anything slow and about each checkpoint that does not verify.
 
     Raises:
         ConfigError: no such step.
@@ -154,7 +145,7 @@ def replay(
     objective.to(where)
     optimizer = optim.build_optimizer(objective, config.optimizer, precision=precision)
     feed = steps.Feed.of(config, store, device=where, precision=precision)
-    began = _restore_before(step, folder, objective, optimizer, tell)
+    began = _restore_before(step, folder, objective, optimizer)
     if step - 1 > began:
         tell(f"training again from step {began:,} to {step - 1:,} ({step - 1 - began:,} steps), in memory")
     phases = optim.Phases(config, objective)
@@ -168,7 +159,7 @@ def replay(
     if not result.finite:
         result = replace(result, metrics=metrics)
     elif result.metrics != metrics:
-        reservations.append(_SEPARATE)
+        reservations.append("The text comes from forward passes that differ from the step in the last bits.")
     return Replayed(
         step=step, began=began, result=result, recorded=_recorded(folder, step), rows=rows, reservations=reservations
     )
@@ -176,23 +167,13 @@ def replay(
 
 def _store(folder: RunFolder, facts: dict[str, Any], data: str | Path | None) -> Store:
     """The rows that the run was trained on."""
-    noted = facts.get("data_folder")
-    if data is None and not isinstance(noted, str):
-        raise errors.ConfigError(
-            f"{folder.path}: does not record where its rows are. Give the folder that it was trained on with --data."
-        )
+    remedy = f"Give the folder that {folder.path} was trained on with --data."
     try:
-        store = Store.open(Path(data if data is not None else str(noted)))
+        store = Store.open(Path(data if data is not None else str(facts.get("data_folder"))))
     except errors.MissingInputError as error:
-        if data is not None:
-            raise
-        raise errors.MissingInputError(
-            f"{noted}: the run was trained on this folder, which is not here. Give its place with --data ({error})"
-        ) from None
+        raise errors.MissingInputError(f"{error} {remedy}") from None
     if facts.get("data") != store.identity:
-        raise errors.DataError(
-            f"{store.folder}: these are not the rows that {folder.path} was trained on. Give that folder with --data."
-        )
+        raise errors.DataError(f"{store.folder}: these are not the rows that {folder.path} was trained on. {remedy}")
     return store
 
 
@@ -202,32 +183,20 @@ def _machine(config: Config, facts: dict[str, Any], device: str) -> tuple[torch.
     threads = facts.get("threads")
     if isinstance(threads, int) and 1 <= threads <= 1024:
         devices.set_threads(threads)
-    noted = facts.get("device") or ("cuda" if facts.get("gpu") else "cpu")
-    same = "cuda" if noted == "cuda" and torch.cuda.is_available() else "cpu"
+    same = "cuda" if facts.get("device") == "cuda" and torch.cuda.is_available() else "cpu"
     where = devices.choose_device(same if device == "auto" else device)
-    theirs = facts.get("arithmetic")
-    known = isinstance(theirs, str) and theirs[:4] in ("fp32", "bf16")
-    precision = str(theirs)[:4] if known else devices.choose_precision(config.precision, where)
-    mine, here, found = environment_facts(), devices.arithmetic(precision, where), []
-    if where.type != noted:
-        found.append(f"The run computed on {noted}, this is {where.type}: sums are in another order.")
-    elif where.type == "cuda" and facts.get("gpu") != mine["gpu"]:
-        found.append(f"The run computed on {facts.get('gpu')}, this is {mine['gpu']}.")
-    if theirs not in (None, here):
-        found.append(f"The run computed in {theirs}, this is {here}.")
-    if not config.deterministic and facts.get("processes", 1) != 1:
-        found.append(
-            f"The run had {facts['processes']} processes and no --deterministic: gradients were added in another order."
-        )
-    found += [
-        f"When the run began, {what} was {facts.get(name)}, here it is {mine[name]}."
-        for name, what in _FACTS.items()
-        if facts.get(name) != mine[name]
-    ]
-    return where, precision, found
+    theirs = str(facts.get("arithmetic"))[:4]
+    precision = theirs if theirs in ("fp32", "bf16") else devices.choose_precision(config.precision, where)
+    here = environment_facts() | {
+        "device": where.type,
+        "arithmetic": devices.arithmetic(precision, where),
+        "processes": facts.get("processes") if config.deterministic else 1,
+    }
+    differing = [name for name in _FACTS if facts.get(name) != here[name]]
+    return where, precision, [f"{name}: {facts.get(name)} in the run, {here[name]} here." for name in differing]
 
 
-def _restore_before(step: int, folder: RunFolder, objective: Objective, optimizer: Optimizer, tell: Tell) -> int:
+def _restore_before(step: int, folder: RunFolder, objective: Objective, optimizer: Optimizer) -> int:
     """Restore the newest checkpoint before `step` that verifies, or else the initial weights; returns its step, or
     0.
     """
@@ -376,3 +345,93 @@ def evaluate(run: str | Path, data: str | Path, *, device: str = "auto") -> Eval
     feed = steps.Feed.of(config, store, device=where, precision=devices.choose_precision(config.precision, where))
     metrics = steps.evaluate(objective, feed)
     return Evaluated(step=at, rows=len(feed.valid), vocab_size=store.vocab_size, metrics=metrics)
+
+
+def shown(found: Replayed, rows: Sequence[ReplayedRow]) -> list[str]:
+    """Lines for a terminal: everything, with some of the rows."""
+    console = Terminal(highlight=False, soft_wrap=True, markup=False, emoji=False)
+    began = f"the checkpoint of step {found.began}" if found.began else "the initial weights"
+    again = f", {found.recomputed} steps in between trained again" if found.recomputed else ""
+    bad = ", ".join(str(row.row) for row in found.rows if not row.finite)
+    with console.capture() as captured:
+        console.print(f"step {found.step}, from {began}{again}")
+        for name, value in found.computed.items():
+            console.print(f"  {name:<30} {value!r}")
+        for line in (verdict(found), *found.reservations):
+            console.print(line)
+        if not found.result.finite:
+            console.print(f"NaN or infinite in rows {bad}" if bad else "the gradient is NaN or infinite")
+        for row in rows:
+            console.print()
+            for text in _lines(row):
+                console.print(text)
+        if len(rows) < len(found.rows):
+            console.print(f"\n{len(rows)} of {len(found.rows)} rows; --rows shows more")
+    return captured.get().splitlines()
+
+
+def verdict(found: Replayed) -> str:
+    """A sentence on whether the step matches the run's record."""
+    if found.recorded is None:
+        return "metrics.jsonl has no row of this step: nothing to compare with."
+    if found.identical:
+        return f"metrics.jsonl: all {len(found.recorded)} numbers of this step were reproduced, to the last bit."
+    odd = (f"{name} {theirs!r}, here {mine!r}" for name, (theirs, mine) in found.differences.items())
+    return f"NOT the same as in metrics.jsonl: {'; '.join(odd)}."
+
+
+def _lines(row: ReplayedRow) -> Iterator[Text]:
+    """Number and documents, the text, and the text as the main network read it."""
+    yield Text(f"row {row.row}, lane {row.lane}" + ("" if row.finite else ", NaN OR INFINITE"), "bold")
+    for part in row.documents:
+        where = part.place
+        lines = f"{where.line}-{where.last}" if where.last != where.line else f"{where.line}"
+        file = f"{where.file}:{lines}" if where.line else where.file
+        skipped = f", after its first {part.skipped:,} tokens" if part.skipped else ""
+        place = f"{file}, document {where.number} of the file: tokens {part.begin} to {part.end - 1}{skipped}"
+        yield Text(f"  {plain(place)}", "cyan")
+    yield Text("  ").append(plain(joined(row.original)))
+    marked = Text("  ")
+    for at, (before, after) in enumerate(zip(row.original, row.shown, strict=True)):
+        glued = continues(row.original, at) and not row.masked[at]
+        space = "" if glued or at == 0 else " "
+        if not row.masked[at]:
+            marked.append(space + plain(before[2:] if glued else before), "dim")
+        elif before == after:
+            marked.append(f"{space}[{plain(before)}]", "yellow")
+        else:
+            marked.append(f"{space}[{plain(before)}→{plain(after)}]", "bold red")
+    yield marked
+
+
+def joined(tokens: Sequence[str]) -> str:
+    """Tokens as text, with the pieces of words joined."""
+    parts = [token[2:] if continues(tokens, at) else f" {token}" for at, token in enumerate(tokens)]
+    return "".join(parts).removeprefix(" ")
+
+
+def continues(tokens: Sequence[str], at: int) -> bool:
+    """Whether a token continues the word before it; the rest of a word that the end of a row cut off does not."""
+    before = tokens[at - 1] if at else "[]"
+    return tokens[at].startswith("##") and not (before.startswith("[") and before.endswith("]"))
+
+
+def as_json(found: Replayed) -> dict[str, Any]:
+    """Plain values; NaN and infinity are the texts "nan" and "inf"."""
+    return {
+        "step": found.step,
+        "checkpoint": found.began,
+        "finite": found.result.finite,
+        "computed": {name: _number(value) for name, value in found.computed.items()},
+        "recorded": found.recorded,
+        "identical": found.identical,
+        "reservations": found.reservations,
+        "rows": [
+            vars(row) | {"documents": [vars(part) | {"place": part.place._asdict()} for part in row.documents]}
+            for row in found.rows
+        ],
+    }
+
+
+def _number(value: float) -> float | str:
+    return value if isfinite(value) else str(value)

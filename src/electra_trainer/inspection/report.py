@@ -6,14 +6,17 @@
     RUN/environment.json   table of the machine and versions    optional
 
 The page is HTML without scripts or outside resources. Half a line, left by a run that was killed while writing, is
-skipped and noted. Matplotlib is imported inside functions, and its global state does not change.
+skipped. Matplotlib is imported inside functions, and its global state does not change.
 """
 
 import base64
 import io
+import json
 import math
-import statistics
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,11 +25,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from electra_trainer.errors import ConfigError, MissingInputError, StorageError, storage_error
+from electra_trainer.errors import ConfigError, DataError, MissingInputError, StorageError, storage_error
 from electra_trainer.files.durable import replace_durably
+from electra_trainer.files.reading import MOST_TEXT, json_object, read_file
 from electra_trainer.files.wording import duration, number, power, render
-from electra_trainer.inspection.run_read import Row, Run, finite, read_run, runs_in, title_of
-from electra_trainer.train import measures
+from electra_trainer.settings.records import flat, read_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,8 +37,108 @@ if TYPE_CHECKING:
 
 THRESHOLD = 0.5
 """Probability from which a token counts as called replaced."""
-ROWS, TOKENS = 12, 192
-"""Most sentences on the page, and most tokens of each."""
+ROWS = 12
+"""Most sentences on the page."""
+
+
+Row = dict[str, float]
+"""The finite numbers of a line of metrics.jsonl."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """The contents of a run folder."""
+
+    name: str
+    """Shown in legends and tables: the folder's name, or its path where two folders share a name."""
+    train: list[Row]
+    """Rows of training, by step; if a step was logged twice, its later line."""
+    valid: list[Row]
+    """Held-out rows, by step."""
+    examples: list[dict[str, Any]]
+    """Examples of the last evaluation."""
+    examples_step: int
+    config: dict[str, str]
+    """Settings by dotted name."""
+    environment: dict[str, str]
+
+    def last(self, name: str) -> float:
+        """The newest held-out value, else the newest training value, else nan."""
+        rows = [*reversed(self.valid), *reversed(self.train)]
+        return next((row[name] for row in rows if name in row), math.nan)
+
+
+def read_run(path: Path, *, name: str | None = None) -> Run:
+    """Read a run folder, without lines that are damaged; see `write_report` for the errors."""
+    metrics = path / "metrics.jsonl"
+    if not metrics.exists():
+        raise MissingInputError(f"{metrics}: no such file. Expected a run folder, as electra pretrain makes it.")
+    train: dict[float, Row] = {}
+    valid: dict[float, Row] = {}
+    for value in _objects(metrics):
+        row = {name: float(one) for name, one in value.items() if type(one) in (int, float) and abs(one) < 1e300}
+        if "step" in row:
+            (valid if value.get("split") == "valid" else train)[row["step"]] = row
+    if not train and not valid:
+        raise DataError(f'{metrics}: holds no JSON object with a "step". Did the run log anything yet?')
+    examples, at = _examples(path / "examples.jsonl")
+    return Run(
+        name or path.resolve().name,
+        [train[step] for step in sorted(train)],
+        [valid[step] for step in sorted(valid)],
+        examples,
+        at,
+        _flat(path / "config.json"),
+        _flat(path / "environment.json"),
+    )
+
+
+def _objects(path: Path) -> Iterator[dict[str, Any]]:
+    """Each line that holds a JSON object; a run that was killed while writing leaves half a line."""
+    text = read_file(path, limit=MOST_TEXT).decode("utf-8", errors="replace") if path.exists() else ""
+    for line in text.split("\n"):
+        with suppress(DataError):
+            yield json_object(line, where=str(path), remedy="")
+
+
+_EXAMPLE: dict[str, type | tuple[type, ...]] = {
+    "original": str,
+    "input": str,
+    "masked": bool,
+    "replaced": bool,
+    "probability": (int, float),
+}
+"""The lists of an example, one entry per token; runs without a discriminator lack the last two."""
+
+
+def _examples(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """Rows and step of the newest evaluation, without those whose lists differ in length or type."""
+    best: tuple[list[dict[str, Any]], int] = ([], -1)
+    for value in _objects(path):
+        if isinstance(value.get("step"), int) and isinstance(value.get("rows"), list) and value["step"] >= best[1]:
+            best = ([row for row in value["rows"] if _is_example(row)], value["step"])
+    return best
+
+
+def _is_example(row: object) -> bool:
+    if not isinstance(row, dict) or not {"original", "input", "masked"} <= row.keys():
+        return False
+    lists = {name: row[name] for name in _EXAMPLE if row.get(name) is not None}
+    return all(
+        isinstance(values, list)
+        and len(values) == len(lists["original"])
+        and all(isinstance(value, _EXAMPLE[name]) for value in values)
+        for name, values in lists.items()
+    )
+
+
+def _flat(path: Path) -> dict[str, str]:
+    """A JSON object as {dotted name: text}; empty if it cannot be read."""
+    try:
+        table = flat(read_table(path))
+    except (ConfigError, MissingInputError, RecursionError):
+        return {}
+    return {n: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for n, value in table.items()}
 
 
 def write_report(runs: Sequence[str | Path], *, out: str | Path | None = None) -> Path:
@@ -56,8 +159,8 @@ def write_report(runs: Sequence[str | Path], *, out: str | Path | None = None) -
     """
     if not runs:
         raise MissingInputError("No run was named. Type: electra report RUN")
-    folders = [run for given in runs for run in runs_in(Path(given))]
-    names = [title_of(path) for path in folders]
+    folders = [run for given in runs for run in _runs_in(Path(given))]
+    names = [_title(path) for path in folders]
     read = [
         read_run(path, name=name if names.count(name) == 1 else str(path))
         for path, name in zip(folders, names, strict=True)
@@ -79,17 +182,40 @@ def write_report(runs: Sequence[str | Path], *, out: str | Path | None = None) -
     return target
 
 
+def _runs_in(path: Path) -> list[Path]:
+    """The run folder itself, or the runs of an experiment, by arm or task and seed.
+
+    Raises:
+        MissingInputError: the experiment has no run yet.
+    """
+    if not (path / "experiment.json").is_file():
+        return [path]
+    found = [file.parent for file in path.glob("cells/**/metrics.jsonl")]
+    if not found:
+        raise MissingInputError(f"{path}: no run of this experiment has begun. Repeat its command, then this one.")
+    return sorted(
+        found, key=lambda run: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(run))]
+    )
+
+
+def _title(run: Path) -> str:
+    """The name of a run on the page: of an experiment's run its arm and seed, else its folder's name."""
+    parts = run.resolve().parts
+    if "cells" not in parts:
+        return run.resolve().name
+    cell = parts[len(parts) - parts[::-1].index("cells") :]
+    return " ".join(part for part in cell if part != "run").replace("seed-", "seed ")
+
+
 def _page(runs: Sequence[Run], pictures: Mapping[str, bytes]) -> str:
     """The whole document."""
     return render(
         "report.html",
         runs=runs,
         title=" · ".join(run.name for run in runs),
-        threshold=THRESHOLD,
         compared=_by_name([_values(run) for run in runs]),
         held_out=all(run.valid for run in runs),
         health=[health(run) for run in runs],
-        notes=[note for run in runs for note in run.notes],
         pictures={name: base64.b64encode(png).decode() for name, png in pictures.items()},
         sentences=[_sentences(run) for run in runs if run.examples],
         tables=[
@@ -100,61 +226,38 @@ def _page(runs: Sequence[Run], pictures: Mapping[str, bytes]) -> str:
 
 
 def health(run: Run) -> tuple[str, str]:
-    """("good" | "bad" | "", a sentence): is the run learning? With the verdict of the log (train/measures.py)."""
-    entropy, uniform = run.last("generator_entropy"), run.vocabulary_entropy
-    loss, constant, auc, standard = (
-        run.last(f"discriminator_{name}") for name in ("loss", "constant_loss", "auc", "standard_auc")
-    )
-    if math.isnan(loss) and math.isnan(run.last("generator_loss")):
-        return "", f"Fine-tuning at a training loss of {number(run.last('loss'))}."
-    if math.isnan(loss):
-        text = f"Masked language model at a loss of {number(run.last('generator_loss'))} nats"
-        if math.isnan(uniform):
-            return "", f"{text}."
-        better = run.last("generator_loss") < 0.9 * uniform  # as word frequencies alone make it: no verdict on learning
-        verdict = "better than that" if better else "no better than guessing yet"
-        return "" if better else "bad", f"{text} against {uniform:.2f} for a uniform guess: {verdict}."
-    if math.isnan(constant):
-        rate = run.last("fake_rate")
-        constant = measures.binary_entropy(rate) if 0 < rate < 1 else math.nan
-    text = f"Discriminator {number(loss)} against {number(constant)} for the constant guess, AUC {number(auc)}"
-    if entropy > 0.9 * uniform:
-        return "bad", f"{text}: the generator is still close to a uniform guess ({entropy:.2f} of {uniform:.2f} nats)."
-    if math.isnan(standard):  # not evaluated, or by an earlier version
-        return "", f"{text}."
-    words = measures.verdict(standard)
-    kind = {measures.LEARNING: "good", measures.BEGINNING: ""}.get(words, "bad")
-    return kind, f"{text}; AUC on standard fakes {number(standard)}: {words}."
+    """("good" | "bad" | "", a sentence): is the run learning? In the words of the log (train/measures.py)."""
+    from electra_trainer.train import measures
+
+    standard, vocab_size = run.last("discriminator_standard_auc"), run.config.get("model.vocab_size", "")
+    held_out = defaultdict(lambda: math.nan, run.valid[-1] if run.valid else {})
+    text = measures.health_line(held_out, vocab_size=max(2, int(vocab_size))) if vocab_size.isdecimal() else ""
+    kinds = {measures.LEARNING: "good", measures.BEGINNING: ""}
+    kind = "" if math.isnan(standard) else kinds.get(measures.verdict(standard), "bad")
+    return kind, f"{text or 'training loss ' + number(run.last('loss'))}."
 
 
-_QUALITY = {
-    "AUC on standard fakes": "discriminator_standard_auc",
-    "discriminator AUC": "discriminator_auc",
-    "discriminator loss": "discriminator_loss",
-    "loss of the constant guess": "discriminator_constant_loss",
-    "fake rate": "fake_rate",
-    "generator loss": "generator_loss",
-    "generator accuracy": "generator_accuracy",
+_NUMBERS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "AUC on standard fakes": ("discriminator_standard_auc", number),
+    "discriminator AUC": ("discriminator_auc", number),
+    "discriminator loss": ("discriminator_loss", number),
+    "loss of the constant guess": ("discriminator_constant_loss", number),
+    "fake rate": ("fake_rate", number),
+    "generator loss": ("generator_loss", number),
+    "generator accuracy": ("generator_accuracy", number),
+    "steps": ("step", number),
+    "tokens": ("tokens", number),
+    "FLOPs": ("flops", power),
+    "time": ("seconds", duration),
+    "tokens per second": ("tokens_per_second", number),
 }
-"""Headline numbers of quality, by their names in metrics.jsonl."""
+"""Headline numbers: their names in metrics.jsonl, and how they are written."""
 
 
 def _values(run: Run) -> dict[str, str]:
     """Headline numbers that the run has; held out wherever it was evaluated."""
-    newest = {
-        name: max((value for _, value in finite(run.train + run.valid, name)), default=math.nan)
-        for name in ("step", "tokens", "flops", "seconds")
-    }
-    speeds = [speed for _, speed in finite(run.train, "tokens_per_second")]
-    numbers = {title: run.last(name) for title, name in _QUALITY.items()} | {
-        "steps": newest["step"],
-        "tokens": newest["tokens"],
-        "FLOPs": newest["flops"],
-        "time": newest["seconds"],
-        "tokens per second": statistics.median_high(speeds) if speeds else math.nan,
-    }
-    worded = {"FLOPs": power, "time": duration}
-    return {name: worded.get(name, number)(value) for name, value in numbers.items() if math.isfinite(value)}
+    found = {title: (run.last(name), worded) for title, (name, worded) in _NUMBERS.items()}
+    return {title: worded(value) for title, (value, worded) in found.items() if math.isfinite(value)}
 
 
 def _by_name(tables: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
@@ -173,27 +276,10 @@ def _settings(title: str, tables: Sequence[Mapping[str, str]]) -> dict[str, Any]
 
 
 def _sentences(run: Run) -> dict[str, Any]:
-    """Held-out text as the discriminator read it, and how many of its guesses were right."""
+    """Held-out text as the discriminator read it."""
     rows = run.examples[:ROWS]
     judged = all(row.get("probability") is not None for row in rows)
-    pairs = [pair for row in rows for pair in zip(_replaced(row), row["probability"], strict=True)] if judged else []
-    called = [replaced for replaced, probability in pairs if probability >= THRESHOLD]
-    fakes = sum(replaced for replaced, _ in pairs)
-    return {
-        "run": run.name,
-        "step": run.examples_step,
-        "judged": judged,
-        "hits": sum(called),
-        "fakes": fakes,
-        "alarms": len(called) - sum(called),
-        "originals": len(pairs) - fakes,
-        "sentences": [tokens_of(row) for row in rows],
-    }
-
-
-def _replaced(row: Mapping[str, Any]) -> list[bool]:
-    """Replaced tokens; none in a run without a discriminator."""
-    return row.get("replaced") or [False] * len(row["original"])
+    return {"run": run.name, "step": run.examples_step, "judged": judged, "sentences": [tokens_of(row) for row in rows]}
 
 
 def tokens_of(row: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -201,13 +287,12 @@ def tokens_of(row: Mapping[str, Any]) -> list[dict[str, str]]:
     before it.
     """
     chances = row.get("probability") or [math.nan] * len(row["original"])
-    columns = zip(row["original"], row["input"], row["masked"], _replaced(row), chances, strict=True)
+    replaced_or_not = row.get("replaced") or [False] * len(row["original"])
+    columns = zip(row["original"], row["input"], row["masked"], replaced_or_not, chances, strict=True)
     tokens: list[dict[str, str]] = []
-    for index, (original, read, masked, replaced, chance) in enumerate(columns):
+    for original, read, masked, replaced, chance in columns:
         if original == "[PAD]":
             continue
-        if index == TOKENS:
-            return [*tokens, {"kind": "", "original": "…", "read": "…", "chance": "", "space": " "}]
         called = chance >= THRESHOLD
         kinds = {"hit": replaced and called, "miss": replaced, "alarm": called, "masked": masked}
         special = "special" if original in ("[CLS]", "[SEP]") else ""
@@ -250,46 +335,22 @@ class Panel:
     """Label of the vertical axis."""
     dashed: str = ""
     """Meaning of the dashed line."""
-    reference: Callable[[Run], Points] | None = None
-    """The dashed line."""
+    reference: str | float = ""
+    """The dashed line: a level, or its name in the held-out rows."""
     log: bool = False
     exact: bool = False
     """Not noisy: drawn without smoothing."""
 
 
-def _constant_guess(run: Run) -> Points:
-    """Loss in nats of always answering with the fake rate: its entropy (held out where known, else of the smoothed
-    rate).
-    """
-    steps, values = _series(run.valid, "discriminator_constant_loss")
-    if len(steps) > 1:
-        return steps, values
-    steps, rate = _series(run.train, "fake_rate")
-    rate = np.clip(smooth(rate), 1e-9, 1 - 1e-9)
-    return steps, np.array([measures.binary_entropy(one) for one in rate.tolist()])
-
-
-def _level(value: Callable[[Run], float]) -> Callable[[Run], Points]:
-    """A horizontal line over all steps of a run."""
-
-    def line(run: Run) -> Points:
-        steps = [row["step"] for row in run.train + run.valid]
-        return np.array([min(steps), max(steps)]), np.full(2, value(run))
-
-    return line
-
-
-_chance, _uniform_guess = _level(lambda _: 0.5), _level(lambda run: run.vocabulary_entropy)
 PANELS = (
     Panel("losses", "generator_loss", "Generator loss", "nats per masked token"),
-    Panel("losses", "discriminator_loss", "Discriminator loss", "nats per token", "constant guess (entropy of the "
-                                                                                  "fake rate)", _constant_guess),
-    Panel("discrimination", "discriminator_auc", "Discriminator AUC", "area under ROC", "chance", _chance),
-    Panel("discrimination", "discriminator_standard_auc", "AUC on standard fakes", "area under ROC", "chance", _chance),
+    Panel("losses", "discriminator_loss", "Discriminator loss", "nats per token", "constant guess",
+          "discriminator_constant_loss"),
+    Panel("discrimination", "discriminator_auc", "Discriminator AUC", "area under ROC", "chance", 0.5),
+    Panel("discrimination", "discriminator_standard_auc", "AUC on standard fakes", "area under ROC", "chance", 0.5),
     Panel("discrimination", "fake_rate", "Fake rate", "share of tokens replaced"),
     Panel("generator", "generator_accuracy", "Generator accuracy", "share of masked tokens"),
-    Panel("generator", "generator_entropy", "Generator entropy", "nats", "uniform guess (log of the vocabulary "
-                                                                         "size)", _uniform_guess),
+    Panel("generator", "generator_entropy", "Generator entropy", "nats"),
     Panel("optimizer", "learning_rate", "Learning rate", "step size", exact=True),
     Panel("optimizer", "gradient_norm", "Gradient norm", "L2 norm before clipping", log=True),
 )  # fmt: skip
@@ -320,7 +381,7 @@ def rendered(make: "Callable[[], Figure]", form: str) -> bytes:
 
 def draw(runs: Sequence[Run]) -> dict[str, bytes]:
     """All figures that the runs have numbers for, as PNGs."""
-    shown = [panel for panel in PANELS if any(finite(run.train + run.valid, panel.key) for run in runs)]
+    shown = [panel for panel in PANELS if any(panel.key in row for run in runs for row in run.train + run.valid)]
     names = dict.fromkeys(panel.figure for panel in shown)
     return {
         name: rendered(partial(_picture, runs, [one for one in shown if one.figure == name]), "png") for name in names
@@ -342,77 +403,53 @@ def smooth(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _series(rows: Sequence[Row], name: str) -> Points:
     """Steps and finite values of one quantity."""
-    points = np.array(finite(rows, name), dtype=np.float64).reshape(-1, 2)
+    points = np.array([(row["step"], row[name]) for row in rows if name in row], dtype=np.float64).reshape(-1, 2)
     return points[:, 0], points[:, 1]
 
 
-_HELD_OUT: Any = {"linewidth": 0.9, "marker": "o", "markersize": 4.5, "markerfacecolor": "white"}
-_REFERENCE: Any = {"linewidth": 1.1, "linestyle": (0, (4, 2))}
+_HELD_OUT: Any = {"linewidth": 0.9, "marker": "o", "markersize": 4.5, "markerfacecolor": "white", "zorder": 3}
 
 
 def _picture(runs: Sequence[Run], panels: Sequence[Panel]) -> "Figure":
     """Panels in a row under one legend."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
-    from matplotlib.lines import Line2D
 
     columns, several = max(2, len(panels)), len(runs) > 1
     figure = Figure(figsize=(4.3 * columns, 3.4), dpi=100, layout=ConstrainedLayoutEngine(w_pad=0.08, wspace=0.04))
     grid = figure.add_gridspec(1, columns)
     coloured = [(run, COLOURS[index % len(COLOURS)]) for index, run in enumerate(runs)]
-    drawn: set[str] = set()
     for column, panel in enumerate(panels):
         axes = figure.add_subplot(grid[0, column])
         for run, colour in coloured:
-            drawn |= _curve(axes, run, panel, colour, colour if several else INK)
+            _curve(axes, run, panel, colour, several=several)
         _decorate(axes, panel)
-    handles = [Line2D([], [], color=colour, linewidth=3, label=f" {run.name}") for run, colour in coloured if several]
-    colour, reference = (FAINT, FAINT) if several else (COLOURS[0], INK)
-    dashed = next((panel.dashed for panel in panels if panel.dashed), "")
-    marks: dict[str, Any] = {
-        "train": {"color": colour, "linewidth": 1.6, "label": "training, smoothed"},
-        "valid": {"color": colour, **_HELD_OUT, "label": "held out"},
-        "reference": {"color": reference, **_REFERENCE, "label": dashed},
-    }
-    handles += [Line2D([], [], **mark) for name, mark in marks.items() if name in drawn]
-    figure.legend(
-        handles=handles,
-        loc="outside upper left",
-        ncols=min(4, len(handles)),
-        fontsize=9,
-        handlelength=1.8,
-        columnspacing=1.6,
-    )
+    legend = {label: one for axes in figure.axes for one, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(legend.values(), legend.keys(), loc="outside upper left", ncols=4, fontsize=9)
     return figure
 
 
-def _curve(axes: "Axes", run: Run, panel: Panel, colour: str, reference_colour: str) -> set[str]:
-    """Draw a run's training curve, held-out points and dashed line; returns those of "train", "valid", "reference" that
-    it has.
-    """
-    drawn: set[str] = set()
+def _curve(axes: "Axes", run: Run, panel: Panel, colour: str, *, several: bool) -> None:
+    """Draw a run's training curve, held-out points and dashed line, those that it has."""
     steps, values = _series(run.train, panel.key)
     if len(steps):
-        smoothed = values if panel.exact else smooth(values)
+        smoothed, name = values if panel.exact else smooth(values), f" {run.name}" if several else "training, smoothed"
         if smoothed is not values:
             axes.plot(steps, values, color=colour, alpha=0.22, linewidth=0.8)
-        axes.plot(steps, smoothed, color=colour, linewidth=1.6, marker="." if len(steps) == 1 else "")
-        drawn.add("train")
+        axes.plot(steps, smoothed, color=colour, linewidth=1.6, marker="." if len(steps) == 1 else "", label=name)
     steps, values = _series(run.valid, panel.key)
     if len(steps):
         every = max(1, len(steps) // 25)
-        axes.plot(steps, values, color=colour, **_HELD_OUT, markeredgewidth=1.2, markevery=every, zorder=3)
-        drawn.add("valid")
-    if panel.reference is not None and drawn:
-        steps, level = panel.reference(run)
-        if len(steps) and np.isfinite(level).any():
-            axes.plot(steps, level, color=reference_colour, **_REFERENCE, zorder=2.5)
-            drawn.add("reference")
-    return drawn
+        axes.plot(steps, values, color=colour, **_HELD_OUT, markevery=every, label="held out")
+    dashed: Any = {"color": colour if several else INK, "linestyle": (0, (4, 2)), "label": panel.dashed}
+    if isinstance(panel.reference, float):
+        axes.axhline(panel.reference, **dashed)
+    elif len((points := _series(run.valid, panel.reference))[0]):
+        axes.plot(*points, **dashed)
 
 
 def _decorate(axes: "Axes", panel: Panel) -> None:
-    from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+    from matplotlib.ticker import EngFormatter, MaxNLocator
 
     axes.set(title=panel.title, xlabel="step", ylabel=panel.unit)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
@@ -420,6 +457,3 @@ def _decorate(axes: "Axes", panel: Panel) -> None:
     axes.margins(x=0.02)
     if panel.log:
         axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.6g}"))

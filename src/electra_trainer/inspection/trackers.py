@@ -1,4 +1,4 @@
-"""Send the metrics of runs to trackers, each through its own package: TensorBoard, Weights & Biases, trackio, MLflow.
+"""Send the metrics of runs to trackers, each through its own package: TensorBoard, Weights & Biases, trackio.
 
 One thread a tracker follows metrics.jsonl (`--track`), or sends what is there (`electra track`); the file is the queue.
 A training step never waits for a tracker, and an error ends its thread only: a tracker cannot stop or change a run.
@@ -54,13 +54,7 @@ class Tracked:
     name: str
     group: str | None
     """The experiment that it is a cell of."""
-    project: str | None
-    """None: what the tracker's own environment variable names, else `electra`."""
     config: dict[str, Any]
-
-    def project_or(self, variable: str) -> str:
-        """The project, by default from an environment variable."""
-        return self.project or os.environ.get(variable) or _PROJECT
 
 
 class Tracker(Protocol):
@@ -72,46 +66,27 @@ class Tracker(Protocol):
     def send(self, rows: Sequence[tuple[int, Numbers]]) -> None:
         """Send rows: step, values by name."""
 
-    def finish(self, files: Sequence[Path]) -> None:
-        """Send files, where the tracker takes any, and wait until everything has arrived."""
+    def finish(self) -> None:
+        """Wait until everything has arrived."""
 
 
 class TensorBoard:
-    """Event files in RUN/tracked/tensorboard, by TensorBoard's own writer; values are single precision there."""
+    """Event files in RUN/tracked/tensorboard; values are single precision there."""
 
     def __init__(self, tracked: Tracked) -> None:
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+        from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = EventFileWriter(str(tracked.run / FOLDER / "tensorboard"))
-        self._note("config", json.dumps(tracked.config, indent=1))
-
-    def _note(self, tag: str, text: str) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
-        from tensorboard.compat.proto.tensor_pb2 import TensorProto
-        from tensorboard.compat.proto.types_pb2 import DT_STRING
-        from tensorboard.plugins.text.metadata import create_summary_metadata
-
-        code = "".join(f"    {line}\n" for line in text.splitlines())  # Markdown shows it as it is
-        value = Summary.Value(
-            tag=tag,
-            metadata=create_summary_metadata(display_name=tag, description=""),
-            tensor=TensorProto(dtype=DT_STRING, string_val=[code.encode()]),
-        )
-        self._writer.add_event(Event(wall_time=time.time(), summary=Summary(value=[value])))
+        self._writer: Any = SummaryWriter(str(tracked.run / FOLDER / "tensorboard"))
 
     def send(self, rows: Sequence[tuple[int, Numbers]]) -> None:
         """See `Tracker`."""
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
-
         for step, values in rows:
-            scalars = [Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
-            self._writer.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=scalars)))
+            for name, value in values.items():
+                self._writer.add_scalar(name, value, step)
         self._writer.flush()
 
-    def finish(self, files: Sequence[Path]) -> None:
-        """See `Tracker`; it takes no files."""
+    def finish(self) -> None:
+        """See `Tracker`."""
         self._writer.close()
 
 
@@ -124,9 +99,8 @@ class WandB:
         import wandb
 
         folder = os.environ.get("WANDB_DIR") or str(tracked.run / FOLDER)
-        self._root = tracked.run
         self._run = wandb.init(
-            project=tracked.project_or("WANDB_PROJECT"),
+            project=os.environ.get("WANDB_PROJECT", _PROJECT),
             id=tracked.run_id,
             name=tracked.name,
             group=tracked.group,
@@ -145,10 +119,8 @@ class WandB:
         for step, values in rows:
             self._run.log({"train/global_step": step, **values})
 
-    def finish(self, files: Sequence[Path]) -> None:
+    def finish(self) -> None:
         """See `Tracker`."""
-        for file in files:
-            self._run.save(str(file), base_path=str(self._root), policy="now")
         self._run.finish()
 
 
@@ -163,7 +135,7 @@ class Trackio:
         with redirect_stdout(sys.stderr):
             self._run = Context().run(
                 trackio.init,
-                project=tracked.project_or("TRACKIO_PROJECT"),
+                project=os.environ.get("TRACKIO_PROJECT", _PROJECT),
                 name=f"{tracked.name}-{tracked.run_id[:8]}",
                 group=tracked.group,
                 config=tracked.config,
@@ -178,49 +150,10 @@ class Trackio:
         for step, values in rows:
             self._run.log(dict(values), step=step)
 
-    def finish(self, files: Sequence[Path]) -> None:
-        """See `Tracker`; its files belong to a project and not to a run."""
+    def finish(self) -> None:
+        """See `Tracker`."""
         with redirect_stdout(sys.stderr):
             self._run.finish()
-
-
-class MLflow:
-    """MLflow, at MLFLOW_TRACKING_URI; the project is an experiment of MLflow's."""
-
-    def __init__(self, tracked: Tracked) -> None:
-        from mlflow.tracking import MlflowClient
-
-        self._client = MlflowClient()
-        project = tracked.project_or("MLFLOW_EXPERIMENT_NAME")
-        found = self._client.get_experiment_by_name(project)
-        experiment = found.experiment_id if found else self._client.create_experiment(project)
-        before = self._client.search_runs([experiment], f"tags.`electra.run_id` = '{tracked.run_id}'")
-        if before:
-            self._id = before[0].info.run_id
-            self._client.update_run(self._id, status="RUNNING")
-            return
-        tags = {"electra.run_id": tracked.run_id, **({"group": tracked.group} if tracked.group else {})}
-        self._id = self._client.create_run(experiment, run_name=tracked.name, tags=tags).info.run_id
-        self._client.log_dict(self._id, tracked.config, "config.json")
-
-    def send(self, rows: Sequence[tuple[int, Numbers]]) -> None:
-        """See `Tracker`."""
-        from mlflow.entities import Metric
-
-        now = int(1000 * time.time())
-        found = [Metric(name, value, now, step) for step, values in rows for name, value in values.items()]
-        for begin in range(0, len(found), _MLFLOW_MOST):
-            self._client.log_batch(self._id, metrics=found[begin : begin + _MLFLOW_MOST])
-
-    def finish(self, files: Sequence[Path]) -> None:
-        """See `Tracker`."""
-        for file in files:
-            self._client.log_artifact(self._id, str(file))
-        self._client.set_terminated(self._id)
-
-
-_MLFLOW_MOST = 1000
-"""Metrics of a batch that MLflow takes."""
 
 
 @dataclass(frozen=True)
@@ -241,7 +174,6 @@ TRACKERS = {
         WandB, "wandb", "pip install wandb", "wandb.ai; offline runs: wandb sync {run}/tracked/wandb/offline-run-*"
     ),
     "trackio": Kind(Trackio, "trackio", install("track"), "trackio show"),
-    "mlflow": Kind(MLflow, "mlflow", "pip install mlflow-skinny", "the server of MLFLOW_TRACKING_URI"),
 }
 
 
@@ -252,9 +184,7 @@ def parse(names: str, *, flag: str) -> tuple[str, ...]:
         ConfigError: a name is unknown, or its package is not installed here.
     """
     found = tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
-    if not found:
-        raise ConfigError(f"{flag}: names no tracker. Known: {', '.join(TRACKERS)}.")
-    for name in found:
+    for name in found or ("",):
         if name not in TRACKERS:
             raise ConfigError(f"{flag} {name!r}: unknown.{did_you_mean(name, TRACKERS)} Known: {', '.join(TRACKERS)}.")
         kind = TRACKERS[name]
@@ -277,38 +207,25 @@ _BATCH = 500
 
 
 @contextmanager
-def tracked(out: Path, names: str | None, *, project: str | None) -> Iterator[None]:
-    """While the block runs, the metrics of what is trained into `out` are sent to the trackers that --track names.
+def tracked(root: Path, names: str | None) -> Iterator[None]:
+    """While the block runs, one thread a tracker that --track names sends what is trained into `root`, a run folder or
+    an experiment; a failure is reported once.
 
     Raises:
-        ConfigError: a name is unknown or its package missing, or `--project` is given alone.
+        ConfigError: a name is unknown or its package missing.
     """
-    if names is None and project is not None:
-        raise ConfigError("--project: is a project of trackers. Add --track and their names.")
     found = parse(names, flag="--track") if names is not None else ()
-    with tracking(out, found if signals.process_leads() else (), project=project):
-        yield
-
-
-@contextmanager
-def tracking(root: Path, names: Sequence[str], *, project: str | None = None) -> Iterator[None]:
-    """While the block runs, one thread a tracker sends what is trained into `root`; a failure is reported once.
-
-    Args:
-        root: a run folder or an experiment, which need not exist yet.
-        names: of trackers.
-        project: see `Tracked`.
-    """
     over = threading.Event()
 
     def follow(name: str) -> None:
         try:
-            send(root, name, project=project, over=over)
+            send(root, name, over=over)
         except BaseException as error:  # a package may call sys.exit
             reason = str(error) if isinstance(error, ElectraError) else f"{type(error).__name__}: {error}"
             tell(f"--track {name}: failed ({reason}); training is not affected. {_again(root, name)}")
 
-    threads = {name: threading.Thread(target=follow, args=(name,), daemon=True) for name in names}
+    leading = found if signals.process_leads() else ()
+    threads = {name: threading.Thread(target=follow, args=(name,), daemon=True) for name in leading}
     for thread in threads.values():
         thread.start()
     try:
@@ -333,13 +250,12 @@ def find_runs(root: Path) -> list[Path]:
     return [place for place in places if (place / _METRICS).is_file() and (place / _ENVIRONMENT).is_file()]
 
 
-def send(root: Path, name: str, *, project: str | None = None, over: threading.Event | None = None) -> int:
+def send(root: Path, name: str, *, over: threading.Event | None = None) -> int:
     """Send the new rows of a run, or of all cells of an experiment.
 
     Args:
         root: run folder or experiment.
         name: of the tracker.
-        project: see `Tracked`.
         over: set when training has ended; until then new rows are sent as they are logged. None: it has ended.
 
     Returns:
@@ -361,7 +277,7 @@ def send(root: Path, name: str, *, project: str | None = None, over: threading.E
                     if lock is None:
                         continue
                     locks.callback(os.close, lock)
-                    known[run] = _Sender(run, name, root=root, project=project)
+                    known[run] = _Sender(run, name, root=root)
                 sent += known[run].catch_up(last=last)
     if not known and over is None:
         raise MissingInputError(f"{root}: no run with a {_METRICS} is here. Give the folder of a run or an experiment.")
@@ -386,8 +302,8 @@ def _locked(run: Path, name: str) -> int | None:
 class _Sender:
     """One run in one tracker, which is opened when there is something to send."""
 
-    def __init__(self, run: Path, name: str, *, root: Path, project: str | None) -> None:
-        self._run, self._name, self._root, self._project = run, name, root, project
+    def __init__(self, run: Path, name: str, *, root: Path) -> None:
+        self._run, self._name, self._root = run, name, root
         self._tracker: Tracker | None = None
         self._file, self._at = (0, 0), 0
         self._note = run / FOLDER / f"{name}.json"
@@ -411,9 +327,7 @@ class _Sender:
             scores = _scores(read_table(cell / _RESULT)) if is_done else {}
             if scores:
                 self._open().send([(max(self._sent["train"], self._sent["valid"], 0), scores)])
-            report = self._run / "report.html"
-            files = [*([report] if report.is_file() else []), *sorted(self._run.glob("figures/*.png"))]
-            self._open().finish(files)
+            self._open().finish()
             self._tracker = None
             self._remember(finished=True)
         return len(rows)
@@ -432,7 +346,6 @@ class _Sender:
                     run_id=read_table(self._run / _ENVIRONMENT)["run_id"],
                     name="-".join(own) or root,
                     group=root if own else None,
-                    project=self._project,
                     config=read_table(self._run / "config.json"),
                 )
             )

@@ -26,7 +26,7 @@ from electra_trainer.files import wording
 from electra_trainer.files.wording import duration
 from electra_trainer.finetuning import glue_table
 from electra_trainer.finetuning.glue_tasks import PAPER
-from electra_trainer.inspection.run_read import read_run
+from electra_trainer.inspection.report import read_run
 from electra_trainer.paper.published import GLUE_TASKS, PRINTED, SQUAD, TABLES, PublishedRow, PublishedTable
 from electra_trainer.presets import arms, models
 from electra_trainer.settings import methods, records

@@ -72,9 +72,7 @@ class Compare:
     quiet: bool = False
     """Print the tables only."""
     track: str | None = None
-    """Trackers between commas: tensorboard, wandb, trackio, mlflow. Each cell is a run there."""
-    project: str | None = None
-    """Name of the project there. Default: the tracker's own variable, else electra."""
+    """Trackers between commas: tensorboard, wandb, trackio. Each cell is a run there."""
     settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
     """The configuration that every arm begins from; its seed is not used."""
     refused: ClassVar[dict[str, str]] = {
@@ -125,7 +123,7 @@ class Compare:
         use_threads()
         work = Comparing(self, seeds=parse_seeds(self.seeds))
         how: dict[str, Any] = {"parallel": self.parallel, "shard": parse_shard(self.shard), "quiet": self.quiet}
-        with tracked(self.out, self.track, project=self.project):
+        with tracked(self.out, self.track):
             return run_experiment(work, self.out, device=str(choose_device(self.device)), **how)
 
 
