@@ -22,9 +22,6 @@ OLD_PACKAGES := transformers==4.57.6 huggingface_hub==0.36.0 tokenizers==0.22.1 
 OLDEST          := $(VENV)/transformers-4.49
 OLDEST_PACKAGES := transformers==4.49.0 tokenizers==0.21.4
 
-# Triton, on Linux, for machines whose PyTorch brings none: its interpreter runs the GPU's kernels in the tests
-TRITON := $(VENV)/triton-3.7
-
 # Ray, for examples/, beside the environment
 RAY := $(VENV)/ray-2.60.0
 
@@ -130,7 +127,6 @@ $(VENV)/.dev: pyproject.toml constraints.txt
 	@$(MAKE) --no-print-directory venv
 	$(PIP) --no-compile -e '.[dev]' & environment=$$!; \
 	($(BESIDE) $(OLD) $(OLD_PACKAGES) && $(BESIDE) $(OLDEST) $(OLDEST_PACKAGES)) & old=$$!; \
-	$(BESIDE) $(TRITON) triton==3.7.1 || true; \
 	wait $$old && wait $$environment
 	$(COMPILE)
 	@touch $(VENV)/.base $@

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NAME = "made.json"
 _PACKAGE = "electra_trainer."
 _NO_NUMBERS = (
-    "errors", "files.", "settings.", "ranks.", "runs.", "data.store", "kernels.gpu.", "objectives.two_stage",
+    "errors", "files.", "settings.", "ranks.", "runs.", "data.store", "objectives.two_stage",
 )  # fmt: skip
 """Not followed: they read, check, share out, or compute for a GPU or for another method."""
 _OF_NO_NUMBER = ("preset", "seed", "precision", "deterministic", "evaluation", "checkpoint", "log_every")

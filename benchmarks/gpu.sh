@@ -3,7 +3,7 @@
 #
 #   gpu.sh 0              Five minutes on a machine that nobody has seen: the default trains, is killed, resumes, exports and is timed
 #                         beside transformers. OUT/page.md is one page that can be sent
-#   gpu.sh 1              Is it right? One step in every way, the tests that need a card, a memory checker
+#   gpu.sh 1              Is it right? One step in every way, the tests that need a card
 #   gpu.sh 2              Where does the time go? Each optimisation left out, kernels, gaps, batches
 #   gpu.sh 3              The figures: against transformers, what to expect, and a run that is stopped and resumed
 #   gpu.sh 4              Every arm of the paper's experiments, one step in two ways
@@ -107,9 +107,6 @@ case $call in
     measure environment 150 gpu_environment
     measure parity 200 parity "${small[@]}"
     stage tests 150 "$python" -m pytest tests/gpu/test_on_a_card.py -m gpu -o addopts= --import-mode=importlib -p no:cacheprovider -q -rA
-    if command -v compute-sanitizer >/dev/null; then
-      stage memcheck 150 compute-sanitizer --tool memcheck --error-exitcode 9 "$python" -m benchmarks.gpu_environment --device "$device" --checks
-    fi
     ;;
   2)
     measure "ways-$first" 150 gpu_steps ways --preset "$first" --batch "$(batch_of "$first")" --seconds $seconds

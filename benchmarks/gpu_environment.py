@@ -1,7 +1,7 @@
 """Facts that a record needs to be believed: date, revision, machine, versions, and what the device can do.
 
-`python -m benchmarks.gpu_environment --device cuda` prints one JSON object. With --checks it only judges the kernel, in
-this process, for a memory checker to watch. REVISION says which source this is where there is no .git.
+`python -m benchmarks.gpu_environment --device cuda` prints one JSON object. REVISION says which
+source this is where there is no .git.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from importlib import metadata
 
 import torch
 
-from electra_trainer.kernels.gpu.gpu_softmax import Shape
-from electra_trainer.train import kernel_proof
 from electra_trainer.train.timing import measure_machine
 
 PACKAGES = (
@@ -53,13 +51,7 @@ def main() -> None:
     """Print it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--checks", action="store_true")
-    given = parser.parse_args()
-    device = torch.device(given.device)
-    if given.checks:
-        shape = Shape("bfloat16", slots=2432, width=128, words=30522)  # a step of Small
-        print(json.dumps({str(shape): kernel_proof.judge(device, shape) or "proved"}))
-        return
+    device = torch.device(parser.parse_args().device)
     found: dict[str, object] = {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "revision": os.environ.get("REVISION") or said_by("git", "describe", "--always", "--dirty"),

@@ -24,7 +24,6 @@ from electra_trainer.presets import arms
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import TwoStage
 from electra_trainer.train import graph
-from electra_trainer.train.kernel_proof import SWITCH
 from electra_trainer.train.optim import optimizer_tensors
 
 LIMITS = {"fp32": 1e-3, "bf16": 0.15}
@@ -34,7 +33,6 @@ WAYS = {
     "compiled": (graph.COMPILE,),
     "graph": (graph.GRAPH,),
     "graph, compiled": (graph.GRAPH, graph.COMPILE),
-    "graph, compiled, kernel": (graph.GRAPH, graph.COMPILE, SWITCH),
 }
 """What is on; all else is off."""
 WAYS_OF_ARMS = ("plain", "graph")
@@ -43,7 +41,7 @@ LOSSES = ("generator_loss", "discriminator_loss", "encoder_loss", "sentence_loss
 
 def switches(on: tuple[str, ...]) -> dict[str, str]:
     """The environment in which only `on` is used."""
-    return {name: "on" if name in on else "off" for name in (SWITCH, graph.GRAPH, graph.COMPILE)}
+    return {name: "on" if name in on else "off" for name in (graph.GRAPH, graph.COMPILE)}
 
 
 def settings(preset: str, layers: int) -> Config:

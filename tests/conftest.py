@@ -33,7 +33,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the backg
 
 SLOWEST = (
     "reliability/test_supervisor.py",
-    "kernels/gpu/test_kernels.py",
     "test_speed_benchmark.py",
     "methods/test_every_method.py",
     "cli/test_cli.py",

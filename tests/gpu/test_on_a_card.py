@@ -17,7 +17,6 @@ from benchmarks.synthetic import Made, make, sized
 from tests.prepared import small_config, write_store
 from torch import Tensor
 
-from electra_trainer.kernels.gpu import gpu_softmax
 from electra_trainer.settings.config import Config, changed
 from electra_trainer.train import graph, step
 from electra_trainer.train.loop import pretrain
@@ -75,14 +74,6 @@ def test_nothing_is_left_out_of(preset: str) -> None:
         steps(make(config(preset, layers=1, batch=8), DEVICE), 2)
     assert [str(one.message) for one in raised if "left out" in str(one.message)] == []
     assert graph.in_use() == ["CUDA graph", "compiled layers"]
-
-
-def test_the_kernel_is_proved_for_small() -> None:
-    """The verdict of a child process, which computes a whole lane twenty times; speed is judged too."""
-    with warnings.catch_warnings(record=True) as raised:
-        warnings.simplefilter("always")
-        steps(make(config(layers=1, batch=128), DEVICE), 2, ELECTRA_GPU_KERNELS="on")
-    assert graph.in_use()[2:] == [gpu_softmax.NAME], [str(one.message) for one in raised]
 
 
 def test_the_graph_computes_the_step() -> None:

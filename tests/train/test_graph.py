@@ -21,9 +21,7 @@ from tests.reliability.ranks import run_ranks
 from tests.small import config, feed
 from tests.train.test_static import weights
 
-from electra_trainer.errors import ConfigError, ElectraError, Interrupted
-from electra_trainer.kernels.gpu import gpu_softmax
-from electra_trainer.kernels.native import library
+from electra_trainer.errors import ConfigError, Interrupted
 from electra_trainer.model.encoder import Layer
 from electra_trainer.objectives import build, vocabulary_softmax
 from electra_trainer.ranks import world
@@ -227,20 +225,6 @@ def test_a_signal_ends_the_building_of_a_step(at: str, monkeypatch: pytest.Monke
     assert stop.name == "SIGTERM"
 
 
-def test_a_gpu_that_fails_with_the_kernel_says_how_to_do_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Step:
-        proved = {"a shape"}
-
-        def __call__(self, step: int, *, diagnose: bool) -> None:
-            raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
-
-    objective, optimizer, given = made()
-    monkeypatch.setattr(graph, "_fast_step", lambda *_: Step())
-    on_a_gpu = dataclasses.replace(given, device=torch.device("cuda"))
-    with pytest.raises(ElectraError, match=r"illegal memory access.*ELECTRA_GPU_KERNELS=off"):
-        graph.train_step(objective, optimizer, on_a_gpu, step=0)  # type: ignore[arg-type]
-
-
 def test_a_signal_waits_until_a_rehearsal_has_taken_its_step_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The optimizer counts a step and uncounts it; what is saved after the signal must not hold the one without the other."""
     objective, optimizer, given = made("adamw")
@@ -278,29 +262,6 @@ def test_the_parts_of_a_step_are_reported_once(monkeypatch: pytest.MonkeyPatch) 
     assert found is not None and found["left_out"] == {
         "the CUDA graph": "ELECTRA_GPU_GRAPH=off and ELECTRA_GPU_COMPILE=off"
     }
-
-
-@pytest.mark.filterwarnings("ignore:the CUDA graph is left out")
-def test_the_kernel_is_used_only_where_it_is_asked_for_and_proved(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[set[Any]] = []
-    monkeypatch.setattr(library, "load", lambda precision: (None, "not in use"))
-    monkeypatch.setattr(graph.kernel_proof, "prove", lambda device, shapes: asked.append(shapes))
-    step = graph.build_fast_step(*made())  # type: ignore[arg-type]
-    assert step is not None and not asked and not step.proved
-    monkeypatch.setenv("ELECTRA_GPU_KERNELS", "on")
-    monkeypatch.setattr(gpu_softmax.VocabularySoftmax, "apply", plain_softmax)
-    step = graph.build_fast_step(*made())  # type: ignore[arg-type]
-    assert step is not None and step.proved == asked[0] and step(0).finite
-    (shape,) = asked[0]
-    assert (shape.dtype, shape.words) == ("float32", config().model.vocab_size)
-
-    def unproved(device: torch.device, shapes: set[Any]) -> None:
-        raise graph.kernel_proof.Unproved("its proof ended with -6: no message")
-
-    monkeypatch.setattr(graph.kernel_proof, "prove", unproved)
-    with pytest.warns(UserWarning, match=r"vocabulary softmax is left out: Unproved: its proof ended with -6"):
-        step = graph.build_fast_step(*made())  # type: ignore[arg-type]
-    assert step is not None and not step.proved
 
 
 def plain_softmax(*given: Any) -> tuple[torch.Tensor, ...]:

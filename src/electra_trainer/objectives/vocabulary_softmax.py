@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from electra_trainer.kernels.gpu import gpu_softmax
 from electra_trainer.kernels.native import native_softmax as native
 
 CHUNK_ELEMENTS = 4_000_000
@@ -71,10 +70,9 @@ def token_softmax(
         return TokenSoftmax(*native.run_softmax(projected_KE, words_VE, bias_V, labels_K, draws_K))
     lower = torch.is_autocast_enabled(projected_KE.device.type)
     dtype = torch.get_autocast_dtype(projected_KE.device.type) if lower else torch.float32
-    inputs, how = (projected_KE, words_VE, bias_V, labels_K, draws_K), (dtype, torch.is_grad_enabled(), diagnose)
-    if not special and gpu_softmax.usable(projected_KE, words_VE, dtype):
-        return TokenSoftmax(*gpu_softmax.VocabularySoftmax.apply(*inputs, how))  # type: ignore[no-untyped-call]
-    return TokenSoftmax(*_TokenSoftmax.apply(*inputs, (*how, sampling)))  # type: ignore[no-untyped-call]
+    how = (dtype, torch.is_grad_enabled(), diagnose, sampling)
+    inputs = (projected_KE, words_VE, bias_V, labels_K, draws_K)
+    return TokenSoftmax(*_TokenSoftmax.apply(*inputs, how))  # type: ignore[no-untyped-call]
 
 
 class _TokenSoftmax(torch.autograd.Function):

@@ -1,9 +1,8 @@
 """The fastest training step of a device: on a GPU one CUDA graph, elsewhere that of step.py.
 
-A graph is recorded once and replayed, so that some 1,500 kernels cost one launch. Four rungs lead to it, each compared
-with the one below and left out if it fails: the step with fixed shapes, its layers under PyTorch's compiler, the kernel
-of kernels/gpu/ (only where `ELECTRA_GPU_KERNELS=on` asks for it and kernel_proof.py proved it), and the graph. The log
-and environment.json have what is in use, and the reason for the rest. `ELECTRA_GPU_COMPILE=off` and
+A graph is recorded once and replayed, so that some 2,000 kernels cost one launch. Three rungs lead to it, each compared
+with the one below and left out if it fails: the step with fixed shapes, its layers under PyTorch's compiler, and the
+graph. The log and environment.json have what is in use, and the reason for the rest. `ELECTRA_GPU_COMPILE=off` and
 `ELECTRA_GPU_GRAPH=off` leave theirs out from the start.
 
 Dropout inside a graph reads PyTorch's generator when the graph is replayed, so a step remains a function of (config,
@@ -21,14 +20,12 @@ from typing import Any
 import torch
 
 from electra_trainer.errors import ElectraError, out_of_memory, tell
-from electra_trainer.kernels.gpu import gpu_softmax
 from electra_trainer.kernels.native import layers
 from electra_trainer.model.modern import AnyLayer
 from electra_trainer.objectives import Objective
 from electra_trainer.ranks.sharding import is_sharded
 from electra_trainer.ranks.world import any_rank, world
 from electra_trainer.runs.signals import beat, finish_first, raise_again
-from electra_trainer.train import kernel_proof
 from electra_trainer.train.device import describe, need_memory
 from electra_trainer.train.optim import Lamb
 from electra_trainer.train.static_step import StaticStep
@@ -44,13 +41,12 @@ _SAME = 1e-2
 capture: only the order of sums differs.
 """
 _ALIKE = 0.3
-"""The allowance for compiled layers and kernels against plain ones, which drop and sample others;
-benchmarks/parity.py compares them without dropout.
+"""The allowance for compiled layers against plain ones, which drop others; benchmarks/parity.py compares them without
+dropout.
 """
 _REMEDIES = {
     "torch.compile": f"needs a C compiler and Python's headers (apt install gcc python3-dev); {COMPILE}=off skips it",
     "the CUDA graph": f"a step is right without, and slower; {GRAPH}=off skips it",
-    gpu_softmax.NAME: f"PyTorch's is used; leave {kernel_proof.SWITCH} out to skip it",
     "the step with fixed shapes": f"a step is right without, and slower; {GRAPH}=off {COMPILE}=off skips it",
 }
 
@@ -65,13 +61,7 @@ def train_step(
     if fast is None:
         return plain_step(objective, optimizer, feed, step=step, diagnose=diagnose)
     finish_first()
-    try:
-        return fast(step, diagnose=diagnose)
-    except torch.AcceleratorError as error:
-        if fast.proved and not out_of_memory(error):
-            remedy = f"Start again without the kernel, {kernel_proof.SWITCH}=off: the run resumes."
-            raise ElectraError(f"the GPU failed ({_first_line(error)}). {remedy}") from error
-        raise
+    return fast(step, diagnose=diagnose)
 
 
 _latest: list[tuple[Objective, torch.optim.Optimizer, Feed, "GraphStep | None"]] = []
@@ -93,7 +83,7 @@ def in_use() -> list[str]:
     step = _latest[0][3] if _latest else None
     if step is None:
         return []
-    parts = {"CUDA graph": step.recorded, "compiled layers": step.compiled, gpu_softmax.NAME: step.proved}
+    parts = {"CUDA graph": step.recorded, "compiled layers": step.compiled}
     return [name for name, there in parts.items() if there]
 
 
@@ -190,8 +180,6 @@ def build_fast_step(objective: Objective, optimizer: torch.optim.Optimizer, feed
         if feed.device.type == "cuda" and world().leads:
             tell("building the training step: its layers are compiled, which takes a minute or two")
         expected = build(step.compile, expected, _ALIKE, "torch.compile", step.uncompile)
-    if kernel_proof.wanted():
-        expected = build(step.use_kernels, expected, _ALIKE, gpu_softmax.NAME, step.leave_kernels)
     if _off(GRAPH):
         _left_out["the CUDA graph"] = f"{GRAPH}=off"
     else:
@@ -259,8 +247,6 @@ class GraphStep(StaticStep):
         self._graph: torch.cuda.CUDAGraph | None = None
         self._update: torch.cuda.CUDAGraph | None = None
         self.compiled: dict[AnyLayer, object] = {}
-        self.proved: set[gpu_softmax.Shape] = set()
-        self._asked: set[gpu_softmax.Shape] = set()
 
     @property
     def recorded(self) -> bool:
@@ -290,30 +276,13 @@ class GraphStep(StaticStep):
         self.compiled = {}
         self.start_over()
 
-    def use_kernels(self) -> Outcome:
-        """Use the kernel of kernels/gpu/ for the shapes that the last rehearsal asked for.
-
-        Raises:
-            kernel_proof.Unproved: it is not proved for one of them.
-        """
-        _release_unused(self.feed.device)
-        kernel_proof.prove(self.feed.device, self._asked)
-        self.proved = {*self._asked}
-        return self.rehearse()
-
-    def leave_kernels(self) -> None:
-        """Back to PyTorch's softmax."""
-        self.proved = set()
-        self.start_over()
-
     @contextmanager
-    def _fast_parts(self) -> Iterator[None]:
-        """Within it the layers are the compiled ones, and the kernel is used where it is proved."""
+    def _compiled_layers(self) -> Iterator[None]:
+        """Within it the layers are the compiled ones."""
         for layer, call in self.compiled.items():
             layer._compiled_call_impl = call  # type: ignore[assignment]
         try:
-            with gpu_softmax.proved(self.proved) as self._asked:
-                yield
+            yield
         finally:
             for layer in self.compiled:
                 layer._compiled_call_impl = None
@@ -325,7 +294,7 @@ class GraphStep(StaticStep):
         mode = "global" if world().size == 1 else "thread_local"  # a thread of NCCL's asks the device meanwhile
         stream = _side_stream(self.feed.device)
         recording = partial(torch.cuda.graph, pool=pool, stream=stream, capture_error_mode=mode)
-        with torch.cuda.device(self.feed.device), _stream_kept(self.feed.device), self._fast_parts():
+        with torch.cuda.device(self.feed.device), _stream_kept(self.feed.device), self._compiled_layers():
             graph, update = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph() if lanes > 1 else None
             with recording(graph):
                 self.lane()
@@ -347,7 +316,7 @@ class GraphStep(StaticStep):
         if self._graph is not None:
             self._graph.replay()
             return
-        with self._fast_parts():
+        with self._compiled_layers():
             super().run_lane()
 
     def run_update(self) -> None:
