@@ -363,7 +363,7 @@ def test_one_sender_at_a_time(plain: Path) -> None:
     [
         (
             "--track tensorbord",
-            "--track 'tensorbord': unknown. Did you mean 'tensorboard'? Known: tensorboard, wandb, trackio.",
+            "--track 'tensorbord': unknown. Did you mean 'tensorboard'? Known: tensorboard, wandb, trackio, mlflow.",
         ),
         ("--track ,", "--track '': unknown. Known: tensorboard"),
         (

@@ -1,5 +1,6 @@
 """Runs to look at, and one browser that records what it asks for."""
 
+import json
 import shutil
 import threading
 from collections.abc import Iterator, Sequence
@@ -9,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.finetuning.own_files import rows, write_csv
 from tests.prepared import small_config, write_store
 
+from electra_trainer.cli.main import main
 from electra_trainer.settings.config import changed
 from electra_trainer.train.loop import pretrain
 
@@ -91,10 +94,10 @@ def visiting(browser: Any, url: str, **context: Any) -> Iterator[Visit]:
 @contextmanager
 def serving(names: Sequence[Path | str]) -> Iterator[str]:
     """The address of a playground of these models, served by a thread."""
-    from electra_trainer.playground.answers import Model
+    from electra_trainer.playground.answers import open_model
     from electra_trainer.playground.server import listen
 
-    serve, end, url = listen([Model(str(name)) for name in names], host="127.0.0.1", port=0)
+    serve, end, url = listen([open_model(name) for name in names], host="127.0.0.1", port=0)
     thread = threading.Thread(target=serve)
     thread.start()
     try:
@@ -110,3 +113,36 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("playground")
     settings = changed(small_config(steps=12), model={"initializer": "fan-in"}, checkpoint={"keep": 3})
     return pretrain(settings, write_store(folder / "data"), out=folder / "run", device="cpu", quiet=True)
+
+
+@pytest.fixture(scope="module")
+def tuned(run: Path) -> dict[str, Path]:
+    """Fine-tuned from it: a classifier, a tagger, a model of pairs, one that answers questions."""
+    folder = run.parent / "tuned"
+    folder.mkdir()
+    table = rows(24)
+    write_csv(folder / "one.csv", table)
+    write_csv(
+        folder / "two.csv", [(text, text[::-1], label) for text, label in table], ("sentence1", "sentence2", "label")
+    )
+    blank = "\t_" * 6
+    for word in ("value", "class"):
+        lines = [f"1\tthe\t_\tDET{blank}", f"2\t{word}\t_\tNOUN{blank}", "", ""]
+        (folder / f"{word}.conllu").write_text("\n".join(lines))
+    context = "A class is an object that makes others."
+    answer = {"text": "an object", "answer_start": context.index("an object")}
+    question = {"id": "1", "question": "What is a class?", "answers": [answer]}
+    articles = [
+        {"title": str(n), "paragraphs": [{"context": context, "qas": [question | {"id": str(n)}]}]} for n in (1, 2)
+    ]
+    for name, article in zip(("train", "dev"), articles, strict=True):
+        (folder / f"{name}.json").write_text(json.dumps({"version": "1.1", "data": [article]}))
+    shared = f"--seeds 1 --epochs 1 --parallel 1 --device cpu --quiet --max-length 32 --out {folder}"
+    for command in (
+        f"finetune {run} --train {folder}/one.csv {shared}/texts",
+        f"finetune {run} --train {folder}/two.csv {shared}/pairs",
+        f"finetune {run} --task tagging --train {folder}/value.conllu --dev {folder}/class.conllu --label upos {shared}/tags",
+        f"squad {run} --train {folder}/train.json --dev {folder}/dev.json --version 1 {shared}/squad",
+    ):
+        assert main(command.split()) == 0, command
+    return {name: folder / name / "model" for name in ("texts", "pairs", "tags", "squad")}

@@ -1,4 +1,4 @@
-"""Clients that open many connections, or send half of a request: others are answered, and nothing stays."""
+"""Clients that open many connections, send half of a request or ask much at once: others are answered, and nothing stays."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import json
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from urllib import error, request
@@ -18,18 +20,23 @@ from electra_trainer.playground import server
 HALF = b"POST /api/score HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 50\r\n"
 
 
-class Fixed(server.Model):
-    """A model that answers at once."""
+class Slow(server.PretrainedModel):
+    """A model that answers when it may."""
 
     def __init__(self) -> None:
-        pass
+        self.may, self.asked = threading.Event(), 0
 
     def facts(self) -> dict[str, Any]:
-        return {}
+        return {"kind": "pretrained"}
+
+    def score(self, text: str, *, step: int | None = None) -> dict[str, Any]:
+        self.asked += 1
+        assert self.may.wait(30)
+        return {"words": [], "after": text}
 
 
 @contextmanager
-def served(model: Fixed) -> Iterator[tuple[str, int]]:
+def served(model: Slow) -> Iterator[tuple[str, int]]:
     """The address and port of a server of this model."""
     serve, end, url = server.listen([model], host="127.0.0.1", port=0)
     thread = threading.Thread(target=serve)
@@ -37,35 +44,36 @@ def served(model: Fixed) -> Iterator[tuple[str, int]]:
     try:
         yield url, int(url.rstrip("/").rpartition(":")[2])
     finally:
+        model.may.set()
         end()
         thread.join()
 
 
-def status(url: str, body: dict[str, Any] | None = None) -> int:
-    """The status of an answer."""
+def status(url: str, body: dict[str, Any] | None = None) -> tuple[int, str | None]:
+    """The status of an answer, and when to try again."""
     data = None if body is None else json.dumps(body).encode()
     try:
         with request.urlopen(request.Request(url, data, {"Content-Type": "application/json"}), timeout=20) as answer:
             answer.read()
-            return answer.status
+            return answer.status, None
     except error.HTTPError as refused:
-        return refused.code
+        return refused.code, refused.headers["Retry-After"]
 
 
 def test_half_open_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     """Silent, within the head, within the body, between two requests: each is closed in time, and the page is served meanwhile."""
     monkeypatch.setattr(server._Handler, "timeout", 0.5)
     whole = b"GET /api/models HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
-    with served(Fixed()) as (url, port), ExitStack() as stack:
+    with served(Slow()) as (url, port), ExitStack() as stack:
         opened = []
         for number in range(300):
             one = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
             one.sendall((b"", HALF[:40], HALF + b"\r\n{", whole + b"GET /")[number % 4])
             opened.append(one)
             if number % 100 == 50:
-                assert status(url) == 200
+                assert status(url) == (200, None)
         start = time.monotonic()
-        assert status(url) == 200
+        assert status(url) == (200, None)
         for one in opened:
             try:
                 while one.recv(1 << 16):
@@ -73,12 +81,42 @@ def test_half_open_connections(monkeypatch: pytest.MonkeyPatch) -> None:
             except ConnectionResetError:
                 pass
         assert time.monotonic() - start < 10
-        assert status(url) == 200
+        assert status(url) == (200, None)
+
+
+def test_a_queue_of_bounded_length() -> None:
+    """Beyond it 503 and Retry-After, at once; what nobody waits for any more is not computed; the page is served meanwhile."""
+    model, many = Slow(), 40
+    question = {"model": 0, "text": "a"}
+    with served(model) as (url, port), ThreadPoolExecutor(many) as pool:
+        first = [pool.submit(status, f"{url}api/score", question) for _ in range(many)]
+        while sum(one.done() for one in first) < many - server._MOST_WAITING:
+            time.sleep(0.01)
+        start = time.monotonic()
+        assert status(url) == (200, None) and status(f"{url}api/models") == (200, None)
+        assert status(f"{url}api/score", question) == (503, "1")
+        assert time.monotonic() - start < 5
+        model.may.set()
+        assert Counter(one.result()[0] for one in first) == {
+            200: server._MOST_WAITING,
+            503: many - server._MOST_WAITING,
+        }
+        model.may.clear()
+        body = json.dumps(question).encode()
+        head = HALF.replace(b"50", str(len(body)).encode()) + b"\r\n"
+        asked = model.asked
+        for _ in range(4):
+            with socket.create_connection(("127.0.0.1", port)) as one:
+                one.sendall(head + body)
+                time.sleep(0.1)
+        model.may.set()
+        assert status(f"{url}api/score", question) == (200, None)
+        assert model.asked == asked + 2  # the first of the four had begun
 
 
 def test_a_long_body_and_a_long_head() -> None:
-    with served(Fixed()) as (url, port):
-        assert status(f"{url}api/score", {"text": "a" * (1 << 20)}) == 413
+    with served(Slow()) as (url, port):
+        assert status(f"{url}api/score", {"text": "a" * (1 << 20)})[0] == 413
         with socket.create_connection(("127.0.0.1", port), timeout=20) as one:
             one.sendall(b"GET / HTTP/1.1\r\nX: " + b"a" * (1 << 17))
             assert b"431" in one.recv(100)

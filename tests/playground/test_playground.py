@@ -15,7 +15,7 @@ import pytest
 from tests.command import Electra
 from tests.playground.conftest import Visit, serving, visiting
 
-from electra_trainer import load
+from electra_trainer import load, load_finetuned
 
 SENTENCE = "The class returns a value of the object."
 
@@ -83,8 +83,15 @@ def test_a_piece_is_joined_to_the_word_before(visit: Visit, run: Path) -> None:
     assert visit.page.get_by_label("Sentence", exact=True).input_value() == "a" + piece.removeprefix("##")
 
 
-def test_begins_with_a_sentence(visit: Visit) -> None:
-    assert "flew" in visit.page.get_by_label("Sentence", exact=True).input_value() and visit.scores()
+def test_begins_with_a_held_out_sentence(visit: Visit) -> None:
+    """Both as it was written and with a word exchanged."""
+    start = visit.page.get_by_label("Sentence", exact=True).input_value()
+    options = visit.page.get_by_label("Held-out sentences").locator("option").all_inner_texts()
+    assert start in options and len(options) >= 2
+    visit.page.get_by_label("Held-out sentences").select_option(options[-1])
+    visit.settle()
+    assert visit.page.get_by_label("Sentence", exact=True).input_value() == options[-1]
+    assert visit.scores()
 
 
 def test_a_slider_over_the_checkpoints(visit: Visit, run: Path) -> None:
@@ -117,6 +124,37 @@ def test_two_runs_side_by_side(browser: Any, run: Path) -> None:
         assert visit.page.evaluate("document.documentElement.scrollWidth") <= 360, "a narrow screen"
 
 
+def test_labels_of_fine_tuned_models(browser: Any, tuned: dict[str, Path]) -> None:
+    """Those that `Finetuned.predict` gives: classes, and a tag for each word."""
+    text = "we saw the old hammer"
+    with serving([tuned["texts"], tuned["tags"]]) as url, visiting(browser, url) as visit:
+        visit.type(text)
+        said = load_finetuned(tuned["texts"]).predict([text])[0]
+        labels = visit.panel(0).locator(".labels li")
+        shown = dict(zip(labels.locator("span").all_inner_texts(), visit.shares(".labels"), strict=True))
+        assert shown == pytest.approx(said["probabilities"], abs=1e-6)
+        assert visit.panel(0).locator(".answer").inner_text() == said["label"]
+        tags = load_finetuned(tuned["tags"]).predict([text.split()])[0]["tags"]
+        assert visit.panel(1).locator(".word .tag").all_inner_texts() == tags
+        assert visit.panel(1).locator(".word span:first-child").all_inner_texts() == text.split()
+
+
+def test_models_of_two_texts(browser: Any, tuned: dict[str, Path]) -> None:
+    """Pairs, and a question with the text that may hold its answer."""
+    for kind, label, one, two in (
+        ("pairs", "Second text", "the old saw", "was eht"),
+        ("squad", "Question", "A class is an object that makes others.", "What is it?"),
+    ):
+        with serving([tuned[kind]]) as url, visiting(browser, url) as visit:
+            visit.page.locator("#text").fill(one)
+            visit.settle()
+            assert "give at least one word" in visit.panel().get_by_role("alert").inner_text()
+            visit.page.get_by_label(label).fill(two)
+            visit.settle()
+            said = load_finetuned(tuned[kind]).predict([(two, one) if kind == "squad" else (one, two)])[0]
+            assert visit.panel().locator(".answer").inner_text() == said["text" if kind == "squad" else "label"]
+
+
 HOSTILE = '<img src=x onerror="document.title=1"> <script>document.title=1</script> <b>bold</b> &amp;'
 
 
@@ -127,9 +165,9 @@ def test_hostile_text_is_text(visit: Visit, run: Path) -> None:
     assert "img" in names and "script" in names and names[0] == "<"
     assert len(visit.scores()) == len(load(run).score(HOSTILE).tokens)
     word = {"before": "", "text": HOSTILE, "tokens": [HOSTILE, HOSTILE], "replaced_probability": [0.5, 0.5]}
-    model = {"name": HOSTILE, "about": HOSTILE, "steps": [], "step": 1, "scores": True}
+    model = {"kind": "pretrained", "name": HOSTILE, "about": HOSTILE, "steps": [], "step": 1, "scores": True}
     answers: dict[str, Any] = {
-        "models": {"models": [model | {"opening": HOSTILE}]},
+        "models": {"models": [model | {"examples": [{"written": HOSTILE, "read": HOSTILE}]}]},
         "score": {"words": [word], "after": HOSTILE},
         "fill": {"gaps": [[{"token": HOSTILE, "probability": 0.5}]]},
     }
@@ -301,7 +339,7 @@ def test_other_sites_are_refused(url: str) -> None:
         (415, good, {"Content-Type": "text/plain"}, "expected Content-Type: application/json"),
         (413, b" " * 70_000, {}, "more than 65,536 bytes"),
         (400, b"[1]", {}, "expected a JSON object"),
-        (400, b'{"model": 7, "text": ""}', {}, "Load the page again"),
+        (400, b'{"model": 7, "text": ""}', {}, "expected 0 to 0"),
         (400, b'{"model": 0, "text": "a", "step": 5}', {}, "no checkpoint of step 5"),
     ):
         code, said, found = asked(url, body, **headers)
@@ -318,13 +356,13 @@ def test_the_verb_refuses_in_words(electra: Electra, run: Path) -> None:
         ([run.parent], "neither a run nor an exported model"),
         ([run, "--port", "99999"], "cannot listen on 127.0.0.1, port 99999"),
     ):
-        code, _, err = electra("playground", *words)
+        code, _, err = electra("playground", *words, "--no-browser")
         assert code not in (0, 70) and sentence in err
 
 
 def test_the_verb_serves_until_it_is_interrupted(run: Path) -> None:
     """It prints where, answers there, and Ctrl-C is no failure."""
-    command = [sys.executable, "-m", "electra_trainer", "playground", run, "--port", "0"]
+    command = [sys.executable, "-m", "electra_trainer", "playground", run, "--port", "0", "--no-browser"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as started:
         assert started.stdout is not None
         url = started.stdout.readline().split()[0]

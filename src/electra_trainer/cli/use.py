@@ -12,6 +12,8 @@ electra track RUN --to tensorboard,wandb
 electra playground RUN [RUN]
 """
 
+import os
+import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from electra_trainer.cli.shown import Shown
-from electra_trainer.errors import ConfigError
+from electra_trainer.errors import ConfigError, refuse_if
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -145,11 +147,16 @@ class Export:
     """A new or empty folder."""
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
     """Number type of the stored weights. In 16 bits the folder has half the size."""
-    to: Literal["transformers", "onnx"] = "transformers"
+    to: Literal["transformers", "onnx", "web"] = "transformers"
     """onnx: also onnx/model.onnx in each folder, compared in ONNX Runtime with the run, for servers without PyTorch.
-    """
+    web: a page like that of `electra playground`, which computes in the browser and needs no server of ours
+    (docs/playground.md)."""
     int8: bool = False
-    """With --to onnx: also onnx/model_int8.onnx, a quarter of the size."""
+    """With --to onnx: also onnx/model_int8.onnx, a quarter of the size; with --to web in place of the other."""
+    engine: Path | None = None
+    """With --to web: a folder with the npm packages of transformers.js; default: the page's README.md says how they
+    come there.
+    """
     form: Annotated[Literal["electra", "bert"], tyro.conf.arg(name="as")] = "electra"
     """bert: under BERT's names, for programs that know no ELECTRA; only where the embeddings are as wide as the
     layers.
@@ -171,8 +178,17 @@ class Export:
         from electra_trainer.settings.records import read_table
 
         onnx, card = self.to == "onnx", CardFields(license=self.license, language=self.language, name=self.name)
-        if self.int8 and not onnx:
-            raise ConfigError("--int8: belongs to --to onnx. Give both.")
+        faults = {
+            "--int8: belongs to --to onnx or web. Give both.": self.int8 and self.to == "transformers",
+            "--engine: belongs to --to web. Give both.": self.engine is not None and self.to != "web",
+            "--to web: has neither --dtype nor --as. Leave them out; --int8 makes the page small.": self.to == "web"
+            and (self.dtype != "float32" or self.form != "electra"),
+        }
+        refuse_if(faults)
+        if self.to == "web":
+            from electra_trainer.playground.web_export import export_web
+
+            return Shown([self.out], export_web(self.run_folder, self.out, int8=self.int8, engine=self.engine))
         if onnx:
             serving.need_onnx()
         found = dict[str, list[str]]()
@@ -287,7 +303,7 @@ class Track:
     run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of a run or an experiment."""
     to: str
-    """Trackers between commas: tensorboard, wandb, trackio."""
+    """Trackers between commas: tensorboard, wandb, trackio, mlflow."""
 
     def run(self) -> Shown:
         """Send: the rows by tracker, and where to look at them."""
@@ -309,20 +325,27 @@ class Playground:
     """
 
     models: tyro.conf.Positional[tuple[Path, ...]]
-    """One or two of: run folder (RUN@STEP: begin with that checkpoint), exported folder."""
+    """One or two of: run folder (RUN@STEP: begin with that checkpoint), exported folder, fine-tuned DIR/model."""
     port: int = 7860
     """Port of the page; 0 takes a free one."""
     host: str = "127.0.0.1"
     """Address to listen on. Anybody who reaches another one than 127.0.0.1 can use the model."""
+    no_browser: bool = False
+    """Do not open a browser, only print the address."""
 
     def run(self) -> None:
         """Load the models, print the address, serve until Ctrl-C."""
         if not 1 <= len(self.models) <= 2:
             raise ConfigError(f"playground: {len(self.models)} models were given. Give one, or two to compare.")
-        from electra_trainer.playground.answers import Model
+        from electra_trainer.playground.answers import open_model
         from electra_trainer.playground.server import listen
 
-        serve, _, url = listen([Model(str(name)) for name in self.models], host=self.host, port=self.port)
+        serve, _, url = listen([open_model(name) for name in self.models], host=self.host, port=self.port)
         print(f"{url}  (Ctrl-C ends it)", flush=True)
+        has_screen = sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+        if has_screen and not self.no_browser:  # without one, a browser for terminals would take this terminal
+            import webbrowser
+
+            webbrowser.open(url)
         with suppress(KeyboardInterrupt):  # the way to end it
             serve()

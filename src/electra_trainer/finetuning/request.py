@@ -141,7 +141,7 @@ class Tuning:
     quiet: bool = False
     """Show no progress."""
     track: str | None = None
-    """Trackers between commas: tensorboard, wandb, trackio. Each cell is a run there."""
+    """Trackers between commas: tensorboard, wandb, trackio, mlflow. Each cell is a run there."""
 
     brief: ClassVar[str] = (
         "model out seeds baselines search parallel device track train dev predict task text text_pair label data tasks "

@@ -1,10 +1,11 @@
-"""Probe that `electra demo` shows: held-out sentences with one word exchanged."""
+"""Probe that `electra demo` and the playground show: held-out sentences with one word exchanged."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from electra_trainer.data.batches import word_counts
 from electra_trainer.data.store import Store
@@ -41,15 +42,20 @@ class Suspected:
     """Whether that is the exchanged one."""
 
 
-def exchange_words(store: Store, *, count: int, seed: int = 1) -> list[Exchanged]:
+def exchange_words(store: Store, *, count: int, seed: int = 1, rows: int | None = None) -> list[Exchanged]:
     """At most `count` held-out sentences of 6 to 20 words, in random order, each with one whole word exchanged.
 
     The words that are exchanged, and those that take their place, are drawn alike from a seed: nothing is chosen.
+
+    Args:
+        rows: read no more than the first held-out rows, frequencies included; None: all, and frequencies in the
+            training rows.
     """
-    words = _vocabulary(store)
+    words, read = _vocabulary(store), store.rows("valid")[:rows]
+    counts_V = word_counts(store) if rows is None else np.bincount(read.reshape(-1), minlength=store.vocab_size)
     whole_V = np.array([word.isalpha() for word in words])
-    frequent = np.argsort(-word_counts(store) * whole_V, kind="stable")[:FREQUENT]
-    sentences = list(_sentences(store, words))
+    frequent = np.argsort(-counts_V * whole_V, kind="stable")[:FREQUENT]
+    sentences = list(_sentences(read, store, words))
     draws = np.random.default_rng(seed)
     found = []
     for index in draws.permutation(len(sentences))[:count]:
@@ -77,10 +83,10 @@ def suspect(discriminator: Discriminator, store: Store, sentences: list[Exchange
     return found
 
 
-def _sentences(store: Store, words: list[str]) -> Iterator[list[int]]:
-    """Ids of the held-out sentences with [CLS] and [SEP] around them: what lies between full stops of a document."""
+def _sentences(rows: Iterable[NDArray[Any]], store: Store, words: list[str]) -> Iterator[list[int]]:
+    """Ids of the sentences of rows with [CLS] and [SEP] around them: what lies between full stops of a document."""
     special = store.specials
-    for row in store.rows("valid"):
+    for row in rows:
         sentence: list[int] | None = None  # a row may begin in the middle of one
         for one in map(int, row[1:]):
             if one in (special.cls, special.sep, special.pad):

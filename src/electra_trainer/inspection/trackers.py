@@ -1,4 +1,4 @@
-"""Send the metrics of runs to trackers, each through its own package: TensorBoard, Weights & Biases, trackio.
+"""Send the metrics of runs to trackers, each through its own package: TensorBoard, Weights & Biases, trackio, MLflow.
 
 One thread a tracker follows metrics.jsonl (`--track`), or sends what is there (`electra track`); the file is the queue.
 A training step never waits for a tracker, and an error ends its thread only: a tracker cannot stop or change a run.
@@ -156,6 +156,43 @@ class Trackio:
             self._run.finish()
 
 
+class MLflow:
+    """MLflow, at MLFLOW_TRACKING_URI; the project is an experiment of MLflow's."""
+
+    def __init__(self, tracked: Tracked) -> None:
+        from mlflow.tracking import MlflowClient
+
+        self._client = MlflowClient()
+        project = os.environ.get("MLFLOW_EXPERIMENT_NAME", _PROJECT)
+        found = self._client.get_experiment_by_name(project)
+        experiment = found.experiment_id if found else self._client.create_experiment(project)
+        before = self._client.search_runs([experiment], f"tags.`electra.run_id` = '{tracked.run_id}'")
+        if before:
+            self._id = before[0].info.run_id
+            self._client.update_run(self._id, status="RUNNING")
+            return
+        tags = {"electra.run_id": tracked.run_id, **({"group": tracked.group} if tracked.group else {})}
+        self._id = self._client.create_run(experiment, run_name=tracked.name, tags=tags).info.run_id
+        self._client.log_dict(self._id, tracked.config, "config.json")
+
+    def send(self, rows: Sequence[tuple[int, Numbers]]) -> None:
+        """See `Tracker`."""
+        from mlflow.entities import Metric
+
+        now = int(1000 * time.time())
+        found = [Metric(name, value, now, step) for step, values in rows for name, value in values.items()]
+        for begin in range(0, len(found), _MLFLOW_MOST):
+            self._client.log_batch(self._id, metrics=found[begin : begin + _MLFLOW_MOST])
+
+    def finish(self) -> None:
+        """See `Tracker`."""
+        self._client.set_terminated(self._id)
+
+
+_MLFLOW_MOST = 1000
+"""Metrics of a batch that MLflow takes."""
+
+
 @dataclass(frozen=True)
 class Kind:
     """A tracker that can be named."""
@@ -174,6 +211,7 @@ TRACKERS = {
         WandB, "wandb", "pip install wandb", "wandb.ai; offline runs: wandb sync {run}/tracked/wandb/offline-run-*"
     ),
     "trackio": Kind(Trackio, "trackio", install("track"), "trackio show"),
+    "mlflow": Kind(MLflow, "mlflow", "pip install mlflow-skinny", "the server of MLFLOW_TRACKING_URI"),
 }
 
 

@@ -72,7 +72,7 @@ class Compare:
     quiet: bool = False
     """Print the tables only."""
     track: str | None = None
-    """Trackers between commas: tensorboard, wandb, trackio. Each cell is a run there."""
+    """Trackers between commas: tensorboard, wandb, trackio, mlflow. Each cell is a run there."""
     settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
     """The configuration that every arm begins from; its seed is not used."""
     refused: ClassVar[dict[str, str]] = {

@@ -1,1 +1,13 @@
-"""Networks on one page in the browser: words with their probabilities, and candidates."""
+"""Networks on one page in the browser: words with their probabilities, candidates, labels."""
+
+from pathlib import Path
+
+PAGE = Path(__file__).with_name("page")
+FILES = {
+    "index.html": "text/html",
+    "style.css": "text/css",
+    "page.js": "text/javascript",
+    "panel.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+}
+"""The page, for any engine, with the kinds of its files; beside them it has engine.js."""

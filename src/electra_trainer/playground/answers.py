@@ -1,4 +1,5 @@
-"""Answers of a model to the page: words with their probabilities, candidates for a word.
+"""Answers of a model to the page: words with their probabilities, candidates for a word, predictions of a fine-tuned
+model.
 
     {"words": [{"before": " ", "text": "flew", "tokens": ["flew"], "replaced_probability": [0.94]}, …], "after": "."}
 
@@ -7,25 +8,36 @@ The text is all `before` and `text` in turn, then `after`. A word is what the to
 
 from collections.abc import Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
 
-from electra_trainer.errors import DataError
+from electra_trainer.data.store import Store
+from electra_trainer.errors import DataError, ElectraError
+from electra_trainer.finetuning.model_folder import TASK, Finetuned, load_finetuned
+from electra_trainer.finetuning.squad_task import QuestionAnswering
+from electra_trainer.finetuning.tagged_files import TagColumns, word_places
+from electra_trainer.finetuning.tagging import Tagging
+from electra_trainer.inspection.exchanged import exchange_words
 from electra_trainer.presets.arms import objective_title
 from electra_trainer.pretrained.pretrained import Pretrained, load
 from electra_trainer.runs.checkpoint import numbered
+from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.settings.records import is_run, run_and_step
 
 Answer = dict[str, Any]
 """Ready for JSON."""
 _KEPT = 4
 """Checkpoints of a run that stay in memory."""
+_EXAMPLES = 12
+_READ = 1_000
+"""Held-out rows from which the sentence that the page opens with is taken."""
 _OPENING = "the chef flew the meal and the guests ate it."
-"""The sentence that the page opens with; "cooked" was exchanged."""
+"""The sentence that the page opens with where no held-out one is at hand; "cooked" was exchanged."""
 
 
-class Model:
+class PretrainedModel:
     """A run or an exported folder. Its checkpoints are loaded when they are asked for."""
 
     def __init__(self, name: str) -> None:
@@ -35,18 +47,40 @@ class Model:
         """The checkpoint that was named."""
 
     def facts(self) -> Answer:
-        """Description of the model; the steps are the present checkpoints."""
+        """Description of the model with the sentences of the page; the steps are the present checkpoints."""
         steps = [step for step, _ in numbered(self._folder / "checkpoints")] if is_run(self._name) else []
         config = self.first.config
         about = objective_title(config) if config is not None else "exported model"
         return {
+            "kind": "pretrained",
             "name": self._name,
             "about": f"{about}, rows of {self.first.length} tokens",
             "steps": steps,
             "step": self.first.step,
             "scores": self.first.discriminator is not None,
+            "examples": self._exchanged(),
             "opening": _OPENING,
         }
+
+    def _exchanged(self) -> list[Answer]:
+        """Held-out sentences, each as it was written and with one word exchanged; [] where the run's rows are not at
+        hand or nothing is scored.
+        """
+        if self.first.discriminator is None or not is_run(self._name):
+            return []
+        try:
+            facts = RunFolder(self._folder).environment()
+            store = Store.open(Path(str(facts.get("data_folder"))))
+            same = store.identity == facts.get("data")
+            found = exchange_words(store, count=_EXAMPLES, rows=_READ) if same else []
+        except ElectraError:
+            return []
+        tokenizer, sentences = self.first.tokenizer, list[Answer]()
+        for one in found:
+            read = [str(tokenizer.id_to_token(number)) for number in one.ids[1:-1]]
+            written = [*read[: one.place - 1], one.original, *read[one.place :]]
+            sentences.append({"written": _joined(tokenizer, written), "read": _joined(tokenizer, read)})
+        return sentences
 
     def score(self, text: str, *, step: int | None = None) -> Answer:
         """Words of a text with the probabilities of `Pretrained.score`; without a discriminator, the words alone.
@@ -64,6 +98,67 @@ class Model:
 
     def _at(self, step: int | None) -> Pretrained:
         return self.first if step in (None, self.first.step) else self._load(f"{self._folder}@{step}")
+
+
+class FinetunedModel:
+    """A folder that `electra finetune`, `glue` or `squad` made."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._model: Finetuned = load_finetuned(name)
+
+    def facts(self) -> Answer:
+        """Description of the model, with the name of the second text where it reads two."""
+        task = self._model.task
+        second = "Question" if isinstance(task, QuestionAnswering) else "Second text" if self._model.pair else ""
+        about = f"{task.name}, fine-tuned from {Path(str(self._model.table['source']['model'])).name}"
+        return {"kind": "finetuned", "name": self._name, "about": about, "second": second, "examples": []}
+
+    def predict(self, text: str, second: str = "") -> Answer:
+        """`Finetuned.predict` of one text: labels with probabilities, a value, a tag for each word, or answers.
+
+        Args:
+            text: for a question, the text that may hold the answer.
+            second: the second text of a pair, or the question.
+        """
+        task, pair = self._model.task, isinstance(self._model.task, QuestionAnswering) or self._model.pair
+        if not text.strip() or (pair and not second.strip()):
+            raise DataError("the text is empty: give at least one word.")
+        if isinstance(task, Tagging):
+            return self._tags(text)
+        item: Any = (second, text) if isinstance(task, QuestionAnswering) else (text, second) if pair else text
+        answer = self._model.predict([item])[0]
+        if "value" in answer:
+            return {"value": answer["value"]}
+        if "nbest" in answer:
+            shares = [
+                {"label": one["text"] or "(no answer)", "probability": one["probability"]} for one in answer["nbest"]
+            ]
+            return {"said": answer["text"] or "(no answer)", "labels": shares}
+        shares = [{"label": label, "probability": share} for label, share in answer["probabilities"].items()]
+        return {"said": answer["label"], "labels": sorted(shares, key=lambda one: -one["probability"])}
+
+    def _tags(self, text: str) -> Answer:
+        """Words are split like those of the training data, where that is known."""
+        columns = self._model.columns
+        how = columns.split if isinstance(columns, TagColumns) else "punctuation"
+        spans = word_places(text, how)
+        found = self._model.predict([[text[begin:end] for begin, end in spans]])[0]
+        words, after = _segments(text, spans)
+        return {"words": [word | {"tag": tag} for word, tag in zip(words, found["tags"], strict=True)], "after": after}
+
+
+Model = PretrainedModel | FinetunedModel
+
+
+def open_model(name: str | Path) -> Model:
+    """A run (RUN or RUN@STEP), an exported folder, or a fine-tuned model.
+
+    Raises:
+        MissingInputError: it is none of them. CheckpointError, DataError: it does not verify.
+    """
+    tuned = any((place / TASK).is_file() for place in (Path(name), Path(name) / "model"))
+    return FinetunedModel(str(name)) if tuned else PretrainedModel(str(name))
 
 
 def words_of(tokenizer: Tokenizer, text: str, probabilities: Sequence[float]) -> Answer:
@@ -100,3 +195,7 @@ def _segments(text: str, spans: Sequence[tuple[int, int]]) -> tuple[list[Answer]
         words.append({"before": text[at:begin], "text": text[begin:end]})
         at = end
     return words, text[at:]
+
+
+def _joined(tokenizer: Tokenizer, tokens: list[str]) -> str:
+    return str(tokenizer.decoder.decode(tokens)) if tokenizer.decoder is not None else " ".join(tokens)

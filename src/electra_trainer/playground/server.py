@@ -7,22 +7,22 @@ browser sends to another site only with permission, and to name one of our hosts
 """
 
 import json
+import select
+import socket
 import socketserver
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from mimetypes import guess_type
-from pathlib import Path
-from threading import Lock
+from threading import BoundedSemaphore, Lock
 from typing import Any
 
 from electra_trainer.errors import ConfigError, DataError, as_known
-from electra_trainer.files.reading import json_object
-from electra_trainer.playground.answers import Model
+from electra_trainer.files.reading import json_object, short
+from electra_trainer.playground import FILES, PAGE
+from electra_trainer.playground.answers import FinetunedModel, Model, PretrainedModel
 
-_PAGE = Path(__file__).with_name("page")
 _HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -34,8 +34,10 @@ _HEADERS = {
 _MOST = 1 << 16
 """Bytes of a request: a text of some pages."""
 _MOST_READ = 1 << 24
-"""Bytes of a longer request that are read, so that the browser reads the refusal."""
+"""Bytes of a longer request that are read and dropped, so that the browser reads the refusal."""
 _MOST_CANDIDATES = 50
+_MOST_WAITING = 8
+"""Questions that wait for an answer or are being computed, one at a time; a page asks one or two."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -45,12 +47,13 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 100
 
     def __init__(self, models: Sequence[Model], host: str, port: int) -> None:
-        self.models = models
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.models, self.waiting = models, BoundedSemaphore(_MOST_WAITING)
         self.one_at_a_time = Lock()  # a tokenizer is set one way to score and another to fill
-        self.hosts = {host, "127.0.0.1", "localhost"}
-        files = (path for path in _PAGE.iterdir() if path.is_file())
-        self.pages = {f"/{path.name}": (str(guess_type(path.name)[0]), path.read_bytes()) for path in files}
+        self.hosts = {host, f"[{host}]", "127.0.0.1", "localhost"}
+        self.pages = {f"/{name}": (kind, (PAGE / name).read_bytes()) for name, kind in FILES.items()}
         self.pages["/"] = self.pages["/index.html"]
+        self.pages["/engine.js"] = ("text/javascript", (PAGE / "over_http.js").read_bytes())
         super().__init__((host, port), _Handler)
 
     def server_bind(self) -> None:
@@ -64,7 +67,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """The page and its two questions: score and fill."""
+    """The page and its three questions: score, fill, predict."""
 
     server: _Server
     timeout = 5.0
@@ -86,7 +89,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """The answer to a question."""
         length = int(self.headers["Content-Length"]) if str(self.headers["Content-Length"]).isdecimal() else 0
-        body = self.rfile.read(min(length, _MOST_READ))
+        body = self.rfile.read(min(length, _MOST))
+        rest = min(length, _MOST_READ) - len(body)
+        while rest > 0 and (dropped := self.rfile.read(min(rest, _MOST))):
+            rest -= len(dropped)
         kind = self.headers.get("Content-Type", "").partition(";")[0].strip()
         if not self._names_us():
             return
@@ -94,11 +100,16 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(415, f"expected Content-Type: application/json, found {kind or 'none'}.")
         elif length > _MOST:
             self._refuse(413, f"the text has more than {_MOST:,} bytes. Shorten it.")
+        elif not self.server.waiting.acquire(blocking=False):
+            self._refuse(503, "too many questions at a time. Try again in a second.", {"Retry-After": "1"})
         else:
             what = self.path.partition("?")[0].removeprefix("/api/")
-            with self.server.one_at_a_time:
-                answer = _answered(lambda: _answer(self.server.models, what, body))
-            self._reply(*answer)
+            try:
+                with self.server.one_at_a_time:
+                    if not self._left():
+                        self._reply(*_answered(lambda: _answer(self.server.models, what, body)))
+            finally:
+                self.server.waiting.release()
 
     def _names_us(self) -> bool:
         """Whether the request names one of our hosts; refuses it otherwise."""
@@ -108,16 +119,22 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(400, "Invalid host header.")
         return known
 
-    def _reply(self, status: int, content: Any) -> None:
-        self._send(status, "application/json", json.dumps(content).encode())
+    def _left(self) -> bool:
+        """Whether the client is gone: the page asks anew with each letter."""
+        readable, _, _ = select.select([self.connection], [], [], 0)
+        return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
 
-    def _refuse(self, status: int, sentence: str) -> None:
-        self._reply(status, {"error": sentence})
+    def _reply(self, status: int, content: Any, headers: Mapping[str, str] | None = None) -> None:
+        self._send(status, "application/json", json.dumps(content).encode(), headers or {})
 
-    def _send(self, status: int, kind: str, content: bytes) -> None:
+    def _refuse(self, status: int, sentence: str, headers: Mapping[str, str] | None = None) -> None:
+        self._reply(status, {"error": sentence}, headers)
+
+    def _send(self, status: int, kind: str, content: bytes, headers: Mapping[str, str] | None = None) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", kind + ("; charset=utf-8" if kind.startswith("text/") else ""))
-        self.send_header("Content-Length", str(len(content)))
+        charset = "; charset=utf-8" if kind.startswith("text/") else ""
+        for name, value in {"Content-Type": kind + charset, "Content-Length": len(content), **(headers or {})}.items():
+            self.send_header(name, str(value))
         self.end_headers()
         self.wfile.write(content)
 
@@ -134,16 +151,24 @@ class _Handler(BaseHTTPRequestHandler):
 def _answer(models: Sequence[Model], what: str, body: bytes) -> Any:
     """The answer to a question, as JSON; ElectraError says what is wrong with it."""
     asked = json_object(body, where="the request", remedy="Load the page again.")
-    number, step, text = asked.get("model", -1), asked.get("step"), asked.get("text", None)
-    top = asked.get("top", 10)
-    known = type(number) is int and 0 <= number < len(models) and type(step) in (int, type(None))
-    if not (known and isinstance(text, str) and top in range(1, _MOST_CANDIDATES + 1)):
-        raise DataError("the request is not one of this page's. Load the page again.")
-    if what == "score":
-        return models[number].score(text, step=step)
-    if what == "fill":
-        return {"gaps": models[number].fill(text, step=step, top=top)}
-    raise DataError(f"{what}: no question of this page. Load it again.")
+    number, step, text = asked.get("model"), asked.get("step"), asked.get("text")
+    if type(number) is not int or not 0 <= number < len(models):
+        raise DataError(f"model {short(number)}: expected 0 to {len(models) - 1}. Load the page again.")
+    if not isinstance(text, str) or not isinstance(second := asked.get("second", ""), str):
+        raise DataError("text: expected a string. Load the page again.")
+    if step is not None and type(step) is not int:
+        raise DataError(f"step {short(step)}: expected a whole number. Load the page again.")
+    model = models[number]
+    if what == "score" and isinstance(model, PretrainedModel):
+        return model.score(text, step=step)
+    if what == "fill" and isinstance(model, PretrainedModel):
+        top = asked.get("top", 10)
+        if type(top) is not int or not 1 <= top <= _MOST_CANDIDATES:
+            raise DataError(f"top {short(top)}: expected 1 to {_MOST_CANDIDATES}.")
+        return {"gaps": model.fill(text, step=step, top=top)}
+    if what == "predict" and isinstance(model, FinetunedModel):
+        return model.predict(text, second)
+    raise DataError(f"{what}: this model has no answer to that. Load the page again.")
 
 
 def _answered(question: Callable[[], Any]) -> tuple[int, Any]:
@@ -181,7 +206,8 @@ def listen(models: Sequence[Model], *, host: str, port: int) -> tuple[Callable[[
         raise ConfigError(
             f"playground: cannot listen on {host}, port {port} ({why}). Choose another --port, or --host 127.0.0.1."
         ) from None
-    return partial(_serve, server), server.shutdown, f"http://{host}:{server.server_address[1]}/"
+    name = "127.0.0.1" if host == "0.0.0.0" else f"[{host}]" if ":" in host else host
+    return partial(_serve, server), server.shutdown, f"http://{name}:{server.server_address[1]}/"
 
 
 def _serve(server: _Server) -> None:

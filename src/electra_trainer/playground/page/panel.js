@@ -37,7 +37,7 @@ function partners(before, now) {
 class Panel {
   constructor(model, index, page) {
     Object.assign(this, { model, index, page, engine: page.engine });
-    this.element = document.getElementById("pretrained").content.cloneNode(true).firstElementChild;
+    this.element = document.getElementById(model.kind).content.cloneNode(true).firstElementChild;
     this.find("h2").textContent = model.name;
     this.find("h2").id = `model-${index}`;
     this.element.setAttribute("aria-labelledby", `model-${index}`);
@@ -55,13 +55,13 @@ class Panel {
   }
 
   /** The text is read, or the library's sentence on why not is shown; returns a line for those who cannot see it. */
-  async read(text, options) {
+  async read(text, second, options) {
     this.asking?.abort();
     const { signal } = (this.asking = new AbortController());
     this.element.setAttribute("aria-busy", "true");
     const error = this.find(".error");
     try {
-      const answer = await this.ask(text, signal);
+      const answer = await this.ask(text, second, signal);
       if (signal.aborted) return "";
       error.hidden = true;
       const line = this.show(answer, options);
@@ -111,11 +111,11 @@ export class PretrainedPanel extends Panel {
     slider.addEventListener("input", async () => {
       shown();
       this.close();
-      if (this.text) await this.read(this.text, { compare: true });
+      if (this.text) await this.read(this.text, "", { compare: true });
     });
   }
 
-  ask(text, signal) {
+  ask(text, second, signal) {
     this.text = text;
     return this.engine.score(this.index, this.step, text, signal);
   }
@@ -235,5 +235,36 @@ export class PretrainedPanel extends Panel {
       this.words.children[Math.max(at - 1, 0)]?.focus();
     });
     return item;
+  }
+}
+
+/** Labels, a value, tags or answers. */
+export class FinetunedPanel extends Panel {
+  ask(text, second, signal) {
+    return this.engine.predict(this.index, text, second, signal);
+  }
+
+  clear() {
+    this.words.replaceChildren();
+    this.find(".labels").replaceChildren();
+    this.find(".answer").textContent = "";
+  }
+
+  show({ said = "", value = null, labels = [], words = [] }) {
+    const headline = value === null ? said : value.toPrecision(4);
+    this.find(".answer").textContent = headline;
+    this.find(".labels").replaceChildren(...labels.map(({ label, probability }) => {
+      const item = made("li"), row = made("div", { of: "share", share: probability });
+      row.append(made("span", { text: label }), number(probability, probability.toFixed(4)));
+      item.append(row);
+      return item;
+    }));
+    this.words.replaceChildren(...words.map((word) => {
+      const element = made("span", { of: "word" });
+      element.append(made("span", { text: word.text }), made("span", { of: "tag", text: word.tag }));
+      return element;
+    }));
+    if (words.length) return words.map((word) => `${word.text}: ${word.tag}`).join(", ");
+    return labels.length && said === labels[0].label ? `${said}, ${digits(labels[0].probability)}.` : `${headline}.`;
   }
 }

@@ -1,0 +1,140 @@
+"""`electra export --to web` in a browser, from a server of files: no network of ours, the numbers of `electra score` and `electra fill`."""
+
+import functools
+import http.server
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.command import Electra
+from tests.playground.conftest import visiting
+
+from electra_trainer import load
+from electra_trainer.playground.web_export import ENGINE, FETCH, export_web
+from electra_trainer.pretrained import serving
+
+TEXTS = (
+    "The class returns a value of the object.",
+    "Unlikely, don't  日本 [MASK] naïve e\u0301! a\u200bb x\u00a0y",
+    "word " * 70,
+)
+
+
+@pytest.fixture(scope="module")
+def engine(request: pytest.FixtureRequest) -> Path:
+    """transformers.js from npm, kept in pytest's cache; fetched as the README of an export says."""
+    folder = Path(request.config.cache.mkdir("transformers-js"))
+    if not all((folder / "package" / "dist" / name).is_file() for name in ENGINE):
+        if shutil.which("npm") is None:
+            pytest.skip("npm is not installed")
+        for command in FETCH:
+            done = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True, timeout=120)
+            if done.returncode:
+                pytest.skip(f"npm cannot fetch transformers.js: {done.stderr[-200:]}")
+        for path in (folder / "package").rglob("*"):
+            if path.is_file() and path.name not in ENGINE:
+                path.unlink()
+    return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def traced_once() -> Iterator[None]:
+    """The first export writes both forms of ONNX, and later ones copy them: each takes ten seconds."""
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed")
+    write, kept = serving.write_onnx, dict[str, tuple[serving.Compared, dict[str, bytes]]]()
+
+    def once(folder: Path, network: Any, tokenizer: Any, *, int8: bool = False) -> serving.Compared:
+        if folder.name not in kept:
+            found = write(folder, network, tokenizer, int8=True)
+            kept[folder.name] = found, {path.name: path.read_bytes() for path in (folder / "onnx").iterdir()}
+        (folder / "onnx").mkdir(exist_ok=True)
+        for name, content in kept[folder.name][1].items():
+            (folder / "onnx" / name).write_bytes(content)
+        return kept[folder.name][0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(serving, "write_onnx", once)
+        yield
+
+
+@pytest.fixture(scope="module")
+def exported(run: Path, engine: Path) -> Path:
+    lines = export_web(run, run.parent / "web", engine=engine)
+    assert sum("ONNX Runtime has the run's logits within" in line for line in lines) == 2
+    return run.parent / "web"
+
+
+@contextmanager
+def files_of(folder: Path) -> Iterator[str]:
+    """A server that knows nothing but files, as `python -m http.server`."""
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def tokens(visit: Any) -> list[str]:
+    titles = visit.panel().locator(".piece").evaluate_all("all => all.map((one) => one.title)")
+    return ["[UNK]" if title == "not in the vocabulary" else title for title in titles]
+
+
+def test_the_static_page_has_the_runs_numbers(browser: Any, exported: Path, run: Path) -> None:
+    """Tokens and probabilities of `electra score`, candidates of `electra fill`; every request goes to the server of files."""
+    pretrained = load(run)
+    with files_of(exported) as url, visiting(browser, url) as visit:
+        visit.panel().locator(".word data").first.wait_for()
+        for text in TEXTS:
+            visit.type(text)
+            scored = pretrained.score(text)
+            assert tokens(visit) == scored.tokens
+            assert visit.scores() == pytest.approx(scored.replaced_probability, abs=5e-5)
+        visit.type(TEXTS[0])
+        visit.panel().get_by_role("button", name="value, replaced").click()
+        visit.panel().locator(".candidates li").first.wait_for()
+        shares = visit.panel().locator(".candidates .share:has(data)")
+        expected = pretrained.fill(TEXTS[0].replace("value", "[MASK]"), top=12)[0]
+        assert shares.locator("span").all_inner_texts() == [one.token for one in expected]
+        assert visit.shares(".candidates") == pytest.approx([one.probability for one in expected], abs=5e-5)
+        visit.type(" ")
+        assert visit.panel().get_by_role("alert").inner_text() == "the text is empty: give at least one word."
+        assert visit.complaints == []
+
+
+def test_eight_bits_are_close(browser: Any, run: Path, engine: Path, tmp_path: Path) -> None:
+    """--int8 takes the small files alone, and the page loads them."""
+    export_web(run, tmp_path / "web", int8=True, engine=engine)
+    assert (
+        not list((tmp_path / "web").rglob("model.onnx")) and len(list((tmp_path / "web").rglob("model_int8.onnx"))) == 2
+    )
+    with files_of(tmp_path / "web") as url, visiting(browser, url) as visit:
+        visit.type(TEXTS[0])
+        assert visit.scores() == pytest.approx(load(run).score(TEXTS[0]).replaced_probability, abs=0.02)
+
+
+def test_without_an_engine_it_says_how_to_fetch_it(electra: Electra, browser: Any, run: Path, tmp_path: Path) -> None:
+    """The command, its README, and the page itself; a folder without the files is refused before any work."""
+    code, out, err = electra("export", run, "--to", "web", "--out", tmp_path / "web")
+    assert code == 0, err
+    assert "README.md says how" in out
+    page = (tmp_path / "web" / "README.md").read_text()
+    assert all(line in page for line in FETCH) and all(name in page for name in ENGINE)
+    with files_of(tmp_path / "web") as url, visiting(browser, url) as visit:
+        assert "README.md, beside this page, says how" in visit.page.locator("#trouble").inner_text()
+    code, _, err = electra("export", run, "--to", "web", "--out", tmp_path / "other", "--engine", tmp_path)
+    assert code == 66 and "holds no transformers.min.js" in err and FETCH[0] in err
+    assert not (tmp_path / "other").exists()
