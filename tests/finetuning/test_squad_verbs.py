@@ -190,12 +190,12 @@ def test_predict_reads_rows_of_the_hub_from_a_pipe(
 ) -> None:
     rows = [
         {"id": 7, "context": CONTEXT, "question": "Who?"},
-        {"context": CONTEXT, "question": "Who?", "answers": None},
+        {"id": "b", "context": CONTEXT, "question": "Who?", "answers": None},
     ]
     content = "\n".join(map(json.dumps, rows)).encode()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
     assert main(["predict", str(folder.with_name("always")), "-"]) == 0
-    assert list(json.loads(capsys.readouterr().out)) == ["7", "2"]
+    assert list(json.loads(capsys.readouterr().out)) == ["7", "b"]
 
 
 def test_predict_where_every_question_is_answered(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
