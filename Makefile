@@ -23,14 +23,14 @@ OLDEST          := $(VENV)/transformers-4.49
 OLDEST_PACKAGES := transformers==4.49.0 tokenizers==0.21.4
 
 # Triton, on Linux, for machines whose PyTorch brings none: its interpreter runs the GPU's kernels in the tests
-TRITON := $(VENV)/triton-3.6
+TRITON := $(VENV)/triton-3.7
 
 # Ray, for examples/, beside the environment
 RAY := $(VENV)/ray-2.60.0
 
 # PyTorch's build for GPUs with its headers, several gigabytes, for a pretended card (tests/gpu/card.cpp). CARD: where
 CARD          ?= $(VENV)/card
-CARD_PACKAGES := torch==2.11.0 numpy tokenizers safetensors rich matplotlib scikit-learn scipy threadpoolctl jinja2 \
+CARD_PACKAGES := torch===2.13.0 numpy tokenizers safetensors rich matplotlib scikit-learn scipy threadpoolctl jinja2 \
 	'transformers>=4.57' 'pytest>=8.4' 'nvidia-cuda-cccl>=13,<13.1'
 
 # pip compiles on one core; this takes all of them, and leaves out what nobody imports: packages' own tests, tools, and the models of
@@ -130,7 +130,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt
 	@$(MAKE) --no-print-directory venv
 	$(PIP) --no-compile -e '.[dev]' & environment=$$!; \
 	($(BESIDE) $(OLD) $(OLD_PACKAGES) && $(BESIDE) $(OLDEST) $(OLDEST_PACKAGES)) & old=$$!; \
-	$(BESIDE) $(TRITON) triton==3.6.0 || true; \
+	$(BESIDE) $(TRITON) triton==3.7.1 || true; \
 	wait $$old && wait $$environment
 	$(COMPILE)
 	@touch $(VENV)/.base $@

@@ -1,6 +1,6 @@
 """Fine-tuning steps on short sentences, ours and the usual script's, in turn in one process: `python -m benchmarks.finetune`.
 
-Ours is the engine itself (finetuning/training_step.py): rows of like length together, each batch padded to its longest, collation, forward, the
+Ours is the engine itself (finetuning/run.py): rows of like length together, each batch padded to its longest, collation, forward, the
 task's loss, backward, clipping and the optimizer with a group for each layer. The usual script pads every sentence to 128 tokens and
 trains transformers' ElectraForSequenceClassification with a shuffled order, fused AdamW and clipping at 1.0, as its Trainer does; its
 batches are made before the clock starts. `transformers-longest` is that script with each batch padded to its longest sentence instead
@@ -34,9 +34,9 @@ from electra_trainer.data.batches import to_batch
 from electra_trainer.data.tokenizer import SPECIAL_TOKENS, Specials, Text, load_tokenizer, specials_of, word_piece
 from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.recipe import recipe
+from electra_trainer.finetuning.run import Feed, Order, build_network, layer_share, train_step
 from electra_trainer.finetuning.task import Row, lengths_of
-from electra_trainer.finetuning.texts.tasks import Classification
-from electra_trainer.finetuning.training_step import Feed, Order, build_network, layer_share, train_step
+from electra_trainer.finetuning.text_tasks import Classification
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.presets.models import preset
 from electra_trainer.pretrained.source import Source, untrained

@@ -1,6 +1,6 @@
 """Where the time of a fine-tuning step goes: `python -m benchmarks.finetune_parts --preset tiny`.
 
-The calls of finetuning/training_step.py's `train_step`, one after another on CoLA's rows, each by the processor time that it took. The optimizer
+The calls of finetuning/run.py's `train_step`, one after another on CoLA's rows, each by the processor time that it took. The optimizer
 stands there twice: with a group for each layer, as it is, and with the two groups of pre-training.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.finetune import DATA, Ours, cola, made_up
-from electra_trainer.finetuning.training_step import collate
+from electra_trainer.finetuning.run import collate
 from electra_trainer.presets.models import preset
 from electra_trainer.randomness import Rng
 from electra_trainer.train.device import autocast, choose_precision

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # What is wanted from a GPU, for machines that end a command after ten minutes and forget everything between two commands:
 #
+#   gpu.sh 0              Five minutes on a machine that nobody has seen: the default trains, is killed, resumes, exports and is timed
+#                         beside transformers. OUT/page.md is one page that can be sent
 #   gpu.sh 1              Is it right? One step in every way, the tests that need a card, a memory checker
 #   gpu.sh 2              Where does the time go? Each optimisation left out, kernels, gaps, batches
 #   gpu.sh 3              The figures: against transformers, what to expect, and a run that is stopped and resumed
@@ -19,10 +21,11 @@
 # DEVICE=cpu PRESETS=tiny BUDGET=60 rehearses a call. Not run on a GPU so far.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-usage='usage: OUT=folder benchmarks/gpu.sh 1|2|3|4, or train MINUTES'
+usage='usage: OUT=folder benchmarks/gpu.sh 0|1|2|3|4, or train MINUTES'
 call=${1:?$usage}
-[[ $call =~ ^[1-4]$ || ($call == train && ${2:-} =~ ^[0-9.]+$) ]] || { echo "$usage" >&2 && exit 78; }
-budget=${BUDGET:-570} device=${DEVICE:-cuda} python=${PYTHON:-python3} carry=$(realpath -m "${CARRY:-.carry}")
+[[ $call =~ ^[0-4]$ || ($call == train && ${2:-} =~ ^[0-9.]+$) ]] || { echo "$usage" >&2 && exit 78; }
+[ "$call" = 0 ] && budget=${BUDGET:-300} || budget=${BUDGET:-570}
+device=${DEVICE:-cuda} python=${PYTHON:-python3} carry=$(realpath -m "${CARRY:-.carry}")
 read -r -a presets <<<"${PRESETS:-small base}"
 first=${presets[0]}
 mkdir -p "${OUT:?$usage}"
@@ -92,6 +95,14 @@ elif [ -n "${DATA:-}" ]; then
 fi
 
 case $call in
+  0)
+    measure environment 60 gpu_environment
+    if "$python" -c 'import tyro' 2>/dev/null; then stage doctor 60 "$python" -m electra_trainer doctor; fi
+    stage first 330 "$python" -m benchmarks.gpu_first run "$work/run" --device "$device" --preset "$first" ${DATA:+--data "${data[-1]}"}
+    [ "$first" = tiny ] || measure speed 150 speed --preset "$first" --batch "$(batch_of "$first")" --rounds 1 \
+      --systems electra-trainer,transformers-bf16-compiled --json
+    "$python" -m benchmarks.gpu_first page "$record" >"$out/page.md"
+    ;;
   1)
     measure environment 150 gpu_environment
     measure parity 200 parity "${small[@]}"

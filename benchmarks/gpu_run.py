@@ -9,6 +9,7 @@ machines that have PyTorch but not tyro.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import math
 import os
@@ -36,8 +37,6 @@ from electra_trainer.train.timing import measure_time
 
 KEPT = ("config.json", "environment.json", "metrics.jsonl", "examples.jsonl", "log.txt", "report.html")
 """Small files of the run that make the record."""
-EVERY = 1000
-"""Steps between checkpoints where the number of steps is given."""
 
 
 def data_for(out: Path, given: Path | None, vocab_size: int, tokens: int) -> Path:
@@ -109,6 +108,7 @@ def main() -> None:
     parser.add_argument(
         "--stop-after", type=float, help="seconds of training after which it sends itself SIGTERM: it saves and ends"
     )
+    parser.add_argument("--checkpoint-every", type=int, default=1000, help="steps, where --steps is given")
     parser.add_argument("--continue-from", type=Path, help="a run whose newest checkpoint it begins with")
     parser.add_argument("--change", type=json.loads, default={}, help='settings, as {"masking": {"share": 0.25}}')
     parser.add_argument("--data", type=Path)
@@ -118,10 +118,11 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     start = changed(preset(given.preset), **given.change)
     data = data_for(out, given.data, min(start.model.vocab_size, 16384), start.batch.sequence_length)
-    steps, every = given.steps, EVERY
+    steps, every = given.steps, given.checkpoint_every
     if steps is None:
         steps, every = settled(out, start, data, given.device, given.seconds)
-    config = changed(start, checkpoint={"every": every})
+    often = min(start.log_every, max(1, every // 5))
+    config = dataclasses.replace(changed(start, checkpoint={"every": every}), log_every=often)
     init = ContinueFrom(name=str(given.continue_from)) if given.continue_from else None
     run = out / "run"
     status = StopsAfter(run, given.stop_after)

@@ -31,11 +31,11 @@ TORCH_FREE = (
     "finetuning.glue_tasks",
     "finetuning.glue_table",
     "files.tables",
-    "finetuning.texts.splits",
+    "finetuning.examples",
     "finetuning.examples",
     "paper.paper_tables",
-    "files.table_writer",
-    "paper.measured",
+    "files.wording",
+    "paper.paper_tables",
 )
 
 

@@ -22,7 +22,7 @@ from electra_trainer.batch import Masked
 from electra_trainer.cost.flops import step_flops
 from electra_trainer.data.batches import to_batch
 from electra_trainer.data.store import Store
-from electra_trainer.finetuning.training_step import collate
+from electra_trainer.finetuning.run import collate
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.presets.models import tiny
 from electra_trainer.randomness import Rng

@@ -9,19 +9,18 @@ from tokenizers import Tokenizer
 
 from electra_trainer.data import prepare as preparation
 from electra_trainer.data.corpus import Input, PrepareSettings, Reading
-from electra_trainer.data.remote import Texts
 from electra_trainer.data.store import Manifest
+from electra_trainer.data.text_files import Texts
 from electra_trainer.data.tokenizer import load_tokenizer, require_new, save_new_tokenizer, statistics
 from electra_trainer.data.vocabulary import size_line
 from electra_trainer.errors import ConfigError, tell
 from electra_trainer.experiments.summary import Summary
 from electra_trainer.finetuning.model_folder import Finetuned, load_finetuned
 from electra_trainer.finetuning.task import TaskSource
-from electra_trainer.finetuning.texts.own_task import OwnTask
+from electra_trainer.finetuning.text_tasks import OwnTask
 from electra_trainer.inspection.replay import Evaluated, Replayed, evaluate, replay
 from electra_trainer.inspection.report import write_report as report
-from electra_trainer.paper.cloze import ClozeScores, cloze
-from electra_trainer.paper.minimal_pairs import PairScores, minimal_pairs
+from electra_trainer.paper.appendix_g import ClozeScores, PairScores, cloze, minimal_pairs
 from electra_trainer.paper.request import Compare
 from electra_trainer.presets.models import preset as preset_named
 from electra_trainer.pretrained.pretrained import Candidate, Pretrained, Scored, export_run, load
@@ -231,7 +230,7 @@ def compare(
         parallel: runs at once, each with its share of the cores, or with a GPU.
         device: auto, cpu, cuda, cuda:N or mps.
         quiet: show errors and warnings only.
-        asked: the other fields of `electra_trainer.paper.request.Compare`: one of flops, steps and budget; match,
+        asked: the other fields of `electra_trainer.paper.request.Compare`: one of flops and steps; match,
             probe, metrics, probe_sentences, probe_pairs, sweep, choose.
 
     Returns:
@@ -285,8 +284,7 @@ def finetune(
     Raises:
         ElectraError: see errors.py.
     """
-    from electra_trainer.finetuning.experiment import Plan, export_best, run_plan
-    from electra_trainer.finetuning.search import searched
+    from electra_trainer.finetuning.experiment import Plan, export_best, run_plan, searched
 
     plan = Plan(
         model=str(model),
@@ -298,7 +296,7 @@ def finetune(
         keep_weights=True,
     )
     if search:
-        plan = searched(plan, {}, out=Path(out), device=device, parallel=parallel, quiet=quiet)
+        plan = searched(plan, out=Path(out), device=device, parallel=parallel, quiet=quiet)
     data = task.load()
     run_plan(plan, out=Path(out), device=device, parallel=parallel, quiet=quiet, data=data)
     best = export_best(task, data, model=str(model), out=Path(out))

@@ -12,7 +12,7 @@ from tests.command import Electra
 from tests.finetuning.own_files import rows, write_csv, write_encoder
 
 from electra_trainer.errors import plain
-from electra_trainer.files.plain_output import PlainStream, Terminal, plain_output, styles
+from electra_trainer.files.wording import PlainStream, Terminal, plain_output, styles
 
 ATTACK = "\x1b[31mred\x1b]0;title\x07\x9b2J\u202etxt\u2066\x08\x7f"
 """Colour, the window's title, an 8-bit sequence that clears the screen, letters reordered, a step back."""

@@ -41,14 +41,14 @@ def test_memory_is_near_what_was_measured(name: str, rows: int, measured: float)
 
 
 @pytest.mark.parametrize(
-    ("name", "rows", "lanes", "reserved"), [("small", 128, 1, 2.72), ("small", 128, 2, 1.61), ("base", 32, 1, 9.84)]
+    ("name", "rows", "lanes", "reserved"), [("small", 128, 1, 3.03), ("base", 64, 1, 20.34), ("base", 64, 2, 12.18)]
 )
 def test_memory_of_a_gpu_is_near_what_the_allocator_reserved(name: str, rows: int, lanes: int, reserved: float) -> None:
-    """GB of PyTorch 2.11's allocator on a pretended card: compiled, recorded, bf16, own kernels. No real card has been measured."""
+    """GB of PyTorch 2.13's allocator on a pretended card: compiled, recorded, bf16. No real card has been measured."""
     config = models.preset(name)
     config = dataclasses.replace(config, batch=dataclasses.replace(config.batch, size=rows, lanes=lanes))
     assert memory_bytes(config, gpu=2) / 1e9 == pytest.approx(reserved, rel=0.1)
-    assert memory_bytes(config, gpu=2) < 0.6 * memory_bytes(config, gpu=4) < memory_bytes(config)
+    assert memory_bytes(config, gpu=2) < 0.65 * memory_bytes(config, gpu=4) < memory_bytes(config)
 
 
 def test_bytes_of_a_step() -> None:

@@ -48,10 +48,8 @@ def test_parquet_of_one_long_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     path = same_text(tmp_path / "a.parquet", "a" * 4_000_000, 300)
     with pytest.raises(DataError, match=r"a\.parquet: has [\d,]+ bytes on disk and unpacks to over \d+ MiB of text"):
         count(path)
-    path = same_text(tmp_path / "b.parquet", "a" * 4_000_000, 300, store_schema=False)
-    with pytest.raises(
-        DataError, match=r"b\.parquet: has [\d,]+ bytes on disk, but a batch of its rows takes over 600 MiB"
-    ):
+    path = same_text(tmp_path / "b.parquet", "a" * 12_000_000, 100, store_schema=False)
+    with pytest.raises(DataError, match=r"b\.parquet: is damaged, or a batch of its rows takes over 600 MiB"):
         count(path)
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss <= max(before, resident + 700_000)
 
@@ -59,7 +57,7 @@ def test_parquet_of_one_long_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @needs_arrow
 def test_parquet_of_endless_rows(tmp_path: Path) -> None:
     path = same_text(tmp_path / "a.parquet", "a", 5_000_000)
-    with pytest.raises(DataError, match=r"a\.parquet: .* claims 5,000,000 rows, more than 2,\d+,\d+"):
+    with pytest.raises(DataError, match=r"a\.parquet: .* unpacks to over .* or 2,\d+,\d+ rows"):
         count(path)
     assert count(same_text(tmp_path / "b.parquet", "A sentence of some words.", 20_000)) == 20_000
 

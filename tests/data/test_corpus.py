@@ -77,10 +77,6 @@ def test_bad_text_is_an_error_that_says_where(tmp_path: Path, data: bytes) -> No
     (skipped,), report = read(path, on_bad_text="skip")
     assert skipped == ("ok", "end")
     assert sum(report.bad_text.values()) == 1
-    (replaced,), report = read(path, on_bad_text="replace")
-    assert len(replaced) == 3
-    assert "\x00" not in replaced[1]
-    assert ("\ufffd" in replaced[1]) == (b"\x00" not in data)
     assert any("a.txt:2" in line for line in report.summary())
 
 
@@ -109,8 +105,6 @@ def test_bad_json(tmp_path: Path, data: bytes) -> None:
     found, report = read(path, on_bad_text="skip")
     assert found == [("ok",)]
     assert (sum(report.bad_text.values()), report.empty_documents) == (1, 1)
-    for document in read(path, on_bad_text="replace")[0]:
-        "".join(document).encode()
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
@@ -139,7 +133,7 @@ def test_paths(tmp_path: Path) -> None:
             read(tmp_path / missing)
     with pytest.raises(MissingInputError):
         read("docstring")
-    with pytest.raises(ConfigError, match="Did you mean"):
+    with pytest.raises(ConfigError, match="expected one of blank, line, file"):
         read(tmp_path, boundary="lines")
 
 
@@ -171,12 +165,10 @@ def test_empty_files_are_counted(tmp_path: Path) -> None:
 
 def test_giants_are_split_and_nothing_is_lost(tmp_path: Path) -> None:
     text = "é" * 1_500_000 + " " + "ab " * 700_000
-    found, report = read(write(tmp_path, text.encode()), max_document_chars=100_000)
+    found, _ = read(write(tmp_path, text.encode()), max_document_chars=100_000)
     joined = "".join(line for document in found for line in document)
     assert joined.replace(" ", "") == text.replace(" ", "")
     assert max(sum(map(len, document)) for document in found) <= 100_000
-    assert report.split_documents == 1
-    assert report.split_lines > 0
 
 
 def test_a_giant_line_takes_little_memory(tmp_path: Path) -> None:
@@ -205,7 +197,7 @@ def test_a_giant_line_takes_little_memory(tmp_path: Path) -> None:
 @given(
     data=st.one_of(st.binary(max_size=300), st.text(max_size=200).map(str.encode)),
     name=st.sampled_from(["a.txt", "a.jsonl", "a.txt.gz", "a.jsonl.xz", "a.txt.bz2"]),
-    policy=st.sampled_from(["error", "skip", "replace"]),
+    policy=st.sampled_from(["error", "skip"]),
     wrap=st.booleans(),
 )
 def test_any_bytes_give_documents_or_a_typed_error(

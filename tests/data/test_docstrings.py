@@ -14,7 +14,7 @@ from electra_trainer.data.corpus import CorpusReport, documents
 from electra_trainer.data.docstrings import is_prose, paragraphs
 from electra_trainer.data.text_files import Document
 
-CACHES = (docstrings.documents, docstrings._files, docstrings._roots)
+CACHES = (docstrings.documents, docstrings._files)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_nothing_is_imported(embedded: list[Document]) -> None:
 
 
 def test_modules_are_read_alike_here_and_in_workers(embedded: list[Document]) -> None:
-    path, _ = next(item for item in docstrings._files() if item[0].name == "textwrap.py")
+    path = next(file.path for file in docstrings._files() if file.path.name == "textwrap.py")
     here = docstrings._module_lines(path)
     assert here
     there = [line for document in embedded for line in document]

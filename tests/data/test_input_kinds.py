@@ -29,10 +29,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from electra_trainer.data import remote
+from electra_trainer.data import text_files
 from electra_trainer.data.corpus import CorpusReport, Reading, documents
 from electra_trainer.errors import DataError
-from electra_trainer.files import kinds
+from electra_trainer.files import reading
 
 TEXTS = [
     "The first document has one line.",
@@ -303,7 +303,7 @@ def test_read_right(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     "name", [*REFUSED, *(pytest.param(name, marks=needs_arrow) for name in REFUSED_OF_ARROW)], ids=lambda name: name
 )
-@pytest.mark.parametrize("policy", ["error", "skip", "replace"])
+@pytest.mark.parametrize("policy", ["error", "skip"])
 def test_refused_and_the_remedy_works(tmp_path: Path, name: str, policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the policy, no document comes of it. What the message says is typed, until something can be read."""
     file, content, words = {**REFUSED, **REFUSED_OF_ARROW}[name]
@@ -321,7 +321,7 @@ def follow(said: str, folder: Path) -> None:
     """Type the first command of a message; read what it names, or follow what is said then."""
     for _ in range(4):
         if hub := re.search(r"(\S+) \(or the code of another language\)", said):
-            assert remote.HUB_NAME.fullmatch(hub.group(1))
+            assert text_files.HUB_NAME.fullmatch(hub.group(1))
             return
         if any(words in said for words in NOTHING_TO_TYPE):
             return
@@ -383,7 +383,6 @@ def test_a_few_bad_lines_are_the_policys(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.txt:31: bytes that are not UTF-8"):
         read(path)
     assert read(path, on_bad_text="skip", boundary="line") == ["A line."] * 30
-    assert read(path, on_bad_text="replace", boundary="line")[30:] == ["na\ufffdve", "AB"]
 
 
 @needs_arrow
@@ -418,9 +417,9 @@ def test_damaged_records(tmp_path: Path, name: str, data: bytes, words: str) -> 
 )
 def test_looking_is_quick(part: bytes) -> None:
     """Patterns with nothing to take back; a quarter of a second where other work goes on, some milliseconds without."""
-    head = (part * kinds.HEAD)[: kinds.HEAD]
+    head = (part * reading.HEAD)[: reading.HEAD]
     start = time.process_time()
-    kinds.kind_of(head, "a.txt"), kinds.unlike_text(head, is_whole=False)
+    reading.kind_of(head, "a.txt"), reading.unlike_text(head, is_whole=False)
     assert time.process_time() - start < 0.25
 
 

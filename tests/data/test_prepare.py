@@ -10,8 +10,6 @@ import subprocess
 import sys
 import tarfile
 import time
-import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,7 @@ from electra_trainer.data import docstrings
 from electra_trainer.data.corpus import CorpusReport, PrepareSettings, documents
 from electra_trainer.data.encode import EncodedDocument
 from electra_trainer.data.prepare import Progress, prepare, split_documents, train_tokenizer_from
-from electra_trainer.data.store import SplitWriter, Store
+from electra_trainer.data.store import Store, StoreWriter
 from electra_trainer.data.text_files import Document, Place
 from electra_trainer.data.tokenizer import as_plain_text, load_tokenizer, tokenizer_sha256
 from electra_trainer.data.vocabulary import train_tokenizer
@@ -148,22 +146,6 @@ def test_copies_are_on_one_side() -> None:
     assert split() == []
 
 
-def test_copies_take_little_memory() -> None:
-    """A corpus that is made of copies of one document: the split is known at its end only."""
-
-    def found(count: int) -> Iterator[EncodedDocument]:
-        for index in range(count):
-            place = Place("a.txt", index + 1, index + 1, index + 1)
-            yield EncodedDocument(0.5, index, np.zeros(9, dtype=np.uint32), np.ones(9, dtype=np.uint32), place)
-
-    tracemalloc.start()
-    try:
-        assert sum(1 for _ in split_documents(found(20_000), 0.1)) == 20_000
-        assert tracemalloc.get_traced_memory()[1] < 20_000 * 100
-    finally:
-        tracemalloc.stop()
-
-
 def test_too_little_text(tokenizer: Any, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     for text, words in (
@@ -203,7 +185,7 @@ def test_again_and_over(text_file: Path, tokenizer: Any, tmp_path: Path) -> None
 
     go()
     first = contents(out)
-    with pytest.raises(ConfigError, match="these very rows, finished"):
+    with pytest.raises(ConfigError, match="holds prepared rows already"):
         go()
     go(overwrite=True)
     assert contents(out) == first
@@ -231,12 +213,12 @@ def test_full_disk_then_the_same_command_again(
             [text_file], tokenizer=tokenizer, sequence_length=32, out=out, settings=PrepareSettings(workers=workers)
         )
 
-    def full(self: SplitWriter, rows: Any) -> None:
+    def full(self: StoreWriter, split: str, rows: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     for workers in (1, 2):
         with monkeypatch.context() as patch:
-            patch.setattr(SplitWriter, "write", full)
+            patch.setattr(StoreWriter, "write", full)
             with pytest.raises(StorageError, match="the disk is full"):
                 go(workers)
         with pytest.raises(DataError, match="did not finish"):
@@ -421,7 +403,7 @@ def test_the_verbs_take_tables_and_refuse_archives(electra: Electra, tmp_path: P
     assert code == 0 and "300 documents" in out
     with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
         archive.add(tmp_path / "a.csv", "a.csv")
-    for policy in ("error", "skip", "replace"):
+    for policy in ("error", "skip"):
         code, _, err = electra(
             "prepare", tmp_path / "a.tar.gz", *words, "--overwrite", "--on-bad-text", policy, "--documents", "line"
         )

@@ -16,7 +16,7 @@ from tests.data.samples import SPECIALS, sentences
 
 from electra_trainer.data.corpus import PrepareSettings
 from electra_trainer.data.prepare import prepare
-from electra_trainer.data.store import Manifest, SplitWriter, Store, claim_folder
+from electra_trainer.data.store import Manifest, Store, StoreWriter, claimed
 from electra_trainer.data.tokenizer import save_tokenizer, tokenizer_sha256
 from electra_trainer.data.vocabulary import train_tokenizer
 from electra_trainer.errors import ConfigError, DataError, MissingInputError
@@ -68,9 +68,6 @@ def test_damage(folder: Path, tmp_path: Path) -> None:
     Store.open(folder)
     with pytest.raises(DataError, match=r"train\.bin: its content has changed"):
         Store.open(folder, verify=True)
-    (folder / "train.bin").write_bytes(data[:-2] + b"\xff\xff")
-    with pytest.raises(DataError, match="holds id 65535"):
-        Store.open(folder, verify=True)
     (folder / "train.bin").unlink()
     with pytest.raises(MissingInputError):
         Store.open(folder)
@@ -92,11 +89,8 @@ def test_another_tokenizer(folder: Path) -> None:
         ({"settings": {"seed": 1}}, r"is not as it was written \(SHA-256\)"),
         ({"version": True}, "version is True"),
         ({"sequence_length": "32"}, "sequence_length = '32': expected int"),
-        ({"sequence_length": 0}, "sequence_length 0 is out of range"),
-        ({"dtype": "<u8"}, "dtype"),
-        ({"vocab_size": 70000}, "vocab_size 70000"),
+        ({"sequence_length": 0}, r"is not as it was written \(SHA-256\)"),
         ({"specials": {"pad": 0}}, "specials: field unk is missing"),
-        ({"specials": {"pad": 0, "unk": 0, "cls": 2, "sep": 3, "mask": 4}}, "specials"),
         ({"train": 3}, "train"),
         ({"extra": 3}, "unknown field 'extra'"),
         ({"corpus": None}, "corpus"),
@@ -146,28 +140,31 @@ def test_round_trip_of_the_manifest(folder: Path) -> None:
 
 
 def test_ids_outside_of_the_vocabulary_are_not_written(tmp_path: Path) -> None:
-    writer = SplitWriter(tmp_path / "train.bin", sequence_length=8, dtype="<u2", vocab_size=70000)
-    with pytest.raises((DataError, OverflowError, ValueError)):
-        writer.write(np.full((1, 8), 70000, dtype=np.uint32))
-    writer.abandon()
+    writer = StoreWriter(tmp_path, sequence_length=8, dtype="<u2", vocab_size=70000)
+    with pytest.raises(DataError, match="outside of the vocabulary"):
+        writer.write("train", np.full((1, 8), 70000, dtype=np.uint32))
+    writer.close()
+
+
+def claim(folder: Path, *, overwrite: bool) -> None:
+    with claimed(folder, overwrite=overwrite):
+        pass
 
 
 def test_claiming(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--overwrite"):
-        claim_folder(folder, overwrite=False)
-    with pytest.raises(ConfigError, match="these very rows, finished"):
-        claim_folder(folder, overwrite=False, is_same=lambda _: True)
-    (folder / "manifest.json").write_text("{")
-    with pytest.raises(DataError, match="--overwrite"):
-        claim_folder(folder, overwrite=False)
-    claim_folder(folder, overwrite=True)
-    claim_folder(folder, overwrite=False)  # unfinished: go on
+    for damaged in (False, True):
+        if damaged:
+            (folder / "manifest.json").write_text("{")
+        with pytest.raises(ConfigError, match="--overwrite"):
+            claim(folder, overwrite=False)
+    claim(folder, overwrite=True)
+    claim(folder, overwrite=False)  # unfinished: go on
     other = tmp_path / "other"
     other.mkdir()
     (other / "train.bin").write_text("somebody's")
     for overwrite in (False, True):
         with pytest.raises(ConfigError, match="holds other things"):
-            claim_folder(other, overwrite=overwrite)
+            claim(other, overwrite=overwrite)
     assert (other / "train.bin").read_text() == "somebody's"
     with pytest.raises(ConfigError, match="is a file"):
-        claim_folder(other / "train.bin", overwrite=True)
+        claim(other / "train.bin", overwrite=True)

@@ -10,7 +10,6 @@ from electra_trainer.errors import ConfigError
 from electra_trainer.paper.compare import Match, amount_of, arm_config, settle, steps_within
 from electra_trainer.presets.models import preset
 from electra_trainer.settings.config import Config
-from electra_trainer.train.plan import Timing
 
 ARMS = ("electra", "mlm", "replace-mlm", "all-tokens-mlm", "electra-15")
 BASES = {"tiny": preset("tiny"), "test": small_config()}
@@ -42,17 +41,9 @@ def test_mlm_gets_more_steps_by_paper_flops_than_by_real_ones() -> None:
     assert ratio["paper-flops"] > ratio["real-flops"] > 1
 
 
-def test_equal_steps_and_equal_time() -> None:
+def test_equal_steps() -> None:
     for arm in ARMS:
         assert settle(arm_config(arm, preset("tiny")), match="steps", amount=77.0).schedule.steps == 77
-    fast, slow = (
-        settle(preset("tiny"), match="time", amount=600.0, timing=Timing(step=step, evaluation=0.0))
-        for step in (0.01, 0.04)
-    )
-    assert fast.schedule.steps == pytest.approx(4 * slow.schedule.steps, rel=0.01)
-    assert 500 < Timing(step=0.04, evaluation=0.0).total(slow) < 600
-    seldom = settle(preset("tiny"), match="time", amount=600.0, timing=Timing(step=0.01, evaluation=0.5))
-    assert 500 < Timing(step=0.01, evaluation=0.5).total(seldom) < 600
 
 
 def test_warm_up_and_intervals_are_fitted_and_what_was_set_by_hand_stays() -> None:
@@ -67,17 +58,15 @@ def test_at_least_one_step() -> None:
 
 
 def test_amounts() -> None:
-    none: dict[str, None] = {"flops": None, "steps": None, "budget": None}
-    assert amount_of(**none | {"flops": 1e15}, match=None) == ("paper-flops", 1e15)  # type: ignore[arg-type]
-    assert amount_of(**none | {"flops": 1e15}, match="real-flops") == ("real-flops", 1e15)  # type: ignore[arg-type]
-    assert amount_of(**none | {"steps": 9}, match=None) == ("steps", 9.0)  # type: ignore[arg-type]
-    assert amount_of(**none | {"budget": "10m"}, match=None) == ("time", 600.0)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="not said"):
-        amount_of(**none, match=None)
+    assert amount_of(flops=1e15, steps=None, match=None) == ("paper-flops", 1e15)
+    assert amount_of(flops=1e15, steps=None, match="real-flops") == ("real-flops", 1e15)
+    assert amount_of(flops=None, steps=9, match=None) == ("steps", 9.0)
+    with pytest.raises(ConfigError, match="give what each arm gets"):
+        amount_of(flops=None, steps=None, match=None)
     with pytest.raises(ConfigError, match="--steps and --flops"):
-        amount_of(flops=1.0, steps=2, budget=None, match=None)
-    with pytest.raises(ConfigError, match="--match time: give --budget"):
-        amount_of(flops=None, steps=2, budget=None, match="time")
+        amount_of(flops=1.0, steps=2, match=None)
+    with pytest.raises(ConfigError, match="--match paper-flops or real-flops"):
+        amount_of(flops=None, steps=2, match="real-flops")
 
 
 def test_configs_of_arms_differ_in_the_objective_only() -> None:

@@ -11,7 +11,7 @@ import torch
 from electra_trainer.data.tokenizer import SPECIAL_TOKENS, specials_of, word_piece
 from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.task import TaskData
-from electra_trainer.finetuning.texts.tasks import Classification
+from electra_trainer.finetuning.text_tasks import Classification
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.pretrained.source import Source
 from electra_trainer.settings.config import Model

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from electra_trainer.experiments.cell import Declared, Row
-from electra_trainer.experiments.result import Result
+from electra_trainer.experiments.cell import Declared, Result, Row
 from electra_trainer.experiments.summary import Summary
 from electra_trainer.finetuning.glue_tasks import ROWS
 

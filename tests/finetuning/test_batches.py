@@ -15,10 +15,9 @@ from tests.finetuning.small_source import source
 
 from electra_trainer.data.tokenizer import Text, fit_pair, load_tokenizer, specials_of
 from electra_trainer.finetuning.examples import TextExample
-from electra_trainer.finetuning.run import build_feed
+from electra_trainer.finetuning.run import Order, build_feed, by_length, collate
 from electra_trainer.finetuning.task import Row, lengths_of
-from electra_trainer.finetuning.texts.tasks import text_rows
-from electra_trainer.finetuning.training_step import Order, by_length, collate
+from electra_trainer.finetuning.text_tasks import text_rows
 
 Lengths = NDArray[np.int64]
 

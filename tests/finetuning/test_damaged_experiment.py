@@ -9,16 +9,14 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 from tests.finetuning.own_files import rows, write_csv, write_encoder
 from tests.reliability.figures import LONG
 
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, ElectraError, MissingInputError
-from electra_trainer.experiments import statistics
 from electra_trainer.finetuning.experiment import BestExport, Plan, export_best, run_plan
-from electra_trainer.finetuning.texts.own_task import OwnTask
+from electra_trainer.finetuning.text_tasks import OwnTask
 
 CASES = 3000 if LONG else 80
 VALUES: tuple[Any, ...] = (
@@ -51,10 +49,8 @@ class Finished:
             baselines=True,
             keep_weights=True,
         )
-        # what a comparison could have shown takes half of the time, and is not read from a file
-        with mock.patch.multiple(statistics, smallest_detectable=lambda *_: None, seeds_needed=lambda *_: None):
-            run_plan(plan, out=self.out, device="cpu", parallel=1, quiet=True, data=self.data)
-            return export_best(self.task, self.data, model=self.model, out=self.out)
+        run_plan(plan, out=self.out, device="cpu", parallel=1, quiet=True, data=self.data)
+        return export_best(self.task, self.data, model=self.model, out=self.out)
 
     def damaged(self, name: Path | str, content: bytes | None) -> Path:
         """A copy with other bytes in a file, or without it."""
@@ -143,10 +139,14 @@ RUN = "cells/classification/seed-2"
 @pytest.mark.parametrize(
     "name, content, wrong",
     [
-        (f"{RUN}/predictions/dev.jsonl", b"1.5\n" * 10, ":1: 1.5, expected a prediction"),
-        (f"{RUN}/predictions/dev.jsonl", b'{"label": "fruit"}\n', "1 predictions, expected 10"),
-        (f"{RUN}/predictions/predict.jsonl", b'{"label": "fruit", "probabilities": 0.5}\n' * 10, "expected a table"),
-        (f"{RUN}/predictions/predict.jsonl", None, "no such file"),
+        (f"{RUN}/predictions/dev.jsonl", b"1.5\n" * 10, "predictions: a file there is damaged"),
+        (f"{RUN}/predictions/dev.jsonl", b'{"label": "fruit"}\n', "predictions: a file there is damaged (zip()"),
+        (
+            f"{RUN}/predictions/predict.jsonl",
+            b'{"label": "fruit", "probabilities": 0.5}\n' * 10,
+            "predictions: a file there is damaged",
+        ),
+        (f"{RUN}/predictions/predict.jsonl", None, "No such file"),
         (f"{RUN}/config.json", b"{}", "field model is missing"),
         (f"{RUN}/config.json", None, "no such file"),
         (f"{RUN}/environment.json", b"{", "is not valid JSON"),

@@ -12,23 +12,20 @@ import pytest
 from tests.finetuning.squad_small import question
 from tests.finetuning.toy import Toy
 
+from electra_trainer.finetuning import pair_head
+from electra_trainer.finetuning import text_tasks as tasks
 from electra_trainer.finetuning.examples import TextExample
+from electra_trainer.finetuning.pair_head import inverse_frequency, overlap_features
 from electra_trainer.finetuning.squad_task import QuestionAnswering
 from electra_trainer.finetuning.tagging import Tagging
 from electra_trainer.finetuning.task import Task, TaskData
-from electra_trainer.finetuning.texts import overlap, tasks
-from electra_trainer.finetuning.texts.overlap import inverse_frequency, overlap_features
-from electra_trainer.finetuning.texts.tasks import Classification, Regression, bag_of_words, learn, terms
+from electra_trainer.finetuning.text_tasks import Classification, Regression, bag_of_words, learn, terms
 
 
 def measure_baselines(data: TaskData) -> dict[str, Any]:
-    """Scores of the baselines by name and split, and their notes."""
+    """Scores of the baselines by name and split."""
     known = data.task.baselines(data.train)
-    found: dict[str, Any] = {
-        "majority": None,
-        "bag_of_words": None,
-        "notes": [one.note for one in known.values() if one.note],
-    }
+    found: dict[str, Any] = {"majority": None, "bag_of_words": None}
     for name, one in known.items():
         found[name] = {split: data.task.score(rows, one.predict(rows)) for split, rows in data.dev.items()}
     return found
@@ -65,7 +62,7 @@ def test_counted_words_learn_what_words_tell(kind: str, paired: bool) -> None:
     found = measure_baselines(data)
     metric = data.task.metric
     assert found["bag_of_words"]["dev"][metric] > 0.85 > found["majority"]["dev"][metric]
-    assert set(found["bag_of_words"]) == {"dev", "other"} and found["notes"] == []
+    assert set(found["bag_of_words"]) == {"dev", "other"}
 
 
 def alike(count: int, *, seed: int, words: int) -> list[TextExample]:
@@ -119,25 +116,14 @@ def test_the_eight_numbers_of_a_pair_in_a_loop() -> None:
     ]
     cosines = [x @ y / np.sqrt(x @ x * (y @ y)) for x, y in (means[:2], means[2:])]
     expected = [ab, ba, min(ab, ba), (ab + ba) / 2, (sum(there) / 3 + sum(back) / 4) / 2, *cosines, 3 / 4]
-    assert overlap._overlap(a, b, p, q).tolist() == pytest.approx(expected)
+    assert pair_head._overlap(a, b, p, q).tolist() == pytest.approx(expected)
     assert inverse_frequency([0, 4, 9], 9).tolist() == pytest.approx(np.log([11, 11 / 5, 11 / 10]).tolist())
 
 
-def test_the_features_of_a_pair_over_random_words() -> None:
-    """Asked for by `--pooling pair` alone; the numbers after the eight say which words are there, not only which are shared."""
-    single, data = Toy(rows=60).load(), Toy(rows=1500, dev=300, paired=True).load()
-    assert set(measure_baselines(single)) == {"majority", "bag_of_words", "notes"}
-    found = measure_baselines(data)
-    assert set(found) == {"majority", "bag_of_words", "word_overlap", "notes"}
-    more = measure_baselines(replace(data, task=replace(data.task, pooling="pair")))  # type: ignore[type-var]
-    assert more.pop("random_words")["dev"]["accuracy"] > found["word_overlap"]["dev"]["accuracy"] + 0.1
-    assert more == found
-    matrix, read = overlap_features(data.train[:30], vectors=True)
-    assert matrix.shape == (30, 8 + 4 * overlap.WIDTH)
-    one, two = read([TextExample(text="w1 w2", pair="w3"), TextExample(text="w3", pair="w2 w1")])
-    u, v, away, product = (slice(8 + overlap.WIDTH * n, 8 + overlap.WIDTH * (n + 1)) for n in range(4))
-    assert np.allclose(one[away], two[away], atol=1e-4) and np.allclose(one[product], two[product], atol=1e-4)
-    assert not np.allclose(one[u], two[u], atol=0.1) and not np.allclose(one[v], two[v], atol=0.1)
+def test_only_pairs_have_an_overlap() -> None:
+    single, paired = Toy(rows=60).load(), Toy(rows=60, paired=True).load()
+    assert set(measure_baselines(single)) == {"majority", "bag_of_words"}
+    assert set(measure_baselines(paired)) == {"majority", "bag_of_words", "word_overlap"}
 
 
 def test_sides_of_a_pair_are_not_mixed_up() -> None:
@@ -185,13 +171,11 @@ def test_texts_and_labels_that_say_nothing() -> None:
     assert measure_baselines(data)["bag_of_words"] == {"dev": {"spearman": 0.0, "pearson": 0.0}}
 
 
-def test_more_rows_than_are_learned_from_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_most_a_hundred_thousand_rows_are_learned_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = measure_baselines(Toy(rows=1000, dev=200).load())["bag_of_words"]
     monkeypatch.setattr(tasks, "LEARNED_ROWS", 300)
-    found = measure_baselines(Toy(rows=1000, dev=200).load())
-    assert found["notes"] == ["the bag of words learned from 300 of the 1,000 rows"]
-    assert found["bag_of_words"]["dev"]["accuracy"] > 0.7
-    notes = measure_baselines(Toy(rows=400, paired=True).load())["notes"]
-    assert notes == [f"the {name} learned from 300 of the 400 rows" for name in ("bag of words", "word overlap")]
+    part = measure_baselines(Toy(rows=1000, dev=200).load())["bag_of_words"]
+    assert part["dev"]["accuracy"] > 0.7 and part != whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,7 +226,7 @@ def test_questions_have_the_sentence_most_alike_and_silence(tmp_path: Path) -> N
     data = TaskData(task=QuestionAnswering(), train=asked[:1], dev={"dev": asked[:1]})
     found = json.loads(json.dumps(measure_baselines(data)))
     assert found.pop("word_overlap") == {"dev": {"f1": pytest.approx(2 / 3), "exact_match": 0.0}}
-    assert found == {"majority": None, "bag_of_words": None, "notes": []}
+    assert found == {"majority": None, "bag_of_words": None}
     second = measure_baselines(TaskData(task=QuestionAnswering(version=2), train=asked, dev={"dev": asked}))
     never, overlap = second["majority"]["dev"], second["word_overlap"]["dev"]
     assert never["best_f1"] == never["f1"] == never["best_exact_match"] == 1 / 2, "the second has no answer"
@@ -260,4 +244,4 @@ class Other(Classification):
 
 def test_other_tasks_have_none() -> None:
     data = TaskData(task=Other(), train=[], dev={"dev": []})
-    assert measure_baselines(data) == {"majority": None, "bag_of_words": None, "notes": []}
+    assert measure_baselines(data) == {"majority": None, "bag_of_words": None}

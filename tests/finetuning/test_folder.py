@@ -28,13 +28,11 @@ from electra_trainer.errors import (
     StorageError,
 )
 from electra_trainer.finetuning import model_folder as folder_module
-from electra_trainer.finetuning.model_folder import Facts, Finetuned, export_finetuned, load_finetuned, task_from
+from electra_trainer.finetuning.model_folder import Finetuned, export_finetuned, load_finetuned, task_from
 from electra_trainer.finetuning.recipe import recipe
-from electra_trainer.finetuning.run import Job, finetune_run
-from electra_trainer.finetuning.texts.own_task import OwnTask
-from electra_trainer.finetuning.texts.tasks import Classification, Regression
-from electra_trainer.finetuning.training_step import collate
-from electra_trainer.finetuning.transformers_head import TransformersHead
+from electra_trainer.finetuning.run import Job, collate, finetune_run
+from electra_trainer.finetuning.task import TransformersHead
+from electra_trainer.finetuning.text_tasks import Classification, OwnTask, Regression
 from electra_trainer.pretrained import export
 from electra_trainer.pretrained.read_back import read_tensors
 from electra_trainer.pretrained.source import load_source
@@ -91,7 +89,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         export_finetuned(
             Made(root).run(kind),
             out=Made(root).model(kind),
-            facts=Facts(notes=data.notes, pair=kind in PAIRED),
+            notes=data.notes,
+            pair=kind in PAIRED,
             columns=data.columns,
         )
     return Made(root)
@@ -377,22 +376,19 @@ def test_the_code_on_the_cards_runs(made: Made, capsys: pytest.CaptureFixture[st
     for kind in KINDS:
         card = (made.model(kind) / "README.md").read_text()
         codes = re.findall(r"```python\n(.*?)```", card, re.S)
-        assert len(codes) == (2 if kind in ("many", "means") else 1)
-        for code in codes:
-            exec(code.replace("PATH", str(made.model(kind))), {"__name__": "__main__"})
+        assert len(codes) == 1
+        exec(codes[0].replace("PATH", str(made.model(kind))), {"__name__": "__main__"})
     said = capsys.readouterr().out.splitlines()
     for kind in KINDS:
         line = said.pop(0)
         assert ("value" if kind == "numbers" else "class " if kind == "many" else "label") in line
-        if kind in ("many", "means"):  # the first says {'label': ...}, the second the label
-            assert f"'label': '{said.pop(0)}'" in line
     assert not said
 
 
 def test_card_and_description(made: Made) -> None:
     card = (made.model("classes") / "README.md").read_text()
     precision = json.loads((made.model("classes") / "electra_task.json").read_text())["recipe"]["precision"]
-    assert f"| precision | {precision}" in card and ("transformers computes in fp32" in card) is (precision == "bf16")
+    assert f"| precision | {precision}" in card
     assert card.startswith(
         "---\nlibrary_name: transformers\npipeline_tag: text-classification\ntags:\n- electra\n- electra-trainer\n"
     )
@@ -408,48 +404,41 @@ def test_card_and_description(made: Made) -> None:
 
 
 def test_scores_of_seeds_stand_on_the_card(made: Made, tmp_path: Path) -> None:
-    facts = Facts(scores={"dev": {"matthews": {1: 0.5}, "accuracy": {1: 0.5, 2: 0.7, 3: 0.9}}})
-    export_finetuned(made.run("classes"), out=tmp_path / "model", facts=facts)
+    scores = {"dev": {"matthews": {1: 0.5}, "accuracy": {1: 0.5, 2: 0.7, 3: 0.9}}}
+    export_finetuned(made.run("classes"), out=tmp_path / "model", scores=scores)
     lines = (tmp_path / "model" / "README.md").read_text().splitlines()
     at = lines.index("| dev, accuracy | 3 | 70.0 | 70.0 | 20.0 |")
     assert "The weights are those of seed 3, the best of 3 by these scores: expect the median of it." in lines
     assert lines[at + 1] == "| dev, matthews | 1 | 50.0 | 50.0 | - |"
-    results = ModelCard("\n".join(lines)).data.eval_results
-    found = {one.metric_type: (one.metric_value, one.metric_name, one.dataset_split) for one in results}
-    assert found == {
-        "accuracy": (0.7, "accuracy, median of 3 seeds", "dev"),
-        "matthews_correlation": (0.5, "matthews", "dev"),
-    }
 
 
 def test_what_strangers_wrote_does_not_break_the_card(made: Made, tmp_path: Path) -> None:
-    facts = Facts(notes=("a | bar\n\n# no title <b>",))
-    export_finetuned(made.run("classes"), out=tmp_path / "model", facts=facts)
+    export_finetuned(made.run("classes"), out=tmp_path / "model", notes=("a | bar\n\n# no title <b>",))
     assert "\n- a \\| bar # no title \\<b\\>\n" in (tmp_path / "model" / "README.md").read_text()
 
 
 def test_an_export_replaces_an_export_only(made: Made, tmp_path: Path) -> None:
     out = tmp_path / "model"
-    export_finetuned(made.run("classes"), out=out, facts=Facts())
-    export_finetuned(made.run("numbers"), out=out, facts=Facts())
+    export_finetuned(made.run("classes"), out=out)
+    export_finetuned(made.run("numbers"), out=out)
     assert isinstance(load_finetuned(out).task, Regression)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("years of work")
     with pytest.raises(ConfigError, match=r"is not an empty folder and holds no electra_task\.json"):
-        export_finetuned(made.run("classes"), out=tmp_path / "other", facts=Facts())
+        export_finetuned(made.run("classes"), out=tmp_path / "other")
 
 
 def test_a_full_disk_leaves_the_old_export(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "model"
-    export_finetuned(made.run("classes"), out=out, facts=Facts())
+    export_finetuned(made.run("classes"), out=out)
 
     def full(path: Path, content: bytes) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(export, "write_durably", full)
     with pytest.raises(StorageError, match="the disk is full"):
-        export_finetuned(made.run("numbers"), out=out, facts=Facts())
+        export_finetuned(made.run("numbers"), out=out)
     assert isinstance(load_finetuned(out).task, Classification)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
@@ -459,12 +448,11 @@ def test_runs_that_cannot_be_handed_on(made: Made, tmp_path: Path) -> None:
     shutil.copytree(made.run("classes"), run)
     shutil.rmtree(run / "weights")
     with pytest.raises(MissingInputError):
-        export_finetuned(run, out=tmp_path / "model", facts=Facts())
+        export_finetuned(run, out=tmp_path / "model")
     shutil.copytree(made.run("classes") / "weights", run / "weights")
-    config = json.loads((run / "config.json").read_text())
-    (run / "config.json").write_text(json.dumps({**config, "model_sha256": "0"}))
+    other = str(write_encoder(tmp_path / "other", hidden_size=16))
     with pytest.raises(CheckpointError, match=r"began with another encoder"):
-        export_finetuned(run, out=tmp_path / "model", facts=Facts())
+        export_finetuned(run, out=tmp_path / "model", model=other)
     assert not (tmp_path / "model").exists()
 
 
@@ -497,12 +485,12 @@ def flipped(name: str) -> Callable[[Path], None]:
 DAMAGE: dict[str, tuple[Callable[[Path], None], type[ElectraError], str]] = {
     "no description": (lambda folder: (folder / "electra_task.json").unlink(), MissingInputError, "holds no electra_task.json. Expected a fine-tuned model, such as DIR/model"),
     "broken description": (lambda folder: (folder / "electra_task.json").write_text("{"), ConfigError, "not valid JSON"),
-    "of another version": (changed("electra_task.json", lambda table: {**table, "format": 2}), CheckpointError, "format 2, this version reads 1"),
+    "of another version": (changed("electra_task.json", lambda table: {**table, "format": 2}), CheckpointError, "format 2 with the files"),
     "a weight changed": (flipped("encoder/model.safetensors"), CheckpointError, "encoder/model.safetensors: its bytes are not those that were exported"),
     "the head changed": (flipped("head.safetensors"), CheckpointError, "head.safetensors: its bytes are not those that were exported"),
     "no weights": (lambda folder: (folder / "encoder" / "model.safetensors").unlink(), MissingInputError, "model.safetensors: no such file"),
     "no tokenizer": (lambda folder: [(folder / "encoder" / name).unlink() for name in ("tokenizer.json", "vocab.txt")] and None, MissingInputError, "neither tokenizer.json nor vocab.txt"),
-    "unknown kind": (changed("electra_task.json", lambda table: {**table, "task": {**table["task"], "kind": "Clasification"}}), DataError, "unknown kind of task 'Clasification'. Did you mean 'Classification'?"),
+    "unknown kind": (changed("electra_task.json", lambda table: {**table, "task": {**table["task"], "kind": "Clasification"}}), DataError, "unknown kind of task 'Clasification'. Known: Classification"),
     "no kind": (changed("electra_task.json", lambda table: {**table, "task": {}}), DataError, "unknown kind of task None"),
     "unknown field": (changed("electra_task.json", lambda table: {**table, "task": {**table["task"], "label": []}}), DataError, "Classification: unknown field 'label'. Did you mean 'labels'?"),
     "wrong labels": (changed("electra_task.json", lambda table: {**table, "task": {**table["task"], "labels": [1, 2]}}), DataError, "labels[0] = 1: expected str"),
@@ -582,9 +570,6 @@ def test_any_linear_head_comes_back_bit_for_bit() -> None:
             written = theirs.write(head)
             back = theirs.read(written, where="f")
             assert all(torch.equal(back[name], head[name]) for name in head)
-            trained = {name: tensor + 1e-3 for name, tensor in written.items()}
-            with pytest.raises(CheckpointError, match="f: transformers has trained its head further"):
-                theirs.read(trained, where="f")
 
 
 def test_heads_that_do_not_fit() -> None:

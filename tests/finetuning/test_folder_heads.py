@@ -11,14 +11,13 @@ import torch
 from tests.finetuning.own_files import FRUIT, TOOLS, rows, write_encoder
 
 from electra_trainer.finetuning.examples import TaggedSentence
-from electra_trainer.finetuning.model_folder import Facts, Finetuned, export_finetuned, load_finetuned
+from electra_trainer.finetuning.model_folder import Finetuned, export_finetuned, load_finetuned
 from electra_trainer.finetuning.recipe import recipe
-from electra_trainer.finetuning.run import Job, finetune_run
+from electra_trainer.finetuning.run import Job, collate, finetune_run
 from electra_trainer.finetuning.squad_files import Answer, Question
 from electra_trainer.finetuning.squad_task import QuestionAnswering
 from electra_trainer.finetuning.tagging import Tagging
 from electra_trainer.finetuning.task import TaskData
-from electra_trainer.finetuning.training_step import collate
 from electra_trainer.pretrained.source import load_source
 
 KINDS = ("tagging", "independent", "joint")
@@ -61,7 +60,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for kind in KINDS:
         job = Job(source=source, data=data_of(kind), recipe=recipe("paper", hidden_size=32, epochs=2), seed=1)
         finetune_run(job, out=root / "runs" / kind, keep_weights=True, quiet=True, device="cpu")
-        export_finetuned(root / "runs" / kind, out=root / kind, facts=Facts())
+        export_finetuned(root / "runs" / kind, out=root / kind)
     return root
 
 
@@ -76,7 +75,7 @@ def silent(models: Path) -> Path:
     source = load_source(models / "encoder")
     job = Job(source=source, data=data, recipe=recipe("paper", hidden_size=32, epochs=2), seed=1)
     finetune_run(job, out=models / "runs" / "silent", keep_weights=True, quiet=True, device="cpu")
-    return export_finetuned(models / "runs" / "silent", out=models / "silent", facts=Facts())
+    return export_finetuned(models / "runs" / "silent", out=models / "silent")
 
 
 def test_a_model_of_2_0_answers_at_its_best_threshold(models: Path, silent: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.finetuning.summaries import Task, summary, task_summary
 
-from electra_trainer.files.table_writer import Table
+from electra_trainer.files.wording import Table
 from electra_trainer.finetuning import glue_table
 from electra_trainer.finetuning.glue_tasks import PAPER, ROWS
 from electra_trainer.paper.published import GLUE_TASKS

@@ -15,9 +15,17 @@ from torch import Tensor, nn
 from electra_trainer.batch import Batch
 from electra_trainer.errors import ConfigError
 from electra_trainer.finetuning.recipe import Recipe, recipe
-from electra_trainer.finetuning.run import Job, build_feed
+from electra_trainer.finetuning.run import (
+    Feed,
+    FineTuned,
+    Job,
+    accumulate,
+    build_feed,
+    build_network,
+    collate,
+    train_step,
+)
 from electra_trainer.finetuning.task import Row
-from electra_trainer.finetuning.training_step import Feed, FineTuned, accumulate, build_network, collate, train_step
 from electra_trainer.train.optim import build_optimizer
 from electra_trainer.train.step import StepResult
 

@@ -13,11 +13,19 @@ from tests.finetuning.test_run import go
 from tests.finetuning.toy import Toy
 
 from electra_trainer.errors import Diverged
-from electra_trainer.finetuning.run import FineTuning, Job, build_feed
-from electra_trainer.finetuning.texts import pair_head
-from electra_trainer.finetuning.texts.pair_head import fitted
-from electra_trainer.finetuning.texts.tasks import with_pooling
-from electra_trainer.finetuning.training_step import Feed, FineTuned, build_network, fit_head, outputs
+from electra_trainer.finetuning import pair_head
+from electra_trainer.finetuning.pair_head import fitted
+from electra_trainer.finetuning.run import (
+    Feed,
+    FineTuned,
+    FineTuning,
+    Job,
+    build_feed,
+    build_network,
+    fit_head,
+    outputs,
+)
+from electra_trainer.finetuning.text_tasks import with_pooling
 
 CPU = torch.device("cpu")
 
@@ -165,7 +173,7 @@ def test_a_run_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         calls.append(1)
         real(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("electra_trainer.finetuning.texts.tasks.start_from_probe", counted)
+    monkeypatch.setattr("electra_trainer.finetuning.text_tasks.start_from_probe", counted)
     go(replace(toy.job(pooling="pair"), data=Toy(paired=True).load()), tmp_path / "pair")
     assert calls == [1]
     go(toy.job(), tmp_path / "cls")

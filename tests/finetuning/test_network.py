@@ -11,11 +11,11 @@ from tests.finetuning.small_source import examples, source
 from torch import nn
 
 from electra_trainer.finetuning.recipe import recipe
+from electra_trainer.finetuning.run import FineTuned, build_network, collate
 from electra_trainer.finetuning.squad_task import QuestionAnswering
 from electra_trainer.finetuning.tagging import Tagging
 from electra_trainer.finetuning.task import Task
-from electra_trainer.finetuning.texts.tasks import Classification, Regression
-from electra_trainer.finetuning.training_step import FineTuned, build_network, collate
+from electra_trainer.finetuning.text_tasks import Classification, Regression
 from electra_trainer.settings.config import Model
 
 CPU = torch.device("cpu")

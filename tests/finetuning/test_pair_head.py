@@ -15,12 +15,12 @@ from torch.nn.functional import cosine_similarity, layer_norm
 
 from electra_trainer.errors import ConfigError, Interrupted
 from electra_trainer.finetuning.examples import TextExample
+from electra_trainer.finetuning.pair_head import MATCHES, SPREAD, TEMPERATURE, PairHead
 from electra_trainer.finetuning.recipe import Recipe
+from electra_trainer.finetuning.run import FineTuned, build_network, collate
 from electra_trainer.finetuning.tagging import Tagging
 from electra_trainer.finetuning.task import Row, TaskData
-from electra_trainer.finetuning.texts.pair_head import MATCHES, SPREAD, TEMPERATURE, PairHead
-from electra_trainer.finetuning.texts.tasks import Classification, Pooling, Regression, with_pooling
-from electra_trainer.finetuning.training_step import FineTuned, build_network, collate
+from electra_trainer.finetuning.text_tasks import Classification, Pooling, Regression, with_pooling
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.settings.config import Model
 
@@ -206,5 +206,5 @@ def test_one_text_is_the_mean() -> None:
     assert (data.task.pooling, settled.pooling) == ("pair", "pair")  # type: ignore[attr-defined]
     empty: Any = TaskData(task=pairs.task, train=[], dev={})
     assert with_pooling(empty, Recipe(pooling="pair"))[1].pooling == "mean"
-    with pytest.raises(ConfigError, match="--pooling pair: tagging has a separate head"):
+    with pytest.raises(ConfigError, match="--pooling pair: tagging has no such representation"):
         with_pooling(replace(pairs, task=Own(labels=("a",))), Recipe(pooling="pair"))

@@ -10,10 +10,10 @@ from tests.finetuning.toy import source
 from electra_trainer.errors import ConfigError
 from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.recipe import Recipe, recipe
+from electra_trainer.finetuning.run import collate
 from electra_trainer.finetuning.tagging import Tagging
 from electra_trainer.finetuning.task import Row, TaskData
-from electra_trainer.finetuning.texts.tasks import Classification, Regression, text_vector, with_pooling
-from electra_trainer.finetuning.training_step import collate
+from electra_trainer.finetuning.text_tasks import Classification, Regression, text_vector, with_pooling
 
 ROWS = [Row(ids=(2, 7, 8, 3), example=0), Row(ids=(2, 9, 3), example=1), Row(ids=(2, 5, 6, 7, 8, 3), example=2)]
 
@@ -50,7 +50,7 @@ def test_the_recipe_decides_where_it_says_so() -> None:
     assert pooled.task == Classification(labels=("a", "b")) and settled == Recipe(pooling="cls")
     tags = replace(data, task=Tagging(labels=("A",)))
     assert with_pooling(tags, Recipe()) == (tags, Recipe())
-    with pytest.raises(ConfigError, match="--pooling cls: tagging has no choice"):
+    with pytest.raises(ConfigError, match="--pooling cls: tagging has no such representation"):
         with_pooling(tags, Recipe(pooling="cls"))
     with pytest.raises(ConfigError, match="pooling = 'max'"):
         recipe("paper", hidden_size=32, epochs=1, pooling="max")

@@ -21,10 +21,9 @@ from tests.google import reference
 from electra_trainer.errors import Interrupted
 from electra_trainer.finetuning import run as engine
 from electra_trainer.finetuning.recipe import Recipe, recipe
-from electra_trainer.finetuning.run import Job, build_feed, finetune_run
+from electra_trainer.finetuning.run import FineTuned, Job, build_feed, build_network, finetune_run
 from electra_trainer.finetuning.task import TaskData
-from electra_trainer.finetuning.texts.tasks import Classification
-from electra_trainer.finetuning.training_step import FineTuned, build_network
+from electra_trainer.finetuning.text_tasks import Classification
 from electra_trainer.pretrained.source import Source
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.verified import Saved, read

@@ -15,7 +15,7 @@ import torch
 from tests.finetuning import toy
 
 from electra_trainer.errors import ConfigError, DataError, Diverged, Interrupted
-from electra_trainer.experiments.result import Result, read_result
+from electra_trainer.experiments.cell import Result, read_result
 from electra_trainer.finetuning import run as engine
 from electra_trainer.finetuning.run import Job, finetune_run, is_finished
 from electra_trainer.runs.checkpoint import numbered

@@ -12,10 +12,10 @@ from tests.finetuning.toy import Toy
 
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments import sweep
-from electra_trainer.finetuning import search
+from electra_trainer.finetuning import experiment
 from electra_trainer.finetuning.experiment import Plan, run_plan
 from electra_trainer.finetuning.task import TaskData
-from electra_trainer.finetuning.texts.tasks import Classification
+from electra_trainer.finetuning.text_tasks import Classification
 
 GIVEN = {name: value for name, value in SMALL.items() if name != "learning_rate"}
 
@@ -23,17 +23,15 @@ GIVEN = {name: value for name, value in SMALL.items() if name != "learning_rate"
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def found(asked: Plan, out: Path, grid: search.Grid | None = None) -> Plan:
-    return search.searched(asked, grid or {}, out=out, device="cpu", parallel=1, quiet=True)
+def found(asked: Plan, out: Path) -> Plan:
+    return experiment.searched(asked, out=out, device="cpu", parallel=1, quiet=True)
 
 
-def given(scores: dict[str, float], tried: list[str] | None = None) -> Any:
+def given(scores: dict[str, float]) -> Any:
     """An experiment that trains nothing: scores of its trials by name, 0.5 for others."""
 
     def run_plan(asked: Plan, **_: Any) -> Any:
         assert asked.seeds == (1,) and not asked.baselines
-        names = [sweep.named(row, one) for row, trials in asked.trials.items() for one in trials]
-        (tried if tried is not None else []).extend(names)
         return SimpleNamespace(main=lambda name: SimpleNamespace(median=scores.get(name, 0.5)))
 
     return run_plan
@@ -92,7 +90,7 @@ def test_what_the_experiment_refuses_is_refused_before_the_search(model: str, tm
     with pytest.raises(ConfigError, match=r"began without --search\. Choose another --out"):
         found(plan, tmp_path / "unsearched")
     with pytest.raises(DataError, match=r"^--search: .*Or leave --search out"):
-        search.TrainingRows(source=Toy(rows=1)).load()
+        experiment.TrainingRows(source=Toy(rows=1)).load()
     assert not list(tmp_path.glob("*/search"))
 
 
@@ -102,7 +100,7 @@ def _config(run: Path) -> dict[str, Any]:
 
 
 def test_dev_sets_are_not_looked_at(tmp_path: Path) -> None:
-    data = search.TrainingRows(source=Toy(rows=80)).load()
+    data = experiment.TrainingRows(source=Toy(rows=80)).load()
     texts = {example.text for example in Toy(rows=80).load().train}
     seen = [example.text for example in (*data.train, *data.dev["held-out"])]
     assert list(data.dev) == ["held-out"] and not data.test
@@ -112,9 +110,9 @@ def test_dev_sets_are_not_looked_at(tmp_path: Path) -> None:
 def test_large_sets_are_searched_in_part_and_at_their_own_epochs(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "MOST_ROWS", 40)
+    monkeypatch.setattr(experiment, "MOST_ROWS", 40)
     asked = found(Plan(model=model, tasks=(Toy(rows=60),), changes=GIVEN), tmp_path)
-    assert len(search.TrainingRows(source=Toy(rows=60)).load().train) < 40
+    assert len(experiment.TrainingRows(source=Toy(rows=60)).load().train) < 40
     assert asked.chosen["toy"].keys() == {"learning_rate", "layer_decay"}
 
 
@@ -123,32 +121,6 @@ def test_what_is_given_is_not_searched(model: str, tmp_path: Path) -> None:
     assert asked.chosen["toy"].keys() == {"layer_decay"}
     with pytest.raises(ConfigError, match="--search: learning rate, layer decay and epochs are all given"):
         found(replace(asked, changes=SMALL | {"epochs": 1.0, "layer_decay": 1.0}), tmp_path / "all")
-
-
-def test_the_papers_grid_and_ones_own(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every rate with every decay of the grid, then the other epochs with the best; what the grid does not name is not searched."""
-    tried: list[str] = []
-    best = {"toy+learning-rate=5e-05+layer-decay=0.9": 0.9, "toy+learning-rate=5e-05": 0.9}
-    best |= {"toy+learning-rate=5e-05+epochs=10": 0.95}
-    monkeypatch.setattr("electra_trainer.finetuning.experiment.run_plan", given(best, tried))
-    plan = Plan(model=model, tasks=(Toy(rows=60),))
-    chosen = found(plan, tmp_path / "base", search.parse_grid(["paper-base"])).chosen
-    assert chosen == {"toy": {"learning_rate": 5e-5, "layer_decay": 0.9}}
-    assert tried == [
-        f"toy+learning-rate={rate:g}+layer-decay={decay:g}"
-        for rate in (3e-5, 5e-5, 1e-4, 1.5e-4)
-        for decay in (0.9, 0.8, 0.7)
-    ]  # Appendix B
-    assert search.PAPER_GRIDS["paper-small"] == {"learning_rate": (1e-4, 2e-4, 3e-4, 5e-3)}
-    tried.clear()
-    own = search.parse_grid(["learning-rate=1e-4,5e-5", "epochs=3,10"])
-    assert found(plan, tmp_path / "own", own).chosen == {"toy": {"learning_rate": 5e-5, "epochs": 10.0}}
-    assert len({*tried}) == 3  # of the epochs the toy's own, 3, were tried first
-    with pytest.raises(ConfigError, match="--grid learning-rate and --learning-rate"):
-        found(replace(plan, changes={"learning_rate": 1e-4}), tmp_path / "both", own)
-    for words in (["paper"], ["batch-size=1"], ["epochs=3,3"], ["epochs=many"], ["epochs"], ["layer-decay=2"]):
-        with pytest.raises(ConfigError, match=r"--grid|layer_decay"):
-            search.parse_grid(words)
 
 
 def test_a_search_that_is_done_is_read(model: str, tmp_path: Path) -> None:

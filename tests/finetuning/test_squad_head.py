@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from electra_trainer.batch import Batch
 from electra_trainer.data.batches import to_batch
 from electra_trainer.finetuning.recipe import Recipe
+from electra_trainer.finetuning.run import build_network
 from electra_trainer.finetuning.squad_head import (
     JointHead,
     Places,
@@ -27,7 +28,6 @@ from electra_trainer.finetuning.squad_head import (
 from electra_trainer.finetuning.squad_score import Target
 from electra_trainer.finetuning.squad_task import QuestionAnswering, places_of
 from electra_trainer.finetuning.task import Row
-from electra_trainer.finetuning.training_step import build_network
 from electra_trainer.settings.config import Model
 
 B, T, D, WIDTH = 4, 14, 6, 5

@@ -17,9 +17,9 @@ from tests.finetuning.test_question_answering import squad_file
 from electra_trainer.cli.main import main
 from electra_trainer.finetuning.model_folder import Finetuned
 from electra_trainer.finetuning.recipe import Recipe
+from electra_trainer.finetuning.run import build_network
 from electra_trainer.finetuning.squad_task import QuestionAnswering, Squad
-from electra_trainer.finetuning.texts.tasks import Classification
-from electra_trainer.finetuning.training_step import build_network
+from electra_trainer.finetuning.text_tasks import Classification
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return types.SimpleNamespace(model=out / "model", confusion={}, predictions=None)
 
     module = types.ModuleType("electra_trainer.finetuning.experiment")
-    vars(module).update(Plan=Plan, run_plan=run_plan, export_best=export_best)
+    vars(module).update(Plan=Plan, run_plan=run_plan, searched=None, export_best=export_best)
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr("electra_trainer.pretrained.source.located", Path)  # the model is nowhere
     return plans

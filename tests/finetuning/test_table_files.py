@@ -40,14 +40,10 @@ WRONG: dict[str, tuple[str, bytes, str, str]] = {
     "bars": ("a.csv", b"text|label\na|b\n", "a.csv:1", "bars between the columns"),
     "no header, numbers": ("a.csv", b"0,an apple\n1,a saw\n", "a.csv:1", "'0' is not a column name. Put a line of column names on top of the file"),
     "no header, numbers with a point": ("a.tsv", b"an apple\t0.5\na saw\t1e3\n", "a.tsv:1", "'0.5' is not a column name"),
-    "header again": ("a.csv", GOOD + GOOD, "a.csv:4", "repeats the column names. Delete the line"),
-    "huge field": ("a.csv", b'text,label\na,b\n"' + b"x" * 1_000_001 + b'",c\n', "a.csv:3", "the row is not CSV on line 3 (field larger than field limit (1000000))"),
-    "huge field in a .tsv": ("a.tsv", b"text\tlabel\n" + b"x" * 1_000_001 + b"\tc\n", "a.tsv:2", "a field of 1,000,001 characters, more than 1,000,000"),
     "line ends of old Macs": ("a.csv", b"text,label\rab,x\rcd,y\r", "a.csv:1", "the row is not CSV on line 1 (new-line character"),
     "line ends of old Macs in a .tsv": ("a.tsv", b"text\tlabel\rab\tx\rcd\ty\r", "a.tsv", "and no rows"),
     "tab within a field": ("a.tsv", b"text\tlabel\nan\tapple\tfruit\n", "a.tsv:2", "found 3. A field of a .tsv can hold neither a tab nor a line end: remove it, or save the file as .csv"),
     "line end within a field": ("a.tsv", b'text\tlabel\n"an\napple"\tfruit\n', "a.tsv:2", "found 1. A field of a .tsv can hold neither a tab nor a line end"),
-    "too many columns": ("a.csv", b",".join(b"c%d" % n for n in range(1001)) + b"\n", "a.csv:1", "1,001 columns"),
     "unknown extension": ("a.data", GOOD, "a.data", "the name ends in '.data', expected .csv, .tsv, .jsonl"),
     "no extension": ("data", GOOD, "data", "the name ends in 'nothing', expected .csv"),
     "a list in JSON": ("a.json", b"[]", "a.json", "the name ends in '.json', expected .csv, .tsv, .jsonl. Convert or rename it"),
@@ -56,17 +52,15 @@ WRONG: dict[str, tuple[str, bytes, str, str]] = {
     "Excel by another name": ("a.csv", b"PK\3\4rest", "a.csv", "is a zip or an Excel file. Unpack it: `python -m zipfile"),
     "gzip by another name": ("a.tsv", b"\x1f\x8b\x08rest", "a.tsv", "is compressed with gzip"),
     "Parquet by another name": ("a.csv", b"PAR1rest", "a.csv", "is a Parquet file"),
-    "empty .jsonl": ("a.jsonl", b"\n\n", "a.jsonl", "is empty. Expected an object such as"),
-    "no object": ("a.jsonl", b'{"text": "a"}\n"b"\n', "a.jsonl:2", "is 'b'. Expected an object such as"),
-    "list of objects": ("a.jsonl", b'[{"text": "a"}]\n', "a.jsonl:1", "is [{'text': 'a'}]. Expected an object such as"),
+    "empty .jsonl": ("a.jsonl", b"\n\n", "a.jsonl", "is empty, or holds objects without names only. Expected an object such as"),
+    "no object": ("a.jsonl", b'{"text": "a"}\n"b"\n', "a.jsonl:2", "is 'b', expected a JSON object. Expected an object such as"),
+    "list of objects": ("a.jsonl", b'[{"text": "a"}]\n', "a.jsonl:1", "is [{'text': 'a'}], expected a JSON object. Expected an object such as"),
     "broken JSON": ("a.jsonl", b'{"text": "a"}\n\n{"text": "b"\n', "a.jsonl:3", "not valid JSON (Expecting"),
     "objects over several lines": ("a.jsonl", b'{\n"text": "a"\n}\n', "a.jsonl:1", "not valid JSON (Expecting property name"),
-    "objects without keys": ("a.jsonl", b'{}\n{}\n', "a.jsonl:1", "an object without names. Expected"),
-    "objects with a nameless key": ("a.jsonl", b'\n{"": 5}\n', "a.jsonl:2", "an object without names. Expected"),
-    "key twice": ("a.jsonl", b'{"text": "a", "text": "b"}\n', "a.jsonl:1", "key 'text' occurs twice. Remove one"),
+    "objects without keys": ("a.jsonl", b'{}\n{}\n', "a.jsonl", "holds objects without names only. Expected"),
+    "objects with a nameless key": ("a.jsonl", b'\n{"": 5}\n', "a.jsonl", "holds objects without names only. Expected"),
     "endless nesting": ("a.jsonl", b"[" * 100_000 + b"\n", "a.jsonl:1", "nested too deeply"),
     "endless number": ("a.jsonl", b'{"label": ' + b"1" * 5000 + b"}\n", "a.jsonl:1", "a number of thousands of digits"),
-    "too many keys": ("a.jsonl", b"".join(b'{"k%d": 1}\n' % n for n in range(1001)), "a.jsonl:1001", "more than 1,000 different keys"),
 }  # fmt: skip
 
 
@@ -239,7 +233,7 @@ def test_what_a_csv_writer_wrote_is_read(tmp_path: Path, rows: list[tuple[str, s
 def test_what_json_wrote_is_read(tmp_path: Path, rows: list[dict[str, object]]) -> None:
     content = "".join(json.dumps(row) + "\n" for row in rows).encode()
     if not any(name for row in rows for name in row):
-        with pytest.raises(DataError, match="an object without names"):
+        with pytest.raises(DataError, match="objects without names only"):
             read(tmp_path, "a.jsonl", content)
         return
     table = read(tmp_path, "a.jsonl", content)

@@ -15,11 +15,10 @@ from electra_trainer.data.tokenizer import Text, as_plain_text, load_tokenizer, 
 from electra_trainer.errors import ConfigError
 from electra_trainer.finetuning.examples import TaggedSentence
 from electra_trainer.finetuning.recipe import Recipe
-from electra_trainer.finetuning.run import Job, finetune_run
+from electra_trainer.finetuning.run import FineTuned, Job, build_network, collate, finetune_run, predict
 from electra_trainer.finetuning.tagged_files import SpanCounts
 from electra_trainer.finetuning.tagging import Tagging, TaggingTask
 from electra_trainer.finetuning.task import Row, TaskData
-from electra_trainer.finetuning.training_step import FineTuned, build_network, collate, predict
 from electra_trainer.pretrained.source import Source, untrained
 from electra_trainer.settings.config import Model
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from electra_trainer.finetuning.squad_files import Question
 from electra_trainer.finetuning.squad_score import window_rows
 from electra_trainer.finetuning.tagging import Tagging
 from electra_trainer.finetuning.task import READ, legibility_of
-from electra_trainer.finetuning.texts.tasks import Classification
+from electra_trainer.finetuning.text_tasks import Classification
 
 RUN = ("--seeds", "1", "--epochs", "1", "--parallel", "1", "--device", "cpu")
 
@@ -34,7 +33,7 @@ def text(encoder: Path) -> Text:
 
 
 def test_a_language_that_the_encoder_does_not_know(electra: Electra, encoder: Path, tmp_path: Path) -> None:
-    """All rows look alike to it; more epochs are not the remedy."""
+    """All rows look alike to it."""
     table = [(f"этот фильм {'плохой' if number % 2 else 'хороший'} no {number}", f"c{number % 2}") for number in range(80)]  # fmt: skip
     write_csv(tmp_path / "train.csv", table)
     out = tmp_path / "exp"
@@ -43,8 +42,6 @@ def test_a_language_that_the_encoder_does_not_know(electra: Electra, encoder: Pa
     assert code == 0 and "classification: warning: " in err and warning in err and warning in said
     assert f"the vocabulary of {encoder} is not made for them. Use an encoder of this language" in err
     assert warning in (out / "summary.md").read_text(encoding="utf-8")
-    doubts = json.loads((next(out.rglob("result.json"))).read_text())["doubts"]
-    assert all("epochs" not in doubt for doubt in doubts)
     (tmp_path / "new.csv").write_text("text\nхороший фильм\n", encoding="utf-8")
     code, _, err = electra("predict", out / "model", tmp_path / "new.csv")
     assert code == 0 and "100.0 % of the letters are unreadable" in err

@@ -66,7 +66,7 @@ class Experiment:
 def experiment(monkeypatch: pytest.MonkeyPatch) -> Experiment:
     made = Experiment()
     module = ModuleType("electra_trainer.finetuning.experiment")
-    vars(module).update({"Plan": SimpleNamespace, "run_plan": made.run_plan})
+    vars(module).update({"Plan": SimpleNamespace, "run_plan": made.run_plan, "searched": None})
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(folders, "exists", made.exists)
     monkeypatch.setattr(folders, "read", made.read)
@@ -90,14 +90,7 @@ def test_the_papers_eight(experiment: Experiment, electra: Electra, tmp_path: Pa
         (1, 2),
         True,
     )
-    assert how == {
-        "out": tmp_path / "exp",
-        "device": "cpu",
-        "parallel": 2,
-        "quiet": False,
-        "shard": (1, 1),
-        "data": None,
-    }
+    assert how == {"out": tmp_path / "exp", "device": "cpu", "parallel": 2, "quiet": False, "data": None}
     assert "median of 2        60.0  61.0  62.0  63.0  64.0  65.0  66.0  67.0  63.5" in out
     assert "untrained encoder  52.0" in out and "bag of words       61.0" in out
     for line in (

@@ -17,7 +17,7 @@ from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.run import Job
 from electra_trainer.finetuning.task import Task, TaskData, hash_files
-from electra_trainer.finetuning.texts.tasks import Classification, Regression
+from electra_trainer.finetuning.text_tasks import Classification, Regression
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import initialize
 from electra_trainer.pretrained.export import shape_table

@@ -7,6 +7,8 @@
 //              stream captures). Kinds: kernel product copy fill collective host wait query record alloc free capture graph replay mark, and
 //              `fault` for what must never happen.
 // CARD_COUNT   cards of this machine (1)
+// CARD_MEMORY  bytes of a card (those of an H200)
+// CARD_REFUSES `capture`: every capture ends with an error
 // CARD_WORLD   a folder that the ranks of a run share: a wait for a stream with collectives on it lasts until all ranks have called them
 #include <cublasLt.h>
 #include <cublas_v2.h>
@@ -35,7 +37,8 @@ namespace {
 
 // ---------------------------------------------------------------- what there is
 
-constexpr size_t kMemory = 150754820096, kTaken = 700000000;
+const size_t kMemory = getenv("CARD_MEMORY") ? atoll(getenv("CARD_MEMORY")) : 150754820096;
+constexpr size_t kTaken = 700000000;
 constexpr int kShared = 232448, kMaxCards = 8;
 
 struct Capture;
@@ -599,6 +602,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* made) {
     stream->capture = nullptr;
   }
   capturing = nullptr;
+  static const bool refuses = getenv("CARD_REFUSES") && !strcmp(getenv("CARD_REFUSES"), "capture");
+  if (refuses) capture->broken = cudaErrorStreamCaptureInvalidated;
   note("graph", capture->broken ? "broken" : "captured", capture->origin, "%d nodes %ld", capture->graph->number, capture->graph->nodes);
   *made = capture->broken ? nullptr : reinterpret_cast<cudaGraph_t>(capture->graph);
   return failed(capture->broken);

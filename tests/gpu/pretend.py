@@ -122,12 +122,14 @@ class Ledger(list[Entry]):
         return sum(int(one.text.split()[-1]) for one in self.of("replay"))
 
 
-def rehearse(cases: Sequence[dict[str, Any]], folder: Path, *, cards: int = 1) -> list[tuple[dict[str, Any], Ledger]]:
-    """What `rehearse.py` said of each case, and the ledger of each."""
+def rehearse(
+    cases: Sequence[dict[str, Any]], folder: Path, *, cards: int = 1, **more: str
+) -> list[tuple[dict[str, Any], Ledger]]:
+    """What `rehearse.py` said of each case, and the ledger of each; `more` are variables."""
     ledger = folder / "ledger"
     done = subprocess.run(
         command("tests.gpu.rehearse", json.dumps(list(cases))),
-        cwd=ROOT, env=environment(ledger, cards=cards), capture_output=True, text=True, timeout=560,
+        cwd=ROOT, env=environment(ledger, cards=cards, **more), capture_output=True, text=True, timeout=560,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

@@ -1,6 +1,6 @@
 """Training steps on the pretended card: `python -m tests.gpu.rehearse CASES`, a JSON list; one JSON line a case.
 
-A case names `arm`, and may name `preset`, `batch`, `layers`, `lanes`, `precision`, `compile`, `device`, `deterministic`. The card
+A case names `arm`, and may name `preset`, `batch`, `layers`, `lanes`, `block`, `precision`, `compile`, `device`, `deterministic`. The card
 computes nothing, so what depends on values is left out: what a step reports of its rows.
 """
 
@@ -23,6 +23,7 @@ import torch
 from benchmarks.synthetic import make, sized
 
 from electra_trainer.batch import Losses
+from electra_trainer.cost.parameters import memory_bytes
 from electra_trainer.presets import arms
 from electra_trainer.settings.config import Config, changed
 from electra_trainer.train import graph, measures, step
@@ -41,6 +42,7 @@ def config_of(case: dict[str, Any]) -> Config:
     config = sized(case.get("preset", "small"), batch=case.get("batch", 16), lanes=case.get("lanes", 1))
     if layers := case.get("layers", 1):
         config = changed(config, model={"num_hidden_layers": layers})
+    config = changed(config, model={"block": case.get("block", "bert")})
     config = changed(config, schedule={"steps": STEPS, "warmup_steps": 1})
     config = dataclasses.replace(config, deterministic=case.get("deterministic", False))
     return arms.arm(case.get("arm", "preset"), config)
@@ -71,8 +73,12 @@ def steps(case: dict[str, Any], line: dict[str, Any]) -> None:
         graph.train_step(phases.at(number), made.optimizer, made.feed, step=number, diagnose=number == DIAGNOSED)
         times.append(time.perf_counter() - began)
         mark(f"after step {number}")
-    line |= {"in use": graph.in_use(), "seconds": [round(one, 5) for one in times]}
-    line |= {"static": made.objective.static, "reserved": torch.cuda.memory_reserved(device)}
+    line |= {
+        "left out": graph.news()["left_out"],
+        "in use": graph.in_use(),
+        "seconds": [round(one, 5) for one in times],
+    }
+    line |= {"reserved": torch.cuda.memory_reserved(device), "estimated": memory_bytes(config, gpu=2)}
     mark("evaluate")
     line["evaluated"] = len(step.evaluate(made.objective, made.feed, limit=64))
     mark("state")
@@ -84,7 +90,7 @@ def steps(case: dict[str, Any], line: dict[str, Any]) -> None:
 
 def rehearse(case: dict[str, Any]) -> dict[str, Any]:
     """What is to be said of a case."""
-    line: dict[str, Any] = {"case": case}
+    line: dict[str, Any] = {"case": case, "in use": []}
     device = torch.device(case.get("device", "cuda"))
     switches = {graph.GRAPH: "on", graph.COMPILE: "on" if case.get("compile") else "off"}
     gc.collect()
@@ -96,7 +102,7 @@ def rehearse(case: dict[str, Any]) -> dict[str, Any]:
         try:
             steps(case, line)
         except Exception as error:
-            line["error"] = f"{type(error).__name__}: {error}"[:500]
+            line["error"] = f"{type(error).__name__}: {error}"[:700]
         graph.forget()
     gc.collect()
     line["peak"] = torch.cuda.max_memory_reserved(device)

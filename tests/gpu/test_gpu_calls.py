@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.alone]
 BUDGET = 600
 """Seconds: calls take what they need, here far less; a busy machine is no fault of theirs."""
 STAGES = {
+    "0": ["environment", "doctor", "first"],
     "1": ["environment", "parity", "tests"],
     "2": ["ways-tiny", "profile-tiny", "batches", "deterministic"],
     "3": ["run-1", "run-2"],
@@ -108,7 +109,7 @@ def test_what_runs_over_is_named(data: Path, tmp_path: Path) -> None:
 
 
 @needs_card
-@pytest.mark.parametrize("device, call", [*(("cpu", call) for call in "234"), *(("cuda", call) for call in "1234")])
+@pytest.mark.parametrize("device, call", [*(("cpu", call) for call in "0234"), *(("cuda", call) for call in "01234")])
 def test_every_call(device: str, call: str, data: Path, tmp_path: Path) -> None:
     """On the pretended card numbers are wrong, so stages that compare them fail: they are named, and the next ones begin."""
     found = called(call, folder=tmp_path, data=data, device=device, budget=BUDGET if device == "cpu" else 60)

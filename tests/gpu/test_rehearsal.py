@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -25,7 +26,6 @@ from electra_trainer.presets.arms import ARMS
 pytestmark = [needs_card, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(1200)]
 EAGER = ("mlm-hard",)
 """Arms that no graph can record."""
-MATRIX = [(precision, lanes) for precision in ("bf16", "fp32") for lanes in (1, 2)]
 WAITS = 3
 """Copies between host and card and waits of a step that is not logged: the inputs, the outcome, the wait for it."""
 
@@ -36,35 +36,82 @@ def quiet_steps(ledger: Ledger) -> list[Ledger]:
     return [part for number, part in enumerate(steps) if number != 1 and not part.of("capture")]
 
 
-@pytest.mark.parametrize("precision, lanes", MATRIX)
-def test_every_arm(precision: str, lanes: int, tmp_path: Path) -> None:
-    cases = [{"arm": arm, "precision": precision, "lanes": lanes} for arm in ARMS]
+@pytest.mark.parametrize("precision, lanes, compiled", [("bf16", 1, True), ("bf16", 2, True), ("fp32", 1, False)])
+def test_every_arm(precision: str, lanes: int, compiled: bool, tmp_path: Path) -> None:
+    """The default, with one lane and two, and the plain layers in fp32."""
+    cases = [{"arm": arm, "precision": precision, "lanes": lanes, "compile": compiled} for arm in ARMS]
     for arm, (line, ledger) in zip(ARMS, rehearse(cases, tmp_path), strict=True):
         assert "error" not in line and not ledger.of("fault"), (arm, line, ledger.of("fault")[:3])
         assert not [one for one in ledger.of("copy", place="captured") if "pageable" in one.text], arm
         if arm in EAGER:
-            assert not line["in use"], arm
+            assert not line["in use"] and "follow from the text" in line["left out"]["the CUDA graph"], arm
             continue
-        assert line["in use"][:1] == ["CUDA graph"] and not line["said"], (arm, line["said"])
+        assert line["in use"] == ["CUDA graph", "compiled layers"][: 1 + compiled] and not line["said"], (arm, line)
         parts = quiet_steps(ledger)
         assert all(len(part.of("replay")) == (1 if lanes == 1 else lanes + 1) for part in parts), arm
         assert all(len(part.waits()) <= WAITS + 2 * (lanes - 1) for part in parts), (arm, parts[-1].waits())
-        assert len(dict(ledger.parts())["again"].of("replay")) >= 1, (
-            arm
-        )  # evaluation in between took nothing from the graph
+        again = dict(ledger.parts())["again"].of("replay")
+        assert again, f"{arm}: evaluation in between took the graph's memory"
+
+
+@pytest.mark.parametrize("block", ["bert", "modern"])
+def test_either_block(block: str, tmp_path: Path) -> None:
+    [(line, ledger)] = rehearse([{"arm": "electra", "block": block, "compile": True}], tmp_path)
+    assert "error" not in line and not line["said"] and not ledger.of("fault"), line
+    assert line["in use"] == ["CUDA graph", "compiled layers"]
+
+
+NODES = {"small": 2400, "base": 3400}
+"""Most nodes of a step's graph."""
 
 
 @pytest.mark.parametrize("preset, batch", [("small", 128), ("base", 64)])
-def test_a_whole_compiled_step_waits_little_and_holds_what_it_needs(preset: str, batch: int, tmp_path: Path) -> None:
+def test_a_whole_compiled_step_waits_little_and_holds_what_is_estimated(
+    preset: str, batch: int, tmp_path: Path
+) -> None:
     case = {"arm": "electra", "preset": preset, "batch": batch, "layers": None, "compile": True}
     [(line, ledger)] = rehearse([case], tmp_path)
     assert "error" not in line and not line["said"] and not ledger.of("fault"), line
     assert line["in use"] == ["CUDA graph", "compiled layers"]
     parts = quiet_steps(ledger)
     gap = Ledger(one for part in parts for one in part).gap() / 1e6  # milliseconds, by this machine's clock
-    print(preset, batch, parts[-1].nodes(), gap, line["peak"] / line["reserved"])
-    assert max(len(part.waits()) for part in parts) <= WAITS
-    assert preset == "base" or (gap <= 0.15 and line["peak"] / line["reserved"] <= 1.15)
+    print(preset, batch, parts[-1].nodes(), gap, line["peak"], line["reserved"], line["estimated"])
+    assert max(len(part.waits()) for part in parts) <= WAITS and gap <= 0.3
+    assert parts[-1].nodes() <= NODES[preset]
+    assert abs(line["peak"] / line["estimated"] - 1) <= 0.1
+
+
+@pytest.mark.parametrize("gigabytes", [3.2, 1.9, 1.5, 1.1])
+def test_a_small_card_says_what_to_set(gigabytes: float, tmp_path: Path) -> None:
+    """Whatever runs out, the first step, the compiled one or the graph, the end is one sentence, and never another path."""
+    case = {"arm": "electra", "batch": 128, "layers": 4, "compile": True}
+    [(line, _)] = rehearse([case], tmp_path, CARD_MEMORY=str(round(gigabytes * 1e9)))
+    if "error" in line:
+        assert re.match(
+            r"ConfigError: cuda has not enough memory for a step: [\d.]+ \w+ more are needed", line["error"]
+        )
+        assert "Set --batch.lanes 2, or more" in line["error"] and not line["in use"]
+    else:
+        assert line["in use"] == ["CUDA graph", "compiled layers"] and not line["said"], line
+    assert ("error" in line) == (gigabytes < 2)
+
+
+def test_a_capture_that_fails_leaves_the_compiled_step(tmp_path: Path) -> None:
+    [(line, _)] = rehearse([{"arm": "electra", "compile": True}], tmp_path, CARD_REFUSES="capture")
+    assert "error" not in line and line["in use"] == ["compiled layers"], line
+    [said] = line["said"]
+    assert said.startswith("the CUDA graph is left out: ") and "ELECTRA_GPU_GRAPH=off skips it" in said
+    assert line["left"] <= 1 << 20
+
+
+def test_without_a_compiler_the_graph_is_left(tmp_path: Path) -> None:
+    """A machine without gcc, and nothing compiled before."""
+    (tmp_path / "bin").mkdir()
+    caches = {"TRITON_CACHE_DIR": str(tmp_path / "triton"), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor")}
+    [(line, _)] = rehearse([{"arm": "electra", "compile": True}], tmp_path, PATH=str(tmp_path / "bin"), **caches)
+    assert "error" not in line and line["in use"] == ["CUDA graph"], line
+    [said] = line["said"]
+    assert said.startswith("torch.compile is left out: ") and "apt install gcc python3-dev" in said
 
 
 @functools.cache
@@ -177,7 +224,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_two_ranks(options: dict[str, Any], data: Path, tmp_path: Path) -> None:
     """Both call the same collectives in the same order, none with memory of the host."""
     ranks = Ranks(tmp_path, data, **options)
-    assert ranks.ended(240) == [0, 0], ranks.said()
+    assert ranks.ended(600) == [0, 0], ranks.said()
     ledgers = [Ledger.read(path) for path in ranks.ledgers]
     assert not any(ledger.of("fault") for ledger in ledgers), [ledger.of("fault")[:3] for ledger in ledgers]
     called = [[one.text for one in ledger.of("collective") if not one.text.startswith("begin")] for ledger in ledgers]

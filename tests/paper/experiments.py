@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from electra_trainer.cost.flops import step_flops
-from electra_trainer.experiments.cell import Declared, Row
+from electra_trainer.experiments.cell import FACTS, Declared, Row, environment_of
 from electra_trainer.experiments.cell import write as write_declared
-from electra_trainer.experiments.result import FACTS, environment_of
 from electra_trainer.presets.arms import arm as make_arm
 from electra_trainer.presets.models import preset as make_preset
 from electra_trainer.settings.config import Config

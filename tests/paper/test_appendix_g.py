@@ -111,8 +111,6 @@ def test_p_mask_of_a_run() -> None:
     assert masked_share(small.config(), given=0.4).p_mask == 0.4
     assert masked_share(with_(objective=RTD(loss_over="masked"))).p_mask == 1.0
     assert masked_share(with_(objective=RTD(loss_over="other"))) == (0.25, "")
-    p_mask, note = masked_share(with_(masking=dataclasses.replace(small.config().masking, rarity=0.5)))
-    assert p_mask == 0.25 and "rarity" in note
     assert masked_share(with_(objective=SentenceContrast(unchanged=0.2))).p_mask == pytest.approx(0.2)
     for none in (with_(generator=Learned(width=0.5, disallow_correct=True)), with_(generator=Unigram()), None):
         p_mask, note = masked_share(none)

@@ -14,7 +14,7 @@ from tests.prepared import VOCAB_SIZE, write_store
 from electra_trainer.cli.main import main
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError, DataError
-from electra_trainer.paper.cloze import cloze
+from electra_trainer.paper.appendix_g import cloze
 from electra_trainer.pretrained.pretrained import Pretrained, export_run, load
 
 Loud = Callable[[str], Pretrained]
@@ -78,9 +78,9 @@ def test_an_export_needs_p_mask(trained: Path, tmp_path: Path) -> None:
 
 
 def test_wrong_input_is_said(trained: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="unigram, not a network"):
+    with pytest.raises(ConfigError, match="RUN has no generator network"):
         cloze(load(trained / "unigram"), trained / "data")
-    with pytest.raises(ConfigError, match="--against has a generator that is unigram"):
+    with pytest.raises(ConfigError, match="--against has no generator network"):
         cloze(load(trained / "mlm"), trained / "data", against=load(trained / "unigram"))
     for name in ("rows", "per_row", "top"):
         with pytest.raises(ConfigError, match=f"--{name.replace('_', '-')} = 0"):

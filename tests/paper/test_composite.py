@@ -7,9 +7,8 @@ from tests.paper.experiments import write_cell, write_experiment
 
 from electra_trainer.errors import ConfigError
 from electra_trainer.experiments.statistics import composite
-from electra_trainer.experiments.summary import write_summary
-from electra_trainer.paper.measured import choose_metric, read_experiment
-from electra_trainer.paper.paper_tables import build_table
+from electra_trainer.experiments.summary import summarize, write_summary
+from electra_trainer.paper.paper_tables import build_table, choose_metric
 from electra_trainer.paper.probes import parse_probes
 
 
@@ -65,7 +64,7 @@ def test_tables_and_figures_have_q(tmp_path: Path) -> None:
     for name, values in (("electra", BASE), ("mlm", other)):
         for seed in values["pos/accuracy"]:
             write_cell(root, name, seed, {metric: by_seed[seed] for metric, by_seed in values.items()})
-    found, summary = [read_experiment(root)], write_summary(root)
+    found, summary = [summarize(root)], write_summary(root)
     rows = {row.model: row for row in build_table(4, found).rows if row.source != "paper"}
     for model, name in (("ELECTRA", "electra"), ("BERT", "mlm")):
         assert rows[model].values["q"].number == pytest.approx(summary.rows[name]["q"].mean)
@@ -76,7 +75,7 @@ def test_tables_and_figures_have_q(tmp_path: Path) -> None:
 def test_a_column_of_another_table_is_shown_where_it_is_asked_for(tmp_path: Path) -> None:
     root = write_experiment(tmp_path / "exp", seeds=(1,))
     write_cell(root, "electra", 1, {"glue/average": 0.8, "glue/rte": 0.6})
-    found = [read_experiment(root)]
+    found = [summarize(root)]
     assert "glue/rte" not in [column.key for column in build_table(4, found).columns]
     assert [column.key for column in build_table(4, found, metrics=["glue/*"]).columns] == [
         "glue/average",

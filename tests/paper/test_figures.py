@@ -1,4 +1,4 @@
-"""Figures 1, 3 and 4: made from any state of an experiment, with the arms' names and the missing ones in the picture."""
+"""Figures 1, 3 and 4: made from any state of an experiment, with the arms' names in the picture."""
 
 from __future__ import annotations
 
@@ -11,15 +11,9 @@ from tests.paper.experiments import with_width, write_cell, write_experiment
 
 from electra_trainer.cli.main import main
 from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.experiments.summary import summarize
 from electra_trainer.paper.figures import draw_figure
-from electra_trainer.paper.measured import (
-    choose_metric,
-    generator_size,
-    missing_arms,
-    paired_gain,
-    read_experiment,
-    readings,
-)
+from electra_trainer.paper.paper_tables import choose_metric, generator_size, readings
 from electra_trainer.paper.published import published_points
 
 AUC = "held-out/discriminator_auc"
@@ -33,7 +27,7 @@ def words(svg: bytes) -> str:
 
 
 def draw(number: int, *paths: Path, metric: str | None = None) -> str:
-    return words(draw_figure(number, [read_experiment(path) for path in paths], metric=metric, form="svg"))
+    return words(draw_figure(number, [summarize(path) for path in paths], metric=metric, form="svg"))
 
 
 @pytest.fixture
@@ -57,15 +51,12 @@ def test_every_figure_names_its_arms(tiny: Path) -> None:
     first = draw(1, tiny)
     for arm in ("electra", "mlm", "two-stage", "unigram", "same-size", "narrow", "warm-sampling"):
         assert re.search(rf"(?<![\w-]){arm}(?![\w-])", first), arm
-    assert "ELECTRA-Small" in first and "BERT-Base" in first and "GLUE score" in first
-    assert re.search(r"Missing[^.]*: adversarial\.", first)
     third = draw(3, tiny)
     assert (
         "Generator sizes" in third and "32 (0.25x, 1 of 3 layers)" in third.replace("  ", " ") and "two-stage" in third
     )
-    assert re.search(r"Missing[^.]*: adversarial\.", third)
     fourth = draw(4, tiny)
-    assert "ELECTRA minus BERT" in fourth and "tiny (128)" in fourth and "Missing" not in fourth
+    assert "ELECTRA minus BERT" in fourth and "tiny" in fourth
 
 
 @pytest.mark.parametrize("number", [1, 3, 4])
@@ -74,75 +65,51 @@ def test_any_number_of_seeds_and_no_curves(tmp_path: Path, number: int, seeds: i
     path = write_experiment(tmp_path / "e", arms=("electra", "mlm"), seeds=(1, 2))
     for seed in range(1, seeds + 1):
         write_cell(path, "electra", seed)
-    text = draw(number, path)
-    assert "mlm" in text[text.index("Missing") :]
+    assert "electra" in draw(number, path)
 
 
 @pytest.mark.parametrize("number", [1, 3, 4])
 def test_several_sizes(tmp_path: Path, tiny: Path, number: int) -> None:
     small = write_experiment(tmp_path / "small", preset="small", seeds=(1,))
     write_cell(small, "electra", 1, {"pos/accuracy": 0.9}, flops=1e15)
-    text = draw(number, tiny, small)
-    assert "small" in text and "small: mlm" in text[text.index("Missing") :]
+    assert "small" in draw(number, tiny, small)
 
 
 def test_glue_has_the_papers_points_on_its_axes(tmp_path: Path) -> None:
     path = write_experiment(tmp_path / "e", arms=("electra",), seeds=(1,))
     write_cell(path, "electra", 1, {"glue/average": 0.6})
-    svg = draw_figure(1, [read_experiment(path)], metric=None, form="svg")
+    svg = draw_figure(1, [summarize(path)], metric=None, form="svg")
     assert words(svg).count("training FLOPs") == 1  # one pair of axes
     assert "ELECTRA (paper)" in words(svg)
-    reading = readings([read_experiment(path)], "glue/average")[0]
+    reading = readings([summarize(path)], "glue/average")[0]
     assert reading.score.mean == pytest.approx(60.0)
 
 
 def test_choice_of_the_metric(tiny: Path, tmp_path: Path) -> None:
-    experiment = read_experiment(tiny)
+    experiment = summarize(tiny)
     assert choose_metric([experiment], None) == "pos/accuracy"  # all arms share it; the AUC one has not
     assert choose_metric([experiment], AUC) == AUC
     with pytest.raises(ConfigError, match="Did you mean 'pos/accuracy'"):
         choose_metric([experiment], "pos/acuracy")
-    empty = read_experiment(write_experiment(tmp_path / "empty"))
+    empty = summarize(write_experiment(tmp_path / "empty"))
     with pytest.raises(DataError, match="electra compare"):
         choose_metric([empty], None)
 
 
 def test_curves_are_read_from_the_runs(tiny: Path) -> None:
-    reading = next(reading for reading in readings([read_experiment(tiny)], AUC) if reading.entry.arm == "electra")
+    reading = next(reading for reading in readings([summarize(tiny)], AUC) if reading.entry.arm == "electra")
     assert reading.curves[0] == ((1e11, 0.5), (5e11, 0.55), (1e12, 0.6))
     accuracy = next(
-        reading for reading in readings([read_experiment(tiny)], "pos/accuracy") if reading.entry.arm == "electra"
+        reading for reading in readings([summarize(tiny)], "pos/accuracy") if reading.entry.arm == "electra"
     )
     assert accuracy.curves == ((), (), ())  # not measured on the way
     assert accuracy.flops == 1e12
 
 
 def test_generator_sizes_keep_to_one_difference(tiny: Path) -> None:
-    sizes = {
-        reading.entry.arm: generator_size(reading) for reading in readings([read_experiment(tiny)], "pos/accuracy")
-    }
-    orders = {arm: size.order for arm, size in sizes.items() if size is not None}
+    sizes = {reading.entry.arm: generator_size(reading) for reading in readings([summarize(tiny)], "pos/accuracy")}
+    orders = {arm: size[0] for arm, size in sizes.items() if size is not None}
     assert orders == {"electra": 64, "unigram": -1, "same-size": 128, "narrow": 32}
-
-
-def test_gain_is_paired(tmp_path: Path) -> None:
-    """Seeds move both arms alike; only the differences count, and a seed without a partner does not."""
-    path = write_experiment(tmp_path, seeds=(1, 2, 3))
-    for seed, level in ((1, 0.2), (2, 0.5), (3, 0.8)):
-        write_cell(path, "electra", seed, {"a": level + 0.01})
-        if seed < 3:
-            write_cell(path, "mlm", seed, {"a": level})
-    electra, mlm = readings([read_experiment(path)], "a")
-    gain = paired_gain(electra, mlm, "a")
-    assert gain is not None and gain.n == 2
-    assert gain.mean == pytest.approx(0.01) and gain.sd == pytest.approx(0.0, abs=1e-12)
-
-
-def test_missing_arms(tiny: Path) -> None:
-    experiment = read_experiment(tiny)
-    shown = readings([experiment], AUC)
-    assert missing_arms([experiment], shown) == ["mlm", "adversarial"]
-    assert missing_arms([experiment], shown, also=("electra", "sharing-all")) == ["sharing-all"]
 
 
 def test_published_points() -> None:
@@ -158,7 +125,7 @@ def test_published_points() -> None:
 
 
 def test_same_input_same_picture(tiny: Path) -> None:
-    experiments = [read_experiment(tiny)]
+    experiments = [summarize(tiny)]
     pictures = [draw_figure(1, experiments, metric=None, form="svg") for _ in range(2)]
     assert pictures[0] == pictures[1]
 
@@ -166,10 +133,10 @@ def test_same_input_same_picture(tiny: Path) -> None:
 def test_names_are_not_mathematics(tmp_path: Path) -> None:
     path = write_experiment(tmp_path / "$x_{1$", arms=(), configs={"$\\frac$": with_width(0.5)}, seeds=(1,))
     with pytest.raises(DataError, match="not a row"):  # a backslash could be a path
-        read_experiment(path)
+        summarize(path)
     path = write_experiment(tmp_path / "$y_{1$", arms=(), configs={"$a_{b$": with_width(0.5)}, seeds=(1,))
     write_cell(path, "$a_{b$", 1, {"m$_{$": 0.5})
-    assert "$a_{b$" in draw(3, path)
+    assert "$a_{b$" in draw(1, path)
 
 
 def test_the_verb(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,6 +145,6 @@ def test_the_verb(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     for name, begins in (("a.png", b"\x89PNG"), ("b.pdf", b"%PDF"), ("deep/c.svg", b"<?xml")):
         assert main(["figure", "4", str(tiny), "--out", str(tmp_path / name), "--metric", "pos/accuracy"]) == 0
         assert (tmp_path / name).read_bytes().startswith(begins)
-    for wrong in (["5"], ["1", "--out", str(tmp_path / "x.gif")], ["1", "--text", "a"], ["1", "--metric", "no"]):
+    for wrong in (["5"], ["1", "--out", str(tmp_path / "x.gif")], ["1", "--metric", "no"]):
         assert main(["figure", wrong[0], str(tiny), *wrong[1:]]) == ConfigError.exit_code, wrong
     assert main(["figure", "1"]) == ConfigError.exit_code

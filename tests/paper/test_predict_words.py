@@ -14,7 +14,7 @@ from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.objectives import build
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.paper import appendix_g
-from electra_trainer.paper.cloze import Sites, choose_sites, predict, predict_with_discriminator
+from electra_trainer.paper.appendix_g import Sites, choose_sites, predict, predict_with_discriminator
 from electra_trainer.train.optim import build_optimizer
 from electra_trainer.train.step import train_step
 

@@ -60,7 +60,7 @@ def test_ratios() -> None:
     assert [TABLES[number].reference_flops for number in TABLES] == [6.4e19, 7.1e20, 7.1e20, 6.4e19, 1.4e18]
     for number, within in ((2, 0.04), (3, 0.04), (7, 0.03)):
         for row in TABLES[number].rows:
-            if number != 7 or "train_flops" in row.values:
+            if isinstance(row.values.get("train_flops"), float):
                 ratio = printed(row, "train_flops") / TABLES[number].reference_flops
                 assert row.values["train_ratio"] == pytest.approx(ratio, rel=within)
 
@@ -91,8 +91,8 @@ def test_rows_that_two_tables_print() -> None:
 
 
 def test_lower_bounds_are_marked() -> None:
-    bounds = {row.model: row.at_least for table in TABLES.values() for row in table.rows if row.at_least}
-    assert bounds == {"TinyBERT": {"train_flops", "train_ratio"}}
+    bounds = {(row.model, row.values.get("train_flops")) for row in TABLES[7].rows if "45x+" in row.values.values()}
+    assert bounds == {("TinyBERT", "6.4e19+")}
 
 
 def test_statements_agree_with_the_tables() -> None:

@@ -116,7 +116,7 @@ def record(out: Path, copy: Path) -> Path:
 
 
 def test_table_1_and_figure_1(at: Path, electra: Electra, tmp_path: Path) -> None:
-    """ELECTRA-Small and BERT-Small from one comparison, 50 % from its preset, the others from checkpoints of one run, Base from plain runs."""
+    """ELECTRA-Small and BERT-Small from one comparison, 50 % from its preset, the others from checkpoints of one run."""
     probe = ("--probe", f"glue={at / 'glue'}")
     whole = compare(at, "small", "small", "--arms", "electra,mlm", "--seeds", "1", "--probe-seeds", "2", *probe)
     half = compare(at, "small_50", "half", "--arms", "preset", "--seeds", "2", "--steps", "8", *probe)
@@ -136,21 +136,18 @@ def test_table_1_and_figure_1(at: Path, electra: Electra, tmp_path: Path) -> Non
             "1",
             "--quiet",
         )
-    base = [pretrain(at, "base"), pretrain(at, "bert_base")]
-    rows = table(electra, 1, whole, half, *along, *base)
+    rows = table(electra, 1, whole, half, *along)
     trained = {"50%": 8, "25%": 4, "12.5%": 2, "6.25%": 1}
     full = run_flops(stand_in("small")).paper
     for share, step in trained.items():
         found = row(rows, f"ELECTRA-Small, {share} trained")
         assert float(found["train_flops"]) == pytest.approx(full * step / 16)
         assert ("step" in found["from"]) == (step < 8)
-        assert found["glue/average"] != "NA" and found["seeds"] == "2" and "CPU thread" in found["time_and_hardware"]
+        assert found["glue/average"] != "NA" and found["seeds"] == "2" and "threads: 1" in found["time_and_hardware"]
     assert "step 4 of 16" in row(rows, "ELECTRA-Small, 25% trained")["from"]
     for model in ("ELECTRA-Small", "BERT-Small"):
         assert float(row(rows, model)["train_flops"]) == pytest.approx(full, rel=0.15)
         assert row(rows, model)["glue/average"] != "NA"
-    for model in ("ELECTRA-Base", "BERT-Base"):
-        assert row(rows, model)["glue/average"] == "NA" and float(row(rows, model)["held-out/generator_loss"]) > 0
     score = [
         json.loads(path.read_text())["scores"] for path in whole.glob("cells/electra/seed-1/glue/rte*/result.json")
     ]
@@ -158,11 +155,10 @@ def test_table_1_and_figure_1(at: Path, electra: Electra, tmp_path: Path) -> Non
     assert len(score) == 2
     assert cell["scores"]["glue/rte"] == statistics.median(one["dev/accuracy"] for one in score)
     figure = tmp_path / "figure.svg"
-    code, _, err = electra("figure", 1, whole, half, *along, *base, "--metric", "glue/average", "--out", figure)
+    code, _, err = electra("figure", 1, whole, half, *along, "--metric", "glue/average", "--out", figure)
     assert code == 0, err
     for shown in ("electra (small)", "mlm (small)", "electra (half)"):
         assert shown in figure.read_text(), shown
-    assert "electra (1)" not in figure.read_text()  # the checkpoints are one line, named after their run
     ran = json.loads((along[0] / "cells/rte/seed-1/result.json").read_text())["environment"]
     assert ran.keys() >= {"git", "torch", "cpu", "gpu"} and "command" not in ran
     mine, again = (whole, half, *along), [record(path, tmp_path / path.name) for path in (whole, half, *along)]
@@ -192,7 +188,6 @@ def test_table_2_with_test_sets_and_figure_4(at: Path, electra: Electra, tmp_pat
     dev, test = row(rows, "ELECTRA", part="dev"), row(rows, "ELECTRA", part="test")
     assert dev["glue/cola"] != "NA" and dev["glue/average"] != "NA"
     assert (float(test["glue/cola"]), float(test["glue/sst"]), test["glue/average"]) == (68.2, 96.9, "NA")
-    assert test["glue/cola seeds"] == "1"
     assert "as the server of GLUE scored the archive" in electra("table", 2, out)[1]
     small = compare(at, "small", "small-figure-4", "--arms", "electra,mlm", "--seeds", "1")
     figure = tmp_path / "figure.svg"
@@ -213,7 +208,9 @@ def test_table_3(at: Path, electra: Electra) -> None:
         "--probe-seeds",
         "3",
         "--probe",
-        f"squad={at / 'squad'}",
+        f"squad1={at / 'squad'}",
+        "--probe",
+        f"squad2={at / 'squad'}",
     )
     found = row(table(electra, 3, probed), "ELECTRA")
     for version, name, column in ((1, "f1", "squad1/f1"), (2, "best_exact_match", "squad2/em")):

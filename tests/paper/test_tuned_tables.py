@@ -12,10 +12,9 @@ from tests.command import Electra
 from tests.paper.experiments import full_flops
 from tests.prepared import small_config, write_store
 
-from electra_trainer.experiments.cell import Declared, Row, write
-from electra_trainer.experiments.result import Result, write_result
-from electra_trainer.paper.measured import config_of, entries, notes_of, read_experiment
-from electra_trainer.paper.paper_tables import build_table
+from electra_trainer.experiments.cell import Declared, Result, Row, write, write_result
+from electra_trainer.experiments.summary import summarize
+from electra_trainer.paper.paper_tables import build_table, config_of, entries
 from electra_trainer.paper.published import TABLES
 from electra_trainer.presets.arms import arm
 from electra_trainer.presets.models import preset
@@ -122,7 +121,7 @@ def test_glue_fills_tables_1_2_and_7(run: Path, shared: Path, electra: Electra, 
         assert float(mine["glue/average"]) == pytest.approx(average)
     place(out, "small")
     for number, model in ((1, "ELECTRA-Small"), (7, "ELECTRA-Small")):
-        rows = build_table(number, [read_experiment(out)]).rows
+        rows = build_table(number, [summarize(out)]).rows
         (at,) = [index for index, row in enumerate(rows) if row.source == "ours (small)"]
         assert rows[at - 1].source == "paper" and rows[at - 1].model == rows[at].model == model
     code, _, err = electra("figure", "1", out, "--metric", "glue/average", "--out", tmp_path / "figure.svg")
@@ -161,7 +160,7 @@ def test_squad_fills_table_3(run: Path, shared: Path, electra: Electra, tmp_path
 def test_the_documented_record_fills_its_tables() -> None:
     """Tables 1, 2, 3 and 7: a run and a checkpoint of it, with scores, FLOPs and the hardware, though neither is there."""
     folders = sorted(path.parent for path in (RECORDS / "2026-11-24-rows-from-commands").glob("*/experiment.json"))
-    experiments = [read_experiment(path) for path in folders]
+    experiments = [summarize(path) for path in folders]
     for number, column, scores in (
         (1, "glue/average", 2),
         (2, "glue/rte", 2),
@@ -171,15 +170,15 @@ def test_the_documented_record_fills_its_tables() -> None:
         rows = [row for row in build_table(number, experiments).rows if row.source.startswith("ours (tiny")]
         assert len(rows) == 3 and sum(column in row.values for row in rows) == scores, number
         assert len({row.values["train_flops"].number for row in rows}) == 2, number
-    hardware = [row.values["time_and_hardware"].words for row in build_table(1, experiments).rows if row.folder]
-    assert all("1 CPU thread (AVX512)" in str(words) for words in hardware)
+    hardware = [row.values["time_and_hardware"].words for row in build_table(1, experiments).rows if row.runs]
+    assert all("(threads: 1)" in str(words) for words in hardware)
     ran = json.loads((folders[0] / "cells/rte/seed-1/result.json").read_text())["environment"]
     assert len(ran["git"]) >= 40
 
 
 @pytest.mark.parametrize("path", sorted(RECORDS.rglob("experiment.json")), ids=lambda path: path.parent.name)
 def test_experiments_of_the_records_are_read(path: Path) -> None:
-    found = read_experiment(path.parent)
+    found = summarize(path.parent)
     assert [build_table(number, [found]).number for number in TABLES] == [*TABLES]
     assert None not in [config_of(found, row) for row in found.declared.rows]
 
@@ -196,18 +195,16 @@ def tuned(out: Path, *tasks: str, about: dict[str, Any]) -> None:
 def test_an_encoder_without_a_run(tmp_path: Path) -> None:
     """Its pre-training is not known: no FLOPs; a task of one's own is a column by its name."""
     tuned(tmp_path, "cola", "mine", about={"model": "runs/old"})
-    (entry,) = entries([read_experiment(tmp_path)])
+    (entry,) = entries([summarize(tmp_path)])
     assert (entry.preset, entry.arm, entry.config) == ("old", "fine-tuned", None)
     assert [one.scores for one in entry.results] == [{"glue/cola": 0.5, "mine/accuracy": 0.5}]
-    (row_,) = [row for row in build_table(2, [read_experiment(tmp_path)]).rows if row.source == "ours (old)"]
+    (row_,) = [row for row in build_table(2, [summarize(tmp_path)]).rows if row.source == "ours (old)"]
     assert row_.values["glue/cola"].number == 50.0 and "train_flops" not in row_.values
 
 
-def test_an_encoder_of_another_version_is_a_note(tmp_path: Path) -> None:
+def test_an_encoder_of_another_version(tmp_path: Path) -> None:
     """Its scores are shown; what follows from its configuration is left out, as it is of an arm."""
     tuned(tmp_path, "cola", about={"model": "runs/new", "encoder": {"config": {"knob": 1}, "flops_paper": 1e12}})
-    found = read_experiment(tmp_path)
-    (note,) = notes_of(found)
-    assert "knob" in note
+    found = summarize(tmp_path)
     (entry,) = entries([found])
     assert (entry.config, entry.preset, entry.results[0].scores) == (None, "new", {"glue/cola": 0.5})

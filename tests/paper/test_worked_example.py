@@ -16,7 +16,7 @@ from torch import Tensor
 from electra_trainer.api import pretrain
 from electra_trainer.cli.main import main
 from electra_trainer.errors import ConfigError, DataError
-from electra_trainer.paper.worked_example import draw_example, text_table, worked_example
+from electra_trainer.paper.figures import draw_example, text_table, worked_example
 from electra_trainer.pretrained.pretrained import Pretrained
 from electra_trainer.settings.config import Evaluation
 from electra_trainer.settings.methods import MLM, Unigram
@@ -117,9 +117,9 @@ def test_errors() -> None:
     for mask in ((), (0,), (3,), (1, -1)):
         with pytest.raises(ConfigError, match="from 1 to 2"):
             worked_example(both, "the chef", mask=mask, seed=0)
-    with pytest.raises(DataError, match="room for 3"):
+    with pytest.raises(DataError, match="has 4 tokens, expected from 1 to 3"):
         worked_example(both, "the chef the chef", mask=(1,), seed=0)
-    with pytest.raises(DataError, match="empty"):
+    with pytest.raises(DataError, match="has 0 tokens"):
         worked_example(both, " ", mask=(1,), seed=0)
 
 
@@ -128,15 +128,7 @@ def test_picture_and_terminal(tmp_path: Path) -> None:
         make(Generator(surely("ate", "ate", "##ed")), Discriminator()), "the chef cooked the meal", mask=(1, 3), seed=5
     )
     svg = draw_example(example, name="my $run_", form="svg").decode()
-    for text in (
-        "[MASK]",
-        "Generator",
-        "Discriminator",
-        "replaced 0.88",
-        "original 0.12",
-        "my $run_",
-        "right about 6 of 6",
-    ):
+    for text in ("[MASK]", "Generator", "Discriminator", "replaced 0.88", "original 0.12", "my $run_", "right about 6"):
         assert text in svg, text
     assert len(text_table(example).splitlines()) == 1 + 6
     with pytest.raises(ConfigError):
@@ -156,13 +148,13 @@ def test_the_verb_on_a_real_run(run: Path, tmp_path: Path, capsys: pytest.Captur
         assert main(["figure", "2", str(run), "--out", str(tmp_path / "f.svg"), *flags]) == 0
         return capsys.readouterr().out
 
-    first = printed("--text", "the value of a name", "--mask", "2,5")
-    assert "[MASK]" in first and "P(replaced)" in first and str(tmp_path / "f.svg") in first
-    assert printed("--text", "the value of a name", "--mask", "2,5") == first
-    assert printed("--text", "the value of a name", "--mask", "2,5", "--seed", "2") != first
+    first = printed("--text", "the value of a name", "--mask", "2", "5")
+    assert "[MASK]" in first and "verdict" in first and str(tmp_path / "f.svg") in first
+    assert printed("--text", "the value of a name", "--mask", "2", "5") == first
+    assert printed("--text", "the value of a name", "--mask", "2", "5", "--seed", "2") != first
     assert "[MASK]" in printed()  # the paper's sentence
-    assert "[MASK]" in printed("--text", "one sentence that has no mask of its own")
-    for flags in (["--mask", "a"], ["--mask", "9"], ["--metric", "x"]):
+    assert "[MASK]" in printed("--text", "one sentence with the default mask")
+    for flags in (["--mask", "a"], ["--mask", "9"]):
         assert main(["figure", "2", str(run), "--out", str(tmp_path / "f.svg"), *flags]) == ConfigError.exit_code, flags
     assert main(["figure", "2", str(run), str(run)]) == ConfigError.exit_code
 

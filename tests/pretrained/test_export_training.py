@@ -12,10 +12,10 @@ import torch
 from tests.finetuning.own_files import rows, write_csv, write_encoder
 from tests.prepared import small_config, write_store
 
-from electra_trainer.finetuning.model_folder import Facts, export_finetuned
+from electra_trainer.finetuning.model_folder import export_finetuned
 from electra_trainer.finetuning.recipe import recipe
 from electra_trainer.finetuning.run import Job, finetune_run
-from electra_trainer.finetuning.texts.own_task import OwnTask
+from electra_trainer.finetuning.text_tasks import OwnTask
 from electra_trainer.pretrained.pretrained import export_run
 from electra_trainer.pretrained.source import load_source
 from electra_trainer.settings.config import changed
@@ -56,7 +56,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     task = OwnTask(train=write_csv(root / "rows.csv", rows(60)), kind="classification", label="label")
     job = Job(source=source, data=task.load(), recipe=recipe("paper", hidden_size=32, epochs=1), seed=3)
     finetune_run(job, out=root / "finetuning", keep_weights=True, quiet=True, device="cpu")
-    export_finetuned(root / "finetuning", out=root / "classifier", facts=Facts())
+    export_finetuned(root / "finetuning", out=root / "classifier")
     return {
         **{name: root / name / "discriminator" for name in forms},
         "generator": root / "half" / "generator",

@@ -153,7 +153,7 @@ ROWS = _cases(
     ("documents are a pipe", "data", spoilt("data", "documents.jsonl", pipe), 65, "documents.jsonl"),
     ("row file is a pipe", "data", spoilt("data", "train.bin", pipe), 65, "train.bin"),
     ("row file is gone", "data", spoilt("data", "valid.bin", nothing), 66, "valid.bin: no such file"),
-    ("ids beyond the vocabulary", "data", spoilt("data", "train.bin", of_bytes(lambda content: b"\xff" * len(content))), 65, "train.bin", "65535", "vocabulary"),
+    ("ids beyond the vocabulary", "data", spoilt("data", "train.bin", of_bytes(lambda content: b"\xff" * len(content))), 65, "train.bin: its content has changed"),
     ("reordered vocabulary", "data", spoilt("data", "tokenizer/tokenizer.json", of_bytes(lambda c: c.replace(b'"a"', b'"@"').replace(b'"b"', b'"a"').replace(b'"@"', b'"b"'))), 65, "is not the tokenizer that made these rows"),
     ("a file", "data", b"text", 66, "data"),
 )  # fmt: skip
@@ -213,7 +213,7 @@ SQUADS = _cases(
 TAGS = _cases(
     "tags",
     ("empty treebank", "t.conllu", b"", 65, "t.conllu: holds no sentences"),
-    ("cut", "t.conllu", TREEBANK.encode()[:-5], 65, "t.conllu:8: the file ends within a line"),
+    ("cut", "t.conllu", TREEBANK.encode()[:-5], 65, "t.conllu:8: expected 10 fields"),
     ("spaces for tabs", "t.conllu", TREEBANK.replace("\t", " ").encode(), 65, "t.conllu:1: expected 10 fields", "no tabs"),
     ("unknown tag", "t.conllu", TREEBANK.replace("ADJ", "ADJJ", 1).encode(), 65, "t.conllu:1: unknown part of speech 'ADJJ'"),
     ("wrong number", "t.conllu", (WORD.format(2, "old", "ADJ") + "\n").encode(), 65, "t.conllu:1: word number '2': expected 1"),

@@ -22,8 +22,7 @@ from tests.reliability.materials import COLA, SQUAD, TREEBANK
 from electra_trainer.cli.predict import read_context
 from electra_trainer.data.conllu import read_conllu
 from electra_trainer.data.corpus import CorpusReport, Reading, documents
-from electra_trainer.data.documents import NAMES, DocumentFiles, FileInfo, RowDocuments
-from electra_trainer.data.store import VERSION, Manifest, SplitInfo
+from electra_trainer.data.store import NAMES, VERSION, DocumentFiles, FileInfo, Manifest, RowDocuments, SplitInfo
 from electra_trainer.data.tokenizer import (
     SPECIAL_TOKENS,
     Specials,
@@ -42,7 +41,7 @@ from electra_trainer.finetuning.squad_files import read_squad
 from electra_trainer.finetuning.tagged_files import read_tagged
 from electra_trainer.inspection.run_read import read_run
 from electra_trainer.model.encoder import Encoder
-from electra_trainer.paper.minimal_pairs import read_pairs
+from electra_trainer.paper.appendix_g import read_pairs
 from electra_trainer.pretrained.export import shape_table
 from electra_trainer.pretrained.read_back import architecture, read_encoder, read_tensors
 from electra_trainer.runs.checkpoint import save

@@ -56,7 +56,7 @@ NINE = (
         name="fsync",
         takes_away="the bytes of a file are on the disk before its name is given",
         file="files/durable.py",
-        sought="        write_all(descriptor, content)\n        sync(descriptor)\n",
+        sought="        write_all(descriptor, content)\n        os.fsync(descriptor)\n",
         put="        write_all(descriptor, content)\n",
         caught_by={_POWER: r"assert .*'(lost|half|garbage|least)'"},
     ),

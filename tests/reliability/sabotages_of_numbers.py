@@ -11,7 +11,7 @@ NUMBERS = (
     Sabotage(
         name="regression-scale",
         takes_away="a number is learned divided by its scale",
-        file="finetuning/texts/tasks.py",
+        file="finetuning/text_tasks.py",
         sought="(example.value - self.shift) / self.scale for",
         put="(example.value - self.shift) for",
         caught_by={
@@ -65,7 +65,7 @@ NUMBERS = (
     Sabotage(
         name="learned-mix",
         takes_away="the part-of-speech probe learns which layers it reads",
-        file="paper/frozen.py",
+        file="paper/probes.py",
         sought="nn.Parameter(torch.zeros(states))",
         put="nn.Parameter(torch.zeros(states), requires_grad=False)",
         caught_by={

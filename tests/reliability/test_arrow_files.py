@@ -14,14 +14,15 @@ from collections import Counter
 from collections.abc import Callable
 from multiprocessing import Pipe
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 from tests.reliability.figures import LONG
 
-from electra_trainer.data import text_formats
+from electra_trainer.data import text_files
 from electra_trainer.data.corpus import CorpusReport, Reading, documents
 from electra_trainer.errors import DataError, ElectraError
+from electra_trainer.files import processes
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="needs the extra [hub]: pyarrow")
 CASES = 10_000 if LONG else 120
@@ -114,13 +115,13 @@ def resident() -> float:
 
 
 class Forked:
-    """`Pool` with one child, which is forked: 10,000 new Pythons take an hour."""
+    """A `Child` that is forked: 10,000 new Pythons take an hour."""
 
     pid = 0
     most_megabytes = most_seconds = 0.0
     ended: Counter[int] = Counter()
 
-    def __init__(self, entry: str, *, count: int) -> None:
+    def __init__(self, entry: str, *, threads: int) -> None:
         self.pipe, theirs = Pipe()
         self._status: int | None = None
         self.pid = os.fork()
@@ -128,19 +129,19 @@ class Forked:
             try:
                 faulthandler.disable()  # pytest's would print each crash
                 self.pipe.close()
-                text_formats.child(theirs)
+                text_files._serve(theirs)
             finally:
                 os._exit(99)
         theirs.close()
         self._before = resident()  # a fork begins with the memory of this process
-        self.children = [self]
+        self.process = self
 
-    def __enter__(self) -> Self:
-        return self
+    def kill(self) -> None:
+        if self._status is None:
+            os.kill(self.pid, signal.SIGKILL)
 
-    def __exit__(self, *_: object) -> None:
-        self.pipe.close()
-        self.exit_status()
+    def wait(self) -> int | None:
+        return self.exit_status()
 
     def exit_status(self) -> int | None:
         if self._status is None:
@@ -160,7 +161,7 @@ class Forked:
 def test_mutated_arrow_and_parquet_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import pyarrow.parquet  # noqa: F401 - before it is forked
 
-    monkeypatch.setattr(text_formats, "Pool", Forked)
+    monkeypatch.setattr(processes, "Child", Forked)
     chance, files = random.Random(20), list(sound_files().items())
     path = tmp_path / "a.parquet"
     for name, sound in files:
@@ -197,10 +198,8 @@ def test_mutated_arrow_and_parquet_files(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_reader_that_crashes_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.parquet"
     path.write_bytes(sound_files()["Parquet plain none"])
-    monkeypatch.setattr(text_formats, "Pool", Forked)
-    for number in (signal.SIGSEGV, signal.SIGXCPU):
-        monkeypatch.setattr(text_formats, "child", lambda _, number=number: os.kill(os.getpid(), number))
-        with pytest.raises(
-            DataError, match=r"a\.parquet: (is damaged: the process that read it ended|a batch of its rows)"
-        ):
+    monkeypatch.setattr(processes, "Child", Forked)
+    for number in (signal.SIGSEGV, signal.SIGKILL):
+        monkeypatch.setattr(text_files, "_serve", lambda _, number=number: os.kill(os.getpid(), number))
+        with pytest.raises(DataError, match=r"a\.parquet: is damaged: the process that read it ended"):
             list(documents([path], report=CorpusReport()))

@@ -18,9 +18,9 @@ from tests.reliability.forking import Forks, Outcome, listing
 from tests.reliability.materials import write_all
 from tests.reliability.spoiling import bomb, put, sparse, spoilt
 
-from electra_trainer.finetuning.model_folder import Facts, finetuned_card
-from electra_trainer.finetuning.texts.tasks import Classification
-from electra_trainer.finetuning.transformers_head import TransformersHead
+from electra_trainer.finetuning.model_folder import finetuned_card
+from electra_trainer.finetuning.task import TransformersHead
+from electra_trainer.finetuning.text_tasks import Classification
 from electra_trainer.inspection.report import write_report
 from electra_trainer.objectives import Exported, build
 from electra_trainer.pretrained.model_card import Training, model_card
@@ -295,9 +295,17 @@ def test_no_text_becomes_markup(tmp_path: Path) -> None:
             Training(config=named, init=attack),
         )
     task = Classification(labels=tuple(attacks))
-    facts = Facts(scores={attacks[0]: {attacks[1]: {1: 0.5}}}, notes=tuple(attacks), pair=False)
-    table = {"source": {"model": attacks[0], "sha256": "0"}, "recipe": {}, "seed": 1, "columns": {"text": attacks[0]}}
-    pages["handed card"] = finetuned_card(task, head=TransformersHead(note=""), table=table, length=32, facts=facts)
+    table = {
+        "source": {"model": attacks[0], "sha256": "0"},
+        "recipe": {},
+        "seed": 1,
+        "columns": {"text": attacks[0]},
+        "scores": {attacks[0]: {attacks[1]: {1: 0.5}}},
+        "notes": attacks,
+        "pair": False,
+        "max_length": 32,
+    }
+    pages["handed card"] = finetuned_card(task, head=TransformersHead(note=""), table=table)
     found = {name: dangerous(_rendered(text)) for name, text in pages.items()}
     raw = sum(len(dangerous(f"<p>{attack}</p>")) > 0 for attack in attacks)
     report(

@@ -67,7 +67,7 @@ ALLOWED = {
     # an error of a tracker's thread is reported, and ends nothing else
     ("inspection/trackers.py", "except that hides"),
     # the checksum of a header, to refuse archives; nothing is unpacked
-    ("files/kinds.py", "tarfile"),
+    ("files/reading.py", "tarfile"),
     # GLUE's submission is written as a zip; none is read
     ("finetuning/glue_table.py", "zipfile"),
     # a folder that was just exported, read by transformers to compare ids and logits, and to write ONNX
@@ -90,9 +90,9 @@ ALLOWED = {
     ("playground/server.py", "http"),
     ("cli/playground.py", "webbrowser"),
     # only for an input that is a URL, looks like a name of the Hub and is not on the disk, or is a folder of save_to_disk
-    ("data/remote.py", "fsspec"),
-    ("data/remote.py", "huggingface_hub"),
-    ("data/remote.py", "datasets"),
+    ("data/text_files.py", "fsspec"),
+    ("data/text_files.py", "huggingface_hub"),
+    ("data/text_files.py", "datasets"),
 }
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from electra_trainer.errors import ConfigError
+from electra_trainer.randomness import Rng
 from electra_trainer.ranks.world import local_device
 from electra_trainer.train import device, static_step
 from electra_trainer.train.device import choose_device, choose_precision
@@ -122,15 +123,24 @@ def test_a_driver_that_pytorch_cannot_use_is_an_error(
     """PyTorch finds no GPU then, and training on the CPU would be a surprise."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.setattr(device, "_CONTROL", tmp_path)
+    monkeypatch.setattr(device, "_CONTROL", (tmp_path / "nothing", tmp_path))  # the second as under WSL 2
     monkeypatch.setattr(device, "driver", lambda: "535.1")
     with pytest.raises(ConfigError, match=r"cannot use the NVIDIA driver 535.1 .* needs 580 or newer"):
         choose_device(name)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # hidden on purpose
     assert choose_device("auto").type == "cpu"
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    monkeypatch.setattr(device, "_CONTROL", tmp_path / "nothing")  # a container that was given no GPU
+    monkeypatch.setattr(device, "_CONTROL", (tmp_path / "nothing",))  # a container that was given no GPU
     assert choose_device("auto").type == "cpu"
+
+
+def test_dropout_is_seeded_on_a_mac_s_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    monkeypatch.setattr(torch.mps, "manual_seed", seeds.append)
+    for step in (3, 3, 4):
+        Rng(seed=1, step=step, lane=0).seed_dropout()
+    assert seeds[0] == seeds[1] != seeds[2] == torch.initial_seed()
 
 
 def test_a_gpu_is_described_with_those_that_stay_idle(current: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

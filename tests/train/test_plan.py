@@ -14,7 +14,8 @@ from electra_trainer.cost.parameters import memory_bytes
 from electra_trainer.data.store import Store
 from electra_trainer.objectives import build
 from electra_trainer.objectives.two_stage import GeneratorStage
-from electra_trainer.settings.config import Evaluation
+from electra_trainer.presets import models
+from electra_trainer.settings.config import Evaluation, changed
 from electra_trainer.settings.methods import Learned, TwoStage
 from electra_trainer.train import timing
 from electra_trainer.train.plan import does_not_fit
@@ -63,14 +64,24 @@ def test_an_evaluation_takes_the_time_of_both_of_its_parts(monkeypatch: pytest.M
 
 def test_what_to_do_where_a_run_does_not_fit() -> None:
     config = small_config()
-    least = dataclasses.replace(config, batch=dataclasses.replace(config.batch, lanes=config.batch.size))
+    least = changed(config, batch={"lanes": config.batch.size})
+    four = changed(config, batch={"lanes": 4})
     need = {parts: memory_bytes(least, processes=parts) for parts in (1, 2, 4, 128)}
     assert does_not_fit(config, memory_bytes(config), processes=1) is None
     for free, processes, words in (
-        (memory_bytes(config) - 1, 1, "More --batch.lanes need less"),
+        (memory_bytes(config) - 1, 1, "Set --batch.lanes 4: the same step in 4 parts"),
+        (memory_bytes(four) - 1, 1, "Set --batch.lanes 8"),
         (need[1] - 1, 1, "--shard with 2 processes"),
         (need[2] - 1, 1, "--shard with 4 processes"),
         (need[2] - 1, 2, "--shard with 4 processes"),
         (need[128] - 1, 1, "Take a smaller model"),
     ):
         assert words in str(does_not_fit(config, free, processes=processes))
+
+
+def test_what_to_do_where_a_gpu_is_too_small() -> None:
+    """Base in bf16 with a 24 GB card: the first number of lanes that fits, and how much is missing."""
+    said = does_not_fit(models.base(), 24 * 10**9, processes=1, gpu=2)
+    assert said == "it needs about 66.2 GB, and 24.0 GB are free here. Set --batch.lanes 4: the same step in 4 parts"
+    assert memory_bytes(changed(models.base(), batch={"lanes": 4}), gpu=2) <= 24 * 10**9
+    assert memory_bytes(models.large(), gpu=2) < 75e9  # an 80 GB card, with its context

@@ -26,7 +26,7 @@ from electra_trainer.cli.text_verbs import Check, Merge, Prepare, Tokenizer
 from electra_trainer.cli.track import Track
 from electra_trainer.cli.use import Evaluate, Export, Fill, Push, Replay, Report, Score
 from electra_trainer.errors import ConfigError, ElectraError, as_known, did_you_mean, plain, tell
-from electra_trainer.files.plain_output import plain_output, styles
+from electra_trainer.files.wording import plain_output, styles
 from electra_trainer.finetuning.request import Finetune, Glue, Squad
 from electra_trainer.paper.request import Cloze, Compare, Figure, MinimalPairs, Table
 from electra_trainer.runs.signals import abandoned, ended, leave_when_told, stop_with_parent

@@ -287,7 +287,7 @@ def _with_words(tokenizer: "Words", path: Path) -> "tuple[Words, list[str]]":
 @dataclass(frozen=True, kw_only=True)
 class Check:
     """Survey text before it is prepared: files that cannot be used, bad lines, copies, lengths, languages, scripts,
-    capitals, accents and characters that a vocabulary would drop, words in two normal forms, traces of bad conversion.
+    capitals and accents that a vocabulary would drop, words in two normal forms, traces of bad conversion.
     Exit code 65 where a file cannot be used.
     """
 
@@ -308,7 +308,7 @@ class Check:
             from electra_trainer.data.tokenizer import load_tokenizer, statistics
 
             tokenizer = load_tokenizer(self.tokenizer)
-        found = survey(self.files, self.reading, tokenizer=tokenizer)
+        found = survey(self.files, self.reading)
         print(*found.page(), sep="\n")
         if tokenizer is not None:
             print(f"{self.tokenizer}: {_fit(statistics(tokenizer, found.report.sample.lines))}")

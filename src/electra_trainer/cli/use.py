@@ -93,7 +93,7 @@ def shown_scores(scored: "Scored", *, mark_above: float | None = None) -> list[s
     """
     from rich.text import Text
 
-    from electra_trainer.files.plain_output import Terminal
+    from electra_trainer.files.wording import Terminal
 
     probabilities = scored.replaced_probability
     limit = max(0.2, 2 * sum(probabilities) / len(probabilities)) if mark_above is None else mark_above

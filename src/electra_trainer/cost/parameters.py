@@ -161,6 +161,7 @@ _LOGITS_COPIES = 4  # logits, probabilities and their gradients
 
 _CUBLAS_BYTES = 150_000_000  # its workspaces, and blocks that are not full
 _CACHED = 1.05  # blocks that the allocator keeps
+_EVALUATED = 1.6 * 64  # copies of the logits of evaluation's rows, next to the recorded step's memory
 
 
 def memory_bytes(config: Config, *, processes: int = 1, gpu: int = 0) -> int:
@@ -183,8 +184,8 @@ def memory_bytes(config: Config, *, processes: int = 1, gpu: int = 0) -> int:
 
     On a GPU a compiled and recorded step (train/graph.py) keeps, next to weights, gradients and moments: in bf16 the
     layers' matrices once more, with gradients; the sum over several lanes; and of each row what a layer keeps, without
-    attention weights, and of the logits their gradient. PyTorch's allocator needed 2.7 GB of a pretended card for Small
-    (128 rows) and 9.9 GB for Base (32 rows). The GPU's context is extra.
+    attention weights, and of the logits their gradient. PyTorch's allocator needed 3.0 GB of a pretended card for Small
+    (128 rows) and 20.3 GB for Base (64 rows). The GPU's context is extra.
     """
     model, generator, length = config.model, learned_generator(config), config.batch.sequence_length
     networks, joint = _networks(config), parameters(config).joint
@@ -198,9 +199,11 @@ def memory_bytes(config: Config, *, processes: int = 1, gpu: int = 0) -> int:
         row += slots(config) * (_kept_token_head(generator) + logits * generator.vocab_size)
     if fused:
         row += 3 * length * model.hidden_size + length**2
+        row += sum(length * m.num_hidden_layers * m.hidden_size for m in networks)  # kept by the compiler
         each_parameter = _BYTES * (_STATE_COPIES + (config.batch.lanes > 1)) + (2 * gpu if gpu < _BYTES else 0)
         needed = each_parameter * joint + _BYTES * chunk + gpu * config.lane_size * row
-        return round(_CACHED * needed) + _CUBLAS_BYTES
+        evaluation = _EVALUATED * slots(config) * model.vocab_size * _BYTES
+        return round(_CACHED * needed + evaluation) + _CUBLAS_BYTES
     row += 2 * length * _kept_layer(model, length) + 3 * length * model.hidden_size * config.objective.uses_generator
     fixed = _STATE_COPIES * joint / processes + chunk + sum(map(_joined_weights, networks))
     if processes > 1:

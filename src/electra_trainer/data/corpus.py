@@ -2,9 +2,9 @@
 
 A document is a tuple of lines (text_files.py); a line is one paragraph or sentence, between two of which a row may
 change segment. `.txt` files hold lines, with a boundary of your choice between documents; `.jsonl` files hold one
-document a line, whose text may hold several lines; so may the texts of other files (text_formats.py) and of data sets
-(remote.py). Lines end with LF and nothing else: U+2028, U+0085 and the like are ordinary characters. A file that is not
-text is an error (files/kinds.py), never a document.
+document a line, whose text may hold several lines; so may the texts of other files and of data sets. Lines end with LF
+and nothing else: U+2028, U+0085 and the like are ordinary characters. A file that is not text is an error
+(files/reading.py), never a document.
 """
 
 import re
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from electra_trainer.data import legibility, remote, text_formats
+from electra_trainer.data import text_files
 from electra_trainer.data.text_files import (
     RECORD,
     Bound,
@@ -27,12 +27,11 @@ from electra_trainer.data.text_files import (
     find_sources,
     read_lines,
 )
-from electra_trainer.errors import ConfigError, DataError, did_you_mean, require
-from electra_trainer.files import kinds
-from electra_trainer.files.reading import NotJson, half_character, json_value, short
+from electra_trainer.errors import DataError, require
+from electra_trainer.files.reading import OTHER, NotJson, half_character, json_value, short
 
 Boundary = Literal["blank", "line", "file"]
-OnBadText = Literal["error", "skip", "replace"]
+OnBadText = Literal["error", "skip"]
 
 DOCSTRINGS = "docstrings"
 """The path name that means the embedded corpus."""
@@ -40,7 +39,7 @@ DOCSTRINGS = "docstrings"
 _LINE = re.compile(r"[^\n]+")
 _JSON_LINE_BYTES = 1 << 24  # a JSON line must be held whole; longer ones are bad text
 _TEXT_LINE_BYTES = 1 << 20  # a text line is cut at a space near here
-_TOKENLESS = "documents without tokens"
+_SAMPLED_CHARACTERS = 2000  # of a line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,17 +51,14 @@ class Reading:
     text_field: str = "text"
     """Field of JSON, or column of a table, that holds the text."""
     on_bad_text: OnBadText = "error"
-    """Bytes that are not UTF-8, NUL bytes, unusable JSON: stop, leave the line or record out, or repair it."""
+    """Bytes that are not UTF-8, NUL bytes, unusable JSON: stop, or leave the line or record out."""
     max_document_chars: int = 2_000_000
     """Longer documents become several, in characters."""
 
     def __post_init__(self) -> None:
         for name, known in (("boundary", get_args(Boundary)), ("on_bad_text", get_args(OnBadText))):
-            if (value := getattr(self, name)) not in known:
-                near = did_you_mean(str(value), known)
-                raise ConfigError(f"{name} = {value!r}: expected one of {', '.join(known)}.{near}")
-        if self.max_document_chars < 1000:
-            raise ConfigError(f"max_document_chars = {self.max_document_chars}: expected at least 1000.")
+            require(getattr(self, name) in known, name, getattr(self, name), f"one of {', '.join(known)}")
+        require(self.max_document_chars >= 1000, "max_document_chars", self.max_document_chars, "at least 1000")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +79,7 @@ class PrepareSettings(Reading):
         require(self.workers is None or 1 <= self.workers <= 512, "workers", self.workers, "1 to 512")
 
 
-Input = str | Path | remote.Texts
+Input = str | Path | text_files.Texts
 """An input: a file, folder, pattern, URL or name of a data set, `docstrings`, or documents that a program gives."""
 
 
@@ -92,7 +88,7 @@ def input_name(path: Input) -> str:
     name = str(path)
     if isinstance(path, Path):
         return path.name
-    return name if remote.is_url(name) else str(data_set(name) or Path(name).name)
+    return name if text_files.is_url(name) else str(data_set(name) or Path(name).name)
 
 
 def documents(
@@ -148,7 +144,6 @@ class _Source:
         self._lines: list[str] = []
         self._first = self._last = 0
         self._characters = 0
-        self._split = False
 
     def documents(self, done: int) -> Iterator[Document]:
         """Its documents; `done` bytes of other files were read before."""
@@ -157,23 +152,23 @@ class _Source:
         def tick(position: int) -> None:
             self._report.disk_bytes = done + position
 
-        if isinstance(source, remote.DataSet) and source.is_folder:
-            return self._from_values(text_formats.folder_texts(source.name, column))
+        if isinstance(source, text_files.DataSet) and source.is_folder:
+            return self._from_values(text_files.folder_texts(source.name, column))
         if not isinstance(source, TextFile):
             return self._from_values(source.texts(column))
-        if (values := text_formats.records(source, column, tick)) is not None:
+        if (values := text_files.records(source, column, tick)) is not None:
             return self._from_values(values)
-        is_json = source.suffix in text_formats.JSON_LINES
+        is_json = source.suffix in text_files.JSON_LINES
         lines = read_lines(source, limit=_JSON_LINE_BYTES if is_json else _TEXT_LINE_BYTES, on_progress=tick)
         return self.from_json(lines) if is_json else self.from_text(lines)
 
-    def _from_values(self, values: text_formats.Values) -> Iterator[Document]:
+    def _from_values(self, values: text_files.Values) -> Iterator[Document]:
         """A document a value."""
         for value, number in values:
             self._bound.add(len(value) if isinstance(value, str) else 0, least=RECORD)
             if value is not None and not isinstance(value, str):
-                self._is_bad("not a text", number, detail=f": {short(value)}", can_replace=False)
-            elif value is not None and (text := self._cleaned(value, number)) is not None:
+                self._left_out("not a text", number, detail=f": {short(value)}")
+            elif value is not None and (text := self._sound(value, number)) is not None:
                 self._report.bytes += 1 + (len(text) if text.isascii() else len(text.encode()))
                 yield from self._whole(text, number)
             elif value is None:
@@ -191,12 +186,9 @@ class _Source:
         boundary = self._reading.boundary
         for line in lines:
             self._report.bytes += line.length
-            self._report.split_lines += line.continued
-            text = self._decoded(line)
-            if text is None:
+            if (text := self._decoded(line)) is None:
                 continue
-            text = text.strip()
-            if text:
+            if text := text.strip():
                 yield from self._add(text, line.number)
             if boundary != "file" and (line.ends if boundary == "line" else not (text or line.continued)):
                 yield from self._end()
@@ -209,85 +201,66 @@ class _Source:
             self._report.bytes += line.length
             if too_long or not line.ends:  # a line beyond the limit comes in parts; none of them can be used
                 if not too_long:
-                    self._is_bad("JSON line over 16 MiB", line, can_replace=False)
+                    self._left_out("JSON line over 16 MiB", line)
                 too_long = not line.ends
                 continue
             if not line.data.strip():
                 continue
-            text = self._json_text(line)
-            if text is not None:
+            if (text := self._json_text(line)) is not None:
                 yield from self._whole(text, line.number)
 
     def _json_text(self, line: ByteLine) -> str | None:
+        """The text of a JSON record, or None where the policy says to leave it out."""
         text = self._decoded(line)
         if text is None:
             return None
         try:
             record = json_value(text)
         except NotJson as error:
-            self._is_bad("invalid JSON", line, detail=f" (it is {error})", can_replace=False)
-            return None
-        text = self._field(record, line)
-        return None if text is None else self._cleaned(text, line)
-
-    def _field(self, record: Any, where: ByteLine) -> str | None:
-        """The text of a JSON record, or None when it has none and the policy says to leave it out."""
-        name = self._reading.text_field
-        value = record.get(name) if isinstance(record, dict) else None
-        if isinstance(value, str):
-            return value
+            return self._left_out("invalid JSON", line, detail=f" (it is {error})")
         fields = record if isinstance(record, dict) else {}
+        name = self._reading.text_field
+        if isinstance(value := fields.get(name), str):
+            return self._sound(value, line)
         hint = f" The fields are: {', '.join(map(short, list(fields)[:8]))}." if fields else ""
-        what, detail = f"JSON without a text in field {name!r}", f".{hint} Choose one with --text-field"
-        self._is_bad(what, where, detail=detail, can_replace=False)
-        return None
+        detail = f".{hint} Choose one with --text-field"
+        return self._left_out(f"JSON without a text in field {name!r}", line, detail=detail)
 
     def _decoded(self, line: ByteLine) -> str | None:
-        """Text of a line's bytes, or None when the policy says to leave the line out."""
+        """Text of a line's bytes, or None where the policy says to leave the line out."""
         try:
-            text = line.data.decode()
+            return self._sound(line.data.decode(), line)
         except UnicodeDecodeError as error:
-            if self._is_bad("bytes that are not UTF-8", line, at=error.start):
-                return None
-            text = line.data.decode("utf-8", "replace")
-        return self._cleaned(text, line)
+            return self._left_out("bytes that are not UTF-8", line, at=error.start)
 
-    def _cleaned(self, text: str, where: ByteLine | int) -> str | None:
+    def _sound(self, text: str, where: ByteLine | int) -> str | None:
+        """The text, or None where there is something in it that is no text."""
         if "\0" in text:
-            if self._is_bad("NUL characters", where):
-                return None
-            text = text.replace("\0", "")
+            return self._left_out("NUL characters", where)
         if (at := half_character(text)) is not None:
             is_byte = "\udc80" <= text[at] <= "\udcff" and isinstance(where, int)  # as readers of records mark it
-            if self._is_bad("bytes that are not UTF-8" if is_byte else "half a surrogate pair", where):
-                return None
-            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            return self._left_out("bytes that are not UTF-8" if is_byte else "half a surrogate pair", where)
         return text
 
-    def _is_bad(
-        self, kind: str, where: ByteLine | int, *, at: int = 0, detail: str = "", can_replace: bool = True
-    ) -> bool:
-        """Count a problem; True when the policy is to leave it out, False to repair it. DataError when it is to stop.
-
-        `where` is a line, or the number of a line or row.
+    def _left_out(self, kind: str, where: ByteLine | int, *, at: int = 0, detail: str = "") -> str | None:
+        """None, for a line, or a line or row with that number, that is bad and counted; DataError where the policy is
+        to stop.
         """
         number, offset = (where, "") if isinstance(where, int) else (where.number, f" at byte {where.offset + at:,}")
-        policy = self._reading.on_bad_text
-        if policy == "error":
+        if self._reading.on_bad_text == "error":
             unit = "records" if isinstance(where, int) else "lines"
-            remedy = f"--on-bad-text skip leaves such {unit} out" + (", replace repairs them" if can_replace else "")
+            remedy = f"--on-bad-text skip leaves such {unit} out"
             if "UTF-8" in kind:
-                remedy = f"{kinds.OTHER.advice(self._path)} If few are damaged: {remedy}"
+                remedy = f"{OTHER.advice(self._path)} If few are damaged: {remedy}"
             raise DataError(f"{self._path}:{number}: {kind}{offset}{detail}. Expected UTF-8 text; {remedy}.")
         self._report.bad_text[kind] += 1
         self._report.examples.setdefault(kind, f"{self._path}:{number}")
-        return policy == "skip" or not can_replace
+        return None
 
     def _add(self, line: str, number: int) -> Iterator[Document]:
         limit = self._reading.max_document_chars
         while line:
             if self._characters and self._characters + len(line) > limit:
-                self._split = True
                 yield self._take()
             part, line = line[:limit], line[limit:]
             self._first, self._last = self._first if self._lines else number, number
@@ -295,8 +268,6 @@ class _Source:
             self._characters += len(part)
 
     def _end(self) -> Iterable[Document]:
-        self._report.split_documents += self._split
-        self._split = False
         return [self._take()] if self._lines else []
 
     def _take(self) -> Document:
@@ -304,6 +275,23 @@ class _Source:
         taken = Document(self._lines, Place(self._path, self._taken, self._first, self._last))
         self._lines, self._characters = [], 0
         return taken
+
+
+@dataclass
+class Sampled:
+    """Every n-th line of a text; n doubles whenever the sample is full."""
+
+    most: int = 20_000
+    lines: list[str] = field(default_factory=list)
+    _every: int = 1
+    _met: int = 0
+
+    def add(self, lines: Sequence[str]) -> None:
+        """Take those of some lines that belong to the sample."""
+        self.lines += [line[:_SAMPLED_CHARACTERS] for line in lines[-self._met % self._every :: self._every]]
+        self._met += len(lines)
+        while len(self.lines) > self.most:
+            self.lines, self._every = self.lines[::2], 2 * self._every
 
 
 @dataclass
@@ -320,16 +308,8 @@ class CorpusReport:
     """Records or files without any text; they are not documents."""
     tokenless_documents: int = 0
     """Documents of which the tokenizer drops every character."""
-    hidden: Counter[str] = field(default_factory=Counter)
-    """Characters that print nothing and are not spaces -> how often they occur."""
-    dropped: Counter[str] = field(default_factory=Counter)
-    """Characters that the tokenizer dropped."""
-    sample: legibility.Sampled = field(default_factory=legibility.Sampled)
+    sample: Sampled = field(default_factory=Sampled)
     """Some lines from all over the text."""
-    split_documents: int = 0
-    """Documents that were longer than the limit and became several."""
-    split_lines: int = 0
-    """Lines that were longer than the limit and became several."""
     skipped_files: int = 0
     """Files in folders whose names say that they hold no text."""
     repeated_files: int = 0
@@ -349,22 +329,17 @@ class CorpusReport:
         self.lines += len(document)
         self.characters += sum(map(len, document))
         self.sample.add(document)
-        legibility.count_hidden(document, self.hidden)
         return document
 
-    def without_tokens(self, place: Place) -> None:
+    def without_tokens(self) -> None:
         """Count a document that has no token."""
         self.tokenless_documents += 1
-        self.examples.setdefault(_TOKENLESS, f"{place.file}:{place.line}" if place.line else place.file)
 
     def counts(self) -> dict[str, Any]:
         """The counts that the manifest keeps."""
-        kept = (
-            "files documents lines bytes characters empty_documents tokenless_documents split_documents split_lines "
-            "skipped_files repeated_files"
-        )
+        kept = "files documents lines bytes characters empty_documents tokenless_documents skipped_files repeated_files"
         counts = {name: getattr(self, name) for name in kept.split()}
-        return counts | {"dropped_characters": self.dropped.total(), "bad_text": dict(sorted(self.bad_text.items()))}
+        return counts | {"bad_text": dict(sorted(self.bad_text.items()))}
 
     def summary(self) -> list[str]:
         """Sentences for a person: the size of the corpus, then one for each kind of loss or repair that occurred."""
@@ -374,21 +349,12 @@ class CorpusReport:
         ]
         notes = [
             (self.empty_documents, "empty documents left out"),
-            (
-                self.tokenless_documents,
-                "documents without tokens left out: the tokenizer drops all their characters (first: "
-                f"{self.examples.get(_TOKENLESS)})",
-            ),
-            (self.split_documents, "giant documents split"),
-            (self.split_lines, "giant lines split"),
+            (self.tokenless_documents, "documents without tokens left out: the tokenizer drops all their characters"),
             (self.skipped_files, "files in folders skipped, by their names (tables and .json are named one by one)"),
             (self.repeated_files, "files named twice, read once"),
         ]
         found += [f"{count:,} {what}" for count, what in notes if count]
-        found += [
+        return found + [
             f"{count:,} lines with bad text: {kind} (first: {self.examples[kind]})"
             for kind, count in sorted(self.bad_text.items())
         ]
-        if self.dropped:
-            found.append(legibility.dropped_line(self.dropped))
-        return found

@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from electra_trainer.data.text_files import Document, Place
 from electra_trainer.errors import DataError
@@ -32,7 +33,6 @@ _SKIPPED_FOLDERS = {
 }  # fmt: skip
 _MAX_FILE_BYTES = 1_500_000
 _MIN_QUOTED = 0.15  # share of a file in triple quotes; parsing the others takes 30 % of the time, gives 6 % of the text
-_BATCH_BYTES = 1_000_000
 _MIN_STRING = 200  # characters of a string outside of a docstring that may be documentation, as in torch and numpy
 
 
@@ -43,24 +43,12 @@ def documents() -> tuple[Document, ...]:
     A paragraph that occurs more than once is kept the first time only, so held-out documents do not repeat trained
     ones.
     """
-    requests: list[bytes] = []
-    batch: list[str] = []
-    size = 0
-    for path, length in _files():
-        batch.append(str(path))
-        size += length
-        if size > _BATCH_BYTES:
-            requests.append(json.dumps(batch).encode())
-            batch, size = [], 0
-    requests.append(json.dumps(batch).encode())
+    files, known, found = _files(), set[str](), list[Document]()
     with Workers(f"{__name__}:_serve", setup=b"", count=min(4, cores())) as workers:
-        modules = [module for answer in workers.map(requests) for module in json.loads(answer)]
-    known: set[str] = set()
-    found: list[Document] = []
-    for path, module in modules:
-        fresh = [line for line in module if not (line in known or known.add(line))]  # type: ignore[func-returns-value]
-        if fresh:
-            found.append(Document(fresh, Place(f"docstrings:{_named(path)}", 1, 0, 0)))
+        for file, answer in zip(files, workers.map(str(file.path).encode() for file in files), strict=True):
+            if fresh := [line for line in dict.fromkeys(json.loads(answer)) if line not in known]:
+                found.append(Document(fresh, Place(f"docstrings:{file.name}", 1, 0, 0)))
+                known.update(fresh)
     if not found:
         raise DataError("docstrings: no documentation found in this Python. Name text files instead.")
     return tuple(found)
@@ -71,44 +59,34 @@ def file_count() -> int:
     return len(_files())
 
 
+class _File(NamedTuple):
+    path: Path
+    name: str
+    """Its path from the folder of its package on."""
+
+
 @cache
-def _files() -> tuple[tuple[Path, int], ...]:
-    """Source files in a fixed order, with their sizes in bytes."""
-    found: list[tuple[Path, int]] = []
+def _files() -> tuple[_File, ...]:
+    """Source files in a fixed order."""
+    found: list[_File] = []
     for root in _roots():
         for path in sorted(root.rglob("*.py"), key=lambda path: path.relative_to(root).parts):
             inside = path.relative_to(root).parts
             if any(part in _SKIPPED_FOLDERS for part in inside[:-1]) or inside[-1].startswith("test_"):
                 continue
-            size = path.stat().st_size
-            if 0 < size <= _MAX_FILE_BYTES:
-                found.append((path, size))
+            if 0 < path.stat().st_size <= _MAX_FILE_BYTES:
+                found.append(_File(path, path.relative_to(root.parent).as_posix()))
     return tuple(found)
 
 
-def _named(path: str) -> str:
-    """A source file, from the folder of its package on."""
-    root = next(str(root.parent) for root in _roots() if path.startswith(f"{root}/"))
-    return path.removeprefix(root).lstrip("/")
-
-
-@cache
 def _roots() -> list[Path]:
-    roots: list[Path] = []
-    for name in PACKAGES:
-        spec = importlib.util.find_spec(name)  # finds, does not import
-        if spec is not None and spec.submodule_search_locations:
-            roots.append(Path(next(iter(spec.submodule_search_locations))))
+    specs = [importlib.util.find_spec(name) for name in PACKAGES]  # finds, does not import
+    roots = [Path(spec.submodule_search_locations[0]) for spec in specs if spec and spec.submodule_search_locations]
     return [*roots, Path(sysconfig.get_paths()["stdlib"])]
 
 
 def _serve(pipe: Connection) -> None:
-    serve(pipe, lambda _: _answer)
-
-
-def _answer(request: bytes) -> bytes:
-    modules = [(name, _module_lines(Path(name))) for name in json.loads(request)]
-    return json.dumps([(name, lines) for name, lines in modules if lines]).encode()
+    serve(pipe, lambda _: lambda path: json.dumps(_module_lines(Path(path.decode()))).encode())
 
 
 def _module_lines(path: Path) -> list[str]:
@@ -120,7 +98,7 @@ def _module_lines(path: Path) -> list[str]:
             return []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(source)
+            tree: Any = compile(source, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     return [line for text in _texts(tree) for line in paragraphs(inspect.cleandoc(text))]

@@ -101,7 +101,7 @@ def encode_documents(
     *,
     workers: int,
     seed: int,
-    without_tokens: Callable[[Place], None] = lambda place: None,
+    without_tokens: Callable[[], None] = lambda: None,
 ) -> Generator[EncodedDocument]:
     """Tokenize documents, in order, in worker processes; documents without any token are left out, and `without_tokens`
     is called.
@@ -140,7 +140,7 @@ def encode_documents(
                 if len(ids):
                     yield EncodedDocument(share, index, ids, lengths[lengths > 0], place)
                 else:
-                    without_tokens(place)
+                    without_tokens()
 
 
 _REMEMBERED = 1 << 16  # parts in a generation, of which two are kept: about 25 MB

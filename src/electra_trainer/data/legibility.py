@@ -1,28 +1,23 @@
-"""Count what a tokenizer cannot read of a text: letters that become [UNK], characters that vanish, tokens beyond the
-end of a row.
+"""Count what a tokenizer cannot read of a text: letters that become [UNK], tokens beyond the end of a row.
 
 All verbs that read text use it, so that their shares mean the same: of the letters, not of the tokens, since one [UNK]
-may stand for a
-whole line of Thai.
+may stand for a whole line of Thai.
 """
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tokenizers import Encoding, Tokenizer
+    from tokenizers import Encoding
 
 UNREADABLE_IS_MUCH = 0.01
 """Share of the letters from which a vocabulary is not made for a text."""
 _MOST_EXAMPLES = 10_000
 _SHOWN = 4
-_LINE = 2000
-"""Characters of a line that are looked at in a sample."""
-_REPLACEMENT = "\ufffd"
 
 
 @cache
@@ -45,7 +40,6 @@ def bare(text: str) -> str:
 class Legibility:
     """Counts of some texts and what a tokenizer, and rows of a certain length, left of them."""
 
-    texts: int = 0
     words: int = 0
     """Separated by spaces."""
     tokens: int = 0
@@ -65,39 +59,26 @@ class Legibility:
     """Noun for the units that are cut: texts, questions, words."""
     examples: Counter[str] = field(default_factory=Counter)
     """Pieces of text with letters that become [UNK]."""
-    signs: Counter[str] = field(default_factory=Counter)
-    """Pieces without letters that do: emoji, symbols."""
 
-    def add(self, text: str, encoding: "Encoding", unk: int) -> None:
-        """Count a text and its tokens."""
-        self.words += len(text.split())
-        self._add([text], encoding, unk)
-
-    def add_words(self, words: Sequence[str], encoding: "Encoding", unk: int) -> None:
-        """Count a text that is split into words (`is_pretokenized`)."""
-        self.words += len(words)
-        self._add(words, encoding, unk)
-
-    def _add(self, parts: Sequence[str], encoding: "Encoding", unk: int) -> None:
-        ids = encoding.ids
-        self.texts += 1
+    def add(self, text: str | Sequence[str], encoding: "Encoding", unk: int) -> None:
+        """Count a text, or one that is split into words (`is_pretokenized`), and its tokens."""
+        parts, ids = [text] if isinstance(text, str) else text, encoding.ids
+        self.words += sum(len(part.split()) for part in parts)
         self.tokens += len(ids)
         self.letters += sum(map(is_letter, "".join(parts)))
-        if not (unknown := ids.count(unk)):
-            return
-        self.unknown += unknown
+        self.unknown += ids.count(unk)
         sequences = encoding.word_ids if len(parts) > 1 else [0] * len(ids)
-        for token, part, (begin, end) in zip(ids, sequences, encoding.offsets, strict=True):
-            if token == unk:
-                text = parts[part or 0]
-                while end < len(text) and unicodedata.category(text[end]) == "Mn":  # accents that were removed
-                    end += 1
-                piece = text[begin:end]
-                letters = sum(map(is_letter, piece))
-                self.unreadable += letters
-                kind = self.examples if letters else self.signs
-                if piece in kind or len(kind) < _MOST_EXAMPLES:
-                    kind[piece] += 1
+        for token, number, (begin, end) in zip(ids, sequences, encoding.offsets, strict=True):
+            if token != unk:
+                continue
+            part = parts[number or 0]
+            while end < len(part) and unicodedata.category(part[end]) == "Mn":  # accents that were removed
+                end += 1
+            piece = part[begin:end]
+            letters = sum(map(is_letter, piece))
+            self.unreadable += letters
+            if letters and (piece in self.examples or len(self.examples) < _MOST_EXAMPLES):
+                self.examples[piece] += 1
 
     def add_row(self, tokens: int, room: int, *, kind: str = "texts") -> None:
         """Count a row of at most `room` tokens for a text of `tokens`."""
@@ -123,12 +104,11 @@ class Legibility:
     def unreadable_line(self) -> str:
         """The share of unreadable letters, with examples."""
         line = f"{percent(self.unreadable, self.letters)} of the letters are unreadable ([UNK])"
-        if self.unreadable:
-            line += f", for example {_listed(self.examples)}"
-        if self.signs:
-            many = self.signs.total()
-            line += f"; so {'is 1 sign' if many == 1 else f'are {many:,} signs, such as'} {_listed(self.signs)}"
-        return line
+        shown = ", ".join(
+            repr(piece if len(piece) <= 20 else f"{piece[:20]}…") + (f" ({count:,} x)" if count > 1 else "")
+            for piece, count in self.examples.most_common(_SHOWN)
+        )
+        return f"{line}, for example {shown}" if shown else line
 
     def cut_line(self) -> str:
         """The share of texts that are cut, and of all tokens that are not read; empty if none is."""
@@ -165,73 +145,7 @@ class Legibility:
         return self.unreadable_rate > 0.2 or self.cut > 0.5 * self.rows
 
 
-@dataclass
-class Sampled:
-    """Every n-th line of a text; n doubles whenever the sample is full."""
-
-    most: int = 20_000
-    lines: list[str] = field(default_factory=list)
-    _every: int = 1
-    _met: int = 0
-
-    def add(self, lines: Sequence[str]) -> None:
-        """Take those of some lines that belong to the sample."""
-        self.lines += [line[:_LINE] for line in lines[-self._met % self._every :: self._every]]
-        self._met += len(lines)
-        while len(self.lines) > self.most:
-            self.lines, self._every = self.lines[::2], 2 * self._every
-
-
-def count_hidden(lines: Iterable[str], characters: Counter[str]) -> None:
-    """Count characters that print nothing and are not spaces, which BERT's normaliser removes."""
-    for line in lines:
-        if not line.isprintable() or _REPLACEMENT in line:
-            for character in set(line):
-                if character == _REPLACEMENT or not (character.isprintable() or character.isspace()):
-                    characters[character] += line.count(character)
-
-
-def dropped_by(tokenizer: "Tokenizer", characters: Counter[str]) -> Counter[str]:
-    """The characters of these that a tokenizer's normaliser removes without a trace."""
-    normal = tokenizer.normalizer
-
-    def vanishes(character: str) -> bool:
-        return normal is not None and normal.normalize_str(f"a{character}a") == "aa"
-
-    return Counter({character: count for character, count in characters.items() if vanishes(character)})
-
-
-def dropped_line(characters: Counter[str]) -> str:
-    """A sentence on characters that a vocabulary drops, by kind; empty without any."""
-    kinds: Counter[str] = Counter()
-    commonest: dict[str, str] = {}
-    for character, count in sorted(characters.items(), key=lambda item: (-item[1], item[0])):
-        kind = _KINDS.get(unicodedata.category(character), "others")
-        kinds[kind] += count
-        commonest.setdefault(kind, f"U+{ord(character):04X} {unicodedata.name(character, '')}".strip())
-    some = ", ".join(f"{count:,} {kind} (mostly {commonest[kind]})" for kind, count in kinds.most_common())
-    return f"dropped characters, which no token represents: {some}" if some else ""
-
-
-_KINDS = {
-    "Cf": "zero-width or formatting",
-    "Co": "private-use",
-    "Cc": "control",
-    "Cn": "unassigned",
-    "So": "replacement",
-}
-
-
 def percent(part: int, whole: int) -> str:
     """A share in percent, with more digits where it is small."""
     share = 100 * part / max(whole, 1)
     return f"{share:.1f} %" if share >= 1 or not part else f"{share:.3f} %" if share >= 0.001 else "below 0.001 %"
-
-
-def _listed(pieces: Counter[str]) -> str:
-    def shown(piece: str) -> str:
-        return repr(piece if len(piece) <= 20 else piece[:20] + "…")
-
-    return ", ".join(
-        shown(piece) + (f" ({count:,} x)" if count > 1 else "") for piece, count in pieces.most_common(_SHOWN)
-    )

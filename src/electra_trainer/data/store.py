@@ -5,17 +5,24 @@ DATA/manifest.json     written last; sizes, hashes, settings
 DATA/train.bin         [rows, sequence_length] ids, little-endian uint16 (uint32 above 65,536 words), no header
 DATA/valid.bin         the same, of held-out documents
 DATA/tokenizer/        tokenizer.json, tokenizer_config.json, vocab.txt
-DATA/train.documents   the documents that the rows are from; valid.documents the same, documents.jsonl their files
-(documents.py) DATA/preparing.json    only while `prepare` is at work, or after it was stopped
+DATA/train.documents   the documents that the rows are from, in their order; valid.documents the same
+DATA/documents.jsonl   the names of the corpus files, one JSON string a line
+DATA/preparing.json    only while `prepare` is at work, or after it was stopped
+
+An entry of train.documents is five little-endian int64: where the document begins, as a position in all rows (row times
+sequence_length plus column), the file's line in documents.jsonl from 0, its number there, its first line, the lines
+after it. A document ends where the next entry begins.
 """
 
 import contextlib
 import hashlib
 import json
 import shutil
-import stat
-from collections.abc import Callable, Iterator
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,8 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from electra_trainer.data.documents import DAMAGED, NAMES, DocumentFiles, FileInfo, RowDocuments
-from electra_trainer.data.tokenizer import Specials, saved_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
+from electra_trainer.data.text_files import Place
+from electra_trainer.data.tokenizer import Specials, saved_tokenizer, tokenizer_sha256
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, storage_error
 from electra_trainer.files import durable, reading
 from electra_trainer.settings import records
@@ -33,13 +40,31 @@ Split = Literal["train", "valid"]
 SPLITS: tuple[Split, Split] = ("train", "valid")
 MANIFEST = "manifest.json"
 MARKER = "preparing.json"
+NAMES = "documents.jsonl"
 _FILES = ("train.bin", "valid.bin", "train.documents", "valid.documents", NAMES)
 _OURS = {MANIFEST, "tokenizer", *_FILES}
 _CHUNK = 1 << 22
 VERSION = 4
-DTYPES = {"<u2": 2, "<u4": 4}
-"""Kinds of ids on disk, with their bytes."""
+_ENTRY = struct.Struct("<5q")
+DAMAGED = "It is damaged; prepare again with --overwrite."
 _CHANGED = "It was damaged or changed by hand; run the same prepare command again with --overwrite."
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileInfo:
+    """Size and hash of a file."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentFiles:
+    """Entries in the manifest of the files that say which documents the rows are from."""
+
+    names: FileInfo
+    train: FileInfo
+    valid: FileInfo
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,11 +107,10 @@ class Manifest:
 
     @property
     def shard(self) -> str | None:
-        """I/N of a folder that is one shard of a preparation (shards.py), with no rows of a split perhaps; None of a
+        """I/N of a folder that is one shard of a preparation (prepare.py), with no rows of a split perhaps; None of a
         whole one.
         """
-        shard = self.settings.get("shard")
-        return shard if isinstance(shard, str) else None
+        return self.settings.get("shard")
 
     @staticmethod
     def from_json(data: bytes, *, where: str) -> "Manifest":
@@ -94,7 +118,7 @@ class Manifest:
 
         Raises:
             DataError: not JSON, another version, not as it was written, a field that is missing, unknown, of another
-                type or out of range.
+                type.
         """
         value = reading.json_object(data, where=where, remedy=_CHANGED)
         version = value.get("version")
@@ -105,35 +129,9 @@ class Manifest:
             )
         seal = value.pop("sha256", None)
         manifest = records.read(Manifest, value, where=where, error=DataError, remedy=_CHANGED, complete=True)
-        _check(manifest, where=where)
         if seal != records.hash_of(value):
             raise DataError(f"{where}: is not as it was written (SHA-256). {_CHANGED}")
         return manifest
-
-
-def _check(manifest: Manifest, *, where: str) -> None:
-    def require(condition: bool, what: str) -> None:
-        if not condition:
-            raise DataError(f"{where}: {what}. {_CHANGED}")
-
-    size = DTYPES.get(manifest.dtype, 0)
-    require(8 <= manifest.sequence_length <= 1 << 16, f"sequence_length {manifest.sequence_length} is out of range")
-    require(size > 0, f"dtype {manifest.dtype!r} is none of {', '.join(DTYPES)}")
-    fits = 5 <= manifest.vocab_size <= 1 << (8 * size)
-    require(fits, f"vocab_size {manifest.vocab_size} does not fit dtype {manifest.dtype}")
-    ids = list(asdict(manifest.specials).values())
-    distinct = len(set(ids)) == len(ids) and all(0 <= number < manifest.vocab_size for number in ids)
-    require(distinct, "two specials have the same id, or one has an id outside of the vocabulary")
-    for name, split in (("train", manifest.train), ("valid", manifest.valid)):
-        positions = split.rows * manifest.sequence_length
-        if manifest.shard and not split.rows:
-            require(split.bytes == split.tokens == split.documents == 0, f"{name} has no rows")
-            continue
-        require(split.rows >= 1, f"{name} has no rows")
-        require(split.bytes == positions * size, f"{name}.bytes does not fit its rows")
-        require(0 < split.text_tokens < split.tokens <= positions, f"{name}.tokens does not fit its rows")
-        require(split.documents >= 1, f"{name} has no documents")
-        require(0 <= split.padding < 1, f"{name}.padding is not a share")
 
 
 class Store:
@@ -157,8 +155,7 @@ class Store:
         tick: Callable[[], None] = lambda: None,
         is_shard: bool = False,
     ) -> "Store":
-        """Open and check: the manifest, the sizes of the files, the tokenizer's hash; with `verify` every byte and id
-        too.
+        """Open and check: the manifest, the sizes of the files, the tokenizer's hash; with `verify` every byte too.
 
         Args:
             folder: that `prepare` made.
@@ -177,11 +174,10 @@ class Store:
             raise DataError(
                 f"{folder}: is shard {manifest.shard}. Put all together: electra merge {folder.parent} --out DATA"
             )
-        for split in SPLITS:
-            _check_file(folder / f"{split}.bin", getattr(manifest, split), manifest, verify=verify, tick=tick)
         documents = manifest.documents
-        for name, info in zip(_FILES[2:], (documents.train, documents.valid, documents.names), strict=True):
-            _check_file(folder / name, info, None, verify=verify, tick=tick)
+        infos = (manifest.train, manifest.valid, documents.train, documents.valid, documents.names)
+        for name, info in zip(_FILES, infos, strict=True):
+            _check_file(folder / name, info, verify=verify, tick=tick)
         tokenizer = saved_tokenizer(folder / "tokenizer")
         found = tokenizer_sha256(tokenizer)
         if found != manifest.tokenizer_sha256:
@@ -189,8 +185,6 @@ class Store:
                 f"{folder / 'tokenizer'}: is not the tokenizer that made these rows (hash {found[:12]}, expected "
                 f"{manifest.tokenizer_sha256[:12]}). Put the right one back, or prepare again with --overwrite."
             )
-        if specials_of(tokenizer) != manifest.specials or vocab_size_of(tokenizer) != manifest.vocab_size:
-            raise DataError(f"{folder / MANIFEST}: does not fit the tokenizer (specials, vocab_size). {DAMAGED}")
         return cls(folder, manifest, tokenizer)
 
     def rows(self, split: Split) -> NDArray[np.integer[Any]]:
@@ -202,7 +196,7 @@ class Store:
         except OSError as error:
             raise storage_error(error, path) from None
 
-    def documents(self, split: Split) -> RowDocuments:
+    def documents(self, split: Split) -> "RowDocuments":
         """The documents of a split's rows. DataError, StorageError."""
         rows: int = getattr(self.manifest, split).rows
         return RowDocuments(self.folder, split, sequence_length=self.sequence_length, rows=rows)
@@ -235,87 +229,158 @@ def read_manifest(folder: Path) -> Manifest:
         ) from None
 
 
-def _check_file(
-    path: Path, info: FileInfo, manifest: Manifest | None, *, verify: bool, tick: Callable[[], None]
-) -> None:
-    """Compare a file with its entry in the manifest. With a `manifest` the file holds ids, which are checked too."""
+def _check_file(path: Path, info: FileInfo, *, verify: bool, tick: Callable[[], None]) -> None:
+    """Compare a file with its entry in the manifest."""
     try:
-        status = path.stat()
-        size = status.st_size if stat.S_ISREG(status.st_mode) else 0
-        if size != info.bytes:
+        if (size := path.stat().st_size) != info.bytes:
             raise DataError(f"{path}: has {size:,} bytes, expected {info.bytes:,}. {DAMAGED}")
+        if not verify:
+            return
         digest = hashlib.sha256()
         with path.open("rb") as stream:
-            if not verify:  # beginning and end show whether a file is of another vocabulary or was overwritten
-                for start in (0, max(0, size - _CHUNK) // 4 * 4) if manifest else ():
-                    stream.seek(start)
-                    _check_ids(path, stream.read(_CHUNK), manifest)
-                return
             while chunk := stream.read(_CHUNK):
                 tick()
                 digest.update(chunk)
-                _check_ids(path, chunk, manifest)
     except OSError as error:
         raise storage_error(error, path) from None
     if digest.hexdigest() != info.sha256:
         raise DataError(f"{path}: its content has changed (SHA-256). {DAMAGED}")
 
 
-def _check_ids(path: Path, chunk: bytes, manifest: Manifest | None) -> None:
-    if manifest is None:
-        return
-    largest = int(np.frombuffer(chunk, dtype=manifest.dtype).max(initial=0))
-    if largest >= manifest.vocab_size:
-        raise DataError(f"{path}: holds id {largest}, the vocabulary ends at {manifest.vocab_size - 1}. {DAMAGED}")
+@dataclass(frozen=True, kw_only=True)
+class Passage:
+    """A document's part of a row."""
+
+    place: Place
+    begin: int
+    """Its first column."""
+    end: int
+    """The column after its last; padding at the end of the row is within."""
+    start: int
+    """Where the document begins, as a position in all rows of the split."""
 
 
-class SplitWriter:
-    """Writes one file of rows; its hash is computed from memory."""
+class RowDocuments:
+    """The documents of one split's rows.
 
-    def __init__(self, path: Path, *, sequence_length: int, dtype: str, vocab_size: int) -> None:
-        self._path = path
-        self._length, self._dtype, self._vocab_size = sequence_length, dtype, vocab_size
-        self._rows = 0
-        self._file = durable.HashedFile(path)
+    Args:
+        folder: of the store.
+        split: train or valid.
+        sequence_length: tokens a row.
+        rows: in the split.
 
-    def write(self, rows: NDArray[np.generic]) -> None:
+    Raises:
+        DataError: the file is damaged. StorageError: it cannot be read.
+    """
+
+    def __init__(self, folder: Path, split: str, *, sequence_length: int, rows: int) -> None:
+        self._names, self._path = folder / NAMES, folder / f"{split}.documents"
+        self._length, self._size = sequence_length, sequence_length * rows
+        try:
+            self._entries: Any = np.memmap(self._path, "<i8", mode="r").reshape(-1, 5)
+        except OSError as error:
+            raise storage_error(error, self._path) from None
+        except ValueError:
+            raise DataError(f"{self._path}: is not a list of documents. {DAMAGED}") from None
+        lines = reading.lines(reading.read_file(self._names, limit=reading.MOST_TEXT), self._names)
+        self._files = [
+            str(reading.parse_json(line, where=f"{self._names}:{number}", remedy=DAMAGED)) for number, line in lines
+        ]
+
+    def row(self, index: int) -> list[Passage]:
+        """The passages of a row, in order; DataError, StorageError as above."""
+        begin, end = index * self._length, (index + 1) * self._length
+        first = max(0, bisect_right(self._entries, begin, key=_start) - 1)
+        last = bisect_left(self._entries, end, lo=first, key=_start)
+        entries = self._entries[first : last + 1]
+        starts = [*entries[:, 0].tolist(), *([self._size] if last == len(self._entries) else [])]
+        if starts[0] > begin or (entries < 0).any() or any(one >= other for one, other in pairwise(starts)):
+            raise DataError(f"{self._path}: the documents of row {index:,} are not in order. {DAMAGED}")
+        return [
+            Passage(place=self._place(entry), begin=max(start, begin) - begin, end=min(after, end) - begin, start=start)
+            for entry, (start, after) in zip(entries, pairwise(starts), strict=False)
+        ]
+
+    def all(self) -> Iterator[tuple[int, Place]]:
+        """Every document of the split: its first position in all rows, and its place; errors as above."""
+        for entry in self._entries:
+            yield _start(entry), self._place(entry)
+
+    def _place(self, entry: Any) -> Place:
+        _, file, number, line, more = entry.tolist()
+        if file not in range(len(self._files)):
+            raise DataError(f"{self._names}: lacks line {file + 1:,}. {DAMAGED}")
+        return Place(self._files[file], number, line, line + more)
+
+
+def _start(entry: Any) -> int:
+    return int(entry[0])
+
+
+class StoreWriter:
+    """Writes the files of a store as rows and documents come; OSError as the system gives it."""
+
+    def __init__(self, folder: Path, *, sequence_length: int, dtype: str, vocab_size: int) -> None:
+        self._folder, self._length, self._dtype, self._vocab_size = folder, sequence_length, dtype, vocab_size
+        self._files = {name: durable.HashedFile(folder / name) for name in _FILES}
+        self._rows, self._known = dict.fromkeys(SPLITS, 0), dict[str, int]()
+
+    def write(self, split: Split, rows: NDArray[np.generic]) -> None:
         """Append rows, [any, sequence_length]; DataError when an id is outside of the vocabulary."""
-        if not len(rows):
-            return
-        largest = int(rows.max())
+        largest = int(rows.max(initial=0))
         if largest >= self._vocab_size:
-            raise DataError(f"{self._path}: id {largest} is outside of the vocabulary of {self._vocab_size}.")
-        self._file.write(np.ascontiguousarray(rows, dtype=self._dtype).tobytes())
-        self._rows += len(rows)
+            raise DataError(f"{self._folder}: id {largest} is outside of the vocabulary of {self._vocab_size}.")
+        self._files[f"{split}.bin"].write(np.ascontiguousarray(rows, dtype=self._dtype).tobytes())
+        self._rows[split] += len(rows)
 
-    def close(self, *, documents: int = 0, text_tokens: int = 0, padding: int = 0) -> SplitInfo:
-        """Force the file onto the disk; returns its entry in the manifest. `padding` in positions."""
-        size, digest = self._file.close()
-        positions = self._rows * self._length
-        return SplitInfo(
-            rows=self._rows,
-            tokens=positions - padding,
-            text_tokens=text_tokens,
-            documents=documents,
-            bytes=size,
-            padding=padding / max(positions, 1),
-            sha256=digest,
-        )
+    def add_document(self, split: Split, start: int, place: Place) -> None:
+        """Add a document that begins at position `start` of all rows of a split, in their order."""
+        if place.file not in self._known:
+            self._known[place.file] = len(self._known)
+            self._files[NAMES].write(json.dumps(place.file).encode() + b"\n")
+        entry = _ENTRY.pack(start, self._known[place.file], place.number, place.line, place.last - place.line)
+        self._files[f"{split}.documents"].write(entry)
 
-    def abandon(self) -> None:
-        """Close without an entry."""
-        self._file.abandon()
+    def finish(self, counts: Mapping[Split, tuple[int, int, int]]) -> dict[str, Any]:
+        """Force the files onto the disk; returns the fields train, valid and documents of the manifest.
+
+        Args:
+            counts: the documents, the tokens of text and the positions of padding in each split.
+        """
+        closed = {name: one.close() for name, one in self._files.items()}
+        infos = {name: FileInfo(bytes=size, sha256=digest) for name, (size, digest) in closed.items()}
+        fields: dict[str, Any] = {
+            "documents": DocumentFiles(
+                names=infos[NAMES], train=infos["train.documents"], valid=infos["valid.documents"]
+            )
+        }
+        for split, (documents, text_tokens, padding) in counts.items():
+            positions = self._rows[split] * self._length
+            fields[split] = SplitInfo(
+                **asdict(infos[f"{split}.bin"]),
+                rows=self._rows[split],
+                tokens=positions - padding,
+                text_tokens=text_tokens,
+                documents=documents,
+                padding=padding / max(positions, 1),
+            )
+        return fields
+
+    def close(self) -> None:
+        """Close the files; those of a store that is not finished are of no use."""
+        for file in self._files.values():
+            file.abandon()
 
 
-def claim_folder(folder: Path, *, overwrite: bool, is_same: Callable[[Manifest], bool] = lambda _: False) -> None:
-    """Make or empty the folder for a new preparation, and leave the marker in it.
+@contextlib.contextmanager
+def claimed(folder: Path, *, overwrite: bool) -> Iterator[None]:
+    """A folder to write rows into, with the marker in it. Nothing but a store's own files is ever removed.
 
-    Nothing but a store's own files is ever removed.
+    After an error of the input nothing of it is of use: it is emptied.
 
     Args:
         folder: new, empty, left by a preparation that was stopped, or with `overwrite` a finished store.
         overwrite: replace a finished store.
-        is_same: whether a manifest is that of the new preparation; for the words of the error.
 
     Raises:
         ConfigError: a folder that holds something else, or a finished store without `overwrite`. StorageError.
@@ -330,50 +395,32 @@ def claim_folder(folder: Path, *, overwrite: bool, is_same: Callable[[Manifest],
             if MANIFEST not in inside or inside - _OURS:
                 raise ConfigError(f"{folder}: holds other things than prepared rows. Choose another --out.")
             if not overwrite:
-                what = "these very rows, finished" if is_same(read_manifest(folder)) else "prepared rows already"
                 raise ConfigError(
-                    f"{folder}: holds {what}. Use them, choose another --out, or add --overwrite to make them again."
+                    f"{folder}: holds prepared rows already. Use them, choose another --out, or add --overwrite to "
+                    "make them again."
                 )
         durable.replace_durably(folder / MARKER, b"{}\n")
         (folder / MANIFEST).unlink(missing_ok=True)
     except OSError as error:
         raise storage_error(error, error.filename or folder, writing=True) from None
-
-
-@contextlib.contextmanager
-def claimed(folder: Path, *, overwrite: bool, is_same: Callable[[Manifest], bool] = lambda _: False) -> Iterator[None]:
-    """A folder to write rows into, claimed as `claim_folder` does. After an error of the input nothing of it is of use:
-    it is emptied.
-    """
-    claim_folder(folder, overwrite=overwrite, is_same=is_same)
     try:
         yield
     except ElectraError:
-        give_up(folder)
+        with contextlib.suppress(OSError):
+            for name in (*_FILES, MANIFEST, MARKER):
+                (folder / name).unlink(missing_ok=True)
+            shutil.rmtree(folder / "tokenizer", ignore_errors=True)
+            folder.rmdir()
         raise
     except OSError as error:
         raise storage_error(error, error.filename or folder) from None
 
 
-def give_up(folder: Path) -> None:
-    """Remove the files of a failed preparation from a claimed folder, and the folder if it is empty then."""
-    with contextlib.suppress(OSError):
-        for name in (*_FILES, MANIFEST, MARKER):
-            (folder / name).unlink(missing_ok=True)
-        shutil.rmtree(folder / "tokenizer", ignore_errors=True)
-        folder.rmdir()
-
-
-def publish(folder: Path, manifest: Manifest) -> None:
-    """Write the manifest last, atomically, and remove the marker; StorageError."""
-    durable.replace_durably(folder / MANIFEST, manifest.to_json().encode())
-    tidied(folder, manifest)
-
-
-def tidied(folder: Path, manifest: Manifest) -> Manifest:
-    """Remove what killed processes left in a folder whose manifest is there, and the marker last of all;
+def publish(folder: Path, manifest: Manifest) -> Manifest:
+    """Write the manifest last, atomically, then remove what killed processes left, and the marker last of all;
     StorageError.
     """
+    durable.replace_durably(folder / MANIFEST, manifest.to_json().encode())
     try:
         durable.sweep(folder)
         (folder / MARKER).unlink(missing_ok=True)

@@ -1,42 +1,242 @@
-"""Resolve paths to regular files and read their lines as bytes, in bounded memory; a document: lines, and where they
-were read.
+"""Texts wherever they are: files, their lines and records, URLs, data sets, memory; each value with its line or row.
+
+A value of a file of records is a text, or None where a row has none. Files are read piece by piece. Parquet and Arrow
+files, and saved data sets, are read by a child process that a malformed file may end: pyarrow trusts lengths and
+offsets of a file until they are validated. The child has no more memory than the size allows, and validates each batch
+of rows.
+
+URLs are read by fsspec, data sets by `datasets`. These packages are the extra [hub]; nothing of them is imported before
+an input of the kind is named.
 """
 
 import bz2
 import glob
 import gzip
 import io
+import itertools
+import json
 import lzma
 import os
-import shlex
+import re
+import resource
 import stat
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from electra_trainer.data import remote
-from electra_trainer.errors import DataError, ElectraError, MissingInputError, StorageError, storage_error
-from electra_trainer.files.kinds import HEAD
-from electra_trainer.files.reading import BOM
+from electra_trainer.errors import (
+    ConfigError,
+    DataError,
+    ElectraError,
+    MissingInputError,
+    StorageError,
+    need,
+    storage_error,
+)
+from electra_trainer.files import reading, tables
+from electra_trainer.files.processes import Connection, WorkerDied, Workers, serve
+
+ROWS = 1000
+"""Rows that are asked for at once: one at a time takes forty times as long."""
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+HUB_NAME = re.compile(
+    r"(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w.-]+))?"
+    r"(:(?P<config>[\w.-]*))?(:(?P<split>[\w.-]+))?"
+)
+
+
+def is_url(name: str) -> bool:
+    """Whether an input is a URL such as s3://bucket/text.txt."""
+    return _URL.match(name) is not None
+
+
+def _reach(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and its path there."""
+    need(f"Reading {url}", ["fsspec"], extra="hub")
+    from fsspec import core
+
+    try:
+        return core.url_to_fs(url)  # type: ignore[no-any-return]
+    except (ImportError, ValueError) as error:
+        raise ConfigError(f"{url}: {url.partition('://')[0]}:// cannot be read ({error}).") from None
+
+
+def unreached(url: str, error: Exception) -> ElectraError:
+    """The sentence on an error of a package that reads from elsewhere."""
+    if isinstance(error, ElectraError):
+        return error
+    if isinstance(error, FileNotFoundError):
+        reason = f", or it cannot be reached ({error.__cause__})" if error.__cause__ else ""
+        return MissingInputError(f"{url}: nothing is there{reason[:200]}. Check the address.")
+    return StorageError(
+        f"{url}: cannot be read ({_reason(error)}). Check the address (OWNER/NAME:CONFIG where a data set has several "
+        "configurations), your rights and the network, then try again."
+    )
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def remote_files(url: str) -> list[tuple[str, int]]:
+    """Files at a URL, sorted, with their bytes (0: unknown): itself, those that a pattern matches, or those of a folder
+    that are text.
+
+    Raises:
+        ConfigError: a package is missing. MissingInputError: nothing is there. StorageError: it cannot be reached.
+    """
+    system, path = _reach(url)
+    is_web = url.lower().startswith("http")  # a page has neither patterns nor folders
+    try:
+        if not is_web and any(character in path for character in "*?["):
+            found = sorted(one for one in system.glob(path) if system.isfile(one))
+        elif not is_web and system.isdir(path):
+            found = sorted(one for one in system.find(path) if _is_text(one.rpartition("/")[2]))
+        else:
+            found = [path]
+        sizes = [int(system.info(one).get("size") or 0) for one in found]
+    except Exception as error:
+        raise unreached(url, error) from None
+    if not found:
+        raise MissingInputError(f"{url}: no file of text is there. Check the address, and quote a pattern.")
+    return [(one if is_web else system.unstrip_protocol(one), size) for one, size in zip(found, sizes, strict=True)]
+
+
+def opened(url: str) -> IO[bytes]:
+    """The bytes of a file at a URL; errors as for `remote_files`."""
+    system, path = _reach(url)
+    try:
+        return system.open(path, "rb")  # type: ignore[no-any-return]
+    except Exception as error:
+        raise unreached(url, error) from None
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set of the package `datasets`: of the Hub, or a folder that `save_to_disk` made."""
+
+    name: str
+    """A folder, or OWNER/NAME@COMMIT:CONFIG:SPLIT, which may be given as an input again."""
+    is_folder: bool
+    size: int = 0
+
+    def __str__(self) -> str:
+        return self.name
+
+    def texts(self, column: str) -> Iterator[tuple[Any, int]]:
+        """The values of a column, with their rows, from 1.
+
+        Raises:
+            DataError: there is not such a column. ElectraError: it is not there, or cannot be read.
+        """
+        try:
+            yield from Texts(self.loaded(column)).texts(column)
+        except Exception as error:
+            raise unreached(self.name, error) from None
+
+    def loaded(self, column: str) -> Any:
+        """The data set with this column only; errors as for `texts`, and those of the package."""
+        need(f"Reading {self.name}", ["datasets"], extra="hub")
+        import datasets
+
+        if self.is_folder:
+            data = datasets.load_from_disk(self.name, keep_in_memory=False)
+        else:
+            name, revision, config, split = _hub_parts(self.name)
+            data = datasets.load_dataset(name, config, split=split, revision=revision, streaming=True)
+        data = data["train"] if isinstance(data, dict) else data
+        columns = data.column_names
+        if columns and column not in columns:
+            raise no_column(self.name, column, columns)
+        return data.select_columns([column]) if columns else data
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Documents that a program gives: texts, lists of lines, or mappings of which a field is one or the other."""
+
+    items: Iterable[object]
+    size: int = 0
+
+    def __str__(self) -> str:
+        return "documents"
+
+    def texts(self, column: str) -> Iterator[tuple[Any, int]]:
+        """Their texts, with their numbers from 1; DataError: a mapping without that field."""
+        items: Any = self.items
+        if hasattr(items, "select_columns"):  # of the package datasets, where rows one at a time are slow
+            items = (value for batch in items.iter(batch_size=ROWS) for value in batch.get(column) or [batch])
+        for number, item in enumerate(items, 1):
+            value: Any = item
+            if isinstance(item, Mapping):
+                if column not in item:
+                    raise no_column(f"{self}:{number}", column, [*item])
+                value = item[column]
+            is_lines = isinstance(value, list | tuple) and all(isinstance(line, str) for line in value)
+            yield "\n".join(value) if is_lines else value, number
+
+
+def no_column(name: object, column: str, columns: Sequence[str]) -> DataError:
+    """There is not a column of that name."""
+    some = ", ".join(str(one)[:40] for one in columns[:12])
+    return DataError(f"{name}: has no column {column!r}. The columns are: {some}. Choose one with --text-field.")
+
+
+def data_set(name: str) -> DataSet | None:
+    """The data set that an input names; None if it is of another kind.
+
+    A name of the Hub is OWNER/NAME[@REVISION][:CONFIG[:SPLIT]], and nothing on the disk. The commit is settled here,
+    once for the process, so that all passes read the same rows.
+
+    Raises:
+        ConfigError: a package is missing. StorageError: the Hub gave no such data set.
+    """
+    folder = Path(name)
+    with suppress(OSError, ValueError):  # not a name that the disk can have
+        if any((folder / mark).is_file() for mark in ("dataset_dict.json", "dataset_info.json")):
+            return DataSet(name, True)
+    if not HUB_NAME.fullmatch(name) or folder.parent.exists() or folder.suffix in _ENDINGS:
+        return None
+    owner, revision, config, split = _hub_parts(name)
+    return DataSet(f"{owner}@{_commit(owner, revision)}:{config or ''}:{split}", False)
+
+
+def _hub_parts(name: str) -> tuple[str, str | None, str | None, str]:
+    found = HUB_NAME.fullmatch(name)
+    assert found is not None
+    return found["name"], found["revision"], found["config"] or None, found["split"] or "train"
+
+
+@cache
+def _commit(name: str, revision: str | None) -> str:
+    need(f"{name} is not on this disk; reading it from the Hub", ["huggingface_hub"], extra="hub")
+    import huggingface_hub
+
+    try:
+        return str(huggingface_hub.HfApi().dataset_info(name, revision=revision).sha)
+    except Exception as error:
+        what = f"is not on this disk, and the Hub gave no data set of this name ({_reason(error)})"
+        raise StorageError(f"{name}: {what}. Check the name, your login and the network.") from None
+
 
 _CHUNK = 1 << 20
 
 
 def _zstd(raw: IO[bytes], _: str) -> IO[bytes]:
-    with remote.extra("Reading .zst"):
-        import pyarrow
+    need("Reading .zst", ["pyarrow"], extra="hub")
+    import pyarrow
+
     return io.BufferedReader(pyarrow.CompressedInputStream(pyarrow.PythonFile(raw, mode="r"), "zstd"), _CHUNK)
 
 
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": _zstd}
 _TEXT = (".txt", ".jsonl", ".ndjson", ".parquet", ".arrow", ".feather", ".wet")
-_NAMED_ONLY = (".csv", ".tsv", ".json")
-"""Tables and settings may lie next to a text; in a folder they are not taken for it."""
-
-
+_ENDINGS = (*_OPENERS, *_TEXT, ".csv", ".tsv", ".json")
+"""Of files, also of tables and settings, which in a folder are not taken for text."""
 FREE = 1 << 29
 """Bytes that any file may hold."""
 RATIO = 2000
@@ -56,30 +256,18 @@ class Bound:
     """Bytes on disk; 0: unknown, so that the file is not bounded."""
     held: int = 0
 
-    def _most(self) -> int:
-        return FREE + RATIO * self.size
-
     def add(self, length: int, *, least: int) -> None:
-        """Count lines or a record of that many bytes, or as `least` where they are shorter; DataError if the file holds
+        """Count lines or records of that many bytes, or as `least` where they are shorter; DataError if the file holds
         too much.
         """
         self.held += max(length, least)
-        if self.held > self._most() and self.size:
-            most = (
-                f"{self._most() >> 20:,} MiB of text, {self._most() // LINE:,} lines or {self._most() // RECORD:,} rows"
+        most = FREE + RATIO * self.size
+        if self.held > most and self.size:
+            claim = f"{most >> 20:,} MiB of text, {most // LINE:,} lines or {most // RECORD:,} rows"
+            raise DataError(
+                f"{self.file}: has {self.size:,} bytes on disk and unpacks to over {claim}, which is too much for its "
+                "size. Is it damaged? If it is sound, write its text to a file that is not compressed, and name that."
             )
-            raise self._refused(f"unpacks to over {most}")
-
-    def claims(self, rows: int) -> None:
-        """Refuse a file that claims too many rows before they are read."""
-        if RECORD * rows > self._most() and self.size:
-            raise self._refused(f"claims {rows:,} rows, more than {self._most() // RECORD:,}")
-
-    def _refused(self, claim: str) -> DataError:
-        return DataError(
-            f"{self.file}: has {self.size:,} bytes on disk and {claim}, which is too much for its size. Is it damaged? "
-            "If it is sound, write its text to a file that is not compressed, and name that."
-        )
 
 
 class Place(NamedTuple):
@@ -131,7 +319,7 @@ class TextFile:
 
     def open(self) -> IO[bytes]:
         """Its bytes as they are stored."""
-        raw: Any = remote.opened(self.url) if self.url else self.path.open("rb", buffering=0)
+        raw: Any = opened(self.url) if self.url else self.path.open("rb", buffering=0)
         return io.BufferedReader(raw)
 
 
@@ -147,16 +335,11 @@ class ByteLine:
     continued: bool  # it is not the first part
 
 
-Source = TextFile | remote.DataSet | remote.Texts
+Source = TextFile | DataSet | Texts
 """Origin of documents."""
 
 
-def data_set(name: str) -> remote.DataSet | None:
-    """`remote.data_set` of an input; a name that ends as files do is a file's."""
-    return remote.data_set(name, endings=(*_OPENERS, *_TEXT, *_NAMED_ONLY))
-
-
-def find_sources(paths: Sequence[str | Path | remote.Texts]) -> tuple[list[Source], int, int]:
+def find_sources(paths: Sequence[str | Path | Texts]) -> tuple[list[Source], int, int]:
     """Resolve files, folders, glob patterns, URLs and names of data sets, in the order given and sorted within each.
 
     Returns:
@@ -167,94 +350,77 @@ def find_sources(paths: Sequence[str | Path | remote.Texts]) -> tuple[list[Sourc
         MissingInputError: nothing there, or a pattern that matches nothing.
         DataError: no path at all, a folder without text, something that is not a regular file.
     """
-    if isinstance(paths, str | Path):
-        paths = [paths]
     found: dict[Any, Source] = {}
     skipped = repeated = 0
-    for name in paths:
-        if isinstance(name, remote.Texts):
-            found[id(name)] = name
-            continue
-        if remote.is_url(str(name)):
-            for url, size in remote.files(str(name), is_text=_is_text):
-                repeated += url in found
-                found.setdefault(url, TextFile(Path(url.partition("?")[0].rpartition("/")[2]), size, url))
-            continue
-        if data := data_set(str(name)):
-            repeated += data.name in found
-            found.setdefault(data.name, data)
-            continue
-        named, left_out = _expand(str(name))
+    for name in [paths] if isinstance(paths, str | Path) else paths:
+        named, left_out = _resolved(name)
         skipped += left_out
-        for path in named:
-            try:
-                status = path.stat()
-            except OSError as error:
-                raise storage_error(error, path) from None
-            if not stat.S_ISREG(status.st_mode):
-                raise DataError(
-                    f"{path}: is not a regular file (a pipe, socket or device). Write its content to a file first."
-                )
-            identity = (status.st_dev, status.st_ino)
+        for identity, source in named:
             repeated += identity in found
-            found.setdefault(identity, TextFile(path, status.st_size))
+            found.setdefault(identity, source)
     return list(found.values()), skipped, repeated
 
 
-def _expand(name: str) -> tuple[list[Path], int]:
-    path = Path(name)
+def _resolved(name: str | Path | Texts) -> tuple[list[tuple[Any, Source]], int]:
+    """What one input names, each with what tells it from others; and how many files were left out."""
+    if isinstance(name, Texts):
+        return [(id(name), name)], 0
+    if is_url(str(name)):
+        found = remote_files(str(name))
+        return [(url, TextFile(Path(url.partition("?")[0].rpartition("/")[2]), size, url)) for url, size in found], 0
+    if data := data_set(str(name)):
+        return [(data.name, data)], 0
+    paths, skipped = _expand(str(name))
+    return [_regular(path) for path in paths], skipped
+
+
+def _regular(path: Path) -> tuple[Any, Source]:
     try:
-        is_folder, exists = path.is_dir(), path.exists()
-    except (OSError, ValueError):
-        is_folder = exists = False
-    if is_folder:
-        return _in_folder(path)
-    if exists or os.path.lexists(path):
-        return [path], 0
-    if any(character in name for character in "*?["):
-        matches = sorted(glob.glob(name, recursive=True))  # noqa: PTH207 - absolute patterns too
-        kept = [Path(match) for match in matches if not Path(match).is_dir()]
-        if not kept:
-            raise MissingInputError(f"{name}: the pattern matches no file. Check it, and quote it for the shell.")
-        return kept, 0
-    if name == "-":
-        raise MissingInputError(
-            "-: standard input can be read only once, and text is read twice. Write it to a file first."
-        )
-    raise MissingInputError(
-        f"{name}: no such file or folder. Check the path; `docstrings` names the embedded corpus, OWNER/NAME a data "
-        "set of the Hub."
-    )
+        status = path.stat()
+    except OSError as error:
+        raise storage_error(error, path) from None
+    if not stat.S_ISREG(status.st_mode):
+        raise DataError(f"{path}: {reading.IRREGULAR}")
+    return (status.st_dev, status.st_ino), TextFile(path, status.st_size)
+
+
+def _expand(name: str) -> tuple[list[Path], int]:
+    """Files that a path or a pattern names, and how many others its folder holds."""
+    if os.path.isdir(name):  # noqa: PTH112 - False for what cannot be a name
+        return _in_folder(Path(name))
+    if os.path.lexists(name):
+        return [Path(name)], 0
+    if not any(character in name for character in "*?["):
+        remedy = "Check the path; `docstrings` names the embedded corpus, OWNER/NAME a data set of the Hub."
+        raise MissingInputError(f"{name}: no such file or folder. {remedy}")
+    matches = map(Path, sorted(glob.glob(name, recursive=True)))  # noqa: PTH207 - absolute patterns too
+    if not (kept := [match for match in matches if not match.is_dir()]):
+        raise MissingInputError(f"{name}: the pattern matches no file. Check it, and quote it for the shell.")
+    return kept, 0
 
 
 def _in_folder(folder: Path) -> tuple[list[Path], int]:
-    kept: list[Path] = []
-    skipped = 0
-
     def refuse(error: OSError) -> None:
         raise storage_error(error, error.filename or folder)
 
+    kept: list[Path] = []
+    skipped = 0
     for root, folders, names in os.walk(folder, onerror=refuse):
         folders.sort()
-        for name in sorted(names):
-            if _is_text(name):
-                kept.append(Path(root, name))
-            else:
-                skipped += 1
+        texts = sorted(filter(_is_text, names))
+        kept += [Path(root, name) for name in texts]
+        skipped += len(names) - len(texts)
     if not kept:
         raise DataError(
             f"{folder}: holds no text, expected {', '.join(_TEXT)} (or those with {', '.join(_OPENERS)}). Name files "
-            f"of other names one by one, or with a pattern; {', '.join(_NAMED_ONLY)} too, which in a folder may be "
-            "something else."
+            "of other names one by one, or with a pattern."
         )
     return kept, skipped
 
 
 def _is_text(name: str) -> bool:
     """Whether a file in a folder is taken for text."""
-    stem = Path(name.lower())
-    kind = stem.with_suffix("").suffix if stem.suffix in _OPENERS else stem.suffix
-    return kind in _TEXT and not name.startswith(".")
+    return TextFile(Path(name), 0).suffix in _TEXT and not name.startswith(".")
 
 
 @contextmanager
@@ -269,35 +435,24 @@ def unpacked(file: TextFile) -> Iterator[tuple[IO[bytes], Callable[[], int]]]:
     try:
         with file.open() as raw, opener(raw, "rb") if opener else raw as stream:
             yield stream, lambda: file.size if raw.closed else raw.tell()
-    except ElectraError:
-        raise
-    except (EOFError, zlib.error, lzma.LZMAError) as error:
-        raise _damaged(file, error) from None
-    except OSError as error:
-        if error.errno is None and not file.url:  # what gzip, bz2 and pyarrow raise about content
-            raise _damaged(file, error) from None
-        raise storage_error(error, str(file)) from None
     except Exception as error:
-        if not file.url:
+        content = (EOFError, zlib.error, lzma.LZMAError)
+        if isinstance(error, ElectraError):
             raise
-        raise StorageError(
-            f"{file}: {type(error).__name__}: {error}. Try again; what is on a disk reads faster."
-        ) from None
-
-
-def _damaged(file: TextFile, error: Exception) -> DataError:
-    if "too much memory" in str(error):
-        remedy = f"was compressed over a long window. Unpack it: `zstd -d --long=31 {shlex.quote(str(file))}`."
-    else:
-        what = f"is damaged or not a {file.compression} file" if file.compression else "is damaged"
-        remedy = f"{what} ({error}). Fetch or compress it again."
-    return DataError(f"{file}: {remedy}")
+        if file.url and not isinstance(error, content):
+            raise unreached(file.url, error) from None
+        if isinstance(error, OSError) and error.errno is not None:
+            raise storage_error(error, str(file)) from None
+        if isinstance(error, (*content, OSError)):  # gzip, bz2 and pyarrow raise an OSError without a number
+            what = f"is damaged or not a {file.compression} file" if file.compression else "is damaged"
+            raise DataError(f"{file}: {what} ({error}). Fetch or compress it again.") from None
+        raise
 
 
 def beginning(file: TextFile) -> bytes:
-    """The first bytes of a file, decompressed: `kinds.HEAD`, or all that it has."""
+    """The first bytes of a file, decompressed: `reading.HEAD`, or all that it has."""
     with unpacked(file) as (stream, _):
-        return stream.read(HEAD)
+        return stream.read(reading.HEAD)
 
 
 def read_lines(file: TextFile, *, limit: int, on_progress: Callable[[int], None]) -> Iterator[ByteLine]:
@@ -319,7 +474,7 @@ def read_lines(file: TextFile, *, limit: int, on_progress: Callable[[int], None]
             if offset >= reported:
                 on_progress(position())
                 reported = offset + _CHUNK
-            data = part.removeprefix(BOM) if offset == 0 else part
+            data = part.removeprefix(reading.BOM) if offset == 0 else part
             if ends:
                 data = data.removesuffix(b"\n").removesuffix(b"\r")
             yield ByteLine(data, number, offset, cut, ends, continued)
@@ -329,9 +484,228 @@ def read_lines(file: TextFile, *, limit: int, on_progress: Callable[[int], None]
 def _cut(line: bytes, limit: int) -> int:
     """Where to cut a line of more than `limit` bytes: after its last space before it, else before a character."""
     space = line.rfind(b" ", limit // 2, limit)
-    if space >= 0:
-        return space + 1
-    for back in range(4):
-        if line[limit - back] & 0xC0 != 0x80:
-            return limit - back
-    return limit
+    characters = (limit - back for back in range(4) if line[limit - back] & 0xC0 != 0x80)
+    return space + 1 if space >= 0 else next(characters, limit)
+
+
+Values = Iterator[tuple[Any, int]]
+Tick = Callable[[int], None]
+"""Called with the bytes on disk that were read."""
+JSON_LINES = (".jsonl", ".ndjson", ".json")
+_LONGEST = 1 << 26
+"""Bytes of a WET record with its header."""
+FORMATS = {reading.PARQUET: "parquet", reading.ARROW: "file", reading.ARROW_STREAM: "stream"}
+_MEMORY = 600 << 20
+"""Bytes that the child may take beyond what its libraries take, plus four times the file's size."""
+_BATCH = 100
+"""Rows of Parquet that are decoded at once: a text may have megabytes."""
+_NO_READER = {".parquet": "a Parquet", ".arrow": "an Arrow", ".feather": "a Feather", ".wet": "a WET"}
+
+
+def records(file: TextFile, column: str, tick: Tick) -> Values | None:
+    """The values of a file of records; None if it holds lines of text, or JSON lines.
+
+    Args:
+        file: recognised by how it begins, and by its name where that does not say it.
+        column: of .csv, .tsv, Parquet and Arrow.
+        tick: for progress.
+
+    Raises:
+        DataError: a kind of file that is not read, with what to do; damaged; there is not such a column.
+        ConfigError: the extra [hub] is missing. MissingInputError, StorageError: cannot be read.
+    """
+    head = beginning(file)
+    kind = reading.kind_of(head, str(file).removesuffix(file.compression))
+    if kind in FORMATS and not file.compression:
+        return _of_child(FORMATS[kind], str(file), column, file.size, tick)
+    if kind is reading.WARC:
+        return wet_texts(file, tick)
+    if kind is None and file.suffix in _NO_READER:
+        raise DataError(
+            f"{file}: is not {_NO_READER[file.suffix]} file, though it is named so. Fetch or write it again."
+        )
+    if kind is None and file.suffix in (".csv", ".tsv"):
+        return table_texts(file, column, tick)
+    kind = kind or reading.unlike_text(head, is_whole=len(head) < reading.HEAD, is_json=file.suffix in JSON_LINES)
+    if kind is not None:
+        raise DataError(kind.refusal(str(file)))
+    return None
+
+
+def table_texts(file: TextFile, column: str, tick: Tick) -> Values:
+    """A column of a .csv or .tsv, with each row's first line; DataError as `tables.stream` says, or there is not such a
+    column.
+    """
+    bound = Bound(str(file), file.size)
+    with unpacked(file) as (stream, position):
+
+        def lines() -> Iterator[tuple[int, str]]:
+            for number, line in reading.lines(stream, file, ends=True):
+                bound.add(len(line), least=LINE)
+                yield number, line
+
+        rows = tables.stream(str(file), lines(), suffix=file.suffix)
+        _, columns = next(rows)
+        if column not in columns:
+            raise no_column(file, column, columns)
+        for count, (line, fields) in enumerate(rows):
+            if count % ROWS == 0:
+                tick(position())
+            yield fields[columns.index(column)], line
+
+
+class _Pages:
+    """A stream for warcio that ends a record of more than `_LONGEST` bytes with a DataError."""
+
+    def __init__(self, stream: IO[bytes], file: TextFile) -> None:
+        self._stream, self._file, self.taken = stream, file, 0
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._stream.read(size)
+        self.taken += len(data)
+        if self.taken > _LONGEST:
+            raise DataError(f"{self._file}: a record of over {_LONGEST >> 20} MiB. Fetch the file again.")
+        return data
+
+    def tell(self) -> int:
+        return 0
+
+
+def wet_texts(file: TextFile, tick: Tick) -> Values:
+    """The texts of a WET file (WARC records of the type conversion), with their numbers in it.
+
+    Bytes that are not UTF-8 become halves of surrogate pairs. DataError: web pages instead of their text; damaged.
+    """
+    need(f"Reading {file}", ["warcio"], extra="hub")
+    from warcio.archiveiterator import ArchiveIterator
+    from warcio.exceptions import ArchiveLoadFailed
+
+    with unpacked(file) as (stream, position):
+        pages = _Pages(stream, file)
+        try:
+            for number, record in enumerate((archive := ArchiveIterator(pages, no_record_parse=True)), 1):
+                if record.rec_type not in ("conversion", "warcinfo", "metadata"):
+                    raise DataError(reading.WARC.refusal(str(file)))
+                body = record.raw_stream.read()
+                if len(body) != record.length:
+                    raise ValueError(f"record {number} is cut short")
+                pages.taken = 0
+                tick(position())
+                if record.rec_type == "conversion":
+                    yield body.decode("utf-8", "surrogateescape"), number
+            if archive.err_count:
+                raise ValueError("the length of a record is wrong")
+        except (ArchiveLoadFailed, ValueError) as error:
+            raise DataError(f"{file}: is damaged ({_reason(error)}). Fetch it again.") from None
+
+
+def folder_texts(folder: str, column: str) -> Values:
+    """A column of a data set that `save_to_disk` wrote; errors as for `DataSet.texts`, and a damaged file."""
+    size = sum(path.stat().st_size for path in Path(folder).rglob("*.arrow"))
+    return _of_child("folder", folder, column, size, lambda _: None)
+
+
+def _of_child(form: str, file: str, column: str, size: int, tick: Tick) -> Values:
+    """A column, with the rows' numbers from 1, as a child reads it. Other columns are not read."""
+    need(f"Reading {file}", ["datasets" if form == "folder" else "pyarrow"], extra="hub")
+    numbers = itertools.count(1)
+    try:
+        with Workers(f"{__name__}:_serve", setup=json.dumps([form, file, column, size]).encode(), count=1) as child:
+            for answer in child.map(itertools.repeat(b"")):
+                position, values = json.loads(answer)
+                if not values:
+                    return
+                tick(position)
+                yield from zip(values, numbers, strict=False)
+    except WorkerDied as gone:
+        what = f"the process that read it ended with status {gone.status}"
+        raise DataError(f"{file}: is damaged: {what}. Fetch or write it again.") from None
+
+
+def _serve(pipe: Connection) -> None:
+    """In the child: answer with the bytes read and the next megabyte of texts, again and again; none after the last."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what C++ prints when it ends the process
+    os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # takes room only where it is needed
+
+    def prepare(setup: bytes) -> Callable[[bytes], bytes]:
+        answers = _answers(*json.loads(setup))
+        return lambda _: next(answers, b"[0, []]")
+
+    serve(pipe, prepare)
+
+
+def _answers(form: str, file: str, column: str, size: int) -> Iterator[bytes]:
+    room = _MEMORY + 4 * size
+    try:
+        part: list[Any] = []
+        held = 0
+        for position, values in _batches(form, file, column, size, room):
+            values.validate(full=True)
+            for scalar in values:
+                part.append(scalar.as_py())
+                held += len(part[-1]) if isinstance(part[-1], str) else 8
+                if held > _CHUNK or len(part) >= ROWS:
+                    yield json.dumps([position(), part]).encode()
+                    part, held = [], 0
+        if part:
+            yield json.dumps([size, part]).encode()
+    except Exception as error:  # pyarrow has errors of every kind for what is not right
+        if isinstance(error, ElectraError):
+            raise
+        if isinstance(error, OSError) and error.errno is not None:
+            raise unreached(file, error) from None
+        what = f"is damaged, or a batch of its rows takes over {room >> 20:,} MiB of memory"
+        raise DataError(f"{file}: {what} ({_reason(error)}). Fetch or write it again.") from None
+
+
+def _batches(form: str, file: str, column: str, size: int, room: int) -> Iterator[tuple[Callable[[], int], Any]]:
+    """Arrays of a column, each with a function that says how many bytes were read; from the first on within `room`."""
+    import pyarrow
+    import pyarrow.parquet
+
+    batches: Iterator[Any]
+    if form == "folder":
+        rows = DataSet(file, True).loaded(column).with_format("arrow").iter(batch_size=ROWS)
+        position, batches = lambda: 0, (batch.column(column) for batch in rows)
+    else:
+        raw = opened(file) if is_url(file) else io.FileIO(file)
+        position = raw.tell
+        if form == "parquet":
+            batches = _of_parquet(pyarrow, raw, file, column, size)
+        else:
+            batches = _of_arrow(pyarrow, raw, file, column, is_file=form == "file")
+    if (pages := Path("/proc/self/statm")).exists():  # other systems do not say what a process has
+        most = int(pages.read_text().split()[0]) * resource.getpagesize() + room
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    for values in batches:
+        yield position, values
+
+
+def _of_parquet(arrow: Any, raw: Any, file: str, column: str, size: int) -> Iterator[Any]:
+    """Arrays of a column; pages are read as they are needed."""
+    with arrow.parquet.ParquetFile(raw, buffer_size=_CHUNK, pre_buffer=False) as table:
+        _check_column(arrow, file, table.schema_arrow, column)
+        Bound(file, size).add(RECORD * table.metadata.num_rows, least=0)
+        for batch in table.iter_batches(_BATCH, columns=[column], use_threads=False):
+            yield batch.column(column)
+
+
+def _of_arrow(arrow: Any, raw: Any, file: str, column: str, *, is_file: bool) -> Iterator[Any]:
+    """Arrays of a column, one for each batch of the file."""
+    opened = arrow.ipc.open_file if is_file else arrow.ipc.open_stream
+    schema = opened(raw).schema
+    _check_column(arrow, file, schema, column)
+    raw.seek(0)
+    options = arrow.ipc.IpcReadOptions(included_fields=[schema.get_field_index(column)], use_threads=False)
+    source = opened(raw, options=options)
+    for batch in map(source.get_batch, range(source.num_record_batches)) if is_file else source:
+        yield batch.column(0)
+
+
+def _check_column(arrow: Any, file: str, schema: Any, column: str) -> None:
+    if column not in schema.names:
+        raise no_column(file, column, schema.names)
+    found = schema.field(column).type
+    found = found.value_type if arrow.types.is_dictionary(found) else found
+    if str(found) not in ("string", "large_string", "string_view"):
+        raise DataError(f"{file}: column {column!r} holds {found}, expected texts. Choose another with --text-field.")

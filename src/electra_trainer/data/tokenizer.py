@@ -373,19 +373,17 @@ class Text:
 
     def encode(self, texts: Sequence[str]) -> list[Encoding]:
         """Ids and offsets of each text, without special tokens, not cut."""
-        encodings = list(self.tokenizer.encode_batch(list(texts), add_special_tokens=False))
-        if self.tally is not None:
-            for text, encoding in zip(texts, encodings, strict=True):
-                self.tally.add(text, encoding, self.specials.unk)
-        return encodings
+        return self._counted(texts, self.tokenizer.encode_batch(list(texts), add_special_tokens=False))
 
     def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[Encoding]:
         """Ids and offsets of sentences that are split into words, with `word_ids`, the word of each token."""
         words = [list(sentence) for sentence in sentences]
-        encodings = list(self.tokenizer.encode_batch(words, is_pretokenized=True, add_special_tokens=False))
+        return self._counted(words, self.tokenizer.encode_batch(words, is_pretokenized=True, add_special_tokens=False))
+
+    def _counted(self, texts: Sequence[str | Sequence[str]], encodings: list[Encoding]) -> list[Encoding]:
         if self.tally is not None:
-            for sentence, encoding in zip(words, encodings, strict=True):
-                self.tally.add_words(sentence, encoding, self.specials.unk)
+            for text, encoding in zip(texts, encodings, strict=True):
+                self.tally.add(text, encoding, self.specials.unk)
         return encodings
 
     def row(self, first: Sequence[int], second: Sequence[int] | None = None) -> tuple[int, ...]:

@@ -1,8 +1,7 @@
 """One engine for all experiments: declare, do the cells that are not done here or in several processes, sum up.
 
 The same work in the same folder resumes, whatever ended it, and comes to the same scores; several machines may share
-the folder, each with its shard of the cells. Progress is on standard error: one live line on a terminal, plain lines
-when piped.
+the folder, each with its shard of the cells. Progress is lines on standard error.
 
 Several cells at once: cells and setups go down a worker's pipe, events come up. Ctrl-C reaches the parent alone, which
 asks all workers to save and stop. When the parent is gone, however it ended, a thread of the worker sees the end of the
@@ -24,12 +23,10 @@ from functools import partial
 from multiprocessing.connection import wait
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol
 
 import torch
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn
-from rich.table import Column
 
 from electra_trainer.cost.flops import run_flops
 from electra_trainer.cost.parameters import parameters
@@ -37,9 +34,8 @@ from electra_trainer.errors import ConfigError, ElectraError, Interrupted, named
 from electra_trainer.experiments import cell as cells_on_disk
 from electra_trainer.experiments.cell import Cell, Declared
 from electra_trainer.experiments.summary import Summary, number, write_summary
-from electra_trainer.files.plain_output import Terminal
 from electra_trainer.files.processes import Child, Connection, Pool, cores
-from electra_trainer.files.wording import duration
+from electra_trainer.files.wording import Terminal, duration
 from electra_trainer.runs import checkpoint, run_folder
 from electra_trainer.runs.signals import StopRequest
 from electra_trainer.train.device import set_threads
@@ -77,8 +73,6 @@ class Work(Protocol):
     """The cells that are asked for, and how one is done. It is sent to other processes, so it can be pickled."""
 
     verb: str
-    own_display: bool
-    """Whether a cell that is done in this process shows its progress itself."""
 
     def declare(self, old: Declared | None) -> Declared:
         """The rows, seeds and parts that are asked for. Every file is read, so that faults are reported before anything
@@ -183,56 +177,33 @@ def shard_of(cells: Sequence[Cell], shard: tuple[int, int]) -> list[Cell]:
 
 
 SECONDS_BETWEEN_LINES = 60.0
-"""Seconds between lines when piped; a finished cell has its own line."""
-_KNOWN_FROM, _LONG = 0.02, 300.0
-"""The share of the work, or the seconds, after which the time left is reported: before, it is mostly the time of
-starting.
-"""
+"""Seconds between lines on what is being worked on; a finished cell has its own line."""
 
 
 class Board:
-    """Shows what is done, what is being worked on, the best so far and the time left. Use as a context manager.
+    """Lines on what is done, what is being worked on and the time left.
 
     Args:
         work: cell -> how much there is to do, in any unit; all of the experiment's cells.
         done: those that are done already.
-        live: on a terminal one line that changes; else plain lines, as when piped.
     """
 
-    def __init__(self, work: Mapping[Cell, float], *, done: set[Cell], quiet: bool = False, live: bool = True) -> None:
+    def __init__(self, work: Mapping[Cell, float], *, done: set[Cell], quiet: bool = False) -> None:
         self.console = Terminal(file=sys.stderr, quiet=quiet, highlight=False)
-        self._work, self._done = dict(work), set(done)
-        self._already = set(done)
+        self._work, self._done, self._already = dict(work), set(done), set(done)
         self._shares: dict[Cell, float] = {}
         self._base: dict[Cell, float] = {}
         """The share of a cell that an earlier command had done."""
         self._since: dict[Cell, float] = {}
-        self._best: dict[str, float] = {}
         self._began = self._last_line = time.monotonic()
-        self._bar: Progress | None = None
-        if self.console.is_terminal and live and not quiet:
-            cut = Column(no_wrap=True, overflow="ellipsis")
-            words = TextColumn("{task.description}", table_column=cut, markup=False)
-            self._bar = Progress(BarColumn(bar_width=20), words, console=self.console)
-
-    def __enter__(self) -> Self:
-        if self._bar is not None:
-            self._bar.start()
-            self._task = self._bar.add_task("", total=1.0)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
 
     def say(self, line: str, *, style: str | None = None) -> None:
-        """A line that stays."""
+        """Print a line."""
         self.console.print(escape(line), style=style, soft_wrap=True)
 
     def begin(self, cell: Cell) -> None:
         """A cell is being worked on."""
         self._shares[cell], self._since[cell] = 0.0, time.monotonic()
-        self.idle()
 
     def progress(self, cell: Cell, share: float) -> None:
         """How much of a cell is done; the first share reported was done by an earlier command."""
@@ -244,43 +215,29 @@ class Board:
         """A cell is done, with the name and value of its main score if it has one."""
         self._shares.pop(cell, None)
         self._done.add(cell)
-        words = "done"
-        if score is not None:
-            self._best[cell.key] = max(score[1], self._best.get(cell.key, score[1]))
-            words = f"{score[0]} {number(score[1])} (best {number(self._best[cell.key])})"
+        words = "done" if score is None else f"{score[0]} {number(score[1])}"
         took = time.monotonic() - self._since.pop(cell, time.monotonic())
         left = f"; {self._time_left()}" if len(self._done) < len(self._work) else ""
         self.say(f"{self._count()} {cell}: {words}, {duration(took)}{left}")
-        self.idle()
 
     def idle(self) -> None:
-        """Show progress: on a terminal at once, else a line a minute."""
-        running = "; ".join(f"{cell} {100 * share:.0f} %" for cell, share in self._shares.items()) or "waiting"
-        line = f"{self._count()} {running}; {self._time_left()}"
-        if self._bar is not None:
-            done = 1 - self._left() / (sum(self._work.values()) or 1.0)
-            self._bar.update(self._task, completed=done, description=line)
-        elif time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES:
+        """Print a line a minute."""
+        if time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES:
             self._last_line = time.monotonic()
-            self.say(line)
+            running = "; ".join(f"{cell} {100 * share:.0f} %" for cell, share in self._shares.items()) or "waiting"
+            self.say(f"{self._count()} {running}; {self._time_left()}")
 
     def _count(self) -> str:
         return f"[{len(self._done)}/{len(self._work)}]"
 
-    def _left(self) -> float:
-        return sum(
-            units * (1 - self._shares.get(cell, 0.0)) for cell, units in self._work.items() if cell not in self._done
-        )
-
     def _time_left(self) -> str:
         """Time left, at the speed of this command so far."""
-        ended = [cell for cell in self._done - self._already if cell in self._work]
-        now = {**dict.fromkeys(ended, 1.0), **self._shares}
+        now = {**dict.fromkeys(self._done - self._already, 1.0), **self._shares}
         finished = sum((share - self._base.get(cell, 0.0)) * self._work.get(cell, 0.0) for cell, share in now.items())
-        took = time.monotonic() - self._began
-        if finished <= 0 or (finished < _KNOWN_FROM * sum(self._work.values()) and took < _LONG):
+        left = sum(units * (1 - now.get(cell, 0.0)) for cell, units in self._work.items() if cell not in self._already)
+        if finished <= 0:
             return "time left not known yet"
-        return f"about {duration(self._left() * took / finished)} left"
+        return f"about {duration(left * (time.monotonic() - self._began) / finished)} left"
 
 
 class _Engine:
@@ -295,13 +252,12 @@ class _Engine:
         """Do what is not done, until everything is."""
         todo = self._work.todo(self._cells, self._declared)
         units = {cell: self._work.units(cell, self._declared) for cell in self._cells}
-        live = len(self._devices(len(todo))) > 1 or not self._work.own_display
-        with Board(units, done={cell for cell in units if cell not in todo}, quiet=quiet, live=live) as board:
-            if self._alone and self._devices(len(todo), alone=False)[1:]:
-                board.say(self._alone)
-            while todo:
-                self._do(todo, self._devices(len(todo)), board)
-                todo = self._work.todo(self._cells, self._declared)
+        board = Board(units, done={cell for cell in units if cell not in todo}, quiet=quiet)
+        if self._alone and self._devices(len(todo), alone=False)[1:]:
+            board.say(self._alone)
+        while todo:
+            self._do(todo, self._devices(len(todo)), board)
+            todo = self._work.todo(self._cells, self._declared)
 
     def _do(self, todo: Sequence[Cell], devices: Sequence[str], board: Board) -> None:
         heard, request = partial(self._heard, board), self._request
@@ -521,7 +477,7 @@ def threads_given() -> int | None:
 
 def run_facts(run: Path, *, step: int | None = None) -> dict[str, float]:
     """Cost of a pre-training run up to the checkpoint of a step, or the newest; the names are those in
-    result.FACTS.
+    cell.FACTS.
     """
     opened = run_folder.RunFolder(run)
     saved = checkpoint.of_step(opened.checkpoints, step, origin=opened.origin, timed=True)

@@ -1,5 +1,4 @@
-"""Statistics over seeds: spread of a row, paired differences, and the smallest effect that such a test can find. No
-torch here.
+"""Statistics over seeds: spread of a row, paired differences and their correction. No torch here.
 
 The unit of replication is the pre-training seed. Two arms with one seed share their initial weights where names and
 shapes agree, their order of data and their masks, so what is tested is the difference within a seed.
@@ -7,10 +6,7 @@ shapes agree, their order of data and their masks, so what is tested is the diff
 A mean with its standard error where values of one group (positions of one row) are not independent.
 """
 
-import bisect
-import math
 import statistics
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -18,13 +14,6 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-CONFIDENCE = 0.95
-POWER = 0.80
-_ALPHA = 1 - CONFIDENCE
-_RESAMPLES = 9999
-_LEAST_FOR_BCA = 5
-"""Seeds from which the bias correction and the jackknife of BCa have something to work on."""
-_MOST_SEEDS = 10_000
 _EQUAL = 1e-12
 """Relative: differences that agree so far differ by rounding only."""
 K = TypeVar("K")
@@ -40,7 +29,6 @@ class Spread:
     sd: float | None
     """Sample standard deviation; None for one seed."""
     best: float
-    worst: float
     by_seed: dict[int, float]
 
     @property
@@ -48,24 +36,16 @@ class Spread:
         """The seed with the best value, the smallest of equals."""
         return min(seed for seed, value in self.by_seed.items() if value == self.best)
 
-    @property
-    def median_seed(self) -> int:
-        """The seed in the middle; of an even number the lower of the two."""
-        ordered = sorted(self.by_seed, key=lambda seed: (self.by_seed[seed], seed))
-        return ordered[(len(ordered) - 1) // 2]
-
 
 def spread(by_seed: Mapping[int, float], *, lower_is_better: bool = False) -> Spread:
     """Spread of at least one seed."""
     values = list(by_seed.values())
-    best, worst = (min, max) if lower_is_better else (max, min)
     return Spread(
         n=len(values),
         median=statistics.median(values),
         mean=statistics.fmean(values),
         sd=statistics.stdev(values) if len(values) > 1 else None,
-        best=best(values),
-        worst=worst(values),
+        best=min(values) if lower_is_better else max(values),
         by_seed=dict(by_seed),
     )
 
@@ -82,20 +62,12 @@ class Paired:
     n: int
     mean: float
     sd: float | None = None
-    interval: tuple[float, float] | None = None
-    """95 %, bootstrap."""
-    interval_method: str | None = None
-    """`BCa`, or `percentile` where there are too few seeds for it."""
     t_interval: tuple[float, float] | None = None
     """95 %, Student's t."""
     p: float | None = None
     """Two-sided, paired t."""
-    detectable: float | None = None
-    """The smallest true difference that this many seeds with this SD would find (p < 0.05) in 80 % of experiments."""
-    seeds_needed: int | None = None
-    """Seeds that would find the observed difference in 80 % of experiments, were it the true one; None above 10,000."""
     note: str | None = None
-    """Why something is not there, or how it must be read."""
+    """Why there is no interval."""
 
 
 def compare_paired(values: Mapping[int, float], reference: Mapping[int, float]) -> Paired | None:
@@ -118,73 +90,9 @@ def compare_paired(values: Mapping[int, float], reference: Mapping[int, float]) 
     scale = max(max(abs(values[seed]), abs(reference[seed])) for seed in seeds)
     if sd <= _EQUAL * scale:
         return Paired(n=n, mean=mean, sd=0.0, note="all differences are equal: there is no spread to judge them by")
-    interval, method = bootstrap_interval(differences)
-    half = float(stats.t.ppf(1 - _ALPHA / 2, n - 1)) * sd / math.sqrt(n)
-    return Paired(
-        n=n,
-        mean=mean,
-        sd=sd,
-        interval=interval,
-        interval_method=method,
-        t_interval=(mean - half, mean + half),
-        p=float(stats.ttest_1samp(differences, 0.0).pvalue),
-        detectable=smallest_detectable(n, sd),
-        seeds_needed=seeds_needed(mean, sd),
-        note=None if n >= 8 else "bootstrap intervals of fewer than 8 seeds are too narrow: read Student's beside them",
-    )
-
-
-def bootstrap_interval(differences: np.ndarray) -> tuple[tuple[float, float], str]:
-    """95 % bootstrap interval of the mean, and its method: BCa from 5 seeds on, percentile below and where BCa is
-    undefined.
-    """
-    from scipy import stats
-
-    for method, name in (("BCa", "BCa"), ("percentile", "percentile")):
-        if name == "BCa" and len(differences) < _LEAST_FOR_BCA:
-            continue
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a degenerate distribution: the result is nan, and asked for below
-            found = stats.bootstrap(
-                (differences,),
-                np.mean,
-                n_resamples=_RESAMPLES,
-                confidence_level=CONFIDENCE,
-                method=method,
-                vectorized=True,
-                axis=-1,
-                rng=np.random.default_rng(0),
-            ).confidence_interval
-        if np.isfinite([found.low, found.high]).all():
-            return (float(found.low), float(found.high)), name
-    raise AssertionError("a percentile interval of finite values is finite")
-
-
-def power(difference: float, sd: float, n: int) -> float:
-    """Chance that the two-sided paired t-test over `n` seeds finds a true difference at p < 0.05."""
-    from scipy import stats
-
-    critical = float(stats.t.ppf(1 - _ALPHA / 2, n - 1))
-    shift = abs(difference) / sd * math.sqrt(n)
-    wrong_way = float(stats.nct.cdf(-critical, n - 1, shift))  # nan, instead of nothing, where the shift is large
-    return float(stats.nct.sf(critical, n - 1, shift)) + (wrong_way if math.isfinite(wrong_way) else 0.0)
-
-
-def smallest_detectable(n: int, sd: float) -> float:
-    """The difference that the paired t-test over `n` seeds finds with 80 % power."""
-    from scipy import optimize
-
-    high = 1.0
-    while power(high, 1.0, n) < POWER:
-        high *= 2
-    return sd * float(optimize.brentq(lambda effect: power(effect, 1.0, n) - POWER, 0.0, high))
-
-
-def seeds_needed(difference: float, sd: float) -> int | None:
-    """The fewest seeds that find `difference` with 80 % power; None above 10,000."""
-    if difference == 0 or power(difference, sd, _MOST_SEEDS) < POWER:
-        return None
-    return bisect.bisect_left(range(_MOST_SEEDS), POWER, lo=2, key=lambda n: power(difference, sd, n))
+    test = stats.ttest_1samp(differences, 0.0)
+    low, high = map(float, test.confidence_interval(0.95))
+    return Paired(n=n, mean=mean, sd=sd, t_interval=(low, high), p=float(test.pvalue))
 
 
 def holm(p_values: Mapping[K, float | None]) -> dict[K, float]:

@@ -1,7 +1,7 @@
 """Summary of an experiment: rows x metrics x seeds with spreads, and contrasts with reference rows. No torch here.
 
 The unit of replication is the seed. A contrast is a row minus its reference within a seed. Holm's correction covers the
-declared contrasts, once, those without a result included; all others are uncorrected. A run that diverged counts in no
+declared contrasts, once, those without a result included. A run that diverged counts in no
 mean. The seed of a fine-tuning run decides its head, order and dropout, not its encoder: such intervals are of what
 fine-tuning again would give, not of what pre-training again would.
 
@@ -16,43 +16,28 @@ from pathlib import Path
 from typing import Any, Literal
 
 from electra_trainer.errors import ConfigError, MissingInputError, did_you_mean
-from electra_trainer.experiments import cell, sweep
-from electra_trainer.experiments.cell import Cell, Declared, Row
-from electra_trainer.experiments.result import Result
+from electra_trainer.experiments import cell
+from electra_trainer.experiments.cell import Cell, Declared, Result, Row
 from electra_trainer.experiments.statistics import Q_PROBES, Paired, Q, Spread, compare_paired, composite, holm, spread
 from electra_trainer.files import durable, wording
-from electra_trainer.files.table_writer import Table
+from electra_trainer.files.wording import Table
 
 ABSENT = "–"
 Verdict = Literal["beats", "perhaps", "does not beat"]
-_SPREAD = ("n", "median", "mean", "SD", "best", "worst", "best seed", "median seed")
-_CONTRAST = (
-    "metric",
-    "row",
-    "reference",
-    "n",
-    "difference",
-    "95 % bootstrap",
-    "95 % Student",
-    "p",
-    "p (Holm)",
-    "80 % power at",
-    "seeds",
-)
-_ON_TERMINAL = (0, 1, 3, 4, 6, 7, 8)
+_SPREAD = ("n", "median", "mean", "SD", "best", "best seed")
+_CONTRAST = ("metric", "row", "reference", "n", "difference", "95 % Student", "p", "p (Holm)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contrast:
-    """A row against its reference on one metric, row minus reference."""
+    """A row against its reference on one declared metric, row minus reference."""
 
     metric: str
     row: str
     reference: str
-    declared: bool
     found: Paired
     p_holm: float | None
-    """Corrected over the declared contrasts."""
+    """Corrected over all contrasts."""
     medians: tuple[float, float]
     """Values of the row and of the reference."""
 
@@ -66,13 +51,12 @@ class Contrast:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """All results of an experiment. Notes say what was read otherwise than usual."""
+    """All results of an experiment."""
 
     path: Path
     declared: Declared
     results: dict[str, dict[int, Result]]
     """Row -> seed -> result, of cells that are done or failed."""
-    notes: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -112,7 +96,7 @@ class Summary:
 
     @property
     def contrasts(self) -> list[Contrast]:
-        """Differences of all rows to their references, the declared ones first."""
+        """Differences of all rows to their references on the declared metrics."""
         return self._compared[0]
 
     @property
@@ -128,31 +112,24 @@ class Summary:
             if row.reference is None:
                 continue
             mine, other = self.values[key], self.values[row.reference]
-            others = [name for name in mine if name in other and _is_compared(name)]
-            for metric in dict.fromkeys((*row.metrics, *others)):
+            for metric in row.metrics:
                 values, against = mine.get(metric, {}), other.get(metric, {})
                 if values and not row.seeded:
                     values = dict.fromkeys(against, values[0])
                 if (pair := compare_paired(values, against)) is not None:
                     found[metric, key] = pair
-                elif metric in row.metrics and self._is_due(metric, key, row.reference):
+                elif self._is_due(metric, key, row.reference):
                     missing.append((metric, key))
-        rows = self.declared.rows
-        family = {(name, key): pair.p for (name, key), pair in found.items() if name in rows[key].metrics}
-        p_holm = holm({**family, **dict.fromkeys(missing)})
-        contrasts = [
-            Contrast(
-                metric=name,
-                row=key,
-                reference=str(rows[key].reference),
-                declared=(name, key) in family,
-                found=pair,
-                p_holm=p_holm.get((name, key)),
-                medians=(self.rows[key][name].median, self.rows[str(rows[key].reference)][name].median),
+        p_holm = holm({**{name: pair.p for name, pair in found.items()}, **dict.fromkeys(missing)})
+        contrasts = []
+        for (name, key), pair in found.items():
+            reference = str(self.declared.rows[key].reference)
+            medians = (self.rows[key][name].median, self.rows[reference][name].median)
+            holms = p_holm.get((name, key))
+            contrasts.append(
+                Contrast(metric=name, row=key, reference=reference, found=pair, p_holm=holms, medians=medians)
             )
-            for (name, key), pair in found.items()
-        ]
-        return sorted(contrasts, key=lambda one: not one.declared), missing
+        return contrasts, missing
 
     def _is_due(self, metric: str, row: str, reference: str) -> bool:
         """Whether a contrast without a result is one that was asked for: by name, or its parts are not measured yet. A
@@ -179,15 +156,6 @@ class Summary:
         """Seeds of a row that are not done."""
         wanted = self.declared.seeds if self.declared.rows[row].seeded else (0,)
         return [seed for seed in wanted if seed not in self.results[row]]
-
-    @cached_property
-    def chosen(self) -> dict[str, str | None]:
-        """Arm -> its best row by the declared rule; None while one waits for a seed."""
-        metric = self.declared.facts.get("choose")
-        if metric is None:
-            return {}
-        values = {row: found[metric] for row, found in self.values.items() if metric in found}
-        return sweep.choices(self.declared.rows, metric, values, seeds=self.declared.seeds, failed=self.failed)
 
     def main(self, row: str) -> Spread | None:
         """The spread of a row's first declared metric; None where no seed is done."""
@@ -217,14 +185,13 @@ class Summary:
     def as_json(self) -> dict[str, Any]:
         """Content of summary.json."""
         return {
-            "version": 2,
+            "version": 3,
             "facts": self.declared.facts,
             "seeds": self.declared.seeds,
             "metrics": self.metrics,
             "rows": {row: {name: asdict(one) for name, one in found.items()} for row, found in self.rows.items()},
             "contrasts": [(table := asdict(one)) | table.pop("found") for one in self.contrasts],
             "unmeasured": self.unmeasured,
-            "chosen": self.chosen,
             "cells": [
                 {"row": key, "seed": seed, "state": state, "run": run}
                 for key in self.declared.rows
@@ -242,21 +209,14 @@ class Summary:
 
     def text(self) -> str:
         """Declared metrics, their contrasts and what failed or is missing, for a terminal."""
-        shown = [one for one in self.contrasts if one.declared]
-        rows = [[row[column] for column in _ON_TERMINAL] for row in (_CONTRAST, *self._contrast_rows(shown))]
-        tables = [
-            Table(
-                head=("row", "metric", *_SPREAD[:-2]), rows=[row[:-2] for row in self._spreads(self.metrics)], words=2
-            )
-        ]
-        tables += [Table(head=rows[0], rows=rows[1:], words=2)] if shown else []
+        spreads = [row[:-1] for row in self._spreads(self.metrics)]
+        tables = [Table(head=("row", "metric", *_SPREAD[:-1]), rows=spreads, words=2)]
+        tables += [Table(head=_CONTRAST, rows=self._contrast_rows(self.contrasts), words=3)] if self.contrasts else []
         last = [*remarks(self), str(self.path / "summary.md")]
         return "\n\n".join([*(table.text() for table in tables), "\n".join(last)])
 
     def markdown(self) -> str:
         """The page."""
-        declared = [one for one in self.contrasts if one.declared]
-        others = [one for one in self.contrasts if not one.declared]
         everything = dict.fromkeys(name for found in self.rows.values() for name in found)
         given = (self.declared.about | self.declared.facts).items()
         facts = {
@@ -271,8 +231,7 @@ class Summary:
             seeds=self.declared.seeds,
             remarks=[*remarks(self)],
             scores=pipes(("row", "metric", *_SPREAD), self._spreads(self.metrics)),
-            contrasts=pipes(_CONTRAST, self._contrast_rows(declared)) if declared else "",
-            others=pipes(_CONTRAST, self._contrast_rows(others)) if others else "",
+            contrasts=pipes(_CONTRAST, self._contrast_rows(self.contrasts)) if self.contrasts else "",
             everything=pipes(("row", "metric", *_SPREAD), self._spreads([*everything])),
             runs=pipes(
                 ("row", "seed", "state", "run"),
@@ -292,10 +251,9 @@ class Summary:
         for name in metrics:
             for row, found in self.rows.items():
                 if (one := found.get(name)) is not None:
-                    values = (one.median, one.mean, one.sd, one.best, one.worst)
+                    values = (one.median, one.mean, one.sd, one.best)
                     shown = (ABSENT if value is None else number(value) for value in values)
-                    seeds = (str(one.best_seed or ABSENT), str(one.median_seed or ABSENT))
-                    rows.append((self._title(row), name, str(one.n), *shown, *seeds))
+                    rows.append((self._title(row), name, str(one.n), *shown, str(one.best_seed)))
         return rows
 
     def _contrast_rows(self, contrasts: Sequence[Contrast]) -> list[tuple[str, ...]]:
@@ -305,20 +263,9 @@ class Summary:
         ]
 
 
-def _is_compared(metric: str) -> bool:
-    """Whether a metric means the same in all rows; held-out metrics do so only where they were declared."""
-    return metric == Q or ("/" in metric and not metric.startswith("held-out/") and "threshold" not in metric)
-
-
 def _paired(found: Paired, p_holm: float | None) -> tuple[str, ...]:
-    bootstrap = f"{_interval(found.interval)} ({found.interval_method})" if found.interval else ABSENT
-    power = ABSENT if found.detectable is None else f"{found.detectable:.2g}"
-    seeds = ABSENT if found.p is None else "above 10,000" if found.seeds_needed is None else str(found.seeds_needed)
-    return (f"{found.mean:+.4g}", bootstrap, _interval(found.t_interval), _p(found.p), _p(p_holm), power, seeds)
-
-
-def _interval(interval: tuple[float, float] | None) -> str:
-    return ABSENT if interval is None else f"{interval[0]:+.3g} to {interval[1]:+.3g}"
+    interval = ABSENT if found.t_interval is None else "{:+.3g} to {:+.3g}".format(*found.t_interval)
+    return (f"{found.mean:+.4g}", interval, _p(found.p), _p(p_holm))
 
 
 def _p(value: float | None) -> str:
@@ -336,41 +283,14 @@ def pipes(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def remarks(summary: Summary) -> Iterator[str]:
-    """Sentences for a reader: the choice, baselines, notes, doubts, what failed, is missing or cannot be compared."""
-    yield from summary.notes
-    yield from _choice(summary)
+    """Sentences for a reader: baselines, notes, doubts, what failed, is missing or cannot be compared."""
     for key, row in summary.declared.rows.items():
         yield from row_remarks(summary, key, key if row.reference is None or not row.baseline else row.reference)
     if summary.unmeasured:
         names = ", ".join(f"{metric} of {row}" for metric, row in summary.unmeasured)
         yield f"Declared and not measured, but counted by Holm's correction: {names}."
-    declared = [one for one in summary.contrasts if one.declared]
-    wanted = len(summary.declared.seeds)
-    if few := [f"{one.metric} of {one.row} ({one.found.n} of {wanted})" for one in declared if one.found.n < wanted]:
-        yield f"Declared and measured for fewer seeds than were asked for: {', '.join(few)}."
-    if own := dict.fromkeys(one.metric for one in declared if one.metric.removeprefix("held-out/") in sweep.OWN_FAKES):
-        yield (
-            f"Note: {', '.join(own)} come from the fakes of each arm's own generator, so a worse generator makes "
-            "better values; held-out/discriminator_standard_auc has the same fakes for all."
-        )
-    for note in dict.fromkeys(one.found.note for one in declared if one.found.note):
-        whom = [f"{one.row} {one.metric}" for one in declared if one.found.note == note]
-        yield f"Note: {note}" + ("." if len(whom) == len(declared) else f" ({', '.join(whom)}).")
-    compared = {name for one in declared for name in (one.row, one.reference)}
-    alone = [
-        key
-        for key, row in summary.declared.rows.items()
-        if row.reference
-        and not row.baseline
-        and summary.rows[key]
-        and summary.rows[row.reference]
-        and key not in compared
-    ]
-    if alone:
-        yield (
-            f"Not compared: {', '.join(alone)} with {summary.declared.rows[alone[0]].reference}: no declared metric is "
-            "of like networks at the same tokens in both. Ask all arms the same, for example with --probe pos=TREEBANK."
-        )
+    for note in dict.fromkeys(one.found.note for one in summary.contrasts if one.found.note):
+        yield f"Note: {note}."
 
 
 def row_remarks(summary: Summary, key: str, title: str, *, verdicts: bool = True) -> Iterator[str]:
@@ -378,7 +298,7 @@ def row_remarks(summary: Summary, key: str, title: str, *, verdicts: bool = True
     row, results = summary.declared.rows[key], summary.results[key]
     name = key if row.reference is None or not row.baseline else row.baseline
     for one in summary.contrasts if row.baseline and verdicts else ():
-        if one.row == key and one.declared:
+        if one.row == key:
             says = {"beats": "beats", "perhaps": "is above, not beyond doubt,"}.get(one.verdict, "does not beat")
             yield f"{title}: {says} {name} (median {one.medians[1]:.3f} against {one.medians[0]:.3f})."
     own = title.lower().replace("-", "")  # a note may itself begin with the task: "SST-2: ..." of sst2
@@ -396,25 +316,6 @@ def row_remarks(summary: Summary, key: str, title: str, *, verdicts: bool = True
     if missing := summary.missing(key):
         seeds_missing = f"{of}seed {', '.join(map(str, missing))}" if row.seeded else name
         yield f"{title}: missing: {seeds_missing}."
-
-
-def _choice(summary: Summary) -> Iterator[str]:
-    metric = summary.declared.facts.get("choose")
-    if metric is None:
-        return
-    end = "lowest" if metric.endswith("loss") else "highest"
-    yield (
-        f"Declared before the first run: of each arm the values with the {end} mean of {metric} over seeds "
-        f"{', '.join(map(str, summary.declared.seeds))}, on rows that no table reports."
-    )
-    for arm, row in summary.chosen.items():
-        rivals = sum(sweep.arm_of_row(one) == arm for one in summary.declared.rows)
-        if row is None:
-            yield f"Not chosen yet: {arm}, one of its {rivals} combinations waits for a seed."
-        else:
-            found = summary.rows[row][metric]
-            shown = summary.declared.rows[row].title or row
-            yield f"Chosen: {shown}, {number(found.mean)} ({found.n}), of {rivals} combinations of {arm}."
 
 
 def summarize(root: Path, *, declared: Declared | None = None) -> Summary:

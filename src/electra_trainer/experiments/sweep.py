@@ -1,28 +1,24 @@
-"""Values of settings, crossed, as rows of an experiment, and the choice among them.
+"""Values of settings, crossed, as rows of an experiment.
 
-`--sweep optimizer.learning-rate=1e-4,3e-4 objective.weight=10,50` of `electra compare` and `--search` with `--grid` of
-fine-tuning. Each combination is a row with cells like any other, named `ROW+FIELD=VALUE+FIELD=VALUE`. The rule by which
-the best is chosen is declared before anything is trained. This is how the paper searched learning rates and λ (Appendix
-A), sizes of the generator (Figure 3 left) and the recipes of fine-tuning (Appendix B).
+`--sweep optimizer.learning-rate=1e-4,3e-4 objective.weight=10,50` of `electra compare` and `--search` of
+fine-tuning. Each combination is a row with cells like any other, named `ROW+FIELD=VALUE+FIELD=VALUE`. This is how the
+paper searched learning rates and λ (Appendix A), sizes of the generator (Figure 3 left) and the recipes of fine-tuning
+(Appendix B).
 """
 
 import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from electra_trainer.errors import ConfigError, did_you_mean
+from electra_trainer.errors import ConfigError
 from electra_trainer.experiments.cell import PLUS
 from electra_trainer.settings import records
 from electra_trainer.settings.config import Config
 
-NESTED = "nested-"
-"""Prefix of a probe that is scored on a part of its training rows."""
 _SETTLED = ("seed", "preset", "schedule.steps", "batch.sequence_length", "model.vocab_size")
 """Fields that the seeds, the amount or the data decide."""
-OWN_FAKES = ("loss", "discriminator_loss", "discriminator_auc", "discriminator_constant_loss", "fake_rate")
-"""Held-out metrics that depend on the generator whose fakes are judged, or on the weights of the terms."""
 
 Axes = Mapping[str, Sequence[Any]]
 """Name of a field -> its values."""
@@ -64,11 +60,6 @@ def named(row: str, values: Mapping[str, Any]) -> str:
     return row + "".join(f"{PLUS}{name.replace('_', '-')}={value}" for name, value in shown.items())
 
 
-def arm_of_row(row: str) -> str:
-    """The row that a combination varies: `electra` of `electra+objective.weight=10`."""
-    return PLUS.join(part for part in row.split(PLUS) if "=" not in part)
-
-
 def swept(arm: str, config: Config, axes: Axes) -> dict[str, Config]:
     """An arm's configuration with every combination of the values of those fields that it has; its own combination
     first.
@@ -102,64 +93,8 @@ def _has(config: Config, name: str) -> bool:
     return not unused and name in records.flat(records.to_dict(config)) and not name.endswith("kind")
 
 
-def require_fields(axes: Axes, arms: Iterable[Config]) -> None:
-    """Refuse fields that no arm has, or that something else decides; ConfigError names the nearest."""
-    names = (name for one in arms for name in records.flat(records.to_dict(one)) if _has(one, name))
-    known = [name.replace("_", "-") for name in dict.fromkeys(names) if name not in _SETTLED]
+def require_fields(axes: Axes, arms: Sequence[Config]) -> None:
+    """Refuse fields that no arm has, or that something else decides."""
     for name in axes:
-        if (flag := name.replace("_", "-")) not in known:
-            raise ConfigError(
-                f"--sweep {flag}: no arm can vary this field.{did_you_mean(flag, known)} Known: {', '.join(known)}."
-            )
-
-
-def require_choosable(metric: str, parts: Iterable[str]) -> None:
-    """Refuse to choose by a metric of rows that tables report, by one that the choice itself changes, or by one that is
-    not measured.
-
-    Raises:
-        ConfigError: says what to choose by instead.
-    """
-    part, _, name = metric.partition("/")
-    if part != "held-out" and not part.startswith(NESTED):
-        raise ConfigError(
-            f"--choose {metric}: tables report this metric, so that a choice by it would be judged by itself. Choose "
-            f"on a part of the training rows, --probe {NESTED}{part}=DIR --choose {NESTED}{metric}, or by "
-            "held-out/discriminator_standard_auc."
-        )
-    if part == "held-out" and name in OWN_FAKES:
-        raise ConfigError(
-            f"--choose {metric}: depends on the fakes of the arm's own generator and on the weights of the losses, so "
-            "an easier task would win. Choose by held-out/discriminator_standard_auc, whose fakes are the same for all."
-        )
-    if part not in parts:
-        raise ConfigError(f"--choose {metric}: its probe is not requested. Add --probe {part}.")
-
-
-def choices(
-    rows: Iterable[str],
-    metric: str,
-    found: Mapping[str, Mapping[int, float]],
-    *,
-    seeds: Sequence[int],
-    failed: Collection[str] = (),
-) -> dict[str, str | None]:
-    """Arm -> its row with the best mean over all seeds, the first of equals; None while one waits for a seed.
-
-    Args:
-        rows: rows of the experiment; arms with a single one have no choice.
-        found: row -> seed -> value; lower is better of losses, higher of all else.
-        failed: rows with a run that diverged: they are not chosen.
-    """
-    by_arm: dict[str, list[str]] = {}
-    for row in rows:
-        by_arm.setdefault(arm_of_row(row), []).append(row)
-    sign = -1 if metric.endswith("loss") else 1
-
-    def best(own: Sequence[str]) -> str | None:
-        able = [row for row in own if row not in failed]
-        if not able or any(set(seeds) - found.get(row, {}).keys() for row in able):
-            return None
-        return max(able, key=lambda row: sign * math.fsum(found[row][seed] for seed in seeds))
-
-    return {arm: best(own) for arm, own in by_arm.items() if len(own) > 1}
+        if name in _SETTLED or not any(_has(one, name) for one in arms):
+            raise ConfigError(f"--sweep {name.replace('_', '-')}: no arm can vary this field (see electra show NAME).")

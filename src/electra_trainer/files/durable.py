@@ -15,7 +15,7 @@ import re
 import shutil
 import tempfile
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -34,23 +34,12 @@ def pieces(content: Content) -> Iterable[bytes | memoryview]:
     return (content,) if isinstance(content, bytes) else content
 
 
-def sync(descriptor: int) -> None:
-    """Wait until the disk has a file; OSError. On macOS `os.fsync` is content with the disk's own memory, which a power
-    cut empties.
-    """
-    if hasattr(fcntl, "F_FULLFSYNC"):
-        with suppress(OSError):  # some file systems have only the other one
-            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
-            return
-    os.fsync(descriptor)
-
-
 def write_durably(path: Path, content: Content) -> None:
     """Write a file, not through a link, and wait until the disk has it; OSError as the system gives it."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
         write_all(descriptor, content)
-        sync(descriptor)
+        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -71,20 +60,19 @@ class HashedFile:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         self._stream: IO[bytes] = os.fdopen(descriptor, "wb")
         self._digest = hashlib.sha256()
-        self._bytes = 0
 
     def write(self, data: bytes) -> None:
         """Append."""
         self._stream.write(data)
         self._digest.update(data)
-        self._bytes += len(data)
 
     def close(self) -> tuple[int, str]:
         """Wait until the disk has it; returns its bytes and its SHA-256 as hexadecimal digits."""
         self._stream.flush()
-        sync(self._stream.fileno())
+        os.fsync(self._stream.fileno())
+        size = self._stream.tell()
         self._stream.close()
-        return self._bytes, self._digest.hexdigest()
+        return size, self._digest.hexdigest()
 
     def abandon(self) -> None:
         """Close without a hash."""
@@ -215,20 +203,10 @@ def _clear(lock: Path) -> None:
     lock.unlink(missing_ok=True)
 
 
-def write_folder_durably(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Create a folder if needed and write files into it, in place of those of the same name. StorageError."""
-    try:
-        make_folder(folder)
-    except OSError as error:
-        raise storage_error(error, folder, writing=True) from None
-    for name, content in files.items():
-        replace_durably(folder / name, content)
-
-
 def write_output(path: Path, content: bytes) -> None:
     """Write a file that a user named, and the folder that it is in; StorageError."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
     except OSError as error:
         raise storage_error(error, path, writing=True) from None
     replace_durably(path, content)
@@ -252,7 +230,7 @@ def sync_file(path: Path) -> None:
     """Wait until the disk has what was written to a file; OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        sync(descriptor)
+        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

@@ -1,11 +1,11 @@
 """Child processes of this Python that exchange whole messages with their parent.
 
 A child is this Python started again with a pipe to its parent: nothing is forked (torch may already hold threads), and
-a script needs
-no `__main__` guard. It has its own session and ignores the signals that its parent answers. When the parent is gone,
-however it ended, the pipe ends, and the child with it.
+a script needs no `__main__` guard. It has its own session and ignores the signals that its parent answers. When the
+parent is gone, however it ended, the pipe ends, and the child with it.
 """
 
+import json
 import os
 import queue
 import signal
@@ -14,14 +14,15 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Self
 
-from electra_trainer.errors import STOP, DataError, ElectraError
+from electra_trainer.errors import STOP, ElectraError, named
 
-__all__ = ["Child", "Connection", "Pool", "Workers", "connect", "cores", "serve"]
+__all__ = ["Child", "Connection", "Pool", "WorkerDied", "Workers", "connect", "cores", "serve"]
 
 
 def cores() -> int:
@@ -57,10 +58,9 @@ class Child:
 
     def exit_status(self) -> int | None:
         """Exit status, negative for a signal, once its pipe has ended; None if it still runs after 5 seconds."""
-        try:
+        with suppress(subprocess.TimeoutExpired):
             return self.process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            return None
+        return None
 
 
 class Pool:
@@ -98,7 +98,7 @@ def connect(descriptor: int) -> Connection:
 def serve(pipe: Connection, prepare: Callable[[bytes], Callable[[bytes], bytes]]) -> None:
     """The life of a worker: the first message sets it up, every other one is answered, the end of the pipe ends it.
 
-    An answer begins with "+", the sentence of a DataError with "-", that of another failure with "!".
+    An answer begins with "+", the class and the sentence of an error with "-".
     """
     answer: Callable[[bytes], bytes] | None = None
     while True:
@@ -111,14 +111,25 @@ def serve(pipe: Connection, prepare: Callable[[bytes], Callable[[bytes], bytes]]
                 answer = prepare(message)
                 continue
             reply = b"+" + answer(message)
-        except DataError as error:
-            reply = b"-" + str(error).encode("utf-8", "replace")
         except Exception as error:
-            reply = b"!" + f"{type(error).__name__}: {error}".encode("utf-8", "replace")
+            is_ours = isinstance(error, ElectraError)
+            words = str(error) if is_ours else f"A worker process failed: {type(error).__name__}: {error}."
+            reply = b"-" + json.dumps([type(error).__name__ if is_ours else "ElectraError", words]).encode()
         try:
             pipe.send_bytes(reply)
         except BrokenPipeError:  # the parent is gone
             os._exit(0)
+
+
+class WorkerDied(ElectraError):
+    """A child ended before it had answered."""
+
+    def __init__(self, child: Child) -> None:
+        self.status = child.exit_status()
+        super().__init__(
+            f"A worker process died (exit status {self.status}); when that is -9, memory ran out. Run the same command "
+            "again with fewer workers."
+        )
 
 
 class Workers(Pool):
@@ -140,7 +151,7 @@ class Workers(Pool):
             try:
                 child.pipe.send_bytes(setup)
             except BrokenPipeError:
-                raise _died(child) from None
+                raise WorkerDied(child) from None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
@@ -153,8 +164,7 @@ class Workers(Pool):
         """Answers in the order of the requests; about two requests a child are under way at any time.
 
         Raises:
-            DataError: raised in the child, raised again here.
-            ElectraError: a child failed or died.
+            WorkerDied: a child ended. ElectraError: raised in a child, raised again here.
         """
         waiting: deque[Future[bytes]] = deque()
         for request in requests:
@@ -170,17 +180,10 @@ class Workers(Pool):
             child.pipe.send_bytes(request)
             reply = child.pipe.recv_bytes()
         except (EOFError, OSError):
-            raise _died(child) from None
+            raise WorkerDied(child) from None
         finally:
             self._free.put(child)
         if reply[:1] == b"+":
             return reply[1:]
-        text = reply[1:].decode("utf-8", "replace")
-        raise DataError(text) if reply[:1] == b"-" else ElectraError(f"A worker process failed: {text}.")
-
-
-def _died(child: Child) -> ElectraError:
-    return ElectraError(
-        f"A worker process died (exit status {child.exit_status()}); when that is -9, memory ran out. Run the same "
-        "command again with fewer workers."
-    )
+        kind, words = json.loads(reply[1:])
+        raise named(kind)(words)

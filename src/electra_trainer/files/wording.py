@@ -1,15 +1,33 @@
-"""Texts for people: durations, numbers, Markdown, and the templates of pages, model cards and job files.
+"""Words for people: numbers, Markdown, tables, templates of pages and cards, and a terminal that no text can steer.
 
 A template is a Jinja2 file in the package's `templates/` folder. A value that a template names and nobody gave is an
 error. HTML escapes every value by itself; a Markdown card says `{{ text | markdown }}` and a job file `{{ word | shell
 }}` where a value is somebody else's text.
+
+Control and bidirectional characters of texts from outside appear as escapes: the command line wraps standard output and
+error in `plain_output`, so that every `print` is covered, those of libraries too. rich's consoles write past it;
+`Terminal` is one that escapes texts.
 """
 
+import csv
+import io
+import itertools
 import math
+import re
 import shlex
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from electra_trainer.errors import plain
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -66,3 +84,181 @@ def _environment() -> "Environment":
     )
     made.filters |= {"markdown": escape_markdown, "shell": shlex.quote}
     return made
+
+
+_STYLE = re.compile(r"(\x1b\[[\d;]*m)")
+_RETURNS = re.compile(r"(^\r|\r(?=\n))")
+"""Carriage returns of line ends, and those by which a library draws its progress over the same line."""
+
+
+class PlainStream:
+    """A text stream on which everything is printed by `plain`.
+
+    Args:
+        stream: where it goes.
+    """
+
+    keeps_styles = False
+    """Whether bold and colours may pass, for help."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self.rich_proxied_file = stream
+        """Where rich's consoles write, which have styles of their own."""
+
+    def write(self, text: str) -> int:
+        """Write a text, escaped."""
+        passing = _STYLE if self.keeps_styles and self.isatty() else _RETURNS
+        parts = passing.split(text)
+        parts[::2] = [plain(part, keep="\n\t") for part in parts[::2]]
+        self.rich_proxied_file.write("".join(parts))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write several texts."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rich_proxied_file, name)
+
+
+@contextmanager
+def plain_output() -> Iterator[None]:
+    """Standard output and error as plain streams, inside a `with`."""
+    before = sys.stdout, sys.stderr
+    for stream in before:
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal may lack a character
+    sys.stdout, sys.stderr = PlainStream(sys.stdout), PlainStream(sys.stderr)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+@contextmanager
+def styles() -> Iterator[None]:
+    """Let bold and colours pass to a terminal, inside a `with`: those of help."""
+    PlainStream.keeps_styles = True
+    try:
+        yield
+    finally:
+        PlainStream.keeps_styles = False
+
+
+class Terminal(Console):
+    """rich's console, which prints texts by `plain`; its own styles, colours and cursor moves pass."""
+
+    @property
+    def file(self) -> IO[str]:
+        """The stream itself, without what is wrapped around it."""
+        file: Any = super().file
+        while (inner := getattr(file, "rich_proxied_file", None)) is not None:
+            file = inner
+        return file  # type: ignore[no-any-return]
+
+    @file.setter
+    def file(self, new: IO[str]) -> None:
+        self._file = new
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Segments of rich, with plain texts."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(plain(segment.text, keep="\n"), segment.style)
+
+
+class Link(NamedTuple):
+    """A text that leads somewhere."""
+
+    text: str
+    address: str
+
+
+Cell = str | list[Link]
+_TEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}", "±": r"$\pm$",
+    "—": "---", "×": r"$\times$", "λ": r"$\lambda$", "§": r"\S{}", "“": "``", "”": "''", '"': r"\textquotedbl{}",
+}  # fmt: skip
+
+
+def escape_tex(text: str) -> str:
+    """A text that LaTeX prints as it is (with T1 fonts)."""
+    return "".join(_TEX.get(letter, letter) for letter in text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Rows of cells under a head. Columns of words are aligned left, columns of numbers right."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    words: int | None = None
+    """Leading columns that hold words; None: all of them."""
+
+    @property
+    def _left(self) -> int:
+        return len(self.head) if self.words is None else self.words
+
+    def markdown(self, *, escaped: str = MARKDOWN) -> str:
+        """Lines with pipes between the cells.
+
+        Args:
+            escaped: letters that are escaped in texts; "|" where cells hold Markdown themselves.
+        """
+
+        def line(cells: Iterable[str]) -> str:
+            return f"| {' | '.join(cells)} |"
+
+        def plain(text: str) -> str:
+            return escape_markdown(text, escaped)
+
+        rows = _written((self.head, *self.rows), plain, lambda text, address: f"[{text}]({quote(address)})")
+        dashes = line("---" if index < self._left else "--:" for index in range(len(self.head)))
+        return "\n".join([line(next(rows)), dashes, *map(line, rows)])
+
+    def latex(self, *, caption: str, notes: Sequence[str] = ()) -> str:
+        """A float with the table (booktabs), its caption and its notes, all of which are escaped."""
+
+        def link(text: str, address: str) -> str:
+            return rf"\href{{{quote(address).replace('%', chr(92) + '%')}}}{{{text}}}"
+
+        rows = [" & ".join(cells) for cells in _written((self.head, *self.rows), escape_tex, link)]
+        columns = "l" * self._left + "r" * (len(self.head) - self._left)
+        escaped = [escape_tex(note) for note in notes]
+        return render("table.tex", rows=rows, columns=columns, caption=escape_tex(caption), notes=escaped)
+
+    def csv(self) -> str:
+        """Comma-separated values; of links the addresses, `;` between them."""
+        text = io.StringIO()
+        rows = (
+            [cell if isinstance(cell, str) else ";".join(at for _, at in cell) for cell in row] for row in self.rows
+        )
+        csv.writer(text, lineterminator="\n").writerows([self.head, *rows])
+        return text.getvalue()
+
+    def text(self, *, least: int = 0) -> str:
+        """Lines with aligned columns, two spaces between them.
+
+        Args:
+            least: smallest width of a column of numbers.
+        """
+        rows = list(_written((self.head, *self.rows), str, lambda text, _: text))
+        widths = [max(map(len, column)) for column in zip(*filter(None, rows), strict=True)]
+
+        def padded(index: int, cell: str, width: int) -> str:
+            return cell.ljust(width) if index < self._left else cell.rjust(max(width, least))
+
+        lines = ("  ".join(map(padded, itertools.count(), row, widths)) for row in rows)
+        return "\n".join(line.rstrip() for line in lines)
+
+
+def _written(
+    rows: Iterable[Sequence[Cell]], plain: Callable[[str], str], link: Callable[[str, str], str]
+) -> Iterator[list[str]]:
+    """The cells as texts: `plain` escapes a text, `link` makes a link of an escaped text and an address."""
+
+    def written(cell: Cell) -> str:
+        return plain(cell) if isinstance(cell, str) else " ".join(link(plain(text), at) for text, at in cell)
+
+    return ([written(cell) for cell in row] for row in rows)

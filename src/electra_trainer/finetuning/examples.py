@@ -7,19 +7,26 @@ Which columns hold the text, its partner and the label: those that were named, o
     text pair   --text-pair; else none, unless two columns are named as a known pair (sentence1 and sentence2, ...)
 
 Column names are compared without regard to case. Anything else is asked for, never guessed.
+
+Without a development file a tenth of the training file is held out, the same on every machine and in every run. Rows
+with the same text (or pair) stay on one side. Within each class texts are ordered by a hash, and the first are held
+out, so that class shares are kept; every class keeps a text to learn from. Sentences are held out in hash order, except
+those that contain a label's only remaining words.
 """
 
+import hashlib
 import json
-import sys
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from pathlib import PurePath
+from typing import Any, NoReturn, TypeVar
 
-from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean
-from electra_trainer.files import reading, table_writer
+import numpy as np
+
+from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.files import wording
 from electra_trainer.files.tables import Table, texts
-from electra_trainer.settings import records
 
 Prediction = dict[str, Any]
 """The prediction for one example, ready for JSON: {"label": ...}, {"value": ...}, {"tags": [...]}, {"text": ...}."""
@@ -87,7 +94,7 @@ def predicted_csv(table: Table, predictions: Sequence[Prediction]) -> str:
     for row, cells in zip(table.rows, predicted, strict=True):
         own = [cell if isinstance(cell, str) else "" if cell is None else json.dumps(cell) for cell in row]
         rows.append([*own, *[""] * (len(table.columns) - len(row)), *cells.values()])
-    return table_writer.Table(head=[*table.columns, *(_free(name, names) for name in predicted[0])], rows=rows).csv()
+    return wording.Table(head=[*table.columns, *(_free(name, names) for name in predicted[0])], rows=rows).csv()
 
 
 def _flat(prediction: Prediction) -> dict[str, str]:
@@ -122,50 +129,6 @@ def tagged_text(predictions: Iterable[Prediction]) -> str:
 def jsonl(predictions: Iterable[Prediction]) -> str:
     """One JSON object per prediction: {words, tags}, or {id, text, score, probability, no_answer_score, nbest}."""
     return "".join(json.dumps(predicted) + "\n" for predicted in predictions)
-
-
-_FIELDS: dict[str, Any] = {
-    "label": str,
-    "probabilities": dict[str, float],
-    "value": float,
-    "words": list[str],
-    "tags": list[str],
-    "id": str,
-    "text": str,
-}
-"""Fields of predictions; a task of one's own may have others."""
-_NEEDS = {"probabilities": "label", "tags": "words", "words": "tags", "text": "id"}
-"""Field -> another that comes with it."""
-
-
-def read_predictions(path: Path, examples: Sequence[Any], *, remedy: str) -> list[Prediction]:
-    """Read the predictions that `jsonl` wrote for these examples.
-
-    Raises:
-        MissingInputError: no such file. DataError: it is damaged; `remedy` ends the message.
-    """
-    if not path.is_file():
-        raise MissingInputError(f"{path}: no such file. {remedy}")
-    lines = reading.read_file(path, limit=sys.maxsize).splitlines()
-    if len(lines) != len(examples):
-        raise DataError(f"{path}: {len(lines):,} predictions, expected {len(examples):,}. {remedy}")
-    found: list[Prediction] = []
-    for number, (line, example) in enumerate(zip(lines, examples, strict=True), 1):
-        where = f"{path}:{number}"
-        predicted = reading.parse_json(line, where=where, remedy=remedy)
-        fields = predicted.keys() if isinstance(predicted, dict) else set()
-        whole = fields and all(_NEEDS.get(name, name) in fields for name in fields)
-        if not whole or fields != (found or [predicted])[0].keys():
-            raise DataError(f"{where}: {reading.short(predicted)}, expected a prediction of the task. {remedy}")
-        records.require_fields(
-            {name: _FIELDS[name] for name in fields & _FIELDS.keys()}, predicted, where, remedy=remedy
-        )
-        if "tags" in predicted and not len(predicted["tags"]) == len(predicted["words"]) == len(example.words):
-            raise DataError(f"{where}: {len(predicted['tags']):,} tags, expected one for each word. {remedy}")
-        if predicted.get("label") not in predicted.get("probabilities", [predicted.get("label")]):
-            raise DataError(f"{where}: label {reading.short(predicted['label'])} has no probability. {remedy}")
-        found.append(predicted)
-    return found
 
 
 def by_id(predictions: Iterable[Prediction], name: str) -> str:
@@ -231,15 +194,16 @@ def choose_columns(table: Table, *, text: str | None, text_pair: str | None, lab
     if len(names) < 2:
         raise DataError(f"{table.path}: has one column ({names[0]!r}), expected a text and a label.")
     free = [name for name in names if name not in (text, text_pair)]
-    label = label or _only(table, "--label", LABELS, free)
+    label = label or _only(LABELS, free)
     if label is None and len(names) == 2:
         label = names[1] if names[1] in free else names[0]
-    if label is None:
-        raise _ask(table, "--label", "the label")
+    label = label or _ask(table, "--label", "the label")
     left = [name for name in names if name != label]
     if text is None and text_pair is None:
-        text, text_pair = _pair(left)
-    text = text or _remaining_text(table, [name for name in left if name != text_pair])
+        folded = {name.casefold(): name for name in left}
+        pairs = [(folded[one], folded[two]) for one, two in PAIRS if one in folded and two in folded]
+        text, text_pair = pairs[0] if pairs else (None, None)
+    text = text or _remaining_text(table, text_pair, label)
     _require_columns(table, text=text, text_pair=text_pair, label=label)
     return Columns(text=text, pair=text_pair, label=label)
 
@@ -259,25 +223,22 @@ def choose_texts(
         ConfigError: a flag names no column, or a flag is needed. DataError: a column of training is missing.
     """
     _require_columns(table, text=text, text_pair=text_pair)
-    names = [name for name in table.columns if name]
-    if like is None and pair and text is None and text_pair is None:
-        text, text_pair = _pair(names)
-    if text is None and like is not None:
-        text = _as_trained(table, like.text, flag="--text")
-    text = text or _remaining_text(table, [name for name in names if name != text_pair])
-    if text_pair is None and like is not None and like.pair is not None:
-        text_pair = _as_trained(table, like.pair, flag="--text-pair")
-    if text_pair is None and pair:
-        raise _ask(table, "--text-pair", "the second text")
-    _require_columns(table, text=text, text_pair=text_pair)
-    return Columns(text=text, pair=text_pair)
+    if like is None and pair and text_pair is None:
+        _ask(table, "--text-pair", "the second text")
+    known = like or Columns(text=text or _remaining_text(table, text_pair))
+    found = as_trained(table, Columns(text=text or known.text, pair=text_pair or known.pair))
+    _require_columns(table, text=found.text, text_pair=found.pair)
+    return found
 
 
-def labelled_like(table: Table, columns: Columns) -> Columns:
+def as_trained(table: Table, columns: Columns) -> Columns:
     """Columns of training in another file, such as the development set; DataError: one is missing."""
     for name in (columns.text, columns.pair, columns.label):
-        if name is not None:
-            _as_trained(table, name, flag=None)
+        if name not in (None, *table.columns):
+            raise DataError(
+                f"{table.path}: has no column {name!r}, which the training file has. Its columns: {_listed(table)}. "
+                "Rename it; in a file to predict it can be named: --text COLUMN, --text-pair COLUMN."
+            )
     return columns
 
 
@@ -291,64 +252,160 @@ def text_examples(table: Table, columns: Columns) -> list[TextExample]:
     ]
 
 
-def _as_trained(table: Table, name: str, *, flag: str | None) -> str:
-    if name not in table.columns:
-        remedy = f" Rename it, or name it: {flag} COLUMN." if flag else " Name it as in the training file."
-        raise DataError(
-            f"{table.path}: has no column {name!r}, which the training file has.{did_you_mean(name, table.columns)} "
-            f"Its columns: {_listed(table.columns)}.{remedy}"
-        )
-    return name
-
-
 def _require_columns(table: Table, **named: str | None) -> None:
     """ConfigError: a named column is missing, or named twice."""
-    flags: dict[str, str] = {}
-    for field, name in named.items():
-        flag = f"--{field.replace('_', '-')}"
-        if name is None:
-            continue
+    given = {f"--{field.replace('_', '-')}": name for field, name in named.items() if name is not None}
+    for flag, name in given.items():
         if name not in table.columns:
-            raise ConfigError(
-                f"{flag} {name}: {table.path} has no such column.{did_you_mean(name, table.columns)} Its columns: "
-                f"{_listed(table.columns)}."
-            )
-        if name in flags:
-            raise ConfigError(f"{flags[name]} and {flag} are both {name!r}. Name two different columns.")
-        flags[name] = flag
+            raise ConfigError(f"{flag} {name}: {table.path} has no such column. Its columns: {_listed(table)}.")
+        if list(given.values()).count(name) > 1:
+            flags = " and ".join(flag for flag, other in given.items() if other == name)
+            raise ConfigError(f"{flags} are both {name!r}. Name two different columns.")
 
 
-def _only(table: Table, flag: str, known: Sequence[str], names: Iterable[str]) -> str | None:
-    """The one of `names` that is known; ConfigError: several are."""
+def _only(known: Sequence[str], names: Iterable[str]) -> str | None:
+    """The one of `names` that is known; None: there is none, or several."""
     found = [name for name in names if name.casefold() in known]
-    if len(found) > 1:
-        raise ConfigError(f"{table.path}: {_listed(found)} could all be meant. Name one: {flag} {_word(found[0])}")
-    return found[0] if found else None
+    return found[0] if len(found) == 1 else None
 
 
-def _remaining_text(table: Table, left: Sequence[str]) -> str:
+def _remaining_text(table: Table, *taken: str | None) -> str:
     """The column of the text: the only one left, or the one with a text's name; ConfigError: neither."""
-    text = left[0] if len(left) == 1 else _only(table, "--text", TEXTS, left)
-    if text is None:
-        raise _ask(table, "--text", "the text")
-    return text
+    left = [name for name in table.columns if name and name not in taken]
+    return (left[0] if len(left) == 1 else _only(TEXTS, left)) or _ask(table, "--text", "the text")
 
 
-def _pair(names: Sequence[str]) -> tuple[str, str] | tuple[None, None]:
-    """Two columns named as a known pair."""
-    folded = {name.casefold(): name for name in names}
-    return next(((folded[one], folded[two]) for one, two in PAIRS if one in folded and two in folded), (None, None))
+def _ask(table: Table, flag: str, what: str) -> NoReturn:
+    raise ConfigError(f"{table.path}: which column is {what}? Its columns: {_listed(table)}. Name it: {flag} COLUMN")
 
 
-def _ask(table: Table, flag: str, what: str) -> ConfigError:
+def _listed(table: Table) -> str:
     names = [name for name in table.columns if name]
-    return ConfigError(f"{table.path}: which column is {what}? Its columns: {_listed(names)}. Name it: {flag} COLUMN")
+    return ", ".join(map(repr, names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
 
 
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:12])
-    return shown + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+SHARE = 0.1
+_RANGES = 10
+"""Most ranges of a regression's values; the same share of each is held out."""
+E = TypeVar("E")
 
 
-def _word(name: str) -> str:
-    return f'"{name}"' if not name.isidentifier() else name
+Split = tuple[list[E], list[E]]
+"""Examples to learn from, and examples held out; each in the order of the file."""
+
+
+def _split(examples: Sequence[E], chosen: Collection[int], *, where: str, what: str) -> Split[E]:
+    if not chosen:
+        raise DataError(f"{where}: has too few {what} to hold some out. Add {what}, or give a --dev file.")
+    train = [example for index, example in enumerate(examples) if index not in chosen]
+    return train, [examples[index] for index in sorted(chosen)]
+
+
+def _groups(texts: Iterable[str]) -> dict[str, list[int]]:
+    """The places of each text."""
+    groups: dict[str, list[int]] = {}
+    for index, text in enumerate(texts):
+        groups.setdefault(text, []).append(index)
+    return groups
+
+
+def same_text(example: TextExample) -> str:
+    """The texts without regard to case and spaces: equal if two examples say the same."""
+    first = " ".join(example.text.casefold().split())
+    return first if example.pair is None else first + "\n" + " ".join(example.pair.casefold().split())
+
+
+def hold_out(examples: Sequence[TextExample], *, where: str, share: float = SHARE) -> Split[TextExample]:
+    """Split labelled examples; `where` is what they were read from.
+
+    Raises:
+        DataError: too few different texts, or too few in each class.
+    """
+    groups = _groups(map(same_text, examples))
+    if len(groups) < 2:
+        raise DataError(f"{where}: has one text only, so none can be held out. Add rows, or give a --dev file.")
+    strata, texts = _strata(examples), list(groups)
+    members = _groups(strata[groups[text][0]] for text in texts)
+    chosen: set[int] = set()
+    for stratum, count in _quotas({name: len(found) for name, found in members.items()}, share=share).items():
+        ordered = sorted((texts[index] for index in members[stratum]), key=_hash)
+        chosen.update(row for text in ordered[:count] for row in groups[text])
+    if examples[0].value is None:
+        chosen = _leave_every_class(groups, chosen, [str(example.label) for example in examples])
+    return _split(examples, chosen, where=where, what="rows")
+
+
+def hold_out_sentences(
+    sentences: Sequence[TaggedSentence], *, where: str, share: float = SHARE
+) -> Split[TaggedSentence]:
+    """Split sentences; those with the same words are on one side.
+
+    Raises:
+        DataError: too few different sentences, or each of them has a label that no other has.
+    """
+    groups = _groups("\n".join(sentence.words).casefold() for sentence in sentences)
+    left = Counter(label for sentence in sentences for label in sentence.labels if label is not None)
+    chosen: set[int] = set()
+    wanted = max(1, round(share * len(groups)))
+    for text in sorted(groups, key=_hash):
+        own = Counter(label for row in groups[text] for label in sentences[row].labels if label is not None)
+        if wanted and own and all(left[label] > count for label, count in own.items()):
+            left -= own
+            chosen.update(groups[text])
+            wanted -= 1
+    return _split(sentences, chosen, where=where, what="sentences")
+
+
+def _leave_every_class(groups: Mapping[str, list[int]], chosen: set[int], labels: Sequence[str]) -> set[int]:
+    """`chosen` without texts that have the last rows of a class, such as a text that occurs with two labels."""
+    left = {label for row, label in enumerate(labels) if row not in chosen}
+    kept = set(chosen)
+    for rows in groups.values():
+        if rows[0] in kept and any(labels[row] not in left for row in rows):
+            kept.difference_update(rows)
+            left.update(labels[row] for row in rows)
+    return kept
+
+
+def _strata(examples: Sequence[TextExample]) -> list[str]:
+    """The class of each example; for numbers, their range."""
+    if examples[0].value is None:
+        return [str(example.label) for example in examples]
+    values = np.array([example.value for example in examples], dtype=np.float64)
+    ranges = max(1, min(_RANGES, round(SHARE * len(values))))
+    edges = np.unique(np.quantile(values, np.linspace(0, 1, ranges + 1)[1:-1]))
+    return [f"{number:02d}" for number in np.searchsorted(edges, values, side="right")]
+
+
+def _quotas(sizes: dict[str, int], *, share: float) -> dict[str, int]:
+    """Texts to hold out of each stratum: largest remainders, at least one in all, and never a whole stratum."""
+    total = max(1, round(share * sum(sizes.values())))
+    quotas = {name: min(int(size * share), size - 1) for name, size in sizes.items()}
+    by_remainder = sorted(sizes, key=lambda name: (-(sizes[name] * share - quotas[name]), -sizes[name], _hash(name)))
+    for name in by_remainder:
+        if sum(quotas.values()) < total and quotas[name] < sizes[name] - 1:
+            quotas[name] += 1
+    return quotas
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
+
+
+WARNING = "warning: "
+"""Marks a sentence as a warning among notes."""
+
+
+def overlap(train: Sequence[TextExample], dev: Sequence[TextExample]) -> list[str]:
+    """A warning about texts that occur in both files, if there are any."""
+    first: dict[str, TextExample] = {}
+    for example in train:
+        first.setdefault(same_text(example), example)
+    both = [(first[text], example) for example in dev if (text := same_text(example)) in first]
+    if not both:
+        return []
+    places = "; ".join(f"{PurePath(two.place).name} is {PurePath(one.place).name}" for one, two in both[:3])
+    return [
+        f"{WARNING}{len(both):,} of {len(dev):,} development rows ({100 * len(both) / len(dev):.3g} %) are in the "
+        f"training file too, so the scores are too good: {places}."
+    ]

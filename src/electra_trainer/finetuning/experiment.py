@@ -2,31 +2,50 @@
 
 `run_plan` hands a `FineTuning` to the engine, which does the cells here or in several processes; then `export_best`
 exports the best run, with the scores of all its seeds, and writes its predictions.
+
+`searched` (`--search`) first chooses learning rate, layer decay and epochs of each task on a tenth of its training
+rows: every rate with every decay, at the recipe's epochs; then the best of each task with more epochs and with fewer.
+All trials are rows of one experiment of one seed in OUT/search; with baselines, fresh weights are searched in the same
+way. Dev sets are not looked at.
 """
 
+import json
 import re
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
 
 from electra_trainer import errors
-from electra_trainer.errors import ConfigError
+from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments import engine, sweep
-from electra_trainer.experiments.cell import PLUS, Cell, Declared, Row
+from electra_trainer.experiments.cell import (
+    PLUS,
+    SEARCH,
+    Cell,
+    Declared,
+    Result,
+    Row,
+    declaring,
+    environment_of,
+    exists,
+    joined,
+    write_result,
+)
 from electra_trainer.experiments.engine import Event, Reports
-from electra_trainer.experiments.result import Result, environment_of, joined, write_result
 from electra_trainer.experiments.summary import Summary, summarize
 from electra_trainer.files import durable, processes
 from electra_trainer.finetuning import model_folder, recipe, run
-from electra_trainer.finetuning.examples import Prediction, read_predictions
+from electra_trainer.finetuning.examples import Prediction
 from electra_trainer.finetuning.task import TaskData, TaskSource, findings_of
-from electra_trainer.finetuning.texts.tasks import with_pooling
+from electra_trainer.finetuning.text_tasks import with_pooling
 from electra_trainer.pretrained.source import Source, load_source, untrained
+from electra_trainer.randomness import drawn
 from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.settings.records import is_run, read, run_and_step, to_dict
 from electra_trainer.train.device import choose_device, choose_precision
@@ -48,7 +67,7 @@ class Plan:
     changes: Mapping[str, object] = field(default_factory=dict)
     """Overrides of the recipe, in all rows."""
     chosen: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Overrides of single rows, `TASK` or `TASK+untrained`; see search.py."""
+    """Overrides of single rows, `TASK` or `TASK+untrained`; see `searched`."""
     trials: Mapping[str, Sequence[Mapping[str, float]]] = field(default_factory=dict)
     """Overrides that a search tries, by row: there are rows for these alone."""
     seeds: tuple[int, ...] = (1,)
@@ -63,21 +82,15 @@ class Plan:
         return {name: value for name, value in self.changes.items() if value is not None}
 
     def __post_init__(self) -> None:
-        names, known = [task.name for task in self.tasks], [one.name for one in fields(recipe.Recipe)]
+        names = [task.name for task in self.tasks]
         if not names or not self.seeds:
             raise ConfigError("expected at least one task and one seed, for example --seeds 3.")
         for name in names:
-            if names.count(name) > 1:
-                raise ConfigError(f"task {name}: is given twice.")
-            if not _NAME.fullmatch(name):
-                raise ConfigError(f"task {name!r}: expected a name of letters, digits, '.', '_' and '-'.")
+            if names.count(name) > 1 or not _NAME.fullmatch(name):
+                raise ConfigError(f"task {name!r}: expected a name of letters, digits, '.', '_' and '-', given once.")
         for seed in self.seeds:
             if seed < 0 or self.seeds.count(seed) > 1:
                 raise ConfigError(f"--seeds: {seed}: expected numbers of at least 0, each of them once.")
-        for name in self.changes:
-            if name not in known:
-                near = errors.did_you_mean(name, known)
-                raise ConfigError(f"recipe: {name}: unknown.{near} Known: {', '.join(known)}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,8 +110,8 @@ class Settings:
 
     @classmethod
     def of(cls, row: Row) -> Self:
-        """Settings of a row of experiment.json; DataError: they are damaged."""
-        return read(cls, row.settings, where="experiment.json", error=errors.DataError, complete=True)
+        """Settings of a row of json; DataError: they are damaged."""
+        return read(cls, row.settings, where="json", error=DataError, complete=True)
 
 
 def run_plan(
@@ -107,7 +120,6 @@ def run_plan(
     out: Path,
     device: str = "auto",
     parallel: int | None = None,
-    shard: tuple[int, int] = (1, 1),
     quiet: bool = False,
     data: TaskData | None = None,
 ) -> Summary:
@@ -122,21 +134,20 @@ def run_plan(
     Args:
         out: the experiment's folder: a new one, or one to resume or extend (more seeds or tasks, or the baselines).
         device: auto, cpu, cuda (all GPUs) or cuda:N. An experiment stays on the device that it began on.
-        parallel, shard: as in `run_experiment`.
+        parallel: as in `run_experiment`.
         data: the data of the only task, where they are loaded already.
 
     Raises:
         ConfigError, Interrupted, ElectraError: as `run_experiment`; as the tasks and runs.
     """
     tuning = FineTuning(plan, device=device, data=data, quiet=quiet)
-    return engine.run_experiment(tuning, out, device=device, parallel=parallel, shard=shard, quiet=quiet)
+    return engine.run_experiment(tuning, out, device=device, parallel=parallel, quiet=quiet)
 
 
 class FineTuning(engine.Work):
     """The work of a plan. Encoder and task stay loaded between cells."""
 
     verb = "finetune"
-    own_display = False
 
     def __init__(self, plan: Plan, *, device: str, data: TaskData | None = None, quiet: bool = False) -> None:
         self._plan, self._device, self._quiet = plan, device, quiet
@@ -172,67 +183,59 @@ class FineTuning(engine.Work):
         """A task's own row and those of its baselines; of a search those of its trials."""
         plan, data = self._plan, self._load(task.name)
         if not data.dev:
-            raise errors.DataError(f"{data.task.name}: has no examples with answers to score on. Give it a dev set.")
+            raise DataError(f"{data.task.name}: has no examples with answers to score on. Give it a dev set.")
         fresh = f"{task.name}{PLUS}{UNTRAINED}"
-        rows: dict[str, Row] = {}
-        for key in (task.name, fresh):
-            baseline = UNTRAINED if key == fresh else None
-            for trial in plan.trials.get(key, ()):
-                row = self._row(task, data, source, self._recipe(task, source, where, old, trial), baseline)
-                rows[sweep.named(key, trial)] = row
+        begun = old and old.rows.get(task.name, next(iter(old.rows.values())))
+        precision = begun.settings["recipe"]["precision"] if begun else choose_precision("auto", where)
+
+        def row(key: str, chosen: Mapping[str, float]) -> Row:
+            return self._row(task, data, source, chosen, precision, key == fresh)
+
         if plan.trials:
-            return rows
-        own = self._recipe(task, source, where, old, plan.chosen.get(task.name, {}))
-        main = self._row(task, data, source, own, None)
-        findings = findings_of(
-            data, source.text(own.fitted(source.length).max_length), reader=plan.model, longest=source.length
-        )
+            keys = (task.name, fresh)
+            return {sweep.named(key, one): row(key, one) for key in keys for one in plan.trials.get(key, ())}
+        chosen = plan.chosen.get(task.name, {})
+        main = row(task.name, chosen)
+        settled = Settings.of(main)
+        text = source.text(settled.recipe.max_length)
+        findings = findings_of(data, text, reader=plan.model, longest=source.length)
         for finding in () if self._quiet else findings:
             errors.tell(f"{task.name}: {finding}")
-        rows[task.name] = replace(main, notes=(*main.notes, *findings))
+        rows = {task.name: replace(main, notes=(*main.notes, *findings))}
         if not plan.baselines:
             return rows
-        other = self._recipe(task, source, where, old, plan.chosen.get(fresh, plan.chosen.get(task.name, {})))
         against: dict[str, Any] = {"reference": task.name, "metrics": main.metrics}
-        rows[fresh] = replace(
-            self._row(task, data, source, other, UNTRAINED), baseline="the untrained encoder", notes=(), **against
-        )
-        for name, one in with_pooling(data, own)[0].task.baselines(data.train).items():
-            settings = replace(Settings.of(main), baseline=name)
-            notes = (one.note,) if one.note else ()
+        untrained_row = row(fresh, plan.chosen.get(fresh, chosen))
+        rows[fresh] = replace(untrained_row, baseline="the untrained encoder", notes=(), **against)
+        for name, one in with_pooling(data, settled.recipe)[0].task.baselines(data.train).items():
             rows[f"{task.name}{PLUS}{name}"] = Row(
-                settings=asdict(settings), seeded=False, baseline=one.title, notes=notes, **against
+                settings=asdict(replace(settled, baseline=name)), seeded=False, baseline=one.title, **against
             )
         return rows
 
-    def _recipe(
-        self, task: TaskSource, source: Source, where: torch.device, old: Declared | None, chosen: Mapping[str, float]
-    ) -> recipe.Recipe:
-        """Precision is as asked for; else as the task, or the experiment, began."""
-        own: dict[str, Any] = {"epochs": task.epochs, "max_length": getattr(task, "max_length", None)}
-        changes: dict[str, Any] = own | dict(chosen) | self._plan.given
-        if changes.get("precision") in (None, "auto"):
-            begun = old and old.rows.get(task.name, next(iter(old.rows.values())))
-            changes["precision"] = begun.settings["recipe"]["precision"] if begun else choose_precision("auto", where)
-        return recipe.recipe(self._plan.recipe, hidden_size=source.model.hidden_size, **changes)
-
-    def _row(self, task: TaskSource, data: TaskData, source: Source, asked: recipe.Recipe, baseline: str | None) -> Row:
+    def _row(
+        self, task: TaskSource, data: TaskData, source: Source, chosen: Mapping[str, float], precision: str, fresh: bool
+    ) -> Row:
+        """A row that trains. Its precision is as asked for; else as the task, or the experiment, began."""
+        plan, length = self._plan, getattr(task, "max_length", None)
+        named = recipe.recipe(plan.recipe, hidden_size=source.model.hidden_size, epochs=task.epochs, max_length=length)
+        asked = replace(named, **{**chosen, **plan.given})
+        if asked.precision == "auto":
+            asked = replace(asked, precision=precision)  # type: ignore[arg-type]
         data, asked = with_pooling(data, asked)
         settled = asked.fitted(source.length)
-        chosen = self._plan.chosen.get(task.name, {})
-        notes = data.notes_for(self._plan.given.keys() | chosen.keys())
+        searched = plan.chosen.get(task.name, {})
+        notes = data.notes_for(plan.given.keys() | searched.keys())
         if settled != asked:
             notes.append(
                 f"rows have up to {source.length} tokens, the longest that the encoder was trained on, and not "
                 f"{asked.max_length} (--max-length)."
             )
-        if chosen:
-            first = ", ".join(f"{name.replace('_', '-')} {value:g}" for name, value in chosen.items())
+        if searched:
+            first = ", ".join(f"{name.replace('_', '-')} {value:g}" for name, value in searched.items())
             notes.append(f"{task.name}: searched on training rows: {first}.")
-        named = recipe.recipe(self._plan.recipe, hidden_size=source.model.hidden_size, epochs=task.epochs)
-        base = replace(named, max_length=getattr(task, "max_length", None) or named.max_length).fitted(source.length)
-        if changed := recipe.deviations(settled, base):
-            notes.append(f"Recipe `{self._plan.recipe}` with {changed}.")
+        if changed := recipe.deviations(settled, named.fitted(source.length)):
+            notes.append(f"Recipe `{plan.recipe}` with {changed}.")
         settings = Settings(
             source=task.name,
             task=data.task.described(),
@@ -240,7 +243,7 @@ class FineTuning(engine.Work):
             recipe=settled,
             dev=tuple(data.dev),
             train_rows=len(data.train),
-            baseline=baseline,
+            baseline=UNTRAINED if fresh else None,
         )
         metric = f"{next(iter(data.dev))}/{data.task.metric}"
         return Row(settings=asdict(settings), metrics=(metric,), notes=tuple(notes))
@@ -313,10 +316,7 @@ class FineTuning(engine.Work):
         for name, task in self._tasks.items():
             its: type = getattr(task, "wrapped", type(task))
             if its.__module__ == "__main__" or "<locals>" in its.__qualname__:
-                return (
-                    f"{name}: its class is in the script itself, where other processes cannot import it: one run at a "
-                    "time"
-                )
+                return f"{name}: its class is in the script itself, which no other process can import: one at a time"
         return None
 
     def _encoder(self) -> Source:
@@ -404,27 +404,36 @@ def export_best(source: TaskSource, data: TaskData, *, model: str, out: Path) ->
         if slash:
             scores.setdefault(split, {})[metric] = by_seed
     pair = getattr(data.train[0], "pair", None) is not None
-    facts = model_folder.Facts(scores=scores, notes=data.notes, pair=pair)
     folder = model_folder.export_finetuned(
-        best, out=out / "model", facts=facts, columns=data.columns, model=model, own=[type(data.task)]
+        best,
+        out=out / "model",
+        scores=scores,
+        notes=data.notes,
+        pair=pair,
+        columns=data.columns,
+        model=model,
+        own=[type(data.task)],
     )
     for other in (best.parent / f"seed-{seed}" / "weights" for seed in summary.results[source.name]):
         if other.parent != best:
             shutil.rmtree(other, ignore_errors=True)
-    predictions = None
-    if data.test and data.written is not None:
-        name, write = data.written
-        predictions = out / name
-        durable.replace_durably(predictions, write(_predictions(best, *next(iter(data.test.items())))).encode())
     split, examples = next(iter(data.dev.items()))
-    return BestExport(
-        model=folder, predictions=predictions, confusion=confusions(examples, _predictions(best, split, examples))
-    )
+    predictions = None
+    try:
+        confusion = confusions(examples, _predictions(best, split))
+        if data.test and data.written is not None:
+            name, write = data.written
+            predictions = out / name
+            durable.replace_durably(predictions, write(_predictions(best, next(iter(data.test)))).encode())
+    except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
+        again = f"Delete {best} and repeat the command: that run is done again."
+        raise DataError(f"{best / 'predictions'}: a file there is damaged ({error}). {again}") from None
+    return BestExport(model=folder, predictions=predictions, confusion=confusion)
 
 
-def _predictions(best: Path, split: str, examples: Sequence[Any]) -> list[Prediction]:
-    again = f"Delete {best} and repeat the command: that run is done again."
-    return read_predictions(best / "predictions" / f"{split}.jsonl", examples, remedy=again)
+def _predictions(best: Path, split: str) -> list[Prediction]:
+    lines = (best / "predictions" / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
 
 
 def confusions(examples: Sequence[Any], predictions: Sequence[Prediction]) -> Counter[tuple[str, str]]:
@@ -436,3 +445,98 @@ def confusions(examples: Sequence[Any], predictions: Sequence[Prediction]) -> Co
         elif "tags" in prediction:
             pairs += zip(example.labels, prediction["tags"], strict=True)
     return Counter((truth, content) for truth, content in pairs if truth is not None)
+
+
+RATES = (1.0, 2.0, 10 / 3)
+"""Learning rates, as multiples of the recipe's: 3e-4, 6e-4 and 1e-3 for Small."""
+NO_DECAY = 1.0
+"""Layer decay that is tried next to the recipe's own."""
+EPOCHS = (3.0, 1 / 3)
+"""Trials with other epochs than the task's, as multiples of them."""
+MOST_ROWS = 10_000
+"""Rows that larger training sets are searched on, at the task's own epochs: the best number for fewer rows would be too
+high.
+"""
+_FIELDS = ("learning_rate", "layer_decay", "epochs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRows:
+    """A task's training rows alone: a tenth of them is what its runs are scored on."""
+
+    source: TaskSource
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    @property
+    def epochs(self) -> float:
+        return self.source.epochs
+
+    @property
+    def wrapped(self) -> type:
+        """The class of the task's own source."""
+        return type(self.source)
+
+    @property
+    def max_length(self) -> int | None:
+        """As the task's own."""
+        return getattr(self.source, "max_length", None)
+
+    def load(self) -> TaskData:
+        """Read the task; see `TaskSource`."""
+        data = self.source.load()
+        some = np.sort(drawn(f"searched rows/{self.name}", count=MOST_ROWS, total=len(data.train)))
+        try:
+            train, held_out = data.task.hold_out([data.train[index] for index in some], where=self.name)
+        except DataError as error:
+            raise DataError(f"--search: {error} Or leave --search out.") from None
+        note = f"{len(held_out):,} training rows were held out to score on, and {len(train):,} trained on."
+        return replace(data, train=train, dev={"held-out": held_out}, test={}, notes=(note,))
+
+
+def searched(plan: Plan, *, out: Path, device: str, parallel: int | None, quiet: bool) -> Plan:
+    """The plan with the choices of the search for each task, and for fresh weights. Finished trials are read.
+
+    Raises:
+        ConfigError: all three are given, so there is nothing to search. ElectraError: as `run_plan`.
+    """
+    if plan.given.keys() >= set(_FIELDS):
+        raise ConfigError("--search: learning rate, layer decay and epochs are all given. Leave one of them out.")
+    begun = out / SEARCH
+    if exists(out) and not begun.is_dir():
+        raise ConfigError(f"--out {out}: the experiment there began without --search. Choose another --out.")
+    # faults of the experiment are reported before hours of search
+    declared = FineTuning(plan, device=device, quiet=True).declare(None)
+    with declaring(out):
+        durable.make_folder(begun)
+    tasks = tuple(TrainingRows(source=task) for task in plan.tasks)
+    asked = replace(plan, tasks=tasks, seeds=(1,), baselines=False, keep_weights=False)
+    rows = [f"{task.name}{end}" for task in tasks for end in ("", PLUS + UNTRAINED)[: 1 + plan.baselines]]
+
+    def best(trials: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, Mapping[str, float]]:
+        """The best of each row's trials; none where all diverged."""
+        summary = run_plan(replace(asked, trials=trials), out=begun, device=device, parallel=parallel, quiet=quiet)
+        found: dict[str, Mapping[str, float]] = {}
+        for row, choices in trials.items():
+            scores = {sweep.named(row, one): summary.main(sweep.named(row, one)) for one in choices}
+            able = [one for one in choices if scores[sweep.named(row, one)] is not None]
+            if able:
+                found[row] = max(able, key=lambda one: scores[sweep.named(row, one)].median)  # type: ignore[union-attr]
+        return found
+
+    base = Settings.of(next(iter(declared.rows.values()))).recipe  # of any task: its rate and decay are alike
+    rates = [float(f"{base.learning_rate * factor:.2g}") for factor in RATES]
+    axes = {"learning_rate": rates, "layer_decay": [base.layer_decay, NO_DECAY]}
+    first = [*sweep.combinations({name: values for name, values in axes.items() if name not in plan.given})]
+    chosen = best(dict.fromkeys(rows, first))
+    longer = {
+        row: [chosen[row], *({**chosen[row], "epochs": factor * task.epochs} for factor in EPOCHS)]
+        for row in chosen
+        for task in tasks
+        if row.partition(PLUS)[0] == task.name
+        and declared.rows[task.name].settings["train_rows"] <= MOST_ROWS
+        and "epochs" not in plan.given
+    }
+    return replace(plan, chosen=chosen | (best(longer) if longer else {}))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean, install
 from electra_trainer.files import reading, tables
 from electra_trainer.files.reading import MOST_TEXT, read_file
-from electra_trainer.finetuning.examples import TextExample
+from electra_trainer.finetuning.examples import TextExample, overlap
 from electra_trainer.settings import records
 
 if TYPE_CHECKING:
@@ -156,8 +156,8 @@ class GlueTask:
         Raises:
             ConfigError, MissingInputError, DataError, StorageError: what is wrong, with file and line.
         """
+        from electra_trainer.finetuning import text_tasks as tasks
         from electra_trainer.finetuning.task import TaskData, hash_files
-        from electra_trainer.finetuning.texts import splits, tasks
 
         row = self.row
         hashed: dict[str, bytes] = {}
@@ -171,7 +171,7 @@ class GlueTask:
         for split, rows in row.dev.items():
             dev[split] = self._read(row, split, hashed=hashed)
             notes += _counted(row, split, len(dev[split]), rows)
-        notes += splits.warnings_of_a_benchmark(train, dev.values())
+        notes += [warning for rows in dev.values() for warning in overlap(train, rows)]
         labels, metrics, scale = row.layout.labels, row.metrics, row.layout.bounds[1]
         task: tasks.TextTask = tasks.Regression(scale=scale, metrics=metrics, name=self.task)
         if labels:

@@ -12,31 +12,28 @@ encoder/.
 
 import hashlib
 import json
-import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
 from electra_trainer.data import tokenizer
 from electra_trainer.data.legibility import Legibility
-from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError, did_you_mean
-from electra_trainer.experiments.result import Result, printed, read_result
+from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError
+from electra_trainer.experiments.cell import printed, read_result
 from electra_trainer.experiments.statistics import spread
 from electra_trainer.files.reading import read_file, short
 from electra_trainer.files.wording import render
 from electra_trainer.finetuning.examples import Prediction
 from electra_trainer.finetuning.recipe import Recipe
+from electra_trainer.finetuning.run import FineTuned, predict
 from electra_trainer.finetuning.squad_task import QuestionAnswering
 from electra_trainer.finetuning.tagging import Tagging
-from electra_trainer.finetuning.task import Task
-from electra_trainer.finetuning.texts.tasks import Classification, Regression
-from electra_trainer.finetuning.training_step import FineTuned, predict
-from electra_trainer.finetuning.transformers_head import TransformersHead
+from electra_trainer.finetuning.task import Task, TransformersHead
+from electra_trainer.finetuning.text_tasks import Classification, Regression
 from electra_trainer.pretrained import as_modern, export, read_back
 from electra_trainer.pretrained.model_card import TAG, CardFields, card_head, is_on_hub
 from electra_trainer.pretrained.source import load_source
@@ -46,9 +43,6 @@ from electra_trainer.settings.config import Model
 from electra_trainer.settings.records import read_table
 from electra_trainer.train.device import choose_device, choose_precision
 from electra_trainer.version import __version__
-
-if TYPE_CHECKING:
-    from huggingface_hub import EvalResult
 
 TASK = "electra_task.json"
 FORMAT = 1
@@ -66,38 +60,8 @@ _REFUSAL = (
 )
 """A key of `id2label` that is not a number: every version of transformers ends with it, whatever class is asked for."""
 _AGAIN = "Export the run again."
-_CONFIG: dict[str, Any] = {
-    "model": str,
-    "model_sha256": str,
-    "task": dict,
-    "data_sha256": str,
-    "recipe": dict,
-    "seed": int,
-}
-"""Fields of a run's config.json."""
 _RECIPE = ("learning_rate", "layer_decay", "epochs", "batch_size", "weight_decay", "dropout", "pooling", "precision")
 """Fields of the recipe that a card shows."""
-_ON_HUB = {
-    "accuracy": "accuracy",
-    "f1": "f1",
-    "matthews": "matthews_correlation",
-    "pearson": "pearsonr",
-    "spearman": "spearmanr",
-    "exact_match": "exact_match",
-}
-"""Metrics -> their names on the Hub."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Facts:
-    """Content of a card beyond the folder itself."""
-
-    scores: Scores = field(default_factory=dict)
-    """Scores of all seeds; empty: of this run alone."""
-    notes: tuple[str, ...] = ()
-    """Notes on the data."""
-    pair: bool = False
-    """Whether it learned from pairs of texts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +118,9 @@ def export_finetuned(
     run: Path,
     *,
     out: Path,
-    facts: Facts,
+    scores: Scores | None = None,
+    notes: Sequence[str] = (),
+    pair: bool = False,
     columns: Any = None,
     model: str | None = None,
     own: Collection[type[Task]] = (),
@@ -164,7 +130,9 @@ def export_finetuned(
     Args:
         run: folder of finetuning/run.py.
         out: a new or empty folder, or an earlier export.
-        facts: scores of all seeds and notes, for the card.
+        scores: those of all seeds, for the card; none: of this run alone.
+        notes: on the data, for the card.
+        pair: whether it learned from pairs of texts.
         columns: how the files that it learned from were read.
         model: where its encoder is now; None: where it was.
         own: classes of tasks outside this package that it may have.
@@ -174,17 +142,12 @@ def export_finetuned(
         CheckpointError: the encoder has changed since, or the files do not read back bit for bit.
         StorageError: the disk is full or read-only; nothing is left behind.
     """
-    with _repeatable(run):
-        config, result = _finished(run)
+    config, task, by_split, weights = _finished(run, own=own)
     source, seed = load_source(model or config["model"]), config["seed"]
     if source.sha256 != config["model_sha256"]:
         raise CheckpointError(f"{source.name}: {run} began with another encoder. Restore it, or choose another --out.")
-    with _repeatable(run):
-        weights = checkpoint.newest(run / "weights", origin=run_folder.RunFolder(run).origin).weights
-        task = task_from(config["task"], where=str(run / "config.json"), own=own).settled(result.by_split)
     length = source.text(int(config["recipe"]["max_length"])).length
-    alone = {split: {name: {seed: score} for name, score in one.items()} for split, one in result.by_split.items()}
-    facts = replace(facts, scores=facts.scores or alone)
+    alone = {split: {name: {seed: score} for name, score in one.items()} for split, one in by_split.items()}
     theirs = _as_transformers(task, source.model)
     shape = export.shape_table(source.model, pad_id=source.specials.pad)
     inner = "" if theirs.architecture else _ENCODER
@@ -196,20 +159,20 @@ def export_finetuned(
     table = {
         "format": FORMAT,
         "task": task.described(),
-        "pair": facts.pair,
+        "pair": pair,
         "columns": columns and asdict(columns),
         "max_length": length,
         "source": {"model": source.name, "sha256": source.sha256},
         **{name: config[name] for name in ("data_sha256", "recipe", "seed")},
-        "scores": facts.scores,
-        "notes": list(facts.notes),
+        "scores": scores or alone,
+        "notes": list(notes),
         "electra_trainer": __version__,
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
     }
     tables = {"config.json": refusal, f"{inner}config.json": settings}
     files |= {name: (json.dumps(table, indent=2) + "\n").encode() for name, table in tables.items()}
     files[TASK] = (json.dumps(table, indent=1) + "\n").encode()
-    files["README.md"] = finetuned_card(task, head=theirs, table=table, length=length, facts=facts).encode()
+    files["README.md"] = finetuned_card(task, head=theirs, table=table).encode()
     words = as_modern.tokenizer_files(source.tokenizer, source.model, max_length=length)
     files |= {inner + name: content for name, content in words.items()}
 
@@ -220,22 +183,21 @@ def export_finetuned(
     return out
 
 
-@contextmanager
-def _repeatable(run: Path) -> Iterator[None]:
-    """Add to errors of a run's files that the run can be repeated."""
+def _finished(
+    run: Path, *, own: Collection[type[Task]]
+) -> tuple[dict[str, Any], Task, Mapping[str, Mapping[str, float]], Mapping[str, Tensor]]:
+    """Settings, task, scores by split and weights of a finished run; errors add that it can be repeated."""
+    path, needed = run / "config.json", {"model": str, "model_sha256": str, "data_sha256": str, "seed": int}
     try:
-        yield
+        config, by_split = records.read_object(path, remedy=""), read_result(run).by_split
+        records.require_fields({**needed, "task": dict, "recipe": dict}, config, str(path), remedy="")
+        records.read(Recipe, config["recipe"], where=f"{path}: recipe", error=DataError)
+        task = task_from(config["task"], where=str(path), own=own).settled(by_split)
+        weights = checkpoint.newest(run / "weights", origin=run_folder.RunFolder(run).origin).weights
     except (CheckpointError, ConfigError, DataError, MissingInputError) as error:
         again = f"If it cannot be restored, delete {run} and repeat the command: that run is done again."
         raise type(error)(f"{error} {again}") from None
-
-
-def _finished(run: Path) -> tuple[dict[str, Any], Result]:
-    """Settings and result of a run; MissingInputError, DataError."""
-    config, where = records.read_object(run / "config.json", remedy=""), str(run / "config.json")
-    records.require_fields(_CONFIG, config, where, remedy="")
-    records.read(Recipe, config["recipe"], where=f"{where}: recipe", error=DataError)
-    return config, read_result(run)
+    return config, task, by_split, weights
 
 
 def _as_transformers(task: Task, model: Model) -> TransformersHead:
@@ -295,11 +257,11 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
     except RuntimeError as error:
         why = str(error).splitlines()[-1].strip()
         raise CheckpointError(f"{folder}: its head is not that of its task ({why}).") from None
-    words, recipe, length = tokenizer.load_tokenizer(place), table.get("recipe"), table.get("max_length")
-    if not isinstance(recipe, dict) or recipe.get("precision", "auto") not in ("auto", "fp32", "bf16"):
-        raise CheckpointError(f"{path}: recipe {short(recipe)} cannot be. {_AGAIN}")
-    if not isinstance(length, int) or not 3 < length <= model.max_position_embeddings:
-        raise CheckpointError(f"{path}: max_length {short(length)} cannot be. {_AGAIN}")
+    words, length = tokenizer.load_tokenizer(place), table.get("max_length")
+    recipe: Any = table.get("recipe")
+    sound = isinstance(recipe, dict) and recipe.get("precision", "auto") in ("auto", "fp32", "bf16")
+    if not sound or not isinstance(length, int) or not 3 < length <= model.max_position_embeddings:
+        raise CheckpointError(f"{path}: recipe {short(recipe)} with max_length {short(length)} cannot be. {_AGAIN}")
     specials = tokenizer.specials_of(words, where=str(folder))
     tokenizer.require_rows(words, model.vocab_size, where=folder)
     columns = None
@@ -318,25 +280,18 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
 
 def _require_sound(folder: Path, table: Mapping[str, Any]) -> None:
     """CheckpointError unless electra_task.json is of this version, and the files of tensors are those that it names."""
-    files = table.get("files")
-    written = short(table.get("format"))
-    known = (_WHOLE, _HEAD, _ENCODER + _WHOLE)
-    if (
-        table.get("format") != FORMAT
-        or not isinstance(files, dict)
-        or files.keys().isdisjoint({_WHOLE, _ENCODER + _WHOLE})
-    ):
-        raise CheckpointError(f"{folder / TASK}: format {written}, this version reads {FORMAT}. {_AGAIN}")
-    if strange := [name for name in files if name not in known]:
-        raise CheckpointError(f"{folder / TASK}: file {short(strange[0])} is none of {', '.join(known)}. {_AGAIN}")
+    files: Any = table.get("files")
+    named, whole = set(files) if isinstance(files, dict) else set(), {_WHOLE, _ENCODER + _WHOLE}
+    if table.get("format") != FORMAT or not named & whole or named - whole - {_HEAD}:
+        raise CheckpointError(
+            f"{folder / TASK}: format {short(table.get('format'))} with the files {short([*named])}, this version "
+            f"reads {FORMAT}. {_AGAIN}"
+        )
     for name, digest in files.items():
         path = folder / name
         content = read_file(path, limit=sys.maxsize, error=CheckpointError)
         if hashlib.sha256(content).hexdigest() != digest:
-            raise CheckpointError(
-                f"{path}: its bytes are not those that were exported. Export the run again, or load it with "
-                "transformers."
-            )
+            raise CheckpointError(f"{path}: its bytes are not those that were exported. {_AGAIN}")
 
 
 def task_from(description: object, *, where: str = "task", own: Collection[type[Task]] = ()) -> Task:
@@ -351,10 +306,9 @@ def task_from(description: object, *, where: str = "task", own: Collection[type[
     table = dict(description) if isinstance(description, Mapping) else {}
     kind, known = table.pop("kind", None), {made.__name__: made for made in own} | KINDS
     if not isinstance(kind, str) or kind not in known:
-        names = [*KINDS, *(name for name in known if name not in KINDS)]
         raise DataError(
-            f"{where}: unknown kind of task {short(kind)}.{did_you_mean(str(kind), names)} Known: {', '.join(names)}. "
-            "A class of your own is given with own=[...]."
+            f"{where}: unknown kind of task {short(kind)}. Known: {', '.join(known)}. A class of your own is given "
+            "with own=[...]."
         )
     try:
         return records.read(known[kind], table, where=f"{where}: {kind}", error=DataError, remedy=_AGAIN)
@@ -362,30 +316,22 @@ def task_from(description: object, *, where: str = "task", own: Collection[type[
         raise DataError(f"{where}: not a {kind}: {error}") from None
 
 
-def finetuned_card(task: Task, *, head: TransformersHead, table: Mapping[str, Any], length: int, facts: Facts) -> str:
+def finetuned_card(task: Task, *, head: TransformersHead, table: Mapping[str, Any]) -> str:
     """Markdown with the Hub's header.
 
     Args:
         task: the task.
         head: transformers' head for it, if there is one.
-        table: electra_task.json: source, recipe, seed.
-        length: longest row in tokens.
-        facts: scores and notes.
+        table: electra_task.json.
     """
-    source = str(table["source"]["model"])
-    on_hub, words = is_on_hub(source), task.card(pair=facts.pair)
+    source, scores = str(table["source"]["model"]), table["scores"]
+    on_hub, words = is_on_hub(source), task.card(pair=table["pair"])
     recipe = {name: table["recipe"][name] for name in _RECIPE if table["recipe"].get(name) is not None}
-    if head.architecture and recipe.get("precision") == "bf16":
-        recipe["precision"] = (
-            "bf16, in scores too; transformers computes in fp32, so probabilities differ by about 0.005"
-        )
     header = card_head(
         CardFields(),
         library_name="transformers" if head.architecture else TAG,
         pipeline_tag=words.pipeline if head.architecture else None,
         base_model=source if on_hub else None,
-        model_name=_plain(task.name),
-        eval_results=list(_results(facts.scores, task, kind=words.pipeline)) or None,
     )
     return header + render(
         "finetuned_card.md",
@@ -393,38 +339,14 @@ def finetuned_card(task: Task, *, head: TransformersHead, table: Mapping[str, An
         words=words,
         head=head,
         encoder=source if on_hub else PurePath(source).name,
-        length=length,
-        scores=list(_score_rows(facts.scores, metric=task.metric)),
+        length=table["max_length"],
+        scores=list(_score_rows(scores, metric=task.metric)),
         seed=table["seed"],
-        notes=facts.notes,
-        seeds=len({seed for metrics in facts.scores.values() for scores in metrics.values() for seed in scores}),
+        notes=table["notes"],
+        seeds=len({seed for metrics in scores.values() for by_seed in metrics.values() for seed in by_seed}),
         recipe={name: f"{value:g}" if isinstance(value, int | float) else value for name, value in recipe.items()},
         version=__version__,
     )
-
-
-def _results(scores: Scores, task: Task, *, kind: str) -> Iterator["EvalResult"]:
-    """The medians over seeds for the Hub's table, as shares from 0 to 1."""
-    from huggingface_hub import EvalResult
-
-    for split, metrics in scores.items():
-        for name, values in metrics.items():
-            found = spread(values)
-            if name in (*_ON_HUB, task.metric):
-                yield EvalResult(
-                    task_type=kind,
-                    dataset_type=_plain(task.name),
-                    dataset_name=_plain(task.name),
-                    dataset_split=_plain(split),
-                    metric_type=_ON_HUB.get(name, _plain(name)),
-                    metric_value=round(found.median, 4),
-                    metric_name=f"{_plain(name)}, median of {found.n} seeds" if found.n > 1 else _plain(name),
-                )
-
-
-def _plain(text: str) -> str:
-    """A name without characters that could be markup."""
-    return re.sub(r"[^\w.-]+", " ", text).strip()
 
 
 def _score_rows(scores: Scores, *, metric: str) -> Iterator[dict[str, Any]]:

@@ -16,34 +16,15 @@ import tyro
 from electra_trainer.errors import ConfigError
 from electra_trainer.experiments import cell
 from electra_trainer.experiments.summary import Summary
-from electra_trainer.files import table_writer
+from electra_trainer.files import wording
 from electra_trainer.files.durable import replace_durably
-from electra_trainer.finetuning.recipe import Changes, recipe
+from electra_trainer.finetuning.recipe import Changes
 from electra_trainer.settings import records
 
 if TYPE_CHECKING:
     from electra_trainer.finetuning.experiment import BestExport
     from electra_trainer.finetuning.glue_tasks import GlueTask
     from electra_trainer.finetuning.task import TaskData, TaskSource
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shard:
-    """Result of one shard of an experiment."""
-
-    out: Path
-    shard: str
-    missing: int
-
-    def text(self) -> str:
-        """Number of missing runs, and the next command."""
-        runs = "1 run is" if self.missing == 1 else f"{self.missing} runs are"
-        return (
-            f"{self.out}: shard {self.shard} is done; {runs} missing. When none is, repeat the command without --shard."
-        )
-
-    def as_json(self) -> dict[str, Any]:
-        return {"summary": str(self.out / "summary.json"), "shard": self.shard, "missing": self.missing}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +66,6 @@ class Tuned:
 
 _WIDEST = 10
 """Most classes for which the table has a row and a column each; with more, the most frequent confusions are listed."""
-_LONGEST = 14
-"""Most characters of a label in the table."""
 
 
 def shown_confusions(found: Counter[tuple[str, str]], labels: Sequence[str]) -> str:
@@ -95,12 +74,9 @@ def shown_confusions(found: Counter[tuple[str, str]], labels: Sequence[str]) -> 
         wrong = [(pair, count) for pair, count in found.most_common() if pair[0] != pair[1]][:_WIDEST]
         lines = [f"  {truth} taken for {guess}: {count:,}" for (truth, guess), count in wrong]
         return "\n".join(["confused most often:", *(lines or ["  nothing"])])
-    names = [label if len(label) <= _LONGEST else label[: _LONGEST - 2] + ".." for label in labels]
-    rows = [
-        [name, *(f"{found[truth, guess]:,}" for guess in labels)] for name, truth in zip(names, labels, strict=True)
-    ]
+    rows = [[truth, *(f"{found[truth, guess]:,}" for guess in labels)] for truth in labels]
     widest = len(f"{max(found.values(), default=0):,}")
-    return table_writer.Table(head=["true \\ said", *names], rows=rows, words=1).text(least=widest)
+    return wording.Table(head=["true \\ said", *labels], rows=rows, words=1).text(least=widest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +121,7 @@ class Tuning:
     """
     seeds: str = "3"
     """How many, or which: 3 is 1,2,3. Of `finetune` and `squad` the best one's model is exported."""
-    recipe: str = "paper"
+    recipe: Literal["paper", "released"] = "paper"
     """`paper` (Table 6) or `released`, the recipe that google-research/electra runs."""
     changes: Annotated[Changes, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff] = field(default_factory=Changes)
     """Overrides of the recipe."""
@@ -156,15 +132,8 @@ class Tuning:
     search: bool = False
     """First choose learning rate, layer decay and epochs of each task on a tenth of its training rows, some seven runs
     with one seed, for the encoder and for fresh weights alike; what is given by a flag stays."""
-    grid: tuple[str, ...] = ()
-    """With --search: values to try instead of the default ones. learning-rate=1e-4,3e-4 layer-decay=0.8,0.9
-    epochs=3,10, or the paper's (Appendix B): paper-small, paper-base, paper-large."""
     parallel: int | None = None
     """Train N seeds (and tasks) at the same time. Default: as many as the machine has cores or GPUs for."""
-    shard: str = "1/1"
-    """i/N: do every N-th run, from the i-th on, so that N machines share the work; afterwards the same command without
-    it.
-    """
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac."""
     json: bool = False
@@ -182,25 +151,15 @@ class Tuning:
     )
     """Flags of the short help."""
 
-    def __post_init__(self) -> None:
-        if isinstance(self.recipe, str):  # tyro fills a request before it is read
-            recipe(self.recipe, hidden_size=256, epochs=1.0)  # refuses an unknown name
-
-    def tuned(self, *tasks: "TaskSource", keep_weights: bool, data: "TaskData | None" = None) -> Summary | Shard:
-        """Run the experiment; a `Shard` where only one was asked for.
+    def tuned(self, *tasks: "TaskSource", keep_weights: bool, data: "TaskData | None" = None) -> Summary:
+        """Run the experiment.
 
         Args:
             data: the data of the only task, where they are loaded already.
         """
-        from electra_trainer.finetuning.experiment import Plan, run_plan
-        from electra_trainer.finetuning.search import parse_grid, searched
+        from electra_trainer.finetuning.experiment import Plan, run_plan, searched
         from electra_trainer.inspection.trackers import tracked
 
-        if self.grid and not self.search:
-            raise ConfigError("--grid: is what --search tries. Add --search.")
-        shard, quiet = cell.parse_shard(self.shard), self.quiet or self.json
-        if self.search and shard[1] > 1:
-            raise ConfigError("--search: chooses before the runs that --shard divides. Run it without --shard.")
         plan = Plan(
             model=self.model,
             tasks=tasks,
@@ -210,18 +169,12 @@ class Tuning:
             baselines=self.baselines,
             keep_weights=keep_weights,
         )
-        grid = parse_grid(self.grid)
+        quiet = self.quiet or self.json
         how: dict[str, Any] = {"out": self.out, "device": self.device, "parallel": self.parallel, "quiet": quiet}
         with tracked(self.out, self.track, project=self.project):
-            if self.search:
-                plan = searched(plan, grid, **how)
-            summary = run_plan(plan, shard=shard, data=data, **how)
-        if shard[1] == 1:
-            return summary
-        lacking = sum(len(summary.missing(row)) for row in summary.declared.rows)
-        return Shard(out=self.out, shard=self.shard, missing=lacking)
+            return run_plan(searched(plan, **how) if self.search else plan, data=data, **how)
 
-    def exported(self, source: "TaskSource", *, next_command: str) -> Tuned | Shard:
+    def exported(self, source: "TaskSource", *, next_command: str) -> Tuned:
         """Report what was read, run the seeds of a task, and export the best."""
         from electra_trainer.finetuning.experiment import export_best
         from electra_trainer.pretrained.source import located
@@ -232,15 +185,13 @@ class Tuning:
         if not (self.quiet or self.json):
             _print_notes(data.notes_for({*self.changes.given(), *(["epochs"] if self.search else [])}))
         summary = self.tuned(source, keep_weights=True, data=data)
-        if isinstance(summary, Shard):
-            return summary
         best = export_best(source, data, model=self.model, out=self.out)
         return Tuned(summary=summary, best=best, data=data, next=f"Next: electra {next_command}")
 
 
 def _print_notes(notes: Sequence[str]) -> None:
     """Print how the files were read, warnings in yellow."""
-    from electra_trainer.files.plain_output import Terminal
+    from electra_trainer.files.wording import Terminal
 
     console = Terminal(highlight=False, soft_wrap=True)
     for note in notes:
@@ -290,7 +241,7 @@ class Finetune(Tuning):
     Default: detect.
     """
 
-    def run(self) -> Tuned | Shard:
+    def run(self) -> Tuned:
         """Run the seeds, and export the best."""
         ending = "conll" if self.task == "tagging" else "csv"
         return self.exported(
@@ -301,18 +252,13 @@ class Finetune(Tuning):
         """The task that the flags describe; ConfigError: one that it does not have."""
         for flag in ("text", "text_pair") if self.task == "tagging" else ("words", "scheme", "tag_names"):
             if vars(self)[flag] is not None:
-                remedy = (
-                    "tagging reads words. Leave it out; --words names their column, --label the tags'."
-                    if self.task == "tagging"
-                    else "is for tagging. Leave it out, or say --task tagging."
-                )
-                raise ConfigError(f"--{flag.replace('_', '-')}: {remedy}")
+                raise ConfigError(f"--{flag.replace('_', '-')}: --task {self.task} has no such flag. Leave it out.")
         if self.task == "tagging":
             from electra_trainer.finetuning.tagging import TaggingTask
 
             scheme = "none" if self.scheme == "plain" else self.scheme or "detect"
             return TaggingTask(**_fields_for(self, TaggingTask) | {"column": self.label, "scheme": scheme})
-        from electra_trainer.finetuning.texts.own_task import OwnTask
+        from electra_trainer.finetuning.text_tasks import OwnTask
 
         return OwnTask(**_fields_for(self, OwnTask), kind=self.task)
 
@@ -339,18 +285,12 @@ class Glue(Tuning):
     zip: Path | None = None
     """The archive. Default: submission.zip in --out."""
 
-    def run(self) -> GlueScores | Shard:
+    def run(self) -> GlueScores:
         """Run the cells, write the tables, and the archive if it is wanted."""
         from electra_trainer.finetuning import glue_table
 
         archive = self.zip or (self.out / "submission.zip" if self.predict else None)
-        if archive is not None and self.shard != "1/1":
-            raise ConfigError(
-                "--shard: an archive is made of all runs. Leave --predict and --zip out until all shards are done."
-            )
         summary = self.tuned(*self.sources(archive), keep_weights=False)
-        if isinstance(summary, Shard):
-            return summary
         replace_durably(self.out / "glue.md", glue_table.markdown(summary).encode())
         files: tuple[str, ...] = ()
         if archive is not None:
@@ -406,7 +346,7 @@ class Squad(Tuning):
     dev_limit: int | None = None
     """Evaluate on N questions only."""
 
-    def run(self) -> Tuned | Shard:
+    def run(self) -> Tuned:
         """Run the seeds, and export the best."""
         from electra_trainer.finetuning.squad_task import Squad as SquadFiles
 

@@ -25,9 +25,7 @@ from electra_trainer.finetuning import task as tasks
 from electra_trainer.finetuning.examples import Prediction, by_id, jsonl, strings
 from electra_trainer.finetuning.squad_files import Question, read_squad
 from electra_trainer.finetuning.squad_head import JointHead, Places
-from electra_trainer.finetuning.task import Baseline, Row, TaskData
-from electra_trainer.finetuning.texts.splits import require_other_file
-from electra_trainer.finetuning.transformers_head import TransformersHead, copied_head
+from electra_trainer.finetuning.task import Baseline, Row, TaskData, TransformersHead, copied_head
 from electra_trainer.settings.config import Model
 
 
@@ -93,7 +91,6 @@ class Squad:
                 "evaluate."
             )
         else:
-            require_other_file(self.train, self.dev, instead="Leave --dev out and give --split 0.1.")
             second = read_squad(self.dev, version=self.version)
             train, dev = file.questions, second.questions
             files["dev"] = second.content

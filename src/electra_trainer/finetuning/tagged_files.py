@@ -362,11 +362,10 @@ def _bio(words: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int, str]]
 
 def _read_span(span: Any, where: str, text: str) -> tuple[int, int, str]:
     """A span of a text, in characters and without the spaces at its ends, and its type; DataError: not of this text."""
-    values: Sequence[Any] = span if isinstance(span, list) else ()
+    values: list[Any] = span if isinstance(span, list) else []
     if isinstance(span, dict):
         values = [next((span[name] for name in names if name in span), None) for names in _SPAN]
-    read: Any = values[:3] if len(values) >= 3 else (None, None, None)
-    first, stop, kind = read
+    first, stop, kind = values[:3] if len(values) >= 3 else (0, 0, "")
     right = isinstance(first, int) and isinstance(stop, int) and isinstance(kind, str) and kind
     if not right or not 0 <= first < stop <= len(text):
         raise DataError(

@@ -23,10 +23,17 @@ from electra_trainer.batch import Batch
 from electra_trainer.data import conllu, tokenizer
 from electra_trainer.errors import ConfigError, DataError, require
 from electra_trainer.files.wording import render
-from electra_trainer.finetuning import tagged_files, task, transformers_head
-from electra_trainer.finetuning.examples import Prediction, TaggedSentence, jsonl, strings, tagged_text
+from electra_trainer.finetuning import tagged_files, task
+from electra_trainer.finetuning.examples import (
+    Prediction,
+    Split,
+    TaggedSentence,
+    hold_out_sentences,
+    jsonl,
+    strings,
+    tagged_text,
+)
 from electra_trainer.finetuning.tagged_files import Scheme, TagColumns, read_tag, read_tagged
-from electra_trainer.finetuning.texts.splits import Split, hold_out_sentences, require_other_file
 from electra_trainer.settings.config import Model
 
 _SPAN_METRICS = ("f1", "precision", "recall")
@@ -198,8 +205,8 @@ class Tagging(task.Task):
             examples=read.sentences, written=lambda predicted: {"": write(predicted)}, notes=read.notes
         )
 
-    def as_transformers(self, *, hidden_size: int) -> transformers_head.TransformersHead:
-        return transformers_head.copied_head("ElectraForTokenClassification", "classifier.", labels=self.labels)
+    def as_transformers(self, *, hidden_size: int) -> task.TransformersHead:
+        return task.copied_head("ElectraForTokenClassification", "classifier.", labels=self.labels)
 
     def card(self, *, pair: bool) -> task.CardWords:
         return task.CardWords(
@@ -278,8 +285,6 @@ class TaggingTask:
                 is the training file.
         """
         paths = self._paths()
-        if "dev" in paths:
-            require_other_file(paths["train"], paths["dev"])
         files = {split: self._read(path) for split, path in paths.items() if split != "predict"}
         read = {split: self._named(one.sentences) for split, one in files.items()}
         columns = replace(files["train"].columns, split=tagged_files.splitting_of(read["train"]))

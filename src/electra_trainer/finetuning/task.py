@@ -1,13 +1,22 @@
 """The interface of a task, and the values that flow through one. No torch at import.
 
     examples -task.rows-> Row -collate-> Batch -encoder-> hidden -task.loss-> (sum, count)     in training
-                                                          hidden -task.read-> one value per row -task.predict-> one
-                                                          prediction per example
-                                                                                                -task.score-> {metric:
-                                                                                                number}
+                                                          hidden -task.read-> one value per row
+             -task.predict-> one prediction per example -task.score-> {metric: number}
 
 A task is one short frozen dataclass in one file. Its fields (labels, metrics, a scheme) are written to JSON and read
 back. It knows no optimizer, seed or device.
+
+A task's head as one of transformers', with the same output, and back (`TransformersHead`):
+
+    Classification, Regression   ElectraForSequenceClassification: dropout, dense [D, D], gelu, dropout, out_proj [C, D]
+                                 on [CLS]
+    Tagging                      ElectraForTokenClassification: dropout, one linear layer; a copy
+    QuestionAnswering, BERT's    ElectraForQuestionAnswering: one linear layer; a copy
+
+Our head for whole texts is one linear layer, w x + b, and gelu(z) - gelu(-z) = z for the exact GELU z Phi(z), as Phi(z)
++ Phi(-z) = 1. So dense gets the rows [w; -w; 0] and out_proj [1, -1, 0], which needs 2 C <= D. For a regression
+out_proj also holds scale and shift, so transformers gives numbers in the file's own units.
 """
 
 import hashlib
@@ -21,13 +30,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from electra_trainer.data.legibility import Legibility
-from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.errors import CheckpointError, ConfigError, DataError
 from electra_trainer.files.tables import read_table_file
 from electra_trainer.finetuning.examples import (
     Columns,
     Prediction,
     TextExample,
     choose_texts,
+    hold_out,
     predicted_csv,
     predicted_jsonl,
     strings,
@@ -39,7 +49,6 @@ if TYPE_CHECKING:
 
     from electra_trainer.batch import Batch
     from electra_trainer.data.tokenizer import Text
-    from electra_trainer.finetuning.transformers_head import TransformersHead
     from electra_trainer.settings.config import Model
 
 
@@ -71,8 +80,6 @@ class Baseline:
     title: str
     """In words: "the majority class"."""
     predict: Callable[[Sequence[Any]], list[Prediction]]
-    note: str = ""
-    """Notes that a reader of its score must know."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,8 +108,98 @@ class CardWords:
     """Python: an argument of `Finetuned.predict`."""
     code: str = ""
     """Python: how transformers computes a prediction where it has a class for the head; PATH is the folder."""
-    unaided: str = ""
-    """Python: how transformers' bare encoder and head.safetensors compute it where it has none."""
+
+
+LINEAR = ("weight", "bias")
+_ONLY_OURS = "Its encoder is in `encoder/` (ElectraModel), and our linear layer in head.safetensors."
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformersHead:
+    """The class of transformers that can hold a task's head, and how it does."""
+
+    architecture: str | None = None
+    """None: transformers has no head like it."""
+    note: str = (
+        "transformers has no head like this task's, and refuses the folder. Its encoder is in `encoder/` "
+        "(ElectraModel); the head, in head.safetensors, is read by electra-trainer."
+    )
+    """A sentence for the card."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """For config.json."""
+    copied: str = ""
+    """The prefix under which the linear layer is copied; none: it is spread over dense and out_proj."""
+    hidden_size: int = 0
+    scale: float = 1.0
+    """transformers' output is scale * ours + shift."""
+    shift: float = 0.0
+
+    def write(self, head: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
+        """A trained head (its state dict, fp32) by transformers' names."""
+        import torch
+
+        if self.copied:
+            return {self.copied + name: head[name] for name in LINEAR}
+        weight_CD, bias_C = head["weight"], head["bias"]
+        count, size = len(bias_C), self.hidden_size
+        dense_DD, dense_D = weight_CD.new_zeros(size, size), bias_C.new_zeros(size)
+        dense_DD[:count], dense_DD[count : 2 * count] = weight_CD, -weight_CD
+        dense_D[:count], dense_D[count : 2 * count] = bias_C, -bias_C
+        out_CD = torch.zeros_like(weight_CD)
+        out_CD[:, :count], out_CD[:, count : 2 * count] = self.scale * torch.eye(count), -self.scale * torch.eye(count)
+        return {
+            "classifier.dense.weight": dense_DD,
+            "classifier.dense.bias": dense_D,
+            "classifier.out_proj.weight": out_CD,
+            "classifier.out_proj.bias": torch.full_like(bias_C, self.shift),
+        }
+
+    def read(self, tensors: "Mapping[str, Tensor]", *, where: str) -> "dict[str, Tensor]":
+        """Our head from what `write` wrote, bit for bit; CheckpointError: it did not write these tensors."""
+        try:
+            if self.copied:
+                return {name: tensors[self.copied + name] for name in LINEAR}
+            count = tensors["classifier.out_proj.weight"].shape[0]
+            return {name: tensors[f"classifier.dense.{name}"][:count].clone() for name in LINEAR}
+        except (KeyError, IndexError) as error:
+            raise CheckpointError(f"{where}: has no head of this task ({error}).") from None
+
+
+def copied_head(architecture: str, prefix: str, *, labels: Sequence[str] = ()) -> TransformersHead:
+    """One linear layer, as transformers has it."""
+    from electra_trainer.pretrained.as_modern import numbered
+
+    note, settings = "The head is one linear layer, as in transformers.", numbered(labels) if labels else {}
+    return TransformersHead(architecture=architecture, note=note, settings=settings, copied=prefix)
+
+
+def text_head(
+    labels: Sequence[str], problem: str, *, pooling: str, hidden_size: int, scale: float = 1.0, shift: float = 0.0
+) -> TransformersHead:
+    """One linear layer on a text's vector, spread over the two layers of ElectraForSequenceClassification where these
+    can hold it.
+    """
+    from electra_trainer.pretrained.as_modern import numbered
+
+    if pooling == "pair":
+        return TransformersHead()
+    if pooling == "mean":
+        note = "transformers' head for texts reads [CLS], and this one the mean over all tokens."
+        return TransformersHead(note=f"{note} {_ONLY_OURS}")
+    if 2 * len(labels) > hidden_size:
+        return TransformersHead(
+            note=f"transformers cannot carry the head: {len(labels)} labels need {2 * len(labels)} units in its dense "
+            f"layer, which has {hidden_size}. {_ONLY_OURS}"
+        )
+    return TransformersHead(
+        architecture="ElectraForSequenceClassification",
+        settings={**numbered(labels), "problem_type": problem},
+        note="The head is the paper's, one linear layer on [CLS], written as the two layers that transformers has in "
+        "its place: gelu(z) - gelu(-z) = z, so its output is the same.",
+        hidden_size=hidden_size,
+        scale=scale,
+        shift=shift,
+    )
 
 
 class Task(Protocol):
@@ -161,7 +258,7 @@ class Task(Protocol):
         """Fill the buffers of a fresh head from the training examples; by default it has none."""
         return
 
-    def fit_head(self, head: "nn.Module", rows: Sequence[Row], read: "ReadRows") -> None:
+    def fit_head(self, head: "nn.Module", rows: Sequence[Row], read: ReadRows) -> None:
         """Fit the head to the training rows before the first step, without gradients; by default it begins as it was
         drawn.
         """
@@ -173,8 +270,6 @@ class Task(Protocol):
         Raises:
             DataError: `train`, which is named `where`, has too few.
         """
-        from electra_trainer.finetuning.texts.splits import hold_out
-
         return hold_out(train, where=where)
 
     whole_text: ClassVar[bool] = True
@@ -243,10 +338,8 @@ class Task(Protocol):
         write = predicted_jsonl if as_json else predicted_csv
         return Unlabelled(examples=text_examples(table, columns), written=lambda raw: {"": write(table, raw)})
 
-    def as_transformers(self, *, hidden_size: int) -> "TransformersHead":
+    def as_transformers(self, *, hidden_size: int) -> TransformersHead:
         """The head of transformers that computes the same; by default there is none."""
-        from electra_trainer.finetuning.transformers_head import TransformersHead
-
         return TransformersHead()
 
     def card(self, *, pair: bool) -> CardWords:
@@ -346,6 +439,6 @@ def hash_files(files: Mapping[str, bytes]) -> str:
     return digest.hexdigest()
 
 
-def lengths_of(rows: Sequence[Row]) -> "np.ndarray[Any, np.dtype[np.int64]]":
+def lengths_of(rows: Sequence[Row]) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Tokens of each row, int64 [rows]."""
     return np.fromiter((len(row.ids) for row in rows), dtype=np.int64, count=len(rows))

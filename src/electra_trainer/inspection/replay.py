@@ -16,8 +16,7 @@ from torch.optim import Optimizer
 
 from electra_trainer import batch, errors
 from electra_trainer.data import batches, text_files
-from electra_trainer.data.documents import Passage
-from electra_trainer.data.store import Store
+from electra_trainer.data.store import Passage, Store
 from electra_trainer.data.tokenizer import load_tokenizer
 from electra_trainer.objectives import Objective, build
 from electra_trainer.pretrained.source import InitFrom

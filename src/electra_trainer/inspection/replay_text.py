@@ -7,7 +7,7 @@ from typing import Any
 from rich.text import Text
 
 from electra_trainer.errors import plain
-from electra_trainer.files.plain_output import Terminal
+from electra_trainer.files.wording import Terminal
 from electra_trainer.inspection import replay
 
 _REASONS = "Machine, program and versions match the record: did the run later continue elsewhere (log.txt)?"

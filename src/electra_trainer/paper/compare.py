@@ -1,9 +1,8 @@
 """Arms of `electra compare`: objectives at equal compute, every arm with every seed a separate run.
 
 A cell trains, probes and records its result, and repeats no part that is done. Arms are comparable because each gets
-the number of steps that spends the same FLOPs, steps or time. Held-out metrics are compared only between networks of
-the same kind judged on the same tokens, unless a metric was declared by name: the loss of ELECTRA 15 %, which counts
-masked tokens only, differs whatever the network learned.
+the number of steps that spends the same FLOPs, or the same steps. Held-out metrics are compared only where they are
+declared by name: a loss over masked tokens only differs from one over all tokens whatever the network learned.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,39 +11,32 @@ from pathlib import Path
 from typing import Any, Literal
 
 from electra_trainer.cost.flops import steps_for_flops
-from electra_trainer.cost.parameters import learned_generator
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError, DataError, Diverged, did_you_mean
 from electra_trainer.experiments import sweep
-from electra_trainer.experiments.cell import Cell, Declared, Row
+from electra_trainer.experiments.cell import FACTS, Cell, Declared, Result, Row, environment_of, write_result
 from electra_trainer.experiments.engine import Reports, Work, run_facts
-from electra_trainer.experiments.result import FACTS, Result, environment_of, write_result
 from electra_trainer.experiments.statistics import Q_PROBES, Q
 from electra_trainer.objectives import build
 from electra_trainer.paper.probes import METRICS, PROBES, Subject, fingerprint, parse_probes, probe
 from electra_trainer.presets.arms import arm
 from electra_trainer.runs import checkpoint, run_folder
-from electra_trainer.settings import methods, records
-from electra_trainer.settings.config import FOLLOWS_FROM_STEPS, Config
+from electra_trainer.settings import records
+from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import differences, to_dict
 from electra_trainer.train import loop, optim, plan, weights, word_start
-from electra_trainer.train.device import choose_device, choose_precision
-from electra_trainer.train.timing import measure_time
 
-Match = Literal["paper-flops", "real-flops", "steps", "time"]
+Match = Literal["paper-flops", "real-flops", "steps"]
 UNTRAINED = "untrained"
 """The arm that is not trained: the baseline of every probe."""
 _FINE_TUNED = ("glue", "squad1", "squad2")
 """Probes that fine-tune."""
-_HELD_OUT = ("generator_loss", "discriminator_standard_auc", "encoder_loss")
-"""Held-out metrics that are declared by default; none depends on the fakes of the arm's own generator."""
 
 
 class Comparing(Work):
     """The work of a comparison: arms that are pre-trained and probed."""
 
     verb = "compare"
-    own_display = True
 
     def __init__(self, asked: Any, *, seeds: Sequence[int]) -> None:
         """`asked`: a `Compare` of request.py, which imports this file to run."""
@@ -52,10 +44,10 @@ class Comparing(Work):
         self._shows = asked.parallel == 1 and not asked.quiet
 
     def declare(self, old: Declared | None) -> Declared:
-        """See `Work`. Steps that were measured when the experiment began stay."""
+        """See `Work`."""
         asked = self._asked
         probes = parse_probes(asked.probe or ("held-out",))
-        match, amount = amount_of(flops=asked.flops, steps=asked.steps, budget=asked.budget, match=asked.match)
+        match, amount = amount_of(flops=asked.flops, steps=asked.steps, match=asked.match)
         store = Store.open(asked.data)
         if "held-out" in probes and not len(store.rows("valid")):
             raise DataError(f"{asked.data}: holds no held-out rows. Prepare it with a --valid-fraction above 0.")
@@ -65,17 +57,12 @@ class Comparing(Work):
         }
         there = parts | (old.parts if old is not None else {})
         for name in asked.metric_names:
-            _require_metric(name, there, flag="--metrics")
+            _require_metric(name, there)
         axes = sweep.parse_axes(asked.sweep, flag="--sweep", example="optimizer.learning-rate=1e-4,3e-4")
         configs = self._configs(plan.fit_to_data(asked.settings, store), axes)
-        if asked.choose is not None:
-            _require_metric(asked.choose, None, flag="--choose")
-            sweep.require_choosable(asked.choose, there)
-            _require_alike(asked.choose, configs)
         for name, one in configs.items():
-            if name != UNTRAINED and not (match == "time" and old is not None and name in old.rows):
-                timing = self._timing(one, store) if match == "time" else None
-                configs[name] = settle(one, match=match, amount=amount, timing=timing)
+            if name != UNTRAINED:
+                configs[name] = settle(one, match=match, amount=amount)
         reference = next(iter(old.rows if old is not None else configs))
         rows = {
             name: Row(
@@ -96,7 +83,6 @@ class Comparing(Work):
                 "probe_sentences": asked.probe_sentences,
                 "probe_pairs": asked.probe_pairs,
                 "metrics": asked.metric_names,
-                "choose": asked.choose,
                 "probe_seeds": asked.probe_seeds if asked.probe_seeds > 1 else None,
             },
             rows=rows,
@@ -114,35 +100,16 @@ class Comparing(Work):
             rows |= {name: one} if name == UNTRAINED else sweep.swept(name, one, axes)
         return rows
 
-    def _timing(self, config: Config, store: Store) -> plan.Timing:
-        where = choose_device(self._asked.device)
-        return measure_time(config, store, device=where, precision=choose_precision(config.precision, where))
-
     def identity(self, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-        """All but the seed, and what follows from steps that were measured."""
-        config = replace(records.read(Config, settings, where="experiment.json: rows"), seed=0)
-        return _without(to_dict(config), FOLLOWS_FROM_STEPS if self._asked.budget is not None else ())
+        """All but the seed."""
+        plain: Mapping[str, Any] = to_dict(replace(records.read(Config, settings, where="rows"), seed=0))
+        return plain
 
     def with_contrasts(self, declared: Declared) -> Declared:
-        """Each arm with the metrics on which it is compared with the reference: the named ones, else the default ones
-        that mean the same in both. Fresh weights are reported, uncorrected.
-        """
-        configs = {key: records.read(Config, row.settings, where=f"rows: {key}") for key, row in declared.rows.items()}
-        reference = next(iter(configs))
-        named = declared.facts["metrics"]
-        metrics = named or default_metrics(declared)
-        return replace(
-            declared,
-            rows={
-                key: replace(
-                    row,
-                    metrics=()
-                    if key == UNTRAINED
-                    else tuple(name for name in metrics if named or comparable(name, configs[key], configs[reference])),
-                )
-                for key, row in declared.rows.items()
-            },
-        )
+        """Each arm with the metrics on which it is compared with the reference; not fresh weights."""
+        metrics = tuple(declared.facts["metrics"] or default_metrics(declared))
+        rows = {key: replace(row, metrics=() if key == UNTRAINED else metrics) for key, row in declared.rows.items()}
+        return replace(declared, rows=rows)
 
     def todo(self, cells: Sequence[Cell], declared: Declared) -> list[Cell]:
         """Cells that are not trained, or lack a probe. A run that diverged would diverge again."""
@@ -199,81 +166,31 @@ class Comparing(Work):
 
 def default_metrics(declared: Declared) -> tuple[str, ...]:
     """Metrics that are declared where none is named: Q where its probes and two seeds are asked for, and GLUE; or those
-    of the probes that all arms share; or else held-out metrics.
+    of the probes that all arms share; or else the held-out AUC on fakes that are the same for all.
     """
-    tuned = tuple(f"{part}/{name}" for part in _FINE_TUNED if part in declared.parts for name in METRICS[part])
-    if declared.parts.keys() >= Q_PROBES and len(declared.seeds) > 1:
-        return (Q, *tuned)
-    if declared.parts.keys() & {"pos", "minimal-pairs", *_FINE_TUNED}:
-        tags = ("pos/accuracy",) if "pos" in declared.parts else ()
-        pairs = METRICS["minimal-pairs"] if "minimal-pairs" in declared.parts else ()
-        return (*tags, *(f"minimal-pairs/{name}" for name in pairs), *tuned)
-    return tuple(f"held-out/{name}" for name in _HELD_OUT)
+    uses_q = declared.parts.keys() >= Q_PROBES and len(declared.seeds) > 1
+    compared = _FINE_TUNED if uses_q else ("pos", "minimal-pairs", *_FINE_TUNED)
+    names = METRICS | {"pos": ("accuracy",)}
+    found = [f"{part}/{name}" for part in compared if part in declared.parts for name in names[part]]
+    return (Q, *found) if uses_q else tuple(found) or ("held-out/discriminator_standard_auc",)
 
 
-def comparable(metric: str, one: Config, other: Config) -> bool:
-    """Whether a metric means the same in two arms. A held-out one does for networks of the same kind, judged on the
-    same tokens; other probes always do.
-    """
-    probe, _, name = metric.partition("/")
-    return probe != "held-out" or _judged(name, one) == _judged(name, other)
-
-
-def _judged(name: str, config: Config) -> object:
-    """The network and the tokens that a held-out metric describes; equal values are comparable."""
-    objective = config.objective
-    if name == "discriminator_standard_auc":  # the fakes follow from the data alone
-        return name
-    if name.startswith("generator_"):
-        network: object = learned_generator(config) if objective.uses_generator else config.model
-    elif name in ("fake_rate", "discriminator_auc", "discriminator_loss", "discriminator_constant_loss"):
-        over = objective.loss_over if isinstance(objective, methods.RTD) else "all"
-        unchanged = objective.unchanged if isinstance(objective, methods.SentenceContrast) else 0.0
-        network = (objective.keeps, config.model, over, unchanged)
-    else:
-        network = (config.model, objective)
-    return config.masking, network
-
-
-def _require_metric(name: str, parts: Mapping[str, Any] | None, *, flag: str) -> None:
+def _require_metric(name: str, parts: Mapping[str, Any]) -> None:
     """Refuse a metric that no probe has, or one whose probe is not among `parts`: now, not after the training."""
     part, _, metric = name.partition("/")
     if name in FACTS:
         return
-    names = METRICS.get(part, (metric,))  # those of other probes depend on the objective
-    if name != Q and not (metric in names and metric and part in PROBES):
+    wanted = Q_PROBES if name == Q else {part}
+    if name != Q and (part not in PROBES or metric not in METRICS.get(part, (metric,)) or not metric):
         known = [*FACTS, Q, *(f"{part}/{one}" for part in PROBES for one in METRICS.get(part, "…"))]
-        raise ConfigError(f"{flag} {name}:{did_you_mean(name, known)} Known: {', '.join(known)}.")
-    if parts is not None and not parts.keys() >= (Q_PROBES if name == Q else {part}):
-        probe = "quick=DIR" if name == Q else f"{part}{'=DIR' if part in METRICS else ''}"
-        raise ConfigError(f"{flag} {name}: its probe is not requested. Add --probe {probe}.")
+        raise ConfigError(f"--metrics {name}:{did_you_mean(name, known)} Known: {', '.join(known)}.")
+    if not parts.keys() >= wanted:
+        raise ConfigError(f"--metrics {name}: its probe is not requested. Add {', '.join(sorted(wanted))} to --probe.")
 
 
 def _trained(cell: Cell) -> Result:
     """Cost and place of a cell's training."""
     return Result(key=cell.key, seed=cell.seed, facts=run_facts(cell.run), environment=environment_of(cell.run))
-
-
-def _without(table: Mapping[str, Any], beginnings: tuple[str, ...], prefix: str = "") -> dict[str, Any]:
-    """A table without the fields whose dotted names begin so."""
-    return {
-        name: _without(value, beginnings, f"{prefix}{name}.") if isinstance(value, dict) else value
-        for name, value in table.items()
-        if not f"{prefix}{name}".startswith(beginnings)
-    }
-
-
-def _require_alike(metric: str, rows: Mapping[str, Config]) -> None:
-    """Refuse to choose among rows of an arm for which a held-out metric does not mean the same; ConfigError."""
-    first: dict[str, str] = {}
-    for row in rows:
-        other = first.setdefault(sweep.arm_of_row(row), row)
-        if not comparable(metric, rows[row], rows[other]):
-            raise ConfigError(
-                f"--choose {metric}: does not mean the same in {other} and {row}. Choose by "
-                "held-out/discriminator_standard_auc, or on a part of the training rows of a task: --probe "
-                f"{sweep.NESTED}pos=TREEBANK --choose {sweep.NESTED}pos/accuracy."
-            )
 
 
 def arm_config(name: str, config: Config) -> Config:
@@ -310,41 +227,24 @@ def initial_run(config: Config, store: Store, out: Path) -> None:
     checkpoint.save(folder.checkpoints, saved, origin=folder.origin, keep=1)
 
 
-_GIVEN_BY: dict[Match, str] = {"paper-flops": "flops", "real-flops": "flops", "steps": "steps", "time": "budget"}
-"""The flag that gives an amount of what the arms are matched on; the first of a flag is meant where nothing else is
-said.
-"""
-
-
-def amount_of(
-    *, flops: float | None, steps: int | None, budget: str | None, match: Match | None
-) -> tuple[Match, float]:
+def amount_of(*, flops: float | None, steps: int | None, match: Match | None) -> tuple[Match, float]:
     """Quantity that the arms are matched on, and its amount.
 
     Raises:
         ConfigError: none or several amounts, or one that `match` is no measure of.
     """
-    plan.Length(flops=flops, steps=steps, budget=budget)  # checks each value, and that there is at most one
-    given = {"flops": flops, "steps": steps, "budget": None if budget is None else plan.seconds(budget)}
-    for flag, amount in given.items():
-        if amount is not None:
-            fitting = [kind for kind, needed in _GIVEN_BY.items() if needed == flag]
-            chosen = match or fitting[0]
-            if chosen not in fitting:
-                raise ConfigError(f"--match {chosen}: give --{_GIVEN_BY[chosen]}.")
-            return chosen, float(amount)
-    raise ConfigError("how much each arm is given is not said: --flops 1e15, --steps 3000 or --budget 10m.")
+    plan.Length(flops=flops, steps=steps)  # checks each value, and that there is at most one
+    if steps is not None and match in (None, "steps"):
+        return "steps", float(steps)
+    if flops is not None and match != "steps":
+        return match or "paper-flops", flops
+    raise ConfigError("give what each arm gets: --flops 1e15 (--match paper-flops or real-flops), or --steps 3000.")
 
 
-def settle(config: Config, *, match: Match, amount: float, timing: plan.Timing | None = None) -> Config:
-    """`config` with the steps that spend `amount`; warm-up, decay and intervals are fitted to them (`with_steps`).
-
-    Args:
-        amount: operations, steps, or seconds.
-        timing: of this arm on this machine, where `match` is "time".
+def settle(config: Config, *, match: Match, amount: float) -> Config:
+    """`config` with the steps that spend `amount`, operations or steps; warm-up, decay and intervals are fitted to
+    them.
     """
-    if match == "time":
-        return plan.steps_for(plan.Length(budget=f"{amount}s"), config, timing)
     steps = int(amount) if match == "steps" else steps_within(config, amount, counting=match)
     return plan.steps_for(plan.Length(steps=steps), config, None)
 

@@ -1,37 +1,158 @@
-"""Figures 1, 3 and 4 from experiments. Matplotlib is imported inside functions, and its global state does not change.
+"""Figures 1, 3 and 4 from experiments, and Figure 2 (the worked example) from one run.
 
-Points are means over seeds with one standard deviation; thin lines are single seeds during training. The caption names
-the arms that belong in the figure but are missing.
+Points are means over seeds with one standard deviation; thin lines are single seeds during training. Matplotlib is
+imported inside functions.
+
+Figure 2: a sentence is masked, filled by the generator and judged by the discriminator; it is also a table for the
+terminal.
 """
 
-import math
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from electra_trainer.cost.parameters import parameters
+import torch
+
+from electra_trainer.data.batches import encode_rows
 from electra_trainer.errors import ConfigError, DataError
-from electra_trainer.experiments.cell import PLUS
-from electra_trainer.experiments.statistics import Spread
+from electra_trainer.experiments.statistics import Paired, Spread, compare_paired
 from electra_trainer.experiments.summary import Summary
+from electra_trainer.files.wording import Table
 from electra_trainer.inspection.report import COLOURS, FAINT, INK, rendered
-from electra_trainer.paper import measured, published
-from electra_trainer.paper.measured import Reading
-from electra_trainer.settings.config import Config
+from electra_trainer.paper import paper_tables, published
+from electra_trainer.paper.paper_tables import Reading
+from electra_trainer.pretrained.pretrained import Pretrained
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Drawn = tuple["Figure", str, Sequence[str]]
-"""A figure, the end of its title, and the arms that belong into it (none: all that were planned)."""
+
+@dataclass(frozen=True, kw_only=True)
+class WorkedExample:
+    """A sentence passing through both networks, token by token."""
+
+    original: list[str]
+    masked: list[bool]
+    sampled: list[str]
+    """The discriminator's input: the generator's samples at masked tokens, the original elsewhere."""
+    replaced: list[bool]
+    """The truth: the token differs from the original one. A sample equal to the original counts as original (§2)."""
+    probability: list[float]
+    """Probability of "replaced", by the discriminator."""
+    seed: int
+
+    @property
+    def verdicts(self) -> list[str]:
+        """For each token "replaced" where the discriminator considers that more likely than not, else "original"."""
+        return ["replaced" if probability > 0.5 else "original" for probability in self.probability]
+
+    @property
+    def right(self) -> int:
+        """Number of tokens with the right verdict."""
+        return sum((word == "replaced") == truth for word, truth in zip(self.verdicts, self.replaced, strict=True))
+
+
+@torch.no_grad()
+def worked_example(model: Pretrained, text: str, *, mask: Sequence[int], seed: int) -> WorkedExample:
+    """Mask words of a text, sample from the generator and ask the discriminator; the same seed gives the same samples.
+
+    Args:
+        mask: words to mask, counted from 1; punctuation marks are words, and every piece of a word is masked.
+
+    Raises:
+        ConfigError: there is no generator network or no discriminator, or a word that the text does not have.
+        DataError: the text is empty or longer than a trained row.
+    """
+    for network, what in ((model.discriminator, "discriminator"), (model.generator, "generator network")):
+        if network is None:
+            raise ConfigError(f"figure 2: there is no {what} here. Give a run of --objective rtd, --generator learned.")
+    assert model.discriminator is not None and model.generator is not None
+    model.tokenizer.encode_special_tokens = True  # a written "[MASK]" is plain text here
+    encoding = model.tokenizer.encode(text, add_special_tokens=False)
+    tokens, room = len(encoding.ids), model.length - 2
+    if not 0 < tokens <= room:
+        raise DataError(f"figure 2: --text has {tokens} tokens, expected from 1 to {room}, as a trained row has.")
+    words = [word if word is not None else -1 for word in encoding.word_ids]
+    if not mask or not set(mask) <= {word + 1 for word in words}:
+        raise ConfigError(
+            f"--mask {' '.join(map(str, mask))}: expected words from 1 to {max(words) + 1} of {text!r}, such as 1 3."
+        )
+    masked = [word + 1 in set(mask) for word in words]
+    special = model.specials
+    slots = [index + 1 for index, chosen in enumerate(masked) if chosen]
+    corrupted = [special.cls, *encoding.ids, special.sep]
+    batch = encode_rows([[special.mask if index in slots else token for index, token in enumerate(corrupted)]])
+    p_KV = model.generator(batch.ids_BT, batch, torch.tensor(slots)).softmax(-1)
+    drawn_K1 = torch.multinomial(p_KV, 1, generator=torch.Generator().manual_seed(seed))
+    for slot, sample in zip(slots, drawn_K1[:, 0].tolist(), strict=True):
+        corrupted[slot] = sample
+    batch = encode_rows([corrupted])
+
+    def words_of(ids: Sequence[int]) -> list[str]:
+        return [model.tokenizer.id_to_token(token) or f"[{token}]" for token in ids]
+
+    return WorkedExample(
+        original=words_of(encoding.ids),
+        masked=masked,
+        sampled=words_of(corrupted[1:-1]),
+        replaced=[new != old for new, old in zip(corrupted[1:-1], encoding.ids, strict=True)],
+        probability=model.discriminator(batch.ids_BT, batch)[0, 1:-1].sigmoid().tolist(),
+        seed=seed,
+    )
+
+
+COLUMNS = ("original", "masked", "Generator's sample", "Discriminator's verdict", "truth")
+
+
+def cells(example: WorkedExample) -> list[tuple[str, ...]]:
+    """One row a token, under COLUMNS."""
+    return [
+        (
+            word,
+            "[MASK]" if example.masked[at] else word,
+            example.sampled[at],
+            f"{example.verdicts[at]} {example.probability[at]:.2f}",
+            "replaced" if example.replaced[at] else "original",
+        )
+        for at, word in enumerate(example.original)
+    ]
+
+
+def text_table(example: WorkedExample) -> str:
+    """The example as a table for the terminal."""
+    return Table(head=COLUMNS, rows=cells(example), words=len(COLUMNS)).text()
+
+
+def draw_example(example: WorkedExample, *, name: str, form: str) -> bytes:
+    """The picture as a file's content; `form` is svg, png or pdf (ConfigError otherwise)."""
+
+    def make() -> "Figure":
+        figure, (axes,) = new_figure(1)
+        axes.set_axis_off()
+        table = axes.table(cells(example), colLabels=COLUMNS, loc="center", edges="open", cellLoc="center")
+        table.auto_set_font_size(False)
+        table.set_fontsize(10)
+        table.scale(1, 1.5)
+        for at, verdict in enumerate(example.verdicts, start=1):
+            if verdict == "replaced":
+                table[at, 3].get_text().set_color(COLOURS[0])
+            if example.masked[at - 1]:
+                table[at, 1].get_text().set_color(COLOURS[1])
+        caption(
+            figure,
+            f"Figure 2, from {name}. Samples are drawn with seed {example.seed}. A sample that is the original word "
+            f"counts as original. The discriminator is right about {example.right} of {len(example.original)} tokens.",
+        )
+        return figure
+
+    return rendered(make, form)
+
+
 ALGORITHMS = ("electra", "mlm", "two-stage", "adversarial")
 """The arms in the right panel of Figure 3."""
 _FLOPS_LABEL = "training FLOPs, as the paper counts"
-_OWN_TASK = (
-    "A held-out metric is each arm's own task: it compares arms whose generators and counted tokens are alike, and no "
-    "others."
-)
 _POINTS = (
     "Points: mean over seeds, bars: one standard deviation (none for one seed); thin lines: single seeds in training."
 )
@@ -50,21 +171,17 @@ def draw_figure(number: int, experiments: Sequence[Summary], *, metric: str | No
     """
     if number not in FIGURES:
         raise ConfigError(f"figure {number}: expected 1, 3 or 4 with experiments, or 2 with a run.")
-    name = measured.choose_metric(experiments, metric)
+    name = paper_tables.choose_metric(experiments, metric)
 
     def make() -> "Figure":
-        shown = measured.readings(experiments, name)
-        figure, title, also = FIGURES[number](experiments, shown, name)
-        absent = ", ".join(measured.missing_arms(experiments, shown, also=also))
-        missing = f"Missing (not trained, not done, or without this metric): {absent}." if absent else ""
-        begin = f"Figure {number}. {_words(name)}"
-        caption(figure, begin + title, _OWN_TASK if name.startswith("held-out/") else "", _POINTS, missing)
+        figure, title = FIGURES[number](experiments, paper_tables.readings(experiments, name), name)
+        caption(figure, f"Figure {number}. {_words(name)}{title} {_POINTS}")
         return figure
 
     return rendered(make, form)
 
 
-def _new_figure(columns: int) -> "tuple[Figure, list[Axes]]":
+def new_figure(columns: int) -> "tuple[Figure, list[Axes]]":
     """A figure with axes side by side."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -74,72 +191,55 @@ def _new_figure(columns: int) -> "tuple[Figure, list[Axes]]":
     return figure, [figure.add_subplot(grid[0, column]) for column in range(columns)]
 
 
-def caption(figure: "Figure", *sentences: str) -> None:
-    """The sentences under the figure, wrapped to its width."""
-    width = int(figure.get_figwidth() * 15)
-    text = textwrap.fill(" ".join(sentence for sentence in sentences if sentence), width)
-    figure.supxlabel(text, x=0.01, ha="left", fontsize=8, color=INK)
+def caption(figure: "Figure", text: str) -> None:
+    """A text under the figure, wrapped to its width."""
+    wrapped = textwrap.fill(text, int(figure.get_figwidth() * 15))
+    figure.supxlabel(wrapped, x=0.01, ha="left", fontsize=8, color=INK)
 
 
-def _figure_1(experiments: Sequence[Summary], shown: Sequence[Reading], metric: str) -> Drawn:
-    """Score against training FLOPs; the paper's GLUE scores in a second panel, or behind ours on an axis of GLUE."""
-    glue = metric == "glue/average"
-    figure, axes = _new_figure(1 if glue else 2)
-    if glue:
-        _published(axes[0], grey=True)
-    title = "Ours and the paper's" if glue else "Ours"
-    _against_flops(axes[0], title, shown, metric, several=len(experiments) > 1)
-    if not glue:
-        _published(axes[1], grey=False)
-        axes[1].set_title("The paper's (Tables 1 and 2)")
-    return figure, " against training compute.", ()
+def _figure_1(experiments: Sequence[Summary], shown: Sequence[Reading], metric: str) -> "tuple[Figure, str]":
+    """Score against training FLOPs, with the paper's points behind ours where the score is GLUE's."""
+    figure, (axes,) = new_figure(1)
+    if metric == "glue/average":
+        _published(axes)
+    _against_flops(axes, "Training compute", shown, metric, several=len(experiments) > 1)
+    return figure, " against training compute."
 
 
-def _figure_3(experiments: Sequence[Summary], shown: Sequence[Reading], metric: str) -> Drawn:
+def _figure_3(experiments: Sequence[Summary], shown: Sequence[Reading], metric: str) -> "tuple[Figure, str]":
     """Left: sizes of the generator. Right: training algorithms."""
-    figure, axes = _new_figure(2)
-    _generator_sizes(axes[0], experiments, shown, metric)
+    figure, (left, right) = new_figure(2)
+    _generator_sizes(left, experiments, shown, metric)
     compared = [reading for reading in shown if reading.entry.arm in ALGORITHMS]
-    _against_flops(axes[1], "Training algorithms", compared, metric, several=len(experiments) > 1)
-    title = ". Left: size of the generator. Right: training algorithms at their cost."
-    sizes = [size for reading in shown if (size := measured.generator_size(reading)) is not None]
-    absent = () if any(size.label.endswith("(1x)") for size in sizes) else ("same-size",)
-    return figure, title, ("unigram", *absent, *ALGORITHMS)
+    _against_flops(right, "Training algorithms", compared, metric, several=len(experiments) > 1)
+    return figure, ". Left: size of the generator. Right: training algorithms at their cost."
 
 
 def _generator_sizes(axes: "Axes", experiments: Sequence[Summary], shown: Sequence[Reading], metric: str) -> None:
     """Sizes at equal distances, those without hidden units first; a line joins an experiment's learned generators."""
-    sized = [(size, reading) for reading in shown if (size := measured.generator_size(reading)) is not None]
+    sized = [(size, reading) for reading in shown if (size := paper_tables.generator_size(reading)) is not None]
     places = sorted({size for size, _ in sized})
     for index, experiment in enumerate(experiments):
-        colour, line = COLOURS[index % len(COLOURS)], []
-        for size, reading in sorted(sized, key=lambda pair: pair[0].order):
-            if reading.entry.experiment is not experiment:
-                continue
-            at = places.index(size)
-            _error_bar(axes, at, reading.score, colour, label=None)
-            # of a swept width the axis says the size
-            arm = reading.entry.arm if size.order < 0 or PLUS not in reading.entry.arm else ""
-            axes.annotate(arm, (at, reading.score.mean), xytext=(6, 4), textcoords="offset points", fontsize=7.5)
-            line += [(at, reading.score.mean)] if size.order > 0 else []
+        colour = COLOURS[index % len(COLOURS)]
+        mine = sorted((size, one) for size, one in sized if one.entry.experiment is experiment)
+        for size, reading in mine:
+            _error_bar(axes, places.index(size), reading.score, colour, label=None)
+        line = [(places.index(size), one.score.mean) for size, one in mine if size[0] > 0]
         axes.plot([at for at, _ in line], [mean for _, mean in line], color=colour, label=_labelled(experiment))
     axes.set_xticks(range(len(places)), [label for _, label in places])
     axes.margins(x=0.15)
     _name_axes(axes, "Generator sizes", "generator's hidden units (share of the discriminator's)", metric, sized)
 
 
-def _figure_4(experiments: Sequence[Summary], shown: Sequence[Reading], metric: str) -> Drawn:
-    """Left: BERT next to ELECTRA for each size. Centre: the gain. Right: the smallest model's curves."""
+def _figure_4(experiments: Sequence[Summary], shown: Sequence[Reading], metric: str) -> "tuple[Figure, str]":
+    """Left: BERT next to ELECTRA for each size. Centre: the gain. Right: curves of the first size."""
     shown = [reading for reading in shown if reading.entry.arm in ("electra", "mlm")]
     if not shown:
         raise DataError(
             f"figure 4: no finished cell of electra or mlm has {metric}. Run electra compare --arms electra,mlm."
         )
-    figure, axes = _new_figure(3)
-    ordered = sorted(
-        (experiment for experiment in experiments if any(reading.entry.experiment is experiment for reading in shown)),
-        key=_kept_parameters,
-    )
+    figure, axes = new_figure(3)
+    ordered = [one for one in experiments if any(reading.entry.experiment is one for reading in shown)]
     by_place = {(ordered.index(reading.entry.experiment), reading.entry.arm): reading for reading in shown}
     for arm, name, colour in (("electra", "ELECTRA", COLOURS[0]), ("mlm", "BERT", COLOURS[1])):
         points = [(at, by_place[at, arm].score) for at in range(len(ordered)) if (at, arm) in by_place]
@@ -148,7 +248,7 @@ def _figure_4(experiments: Sequence[Summary], shown: Sequence[Reading], metric: 
         axes[0].plot([at for at, _ in points], [score.mean for _, score in points], color=colour)
     for at in range(len(ordered)):
         if (at, "electra") in by_place and (at, "mlm") in by_place:
-            gain = measured.paired_gain(by_place[at, "electra"], by_place[at, "mlm"], metric)
+            gain = compare_paired(by_place[at, "electra"].by_seed, by_place[at, "mlm"].by_seed)
             if gain is not None:
                 _error_bar(axes[1], at, gain, INK, label=None)
     axes[1].axhline(0, color=FAINT, linewidth=1.1, linestyle=(0, (4, 2)))
@@ -157,47 +257,25 @@ def _figure_4(experiments: Sequence[Summary], shown: Sequence[Reading], metric: 
         each.set_xlim(-0.5, len(ordered) - 0.5)
     _name_axes(axes[0], "Model sizes", "model", metric, shown)
     _name_axes(axes[1], "ELECTRA minus BERT, paired seeds", "model", metric, [])
-    smallest = [reading for reading in shown if reading.entry.experiment is ordered[0]]
-    _against_flops(axes[2], f"Convergence, {measured.preset_of(ordered[0])}", smallest, metric, several=False)
-    title = ". BERT and ELECTRA for several model sizes; the smallest during training."
-    return figure, title, ("electra", "mlm")
+    first_size = [reading for reading in shown if reading.entry.experiment is ordered[0]]
+    _against_flops(axes[2], f"Convergence, {paper_tables.preset_of(ordered[0])}", first_size, metric, several=False)
+    return figure, ". BERT and ELECTRA for several model sizes; the first during training."
 
 
-FIGURES: dict[int, Callable[[Sequence[Summary], Sequence[Reading], str], Drawn]] = {
-    1: _figure_1,
-    3: _figure_3,
-    4: _figure_4,
-}
+FIGURES = {1: _figure_1, 3: _figure_3, 4: _figure_4}
 
 
 def _against_flops(axes: "Axes", title: str, shown: Sequence[Reading], metric: str, *, several: bool) -> None:
-    """Each seed's curve, thin, and the mean at the end; a line joins the checkpoints of one run that were
-    fine-tuned.
-    """
-    for index, group in enumerate(_along_training(shown)):
-        entry, colour = group[0].entry, COLOURS[index % len(COLOURS)]
-        again = index // len(COLOURS)  # the colours begin again, with other marks
-        dashes: Any = "-" if again == 0 else (0, (3, 1.5))
-        named = entry.run.name if entry.run is not None and len(group) > 1 else entry.experiment.name
-        label = entry.arm + (f" ({named})" if several else "")
-        for reading in group:
-            for curve in reading.curves:
-                if curve:
-                    axes.plot(*zip(*curve, strict=True), color=colour, alpha=0.45, linewidth=1.0, linestyle=dashes)
-            shown_label = label if reading is group[0] else None
-            _error_bar(axes, reading.flops, reading.score, colour, label=shown_label, mark="os^Dv"[again % 5])
-        flops, means = [reading.flops for reading in group], [reading.score.mean for reading in group]
-        axes.plot(flops, means, color=colour, linewidth=1.3, linestyle=dashes)
+    """Each seed's curve, thin, and the mean at the end."""
+    for index, reading in enumerate(shown):
+        colour = COLOURS[index % len(COLOURS)]
+        for curve in reading.curves:
+            if curve:
+                axes.plot(*zip(*curve, strict=True), color=colour, alpha=0.45, linewidth=1.0)
+        label = reading.entry.arm + (f" ({reading.entry.experiment.name})" if several else "")
+        _error_bar(axes, reading.flops, reading.score, colour, label=label)
     _powers(axes)
     _name_axes(axes, title, _FLOPS_LABEL, metric, shown)
-
-
-def _along_training(shown: Sequence[Reading]) -> list[list[Reading]]:
-    """The readings, those of checkpoints of one run together and by their FLOPs."""
-    groups: dict[object, list[Reading]] = {}
-    for reading in shown:
-        groups.setdefault(reading.entry.run or id(reading), []).append(reading)
-    return [sorted(group, key=lambda one: one.flops) for group in groups.values()]
 
 
 def _powers(axes: "Axes") -> None:
@@ -209,23 +287,14 @@ def _powers(axes: "Axes") -> None:
     if last < 10 * first:
         axes.set_xlim(first / 3, last * 3)
     axes.xaxis.set_major_locator(LogLocator(numticks=7))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"1e{round(math.log10(value))}" if value > 0 else ""))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0e}".replace("e+", "e")))
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
-def _error_bar(axes: "Axes", at: float, score: Spread, colour: str, *, label: str | None, mark: str = "o") -> None:
-    axes.errorbar(
-        [at],
-        [score.mean],
-        yerr=None if score.sd is None else [score.sd],
-        color=colour,
-        marker=mark,
-        markersize=5.5,
-        capsize=3,
-        linestyle="none",
-        label=label,
-        zorder=3,
-    )
+def _error_bar(axes: "Axes", at: float, score: Spread | Paired, colour: str, *, label: str | None) -> None:
+    spread = None if score.sd is None else [score.sd]
+    look: dict[str, Any] = {"marker": "o", "markersize": 5.5, "capsize": 3, "linestyle": "none", "zorder": 3}
+    axes.errorbar([at], [score.mean], yerr=spread, color=colour, label=label, **look)
 
 
 def _name_axes(axes: "Axes", title: str, across: str, metric: str, shown: Sequence[object]) -> None:
@@ -236,43 +305,27 @@ def _name_axes(axes: "Axes", title: str, across: str, metric: str, shown: Sequen
         axes.text(0.5, 0.5, "missing", transform=axes.transAxes, ha="center", va="center", color=FAINT)
 
 
-def _published(axes: "Axes", *, grey: bool) -> None:
-    """The paper's points, with names; in grey where ours are in front of them."""
-    tints = (FAINT, FAINT, FAINT) if grey else (COLOURS[0], COLOURS[1], FAINT)
-    for (family, points), colour, mark in zip(published.published_points().items(), tints, "osD", strict=True):
+def _published(axes: "Axes") -> None:
+    """The paper's points, with names, in grey."""
+    for (family, points), mark in zip(published.published_points().items(), "osD", strict=True):
         flops, scores = [point[0] for point in points], [point[1] for point in points]
-        label = f"{family} (paper)"
         line = "none" if family == "others" else "-"
-        axes.plot(flops, scores, color=colour, marker=mark, markersize=4, linewidth=1, linestyle=line, label=label)
+        label = f"{family} (paper)"
+        axes.plot(flops, scores, color=FAINT, marker=mark, markersize=4, linewidth=1, linestyle=line, label=label)
         for x, y, name in points:
-            left = family == "ELECTRA" or name == "RoBERTa-100K"  # away from the other families' lines and names
+            left = family == "ELECTRA" or name == "RoBERTa-100K"  # away from the other families' names
             place: Any = {"xytext": (-5, 2), "ha": "right"} if left else {"xytext": (5, -9), "ha": "left"}
-            if name in ("RoBERTa", "XLNet"):
-                place["xytext"] = (5, 0)
             axes.annotate(name, (x, y), textcoords="offset points", fontsize=6.5, color=FAINT, **place)
     axes.margins(x=0.2)
-    _powers(axes)
-    axes.set(xlabel=_FLOPS_LABEL, ylabel="GLUE score, dev set")
-    axes.legend(fontsize=8, loc="lower right")
-
-
-def _configs(experiment: Summary) -> list[Config]:
-    found = (measured.config_of(experiment, row) for row in experiment.declared.rows)
-    return [config for config in found if config is not None]
-
-
-def _kept_parameters(experiment: Summary) -> float:
-    return min((parameters(config).kept for config in _configs(experiment)), default=float("inf"))
 
 
 def _labelled(experiment: Summary) -> str:
-    """The preset with the discriminator's width, and the folder where it says more."""
-    config, preset = next(iter(_configs(experiment)), None), measured.preset_of(experiment)
-    name = preset if config is None else f"{preset} ({config.model.hidden_size})"
-    return name if experiment.name == preset else f"{name}\n{experiment.name}"
+    """The preset, and the folder where it says more."""
+    preset = paper_tables.preset_of(experiment)
+    return preset if experiment.name == preset else f"{preset}\n{experiment.name}"
 
 
 def _words(metric: str) -> str:
     if metric == "glue/average":
         return "GLUE score"
-    return f"{metric} (points)" if measured.factor(metric) > 1 else metric
+    return f"{metric} (points)" if paper_tables.factor(metric) > 1 else metric

@@ -2,22 +2,370 @@
 
 The paper's rows keep their order. A row that this package can train (an ELECTRA or the paper's own BERT) is followed by
 one row for every experiment that has it, or by one row that says it is missing. Runs that match no row of the paper
-come last. Every number of ours links to its run; nothing that is missing is blank or zero.
+come last. Each row of ours links to its runs; nothing that is missing is blank or zero.
+
+Our side of tables and figures is an `Entry`: an arm of an experiment, or an encoder that was fine-tuned.
 """
 
+import fnmatch
 import math
 import os
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from electra_trainer.errors import ConfigError
-from electra_trainer.experiments.cell import PLUS
+from electra_trainer.cost.flops import infer_flops, run_flops
+from electra_trainer.cost.parameters import parameters
+from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean
+from electra_trainer.experiments.cell import FACTS, Cell, Result, Row, environment_of
+from electra_trainer.experiments.statistics import Q, Spread, spread, spread_of
 from electra_trainer.experiments.summary import Summary
-from electra_trainer.files import table_writer, wording
-from electra_trainer.paper.measured import Entry, entries, extra_metrics, measured, notes_of
-from electra_trainer.paper.published import PRINTED, TABLES, PublishedRow, PublishedTable
+from electra_trainer.files import wording
+from electra_trainer.files.wording import duration
+from electra_trainer.finetuning import glue_table
+from electra_trainer.finetuning.glue_tasks import PAPER
+from electra_trainer.inspection.run_read import read_run
+from electra_trainer.paper.published import GLUE_TASKS, PRINTED, SQUAD, TABLES, PublishedRow, PublishedTable
+from electra_trainer.presets import arms, models
+from electra_trainer.settings import methods, records
+from electra_trainer.settings.config import Config, generator_shape
+
+PUBLISHED_SCORES = ("glue/", "glue-test/", "squad1/", "squad2/")
+"""How metrics begin that have a column of their own in some table of the paper; it prints them in points."""
+_TOTAL_LOSS = "held-out/loss"
+"""A weighted sum of other terms in each objective: shown on request only."""
+_PREFERRED = (
+    "glue/average",
+    Q,
+    "pos/accuracy",
+    "held-out/discriminator_auc",
+    "held-out/generator_accuracy",
+    "held-out/generator_loss",
+)
+"""Metrics of figures: of those that all arms have, the first is shown."""
+_GLUE = {task: f"glue/{column}" for task, column in zip(PAPER, GLUE_TASKS, strict=True)}
+"""Task of GLUE -> column of the paper's tables."""
+_BASE_INFER_FLOPS = 2.9e10  # BERT-Base, the reference of Table 1's speedups
+
+
+def notes_of(summary: Summary) -> list[str]:
+    """Sentences on cells that failed or are not done."""
+    notes = []
+    for row in summary.declared.rows:
+        failed = summary.failed.get(row, {}).items()
+        notes += [f"{summary.name}: {row}: seed {seed} failed, and is left out: {why}" for seed, why in failed]
+        if missing := summary.missing(row):
+            notes.append(f"{summary.name}: {row}: not done: seed {', '.join(map(str, missing))}.")
+    return notes
+
+
+def config_of(summary: Summary, row: str) -> Config | None:
+    """Configuration of an arm's pre-training, or of the encoder that was fine-tuned; None where it cannot be read."""
+    encoder = summary.declared.about.get("encoder") or {}
+    plain = summary.declared.rows[row].settings if summary.declared.verb == "compare" else encoder.get("config")
+    try:
+        return None if plain is None else records.read(Config, plain, where=row)
+    except ConfigError:
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """The content of a row of ours: an arm of `electra compare`, or a fine-tuned encoder, with a finished seed."""
+
+    experiment: Summary
+    arm: str
+    results: tuple[Result, ...]
+    """One for each seed; of a fine-tuned encoder with the scores of all tasks and the cost of its pre-training."""
+    preset: str
+    """The preset that the pre-training began from; the name of an encoder whose folder does not say."""
+    config: Config | None
+    """The configuration of the pre-training; None where it cannot be read."""
+
+    @property
+    def tuned(self) -> bool:
+        """Whether its numbers are medians over fine-tuning seeds, as the paper's are (§3.1)."""
+        return self.experiment.declared.verb != "compare"
+
+    @property
+    def size(self) -> str:
+        """The preset's size in the paper's words: `bert_small` and `small_50` train the same network as `small`."""
+        return models.SIZES.get(self.preset, self.preset)
+
+    def kept(self, result: Result) -> Path:
+        """Folder of a seed's run."""
+        return Cell(root=self.experiment.path, key=result.key, seed=result.seed).kept
+
+    @property
+    def unfinished(self) -> str:
+        """The step of a checkpoint from before the end of its run, in words; it has not decayed as a shorter run
+        has.
+        """
+        steps = self.facts("steps")
+        if not self.tuned or self.config is None or not steps or min(steps) >= self.config.schedule.steps:
+            return ""
+        return f"step {min(steps):,.0f} of {self.config.schedule.steps:,}"
+
+    def facts(self, name: str) -> list[float]:
+        """A cost of pre-training, of each seed that has it."""
+        return [one.facts[name] for one in self.results if name in one.facts]
+
+    def metric(self, name: str) -> list[float]:
+        """A metric of each seed that has it."""
+        return [one.scores[name] for one in self.results if name in one.scores]
+
+    @property
+    def share_trained(self) -> float | None:
+        """Share of the FLOPs of the full ELECTRA of this size (as the paper counts); None for another preset."""
+        spent = spread_of(self.facts("flops_paper"))
+        if self.size not in models.PRESETS or spent is None or spent.mean <= 0:
+            return None
+        return spent.mean / run_flops(models.preset(self.size)).paper
+
+
+def preset_of(summary: Summary) -> str:
+    """The preset that its pre-training began from, or the encoder's name."""
+    about = summary.declared.about
+    encoder = (about.get("encoder") or {}).get("config", {}).get("preset") or Path(about.get("model") or "encoder").name
+    return str(summary.declared.facts.get("preset", encoder))
+
+
+def entries(experiments: Sequence[Summary]) -> list[Entry]:
+    """All arms and encoders that have a finished cell, in the order of the experiments and of their arms."""
+    found: list[Entry] = []
+    for one in experiments:
+        if one.declared.verb != "compare":
+            found += _tuned(one)
+            continue
+        for key, by_seed in one.results.items():
+            q = one.values[key].get(Q, {})
+            results = tuple(
+                replace(result, scores=result.scores | ({Q: q[seed]} if seed in q else {}))
+                for seed, result in by_seed.items()
+                if result.failed is None
+            )
+            config = config_of(one, key)
+            arm = (arms.arm_of(config) if config is not None and key == arms.PRESET else None) or key
+            if results:
+                found.append(Entry(experiment=one, arm=arm, results=results, preset=preset_of(one), config=config))
+    return found
+
+
+def _tuned(experiment: Summary) -> list[Entry]:
+    """An encoder that was fine-tuned: the cells of each seed as one."""
+    about, rows = experiment.declared.about, experiment.declared.rows
+    done = [
+        result
+        for key, by_seed in experiment.results.items()
+        for result in by_seed.values()
+        if result.failed is None and rows[key].reference is None
+    ]
+    if not done:
+        return []
+    config = config_of(experiment, done[0].key)
+    known = about.get("encoder") or {}
+    facts = {name: value for name, value in known.items() if name in FACTS}
+    environment = known.get("environment") or environment_of(records.run_and_step(about["model"])[0])
+    results = []
+    for seed in sorted({one.seed for one in done}):
+        of_tasks = [one for one in done if one.seed == seed]
+        metrics = {name: value for one in of_tasks for name, value in _columns_of(rows[one.key], one).items()}
+        if all(column in metrics for column in _GLUE.values()):
+            metrics["glue/average"] = statistics.fmean(metrics[column] for column in _GLUE.values())
+        results.append(replace(of_tasks[0], facts=facts, scores=metrics, environment=environment))
+    test = glue_table.read_scores(experiment.path)  # of each task the seed that was best on dev
+    results[0] = replace(results[0], scores=results[0].scores | test)
+    arm = "fine-tuned" if config is None else arms.arm_of(config) or "another"
+    preset = preset_of(experiment)
+    return [Entry(experiment=experiment, arm=arm, results=tuple(results), preset=preset, config=config)]
+
+
+def _columns_of(row: Row, result: Result) -> dict[str, float]:
+    """A fine-tuning run's scores by the paper's columns; of other tasks the main one as TASK/METRIC."""
+    split, _, metric = row.metrics[0].partition("/")
+    names = SQUAD.get(result.key) or {metric: _GLUE.get(result.key, f"{result.key}/{metric}")}
+    found = {column: result.scores.get(f"{split}/{name}") for name, column in names.items()}
+    return {column: value for column, value in found.items() if value is not None}
+
+
+def _metric_names(known: Sequence[Entry]) -> list[str]:
+    """All metrics, in the order in which they are first met."""
+    return list(dict.fromkeys(name for entry in known for one in entry.results for name in one.scores))
+
+
+def _unknown(flag: str, word: str, names: Sequence[str]) -> ConfigError:
+    known = ", ".join(names) or "none is there yet"
+    return ConfigError(f"{flag} {word}: no such metric.{did_you_mean(word, names)} Known: {known}.")
+
+
+def extra_metrics(experiments: Sequence[Summary], patterns: Sequence[str], *, columns: Sequence[str]) -> list[str]:
+    """Metrics without a column in the table: those that match a pattern, or all of at most two levels that are in no
+    table of the paper, but the total loss.
+
+    Args:
+        columns: of the table.
+
+    Raises:
+        ConfigError: a pattern that matches nothing.
+    """
+    names = _metric_names(entries(experiments))
+    if not patterns:
+        own = [name for name in names if not name.startswith(PUBLISHED_SCORES)]
+        return [name for name in own if name.count("/") <= 1 and name != _TOTAL_LOSS]
+    for pattern in patterns:
+        if not fnmatch.filter(names, pattern):
+            raise _unknown("--metrics", pattern, names)
+    own = [name for name in names if name not in columns]
+    return [name for name in own if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def choose_metric(experiments: Sequence[Summary], wanted: str | None) -> str:
+    """The metric of a figure: the requested one, else of those that all arms have the first preferred.
+
+    Raises:
+        ConfigError: no cell has the requested metric.
+        DataError: no cell is finished, or none has a metric.
+    """
+    known = entries(experiments)
+    names = _metric_names(known)
+    if not names:
+        where = " ".join(str(experiment.path) for experiment in experiments)
+        raise DataError(f"{where}: no cell is finished, or none has a metric. Run electra compare again; it resumes.")
+    if wanted is not None:
+        if wanted not in names:
+            raise _unknown("--metric", wanted, names)
+        return wanted
+    shared = [name for name in names if all(entry.metric(name) for entry in known)]
+    return next(name for name in (*_PREFERRED, *shared, *names) if name in (shared or names))
+
+
+def measured(entry: Entry, key: str, *, reference: float, test: bool, score: bool) -> Spread | str | None:
+    """An entry's value in a column; None: it has none.
+
+    Args:
+        reference: training FLOPs that ratios and speedups refer to.
+        test: the row's scores are of the test sets.
+        score: in points, as the paper prints.
+
+    Raises:
+        DataError: a score that is not a share between -1 and 1.
+    """
+    spent = entry.facts("flops_paper")
+    match key:
+        case "train_flops":
+            return spread_of(spent)
+        case "train_ratio":
+            return spread_of([flops / reference for flops in spent])
+        case "train_speedup":
+            return spread_of([reference / flops for flops in spent if flops > 0])
+        case "time_and_hardware":
+            return _time_and_hardware(entry)
+        case "infer_flops" | "infer_speedup" | "parameters":
+            return _counted(entry.config, key)
+    name = key.replace("glue/", "glue-test/", 1) if test and key.startswith("glue/") else key
+    values = entry.metric(name)
+    if score:
+        if wrong := [value for value in values if abs(value) > 1]:
+            raise DataError(
+                f"{entry.experiment.path}: {name} = {wrong[0]}: expected a share between -1 and 1, not points."
+            )
+        values = [100 * value for value in values]
+    found = spread_of(values)
+    if found is None or not entry.tuned:
+        return found
+    if name == "glue/average":  # as the paper: of the tasks' medians
+        of_tasks = (measured(entry, task, reference=reference, test=test, score=score) for task in _GLUE.values())
+        return replace(found, mean=statistics.fmean(task.mean for task in of_tasks if isinstance(task, Spread)))
+    return replace(found, mean=found.median)
+
+
+def _counted(config: Config | None, key: str) -> Spread | None:
+    """From the configuration alone; parameters are those of the exported network, as the paper counts them."""
+    if config is None:
+        return None
+    if key == "parameters":
+        return spread_of([parameters(config).kept])
+    cost = infer_flops(config).paper
+    return spread_of([cost if key == "infer_flops" else _BASE_INFER_FLOPS / cost])
+
+
+def _time_and_hardware(entry: Entry) -> str | None:
+    """Mean time of pre-training, on the machine of the first seed."""
+    seconds, machine = spread_of(entry.facts("seconds")), entry.results[0].environment
+    if seconds is None:
+        return None
+    hardware = machine.get("gpu") or f"{machine.get('cpu', 'a CPU')} (threads: {machine.get('threads', '?')})"
+    return f"{duration(seconds.mean)} on {hardware}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """An arm's metric after training, and during it."""
+
+    entry: Entry
+    score: Spread
+    by_seed: dict[int, float]
+    flops: float
+    """Mean training FLOPs of the seeds, as the paper counts."""
+    curves: tuple[tuple[tuple[float, float], ...], ...]
+    """For each seed (FLOPs, metric) during training; empty where the run did not measure it."""
+
+
+def factor(metric: str) -> float:
+    """Factor of a share on the paper's axes: GLUE and SQuAD are shown in points."""
+    return 100.0 if metric.startswith(PUBLISHED_SCORES) else 1.0
+
+
+def readings(experiments: Sequence[Summary], metric: str) -> list[Reading]:
+    """Arms that have the metric."""
+    found = []
+    for entry in entries(experiments):
+        results = [one for one in entry.results if metric in one.scores and "flops_paper" in one.facts]
+        if results:
+            by_seed = {one.seed: factor(metric) * one.scores[metric] for one in results}
+            flops = statistics.fmean(one.facts["flops_paper"] for one in results)
+            curves = tuple(_curve(entry.kept(one), metric) for one in results)
+            found.append(Reading(entry=entry, score=spread(by_seed), by_seed=by_seed, flops=flops, curves=curves))
+    return found
+
+
+def _curve(run: Path, metric: str) -> tuple[tuple[float, float], ...]:
+    """The held-out rows of a run that have the metric, under its name or without "held-out/"."""
+    try:
+        rows = read_run(run).valid
+    except (MissingInputError, DataError):
+        return ()  # a cell without its run folder still has its result
+    values = [row.get(metric, row.get(metric.removeprefix("held-out/"), math.nan)) for row in rows]
+    return tuple(
+        (row["flops"], factor(metric) * value)
+        for row, value in zip(rows, values, strict=True)
+        if math.isfinite(value) and row.get("flops", 0.0) > 0
+    )
+
+
+def generator_size(reading: Reading) -> tuple[float, str] | None:
+    """An arm's place in the left of Figure 3: hidden units (below 0: it has none) and a label; None if it differs from
+    ELECTRA in more than its generator's size.
+    """
+    config = reading.entry.config
+    if config is None or type(config.objective) is not methods.RTD or config.objective.loss_over != "all":
+        return None
+    generator = config.generator
+    if not isinstance(config.phases, methods.Joint) or generator.disallow_correct:
+        return None
+    if isinstance(generator, methods.Uniform):
+        return (-2.0, "uniform")
+    if isinstance(generator, methods.Unigram):
+        return (-1.0, "unigram")
+    if generator.temperature != 1 or config.sharing != "embeddings":
+        return None
+    shape, main = generator_shape(config), config.model
+    width, layers = shape.hidden_size, shape.num_hidden_layers
+    depth = "" if layers == main.num_hidden_layers else f",\n{layers} of {main.num_hidden_layers} layers"
+    return (width, f"{width}\n({width / main.hidden_size:.3g}x{depth})")
+
 
 Format = Literal["md", "tex", "csv"]
 Kind = Literal["score", "metric", "flops", "ratio", "count", "words"]
@@ -27,21 +375,12 @@ ABSENT_CSV = "NA"
 _LEGEND = (
     f"{ABSENT}: missing. In a row of the paper: it prints no number, or the transcribed copy is illegible there; in a "
     "row of ours: not trained or not measured.",
-    "ours: mean ± standard deviation over the seeds, which are counted under “seeds”; a link leads to the runs. "
+    "ours: mean ± standard deviation over the seeds, which are counted under “seeds”; the links of a row lead to them. "
     "Training FLOPs, inference FLOPs and parameters as the paper counts them. Rows of the paper without “ours” are "
     "other people's systems.",
-)
-_TUNED = (
-    "Of encoders that were fine-tuned (electra glue, squad, finetune): the median over the seeds instead of the mean, "
-    "as the paper's."
-)
-_ON_TEST = (
-    "test: ours as the server of GLUE scored the archive of electra glue --predict: of each task the seed that is best "
-    "on dev."
-)
-_ON_DEV = (
-    "dev: ours on the dev sets; GLUE keeps the answers of its test sets. electra glue --predict writes what its server "
-    "scores; the scores go into test-scores.json in the experiment's folder."
+    "Encoders that were fine-tuned (electra glue, squad, finetune): medians over the seeds. test: of each "
+    "task the seed that is best on dev, as the server of GLUE scored the archive of electra glue --predict; dev: the "
+    "dev sets, where test-scores.json in the experiment's folder has no such scores.",
 )
 
 
@@ -65,16 +404,7 @@ class Value:
     number: float | None = None
     """In points (0 to 100) for a score."""
     sd: float | None = None
-    count: int | None = None
-    """Seeds behind the number, where they are not the row's."""
     words: str | None = None
-    at_least: bool = False
-    """The number is a lower bound."""
-
-    @property
-    def missing(self) -> bool:
-        """Whether there is nothing to show."""
-        return self.number is None and self.words is None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +419,6 @@ class PaperRow:
     values: Mapping[str, Value]
     """Values by column; a column that is not there is missing."""
     seeds: int = 0
-    folder: Path | None = None
-    """Where the links of our numbers lead."""
     runs: tuple[tuple[int, Path], ...] = ()
     """(seed, run folder)."""
 
@@ -110,7 +438,7 @@ def _fits(entry: Entry, *, arm: str, size: str | None = None, share: float | Non
     """Whether an entry is what a row of the paper needs: the arm, the size, and the share of the size's full
     training.
     """
-    if entry.method != arm or size not in (None, entry.size):
+    if entry.arm != arm or size not in (None, entry.size):
         return False
     trained = entry.share_trained
     # within 15 %: the paper's BERT-Small costs 1.10 of ELECTRA-Small by the authors' own count
@@ -160,12 +488,6 @@ def build_table(number: int, experiments: Sequence[Summary], *, metrics: Sequenc
     split = {2: "dev", 7: "test"}.get(number, "")
     rows += [ours(_name(entry), entry, split) for index, entry in enumerate(known) if index not in placed]
     notes = tuple(note for experiment in experiments for note in notes_of(experiment))
-    if any(entry.tuned for entry in known):
-        notes = (*notes, _TUNED)
-    if any(name.startswith("glue-test/") for entry in known for one in entry.results for name in one.scores):
-        notes = (*notes, _ON_TEST)
-    if number == 7 and any(row.split == "dev" for row in rows):
-        notes = (*notes, _ON_DEV)
     return PaperTable(number=number, caption=table.caption, columns=columns, rows=tuple(rows), notes=notes)
 
 
@@ -176,19 +498,15 @@ def _ours(model: str, entry: Entry, columns: Sequence[Column], reference: float,
         if isinstance(found, str):
             values[column.key] = Value(words=found)
         elif found is not None:
-            count = found.n if found.n != len(entry.results) else None
-            values[column.key] = Value(number=found.mean, sd=found.sd, count=count)
-    values_chosen = entry.arm.removeprefix(entry.method).removeprefix(PLUS)
+            values[column.key] = Value(number=found.mean, sd=found.sd)
     about = [entry.preset, *([entry.experiment.name] if several else [])]
     about += [entry.unfinished] if entry.unfinished else []
-    about += [f"chosen: {values_chosen or 'its own values'}"] if entry.chosen else []
     return PaperRow(
         model=model,
         source=f"ours ({', '.join(about)})",
         split=split,
         values=values,
         seeds=len(entry.results),
-        folder=entry.folder,
         runs=tuple((one.seed, entry.kept(one)) for one in entry.results),
     )
 
@@ -202,14 +520,13 @@ def _name(entry: Entry) -> str:
 
 def _paper(row: PublishedRow) -> PaperRow:
     values = {
-        key: Value(words=value) if isinstance(value, str) else Value(number=value, at_least=key in row.at_least)
-        for key, value in row.values.items()
+        key: Value(words=value) if isinstance(value, str) else Value(number=value) for key, value in row.values.items()
     }
     return PaperRow(model=row.model, source="paper", split=row.split, values=values)
 
 
 def write(table: PaperTable, form: Format, *, base: Path) -> str:
-    """The table's text. A CSV has unrounded numbers, with SDs and seeds in separate columns, and run folders as `runs`.
+    """The table's text. A CSV has unrounded numbers, with SDs in separate columns, and run folders as `runs`.
 
     Args:
         base: folder that links are relative to.
@@ -219,10 +536,10 @@ def write(table: PaperTable, form: Format, *, base: Path) -> str:
     if exact:
         head = ["model", "from", *(["set"] if split else [])]
         for column in table.columns:
-            head += [column.key, *([f"{column.key} sd", f"{column.key} seeds"] if column.spreads else [])]
-        return table_writer.Table(head=[*head, "seeds", "runs"], rows=rows).csv()
+            head += [column.key, *([f"{column.key} sd"] if column.spreads else [])]
+        return wording.Table(head=[*head, "seeds", "runs"], rows=rows).csv()
     head = ["Model", "From", *(["Set"] if split else []), *(column.title for column in table.columns), "seeds", "Runs"]
-    shown = table_writer.Table(head=head, rows=rows, words=3 if split else 2)
+    shown = wording.Table(head=head, rows=rows, words=3 if split else 2)
     caption, notes = f"{table.caption}, as the paper prints it and as measured here.", (*_LEGEND, *table.notes)
     if form == "tex":
         return shown.latex(caption=caption, notes=notes)
@@ -230,18 +547,13 @@ def write(table: PaperTable, form: Format, *, base: Path) -> str:
     return "\n".join([title, "", shown.markdown(), "", *(f"- {wording.escape_markdown(note)}" for note in notes), ""])
 
 
-def _cells(row: PaperRow, table: PaperTable, split: bool, exact: bool, base: Path) -> list[table_writer.Cell]:
+def _cells(row: PaperRow, table: PaperTable, split: bool, exact: bool, base: Path) -> list[wording.Cell]:
     absent = ABSENT_CSV if exact else ABSENT
-    cells: list[table_writer.Cell] = [row.model, row.source, *([row.split or absent] if split else [])]
+    cells: list[wording.Cell] = [row.model, row.source, *([row.split or absent] if split else [])]
     for column in table.columns:
         value = row.values.get(column.key, Value())
-        if exact:
-            cells += _exact(value, column, row.seeds)
-        elif row.folder is None or value.missing:
-            cells.append(_shown(value, column))
-        else:
-            cells.append([table_writer.Link(_shown(value, column), _relative(row.folder, base))])
-    runs = [table_writer.Link(str(seed), _relative(run, base)) for seed, run in row.runs]
+        cells += _exact(value, column) if exact else [_shown(value, column)]
+    runs = [wording.Link(str(seed), _relative(run, base)) for seed, run in row.runs]
     return [*cells, str(row.seeds or absent), runs or absent]
 
 
@@ -250,23 +562,22 @@ def _relative(path: Path, base: Path) -> str:
     return Path(os.path.relpath(path.resolve(), base.resolve())).as_posix()
 
 
-def _exact(value: Value, column: Column, seeds: int) -> list[str]:
-    """The number, and where it has a spread the SD and the seeds."""
+def _exact(value: Value, column: Column) -> list[str]:
+    """The number, and where it has a spread the SD."""
     numbers = [ABSENT_CSV if number is None else f"{number:.10g}" for number in (value.number, value.sd)]
     if value.words is not None:
         numbers[0] = value.words
-    count = 0 if value.missing else value.count or seeds
-    return [*numbers, str(count or ABSENT_CSV)] if column.spreads else numbers[:1]
+    return numbers if column.spreads else numbers[:1]
 
 
 def _shown(value: Value, column: Column) -> str:
     """A cell as the paper prints it: 85.0, 1.4e18, 45x, 14M."""
     if value.number is None:
         return ABSENT if value.words is None else value.words
-    text = _number(value.number, column.kind) + ("+" if value.at_least else "")
+    text = _number(value.number, column.kind)
     if column.spreads and value.sd is not None:
         text += f" ± {_number(value.sd, column.kind)}"
-    return text + (f" (n={value.count})" if column.spreads and value.count is not None else "")
+    return text
 
 
 def _number(number: float, kind: Kind) -> str:

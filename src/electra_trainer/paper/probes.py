@@ -1,46 +1,353 @@
 """Probes: measurements of the encoder that a cell of an experiment trained. None downloads anything.
 
-    held-out              the objective's own metrics over all held-out rows, always with the same masks
-    pos=TREEBANK          part-of-speech tags from the frozen encoder (frozen.py)
-    sentences=FOLDER      similarity and sentiment of sentences from the frozen encoder (frozen.py), GLUE's
-    folder minimal-pairs=FOLDER  which sentence of a pair is the grammatical one (minimal_pairs.py) glue=FOLDER
-    scores on the tasks of GLUE in it, after fine-tuning by the paper's recipe (Table 6) squad1, squad2=FOLDER the same
-    of SQuAD 1.1 and 2.0; squad=FOLDER: those versions whose files are in it quick=FOLDER          pos, sentences and
-    minimal-pairs in the folders of FOLDER: what Q is made of (statistics.py)
-
-`nested-pos` and so on are scored on a part of their training rows, which they do not train on: what is chosen by them
-says nothing yet of the rows that tables report.
+    held-out               the objective's own metrics over all held-out rows, always with the same masks
+    pos=TREEBANK           part-of-speech tags from the frozen encoder
+    sentences=FOLDER       similarity and sentiment of sentences from the frozen encoder, GLUE's folder
+    minimal-pairs=FOLDER   which sentence of a pair is the grammatical one (appendix_g.py)
+    glue=FOLDER            scores on the tasks of GLUE in it, after fine-tuning by the paper's recipe (Table 6)
+    squad1, squad2=FOLDER  the same of SQuAD 1.1 and 2.0
+    quick=FOLDER           pos, sentences and minimal-pairs in the folders of FOLDER: the parts of Q (statistics.py)
 
 A probe is one function, `Subject -> {name: number}`; `PROBES` names it, and its numbers appear as `PROBE/name`.
+
+The probe of tags: a word is the mean of its tokens, since in a small vocabulary the suffix that reveals the tag is
+often a separate token. The probe learns a softmax mix of the outputs of all layers, embeddings included, and a linear
+layer on top of it: replaced token detection specialises the last layer, so a probe of that layer alone would measure
+the specialisation. The baseline without context is the tag that a word has most often; a probe of fresh weights
+(`untrained`) is another.
+
+The probe of sentences: a text is read alone, and the mean over its tokens is taken of the embeddings and of every
+layer's output, each normalised. From these a ridge regression predicts the similarity of two sentences (STS-B), and a
+ridge classifier sentiment (SST-2). Their penalty is chosen by leave-one-out on the training rows. Next to each score
+is that of the same model upon random word vectors: a matching of words needs no encoder, and reaches much of STS-B.
 """
 
 import hashlib
 import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from electra_trainer import randomness
+from electra_trainer.batch import Batch
+from electra_trainer.data import conllu
 from electra_trainer.data.conllu import read_conllu, treebank_file
-from electra_trainer.errors import ConfigError, Diverged, MissingInputError, did_you_mean
-from electra_trainer.experiments.sweep import NESTED
+from electra_trainer.data.tokenizer import Specials, Text, as_plain_text, specials_of
+from electra_trainer.errors import ConfigError, DataError, Diverged, MissingInputError, did_you_mean
 from electra_trainer.files.reading import MOST_TEXT, read_file
-from electra_trainer.finetuning import glue_table, glue_tasks
+from electra_trainer.finetuning import glue_table, glue_tasks, run, task
+from electra_trainer.finetuning.examples import TaggedSentence, TextExample
+from electra_trainer.finetuning.glue_tasks import GlueTask
 from electra_trainer.finetuning.recipe import recipe
 from electra_trainer.finetuning.run import Job, finetune_run
-from electra_trainer.finetuning.search import TrainingRows
 from electra_trainer.finetuning.squad_task import Squad
+from electra_trainer.finetuning.tagging import Tagging
 from electra_trainer.finetuning.task import TaskSource
 from electra_trainer.inspection.replay import evaluate
-from electra_trainer.paper.frozen import SentenceScores, TagScores, probe_sentences, probe_tags, sentence_tasks
-from electra_trainer.paper.minimal_pairs import minimal_pairs as score_pairs
-from electra_trainer.paper.minimal_pairs import read_pairs
+from electra_trainer.model.encoder import Encoder
+from electra_trainer.paper.appendix_g import minimal_pairs as score_pairs
+from electra_trainer.paper.appendix_g import read_pairs
 from electra_trainer.paper.published import GLUE_TASKS, SQUAD
 from electra_trainer.pretrained.pretrained import kept_encoder, load
 from electra_trainer.pretrained.source import Source, load_source
 from electra_trainer.train.device import choose_device
+
+_TAGGING = Tagging(labels=conllu.UPOS)
+_ROWS = 64  # rows that are encoded together
+_WORDS = 1024  # words in a step of the probe
+_EPOCHS = 10
+_LEARNING_RATE = 3e-2  # of Adam, falling to 0 over the run
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Words:
+    """The probe's tagged words: W words, S states (embeddings and layers), D hidden size."""
+
+    forms: list[str]
+    tags_W: Tensor
+    states_WSD: Tensor  # fp16: half the memory, and LayerNorm has made the numbers near 1
+
+
+def probe_tags(
+    encoder: Encoder,
+    tokenizer: Tokenizer,
+    *,
+    length: int,
+    train: Sequence[conllu.Sentence],
+    dev: Sequence[conllu.Sentence],
+    sentences: int,
+    seed: int,
+    device: torch.device,
+) -> dict[str, float]:
+    """Train the probe on `sentences` of the training sentences, evenly spread: the share of the words of `dev` that get
+    the right tag, and the share by the tag that a word has most often in training (a new word: the most frequent tag).
+
+
+    Args:
+        encoder: is not changed.
+        length: longest row of the encoder; longer sentences are read in portions.
+        seed: of the probe's weights and order; the sentences are the same for all seeds.
+
+    Raises:
+        DataError: no word has a tag.
+    """
+    encoder = encoder.to(device).eval()
+    text = Text(tokenizer=as_plain_text(tokenizer), specials=specials_of(tokenizer), length=length)
+    counted = _represent(encoder, text, _spread(train, sentences), device=device)
+    unseen = _represent(encoder, text, dev, device=device)
+    probe = _fit(counted.states_WSD, counted.tags_W, seed=seed)
+    return {
+        "accuracy": _accuracy(probe, unseen.states_WSD, unseen.tags_W),
+        "majority_accuracy": _majority_accuracy(counted, unseen),
+    }
+
+
+def _spread(sentences: Sequence[conllu.Sentence], count: int) -> list[conllu.Sentence]:
+    """`count` of the sentences at equal distances: a treebank is ordered by genre."""
+    if count >= len(sentences):
+        return list(sentences)
+    return [sentences[index * len(sentences) // count] for index in range(count)]
+
+
+class _Probe(nn.Module):
+    """Softmax mix over S states, then a linear layer: [W, S, D] -> tag logits [W, tags]."""
+
+    def __init__(self, states: int, width: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.mix_S = nn.Parameter(torch.zeros(states))
+        self.linear = nn.Linear(width, len(conllu.UPOS))
+        with torch.no_grad():
+            self.linear.weight.normal_(std=width**-0.5, generator=generator)
+            self.linear.bias.zero_()
+
+    def forward(self, states_WSD: Tensor) -> Tensor:
+        mixed_WD = torch.einsum("s,wsd->wd", self.mix_S.softmax(0), states_WSD.float())
+        logits: Tensor = self.linear(mixed_WD)
+        return logits
+
+
+def _fit(states_WSD: Tensor, tags_W: Tensor, *, seed: int) -> _Probe:
+    """Train a probe; the same seed gives the same probe."""
+    words, states, width = states_WSD.shape
+    generator = torch.Generator().manual_seed(randomness.key(seed, "probe/part-of-speech"))
+    probe = _Probe(states, width, generator).to(states_WSD.device)
+    optimizer = torch.optim.Adam(probe.parameters(), lr=_LEARNING_RATE)
+    steps = _EPOCHS * -(-words // _WORDS)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
+    for _ in range(_EPOCHS):
+        order = torch.randperm(words, generator=generator).to(states_WSD.device)
+        for here in torch.split(order, _WORDS):
+            loss = F.cross_entropy(probe(states_WSD[here]), tags_W[here])
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            schedule.step()
+    return probe
+
+
+@torch.no_grad()
+def _accuracy(probe: _Probe, states_WSD: Tensor, tags_W: Tensor) -> float:
+    found = torch.cat([probe(states).argmax(-1) for states in torch.split(states_WSD, 4096)])
+    return float((found == tags_W).sum().item() / len(tags_W))
+
+
+def _majority_accuracy(counted: _Words, unseen: _Words) -> float:
+    tags = counted.tags_W.tolist()
+    overall = Counter(tags).most_common(1)[0][0]
+    by_form: dict[str, Counter[int]] = {}
+    for form, tag in zip(counted.forms, tags, strict=True):
+        by_form.setdefault(form, Counter())[tag] += 1
+    best = {form: counts.most_common(1)[0][0] for form, counts in by_form.items()}
+    right = [best.get(form, overall) == tag for form, tag in zip(unseen.forms, unseen.tags_W.tolist(), strict=True)]
+    return float(sum(right) / len(right))
+
+
+def _rows(sentences: Sequence[conllu.Sentence], text: Text) -> list[task.Row]:
+    """The rows that fine-tuning a tagger would read (finetuning/tagging), those with a tagged word. `place` holds these
+    words, each with the first of its tokens in `ids` and the one after its last.
+    """
+    examples = [
+        TaggedSentence(words=tuple(w.form for w in one.words), labels=(None,) * len(one.words)) for one in sentences
+    ]
+    left = [iter(one.words) for one in sentences]
+    found = []
+    for row in _TAGGING.rows(examples, text, training=False):
+        spans = zip(row.place, (*row.place[1:], len(row.ids) - 1), strict=True)
+        words = [(word, *span) for span, word in zip(spans, left[row.example], strict=False) if word.upos is not None]
+        found += [replace(row, place=words)] if words else []
+    return found
+
+
+def _represent(encoder: Encoder, text: Text, sentences: Sequence[conllu.Sentence], *, device: torch.device) -> _Words:
+    """All tagged words of some sentences, encoded in fp32 without dropout; rows of similar length together."""
+    rows = sorted(_rows(sentences, text), key=lambda row: len(row.ids))
+    if not rows:
+        raise DataError("part-of-speech probe: no word of the treebank has a tag.")
+    parts = [rows[first : first + _ROWS] for first in range(0, len(rows), _ROWS)]
+    words = [word for row in rows for word, _, _ in row.place]
+    return _Words(
+        forms=[word.form for word in words],
+        tags_W=torch.tensor([conllu.UPOS.index(word.upos) for word in words], device=device),
+        states_WSD=torch.cat([_states(encoder, part, specials=text.specials, device=device) for part in parts]),
+    )
+
+
+def _begins(sizes: Sequence[int], device: torch.device) -> Tensor:
+    """Where each of several adjacent runs of tokens begins."""
+    return torch.tensor([0, *np.cumsum(sizes)[:-1].tolist()], device=device)
+
+
+@torch.no_grad()
+def _states(encoder: Encoder, rows: Sequence[task.Row], *, specials: Specials, device: torch.device) -> Tensor:
+    """Embeddings and every layer's output, normalised, as the mean over each tagged word's tokens; fp16 [W, S, D]."""
+    batch = run.collate(rows, specials, torch.device("cpu")).to(device)
+    spans = [
+        range(index * batch.ids_BT.shape[1] + start, index * batch.ids_BT.shape[1] + stop)
+        for index, row in enumerate(rows)
+        for _, start, stop in row.place
+    ]
+    token_P = torch.tensor([token for span in spans for token in span], device=device)
+    begin_W = _begins([len(span) for span in spans], device)
+    found = []
+    for hidden_BTD in layer_outputs(encoder, batch.ids_BT, batch):
+        normal_ND = F.layer_norm(hidden_BTD, hidden_BTD.shape[-1:]).flatten(0, 1)
+        mean_WD = F.embedding_bag(token_P, normal_ND, begin_W, mode="mean")
+        found.append(F.layer_norm(mean_WD, mean_WD.shape[-1:]))
+    return torch.stack(found, dim=1).half()
+
+
+def layer_outputs(encoder: Encoder, ids_BT: Tensor, batch: Batch) -> list[Tensor]:
+    """The input of the first layer, then the output of each: layers + 1 tensors [B, T, D]. In fp32, so that every
+    module runs.
+    """
+    found: list[Tensor] = []
+    first = encoder.encoder.layer[0]
+    hooks = [first.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0]))]
+    hooks += [
+        layer.register_forward_hook(lambda _, __, output: found.append(output)) for layer in encoder.encoder.layer
+    ]
+    try:
+        with torch.autocast(ids_BT.device.type, enabled=False):
+            encoder(ids_BT, batch)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found
+
+
+_TASKS = {"stsb": None, "sst2": 10_000}
+"""The tasks, and how many training rows are read of each (None: all)."""
+_TEXTS = 256
+_PENALTIES = 10.0 ** np.arange(0, 7)
+
+Represent = Callable[[Sequence[str]], NDArray[np.float32]]
+"""Texts -> means of S states, [N, S, D]."""
+
+
+SENTENCE_SCORES = ("stsb", "stsb_random", "sst2", "sst2_random")
+"""Spearman's correlation with people's similarity of two sentences, the share of the sentences whose sentiment is
+predicted right, and both from random word vectors.
+"""
+
+
+def probe_sentences(
+    encoder: Encoder, tokenizer: Tokenizer, folder: Path, *, length: int, seed: int, device: torch.device
+) -> dict[str, float]:
+    """Fit the probe on GLUE's training rows and score it on its development rows: SENTENCE_SCORES.
+
+    Args:
+        encoder: is not changed.
+        folder: GLUE's.
+        length: longest row of the encoder; longer texts are cut.
+        seed: of the random word vectors.
+
+    Raises:
+        MissingInputError, DataError: the tasks' files.
+    """
+    encoder = encoder.to(device).eval()
+    text = Text(tokenizer=as_plain_text(tokenizer), specials=specials_of(tokenizer), length=length)
+    table_VE = encoder.embeddings.word_embeddings.weight
+    draws = torch.Generator().manual_seed(randomness.key(seed, "probe/sentences"))
+    random_VE = torch.randn(table_VE.shape, generator=draws).to(device)
+    ways: dict[str, Represent] = {
+        "": lambda texts: _represent_texts(texts, text, lambda rows: _text_states(encoder, rows, text, device)),
+        "_random": lambda texts: _represent_texts(texts, text, lambda rows: _words(random_VE, rows)),
+    }
+    tasks = sentence_tasks(folder)
+    data = {one.task: one.load() for one in tasks}
+    return {one + name: _score(data[one], way) for one in data for name, way in ways.items()}
+
+
+def sentence_tasks(folder: Path) -> list[GlueTask]:
+    """The tasks of the probe in GLUE's folder."""
+    return [GlueTask(folder=str(folder), task=name, limit=limit, test=False) for name, limit in _TASKS.items()]
+
+
+def _score(data: task.TaskData, represent: Represent) -> float:
+    """Fit one task's linear model upon representations, and score it: a correlation for STS-B, a share for SST-2."""
+    from scipy.stats import spearmanr
+    from sklearn.linear_model import RidgeClassifierCV, RidgeCV
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    dev = next(iter(data.dev.values()))
+    regression = data.train[0].value is not None
+    truths = [[one.value if regression else one.label for one in part] for part in (data.train, dev)]
+    features = [_features(part, represent) for part in (data.train, dev)]
+    kind = RidgeCV if regression else RidgeClassifierCV
+    found = make_pipeline(StandardScaler(), kind(alphas=_PENALTIES)).fit(features[0], truths[0]).predict(features[1])
+    return float(spearmanr(found, truths[1]).statistic if regression else np.mean(found == np.array(truths[1])))
+
+
+def _features(examples: Sequence[TextExample], represent: Represent) -> NDArray[np.float32]:
+    """One row an example: the means themselves, or of a pair |u - v|, u * v and the cosine for each state."""
+    first_NSD = represent([one.text for one in examples])
+    if examples[0].pair is None:
+        return first_NSD.reshape(len(examples), -1)
+    second_NSD = represent([one.pair or "" for one in examples])
+    product_NSD = first_NSD * second_NSD
+    lengths_NS1 = np.linalg.norm(first_NSD, axis=-1, keepdims=True) * np.linalg.norm(second_NSD, axis=-1, keepdims=True)
+    cosine_NS1 = product_NSD.sum(-1, keepdims=True) / np.maximum(lengths_NS1, 1e-9)
+    parts = (np.abs(first_NSD - second_NSD), product_NSD, cosine_NS1)
+    return np.concatenate([part.reshape(len(examples), -1) for part in parts], axis=1)
+
+
+def _represent_texts(
+    texts: Sequence[str], text: Text, states: Callable[[list[task.Row]], Tensor]
+) -> NDArray[np.float32]:
+    """States of all texts, rows of similar length together."""
+    rows = [task.Row(example=i, ids=text.row(one.ids)) for i, one in enumerate(text.encode(texts))]
+    rows.sort(key=lambda row: len(row.ids))
+    parts = [states(rows[first : first + _TEXTS]).cpu() for first in range(0, len(rows), _TEXTS)]
+    found_NSD = torch.cat(parts).numpy()
+    return np.asarray(found_NSD[np.argsort([row.example for row in rows])])
+
+
+@torch.no_grad()
+def _text_states(encoder: Encoder, rows: list[task.Row], text: Text, device: torch.device) -> Tensor:
+    """Means over a text's tokens of each state, centred and normalised, [N, S, D]."""
+    batch = run.collate(rows, text.specials, torch.device("cpu")).to(device)
+    inner_BT = batch.real_BT & (batch.ids_BT != text.specials.cls) & (batch.ids_BT != text.specials.sep)
+    weight_BT1 = (inner_BT / inner_BT.sum(1, keepdim=True).clamp(min=1))[..., None]
+    outputs = layer_outputs(encoder, batch.ids_BT, batch)
+    return torch.stack([(F.layer_norm(one, one.shape[-1:]) * weight_BT1).sum(1) for one in outputs], dim=1)
+
+
+def _words(table_VE: Tensor, rows: list[task.Row]) -> Tensor:
+    """Means of a text's word vectors, [N, 1, E]."""
+    means = [table_VE[list(row.ids[1:-1])].mean(0) if len(row.ids) > 2 else table_VE[0] * 0 for row in rows]
+    return torch.stack(means)[:, None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +368,6 @@ class Subject:
     """Minimal pairs that are read of each paradigm."""
     tunings: int = 1
     """Fine-tuning seeds of a probe that fine-tunes."""
-    nested: bool = False
-    """Score on a part of the training rows."""
 
 
 def held_out(subject: Subject) -> dict[str, float]:
@@ -70,42 +375,29 @@ def held_out(subject: Subject) -> dict[str, float]:
     return evaluate(subject.run, subject.data, device=subject.device).metrics
 
 
+def _encoder_of(subject: Subject) -> dict[str, Any]:
+    """The frozen encoder and what reads texts for it."""
+    found = load(subject.run)
+    return {
+        "encoder": kept_encoder(found),
+        "tokenizer": found.tokenizer,
+        "length": found.length,
+        "seed": subject.seed,
+        "device": choose_device(subject.device),
+    }
+
+
 def part_of_speech(subject: Subject) -> dict[str, float]:
-    """Accuracy of the tags that a linear layer reads from a mix of all layers, and its baselines."""
+    """Accuracy of the tags that a linear layer reads from a mix of all layers, and its baseline."""
     assert subject.folder is not None
-    pretrained = load(subject.run)
-    train = read_conllu(treebank_file(subject.folder, "train"))
-    if subject.nested:
-        train, dev = [one for at, one in enumerate(train) if at % 10], train[::10]
-    else:
-        dev = read_conllu(treebank_file(subject.folder, "dev"))
-    scores = probe_tags(
-        kept_encoder(pretrained),
-        pretrained.tokenizer,
-        length=pretrained.length,
-        train=train,
-        dev=dev,
-        sentences=subject.sentences,
-        seed=subject.seed,
-        device=choose_device(subject.device),
-    )
-    return asdict(scores)
+    train, dev = (read_conllu(treebank_file(subject.folder, split)) for split in ("train", "dev"))
+    return probe_tags(**_encoder_of(subject), train=train, dev=dev, sentences=subject.sentences)
 
 
 def sentences(subject: Subject) -> dict[str, float]:
     """STS-B and SST-2 by a linear model upon means of tokens, and the same upon random word vectors."""
     assert subject.folder is not None
-    pretrained = load(subject.run)
-    scores = probe_sentences(
-        kept_encoder(pretrained),
-        pretrained.tokenizer,
-        subject.folder,
-        length=pretrained.length,
-        seed=subject.seed,
-        device=choose_device(subject.device),
-        nested=subject.nested,
-    )
-    return asdict(scores)
+    return probe_sentences(**_encoder_of(subject), folder=subject.folder)
 
 
 def minimal_pairs(subject: Subject) -> dict[str, float]:
@@ -139,7 +431,7 @@ def squad(subject: Subject, *, version: Literal[1, 2]) -> dict[str, float]:
         Interrupted: stopped and saved. ElectraError: as the files and `finetune_run`.
     """
     assert subject.folder is not None
-    given = _squad_task(subject.folder, version, nested=subject.nested)
+    given = _squad_task(subject.folder, version)
     found = _fine_tuned(subject, load_source(subject.run), given, folder=f"squad{version}")
     return {column.partition("/")[2]: found[name] for name, column in SQUAD[given.name].items()}
 
@@ -149,13 +441,12 @@ def _fine_tuned(subject: Subject, source: Source, given: TaskSource, *, folder: 
 
     Each run is a folder next to the subject's run, so that finished ones are not repeated.
     """
-    nested = subject.nested and not isinstance(given, Squad)  # which divides its articles itself
-    data = (TrainingRows(source=given) if nested else given).load()
+    data = given.load()
     longest = {"max_length": getattr(given, "max_length", None)}
     settings = recipe("paper", hidden_size=source.model.hidden_size, epochs=given.epochs, **longest).fitted(
         source.length
     )
-    beside = subject.run.parent / (NESTED * subject.nested + folder)
+    beside = subject.run.parent / folder
     found = []
     for seed in range(subject.seed, subject.seed + _APART * subject.tunings, _APART):
         out = beside / (given.name if seed == subject.seed else f"{given.name}-{seed}")
@@ -164,16 +455,10 @@ def _fine_tuned(subject: Subject, source: Source, given: TaskSource, *, folder: 
     return {name: statistics.median(scores[name] for scores in found) for name in found[0]}
 
 
-def _squad_task(folder: Path, version: Literal[1, 2], *, nested: bool = False) -> Squad:
-    """The files by their official names; nested: the training file alone, a tenth of its articles held out."""
+def _squad_task(folder: Path, version: Literal[1, 2]) -> Squad:
+    """The files by their official names."""
     train, dev = (folder / f"{split}-v{_VERSIONS[version]}.json" for split in ("train", "dev"))
-    for path in (train, dev):
-        if not path.is_file():
-            raise MissingInputError(
-                f"--probe squad{version}={folder}: no {path.name} is there. Expected "
-                f"{_NEEDS_FOLDER[f'squad{version}']}."
-            )
-    return Squad(train=train, dev=None if nested else dev, split=0.1 if nested else None, version=version)
+    return Squad(train=train, dev=dev, version=version)
 
 
 _VERSIONS = {1: "1.1", 2: "2.0"}
@@ -202,8 +487,8 @@ PROBES: dict[str, ProbeFunction] = {
     "squad2": partial(squad, version=2),
 }
 METRICS: dict[str, tuple[str, ...]] = {
-    "pos": tuple(field.name for field in fields(TagScores)),
-    "sentences": tuple(field.name for field in fields(SentenceScores)),
+    "pos": ("accuracy", "majority_accuracy"),
+    "sentences": SENTENCE_SCORES,
     "minimal-pairs": ("discriminator", "appendix-g", "encoder", "pseudo-likelihood", "generator"),
     "glue": (*GLUE_TASKS, "average"),
     "squad1": ("em", "f1"),
@@ -221,52 +506,32 @@ _NEEDS_FOLDER = {
 """The folder of each probe that reads one."""
 
 
-def _on_training_rows(subject: Subject, *, function: ProbeFunction) -> dict[str, float]:
-    return function(replace(subject, nested=True))
-
-
-for _name in ("pos", "sentences", "glue", "squad1", "squad2"):
-    PROBES[NESTED + _name] = partial(_on_training_rows, function=PROBES[_name])
-    METRICS[NESTED + _name], _NEEDS_FOLDER[NESTED + _name] = METRICS[_name], _NEEDS_FOLDER[_name]
-
-
 def parse_probes(words: Sequence[str]) -> dict[str, Path | None]:
     """`["held-out", "pos=DIR"]` -> name and folder of each.
 
     Raises:
-        ConfigError: no such probe, or a folder missing or one too many.
+        ConfigError: no such probe, one given twice, or a folder missing or one too many.
     """
     probes: dict[str, Path | None] = {}
-    known = (*PROBES, "quick", "squad")
-    for word in (one for given in words for one in _parts(given)):
-        name, equals, folder = word.partition("=")
+    for word in (one for given in words for one in (_quick(given) if given.partition("=")[0] == "quick" else [given])):
+        name, _, folder = word.partition("=")
         if name not in PROBES:
+            known = (*PROBES, "quick")
             raise ConfigError(
                 f"--probe {word}: unknown probe {name!r}.{did_you_mean(name, known)} Known: {', '.join(known)}."
             )
-        needs = _NEEDS_FOLDER.get(name)
         if name in probes:
             raise ConfigError(f"--probe {name}: is given twice.")
-        if needs and not folder:
-            raise ConfigError(f"--probe {name}: expected --probe {name}=DIR, {needs}.")
-        if equals and not needs:
-            raise ConfigError(f"--probe {word}: {name} reads no folder. Give --probe {name}.")
-        probes[name] = Path(folder) if needs else None
+        if bool(folder) != (name in _NEEDS_FOLDER):
+            needs = f"{name}=DIR, {_NEEDS_FOLDER[name]}" if name in _NEEDS_FOLDER else f"{name}, which reads no folder"
+            raise ConfigError(f"--probe {word}: expected --probe {needs}.")
+        probes[name] = Path(folder) if folder else None
     return probes
 
 
-def _parts(word: str) -> list[str]:
-    """`quick=DIR` and `squad=DIR` as the probes that they stand for; other words as they are."""
-    name, _, folder = word.partition("=")
-    if name.removeprefix(NESTED) == "squad":
-        found = [version for version, name in _VERSIONS.items() if (Path(folder) / f"train-v{name}.json").is_file()]
-        if not folder or not found:
-            raise ConfigError(
-                f"--probe {word}: expected --probe {name}=DIR, {_NEEDS_FOLDER['squad1']}, or those of v2.0."
-            )
-        return [f"{name}{version}={folder}" for version in found]
-    if name != "quick":
-        return [word]
+def _quick(word: str) -> list[str]:
+    """`quick=DIR` as the probes of its folders."""
+    folder = word.partition("=")[2]
     root = Path(folder or ".")
     treebanks = sorted(path.parent for depth in ("*", "*/*") for path in root.glob(f"{depth}/*train.conllu"))
     if not folder or not treebanks:
@@ -287,12 +552,11 @@ def fingerprint(name: str, folder: Path | None) -> str | None:
         return None
     if not folder.is_dir():
         raise MissingInputError(f"--probe {name}={folder}: no such folder. Expected {_NEEDS_FOLDER[name]}.")
-    digest, name = hashlib.sha256(), name.removeprefix(NESTED)
+    digest = hashlib.sha256()
     if name in ("squad1", "squad2"):
         return _squad_task(folder, 1 if name == "squad1" else 2).load().sha256
     if name in ("glue", "sentences"):
-        tasks = _glue_tasks(folder) if name == "glue" else sentence_tasks(folder)
-        for task in tasks:
+        for task in _glue_tasks(folder) if name == "glue" else sentence_tasks(folder):
             digest.update(task.task.encode() + b"\0" + task.load().sha256.encode())
         return digest.hexdigest()
     if name == "pos":
@@ -300,9 +564,7 @@ def fingerprint(name: str, folder: Path | None) -> str | None:
         for path in files:
             read_conllu(path)
     else:
-        files = sorted(folder.glob("*.jsonl"))  # as read_pairs finds them
-        if not files:
-            raise MissingInputError(f"--probe {name}={folder}: holds no .jsonl file. Expected {_NEEDS_FOLDER[name]}.")
+        files = sorted(folder.glob("*.jsonl"))
         read_pairs(folder)
     for path in files:
         digest.update(path.name.encode() + b"\0" + hashlib.sha256(read_file(path, limit=MOST_TEXT)).digest())

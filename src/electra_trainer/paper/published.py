@@ -40,8 +40,6 @@ class PublishedRow:
     """Values by column: scores in points, counts, words. What the paper does not print, or is illegible, is left
     out.
     """
-    at_least: frozenset[str]
-    """Columns whose number is a lower bound (a "+" in print)."""
 
     def number(self, column: str) -> float | None:
         """The number in a column of numbers; None: there is none."""
@@ -68,10 +66,9 @@ class PublishedTable:
 
 def _row(columns: Sequence[str], cells: Sequence[float | str]) -> PublishedRow:
     printed = {column: cell for column, cell in zip(columns, cells, strict=True) if cell not in ("–", "?")}
-    bounds = {column: cell for column, cell in printed.items() if isinstance(cell, str) and cell.endswith("+")}
-    values = printed | {column: float(cell.removesuffix("+")) for column, cell in bounds.items()}
+    values = dict(printed)
     model, split = str(values.pop("model")), str(values.pop("split", ""))
-    return PublishedRow(model=model, split=split, values=values, at_least=frozenset(bounds))
+    return PublishedRow(model=model, split=split, values=values)
 
 
 def _table(printed: Mapping[str, Any]) -> PublishedTable:

@@ -2,8 +2,6 @@
 file and the Python call.
 """
 
-import random
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -12,14 +10,13 @@ import tyro
 
 from electra_trainer.errors import ConfigError, require
 from electra_trainer.experiments.cell import parse_seeds, parse_shard
-from electra_trainer.experiments.summary import Summary
+from electra_trainer.experiments.summary import Summary, summarize
 from electra_trainer.files import durable
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import run_and_step
 
 if TYPE_CHECKING:
-    from electra_trainer.paper.cloze import ClozeScores
-    from electra_trainer.paper.minimal_pairs import PairScores
+    from electra_trainer.paper.appendix_g import ClozeScores, PairScores
     from electra_trainer.pretrained.pretrained import Pretrained
 
 
@@ -46,31 +43,24 @@ class Compare:
     """Operations of each run, for example 1e15."""
     steps: int | None = None
     """Optimizer steps of each run."""
-    budget: str | None = None
-    """Wall-clock time of each run, for example 10m; the steps that fit are measured once an arm, when it begins."""
-    match: Literal["paper-flops", "real-flops", "steps", "time"] | None = None
-    """Quantity that is equal between arms. Default: paper-flops with --flops, steps with --steps, time with
-    --budget.
-    """
+    match: Literal["paper-flops", "real-flops"] | None = None
+    """How --flops counts: as the paper (the default), or the matrix products that are needed."""
     probe: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """held-out, pos=TREEBANK_DIR, sentences=GLUE_DIR, minimal-pairs=DIR, glue=DIR or squad=DIR; may be repeated. With
-    nested- before its name, a probe is scored on a part of its training rows. Default: held-out."""
+    """held-out, pos=TREEBANK_DIR, sentences=GLUE_DIR, minimal-pairs=DIR, glue=DIR, squad1=DIR or squad2=DIR; may be
+    repeated. Default: held-out."""
     probe_sentences: int = 4000
     """Sentences that the part-of-speech probe is trained on."""
     probe_pairs: int = 100
     """Minimal pairs that are read of each paradigm."""
     probe_seeds: int = 1
-    """Fine-tuning seeds of the probes glue and squad; their scores are medians, as the paper's."""
+    """Fine-tuning seeds of the probes that fine-tune; their scores are medians, as the paper's."""
     sweep: tuple[str, ...] = ()
     """Values of settings, crossed, each combination an arm: optimizer.learning-rate=1e-4,3e-4
     objective.weight=10,50.
     """
-    choose: str | None = None
-    """With --sweep: choose each arm's best values by this metric, on rows that no table reports:
-    held-out/discriminator_standard_auc, or one of a nested probe, for example nested-pos/accuracy."""
     metrics: str | None = None
     """Metrics between commas whose contrasts are declared, for example pos/accuracy: p-values are corrected over them.
-    Default: what pos, minimal-pairs and glue say, else the held-out losses of words and the AUC on standard fakes."""
+    Default: what pos, minimal-pairs and glue say, else the held-out AUC on standard fakes."""
     shard: str = "1/1"
     """i/N: run every N-th cell, from the i-th on, so that N machines share the work."""
     parallel: int = 1
@@ -96,7 +86,7 @@ class Compare:
     }
     """Flags of the configuration that the arms or the seeds decide."""
     brief: ClassVar[str] = (
-        "data arms out seeds flops steps budget match probe parallel config device track preset BatchShape.size"
+        "data arms out seeds flops steps match probe parallel config device track preset BatchShape.size"
     )
     """Flags of the short help."""
 
@@ -110,8 +100,6 @@ class Compare:
             raise ConfigError(f"--arms: {twice[0]} is given twice.")
         for name in ("probe_sentences", "probe_pairs", "probe_seeds"):
             require(vars(self)[name] >= 1, f"--{name.replace('_', '-')}", vars(self)[name], "at least 1")
-        fits = self.choose is None or bool(self.sweep)
-        require(fits, "--choose", self.choose, "--sweep, whose values it chooses among")
 
     @property
     def arm_names(self) -> list[str]:
@@ -135,10 +123,6 @@ class Compare:
         from electra_trainer.train.device import choose_device, use_threads
 
         use_threads()
-        if self.parallel > 1 and self.budget is not None:
-            raise ConfigError(
-                "--parallel: runs at once slow each other down, and --budget is time. Give --flops or --steps."
-            )
         work = Comparing(self, seeds=parse_seeds(self.seeds))
         how: dict[str, Any] = {"parallel": self.parallel, "shard": parse_shard(self.shard), "quiet": self.quiet}
         with tracked(self.out, self.track, project=self.project):
@@ -167,9 +151,7 @@ class Table:
     number: tyro.conf.Positional[int]
     """1, 2, 3, 4 or 7."""
     experiments: tyro.conf.Positional[tuple[Path, ...]]
-    """Experiment folders of electra compare, glue, squad or finetune, records of them, or run folders of electra
-    pretrain.
-    """
+    """Experiment folders of electra compare, glue, squad or finetune, or records of them."""
     format: Literal["md", "tex", "csv"] | None = None
     """Markdown, LaTeX (booktabs) or CSV; default: as the ending of --out says, else md."""
     metrics: tuple[str, ...] = ()
@@ -185,7 +167,7 @@ class Table:
             raise ConfigError(
                 "table: give at least one experiment folder, for example: electra table 4 experiments/tiny"
             )
-        table = build_table(self.number, _read(self.experiments), metrics=self.metrics)
+        table = build_table(self.number, [*map(summarize, self.experiments)], metrics=self.metrics)
         endings: dict[str, Literal["md", "tex", "csv"]] = {".md": "md", ".tex": "tex", ".csv": "csv"}
         if self.out is not None and self.format is None and self.out.suffix not in endings:
             raise ConfigError(f"--out {self.out}: expected a name that ends in {', '.join(endings)}, or --format.")
@@ -197,12 +179,6 @@ class Table:
         return Written(shown=str(self.out), path=self.out)
 
 
-def _read(paths: Sequence[Path]) -> list[Summary]:
-    from electra_trainer.paper.measured import read_experiment
-
-    return [read_experiment(path) for path in dict.fromkeys(paths)]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Figure:
     """A figure of the paper: 1, 3 and 4 from experiments, 2 (the worked example) from one run."""
@@ -210,15 +186,15 @@ class Figure:
     number: tyro.conf.Positional[int]
     """1: score against compute; 2: the worked example; 3: generators and training algorithms; 4: model sizes."""
     paths: tyro.conf.Positional[tuple[Path, ...]]
-    """Experiment folders, records or run folders; for figure 2 one run folder or exported folder."""
+    """Experiment folders or records; for figure 2 one run folder or exported folder."""
     metric: str | None = None
     """Figures 1, 3, 4: the metric, for example pos/accuracy; default: the first usual one that all arms share."""
-    text: str | None = None
-    """Figure 2: a sentence; default: the paper's, "the chef cooked the meal"."""
-    mask: str | None = None
-    """Figure 2: words to mask, from 1, for example 1,3; default: the paper's for its sentence, else one in seven."""
+    text: str = "the chef cooked the meal"
+    """Figure 2: a sentence; default: the paper's."""
+    mask: tuple[int, ...] = (1, 3)
+    """Figure 2: words to mask, counted from 1."""
     seed: int = 1
-    """Figure 2: seed of the generator's samples (and of the words to mask)."""
+    """Figure 2: seed of the generator's samples."""
     out: Path | None = None
     """.svg, .png or .pdf; default: figure-N.svg in the first folder."""
 
@@ -230,48 +206,23 @@ class Figure:
             )
         out = self.out or run_and_step(self.paths[0])[0] / f"figure-{self.number}.svg"
         form = out.suffix.lower().removeprefix(".")
-        shown = ""
-        if self.number == 2:
-            content, shown = self._worked_example(form)
-        else:
-            content = self._from_experiments(form)
+        content, shown = self._worked_example(form) if self.number == 2 else (self._from_experiments(form), "")
         durable.write_output(out, content)
         return Written(shown=f"{shown}{out}", path=out)
 
     def _from_experiments(self, form: str) -> bytes:
         from electra_trainer.paper.figures import draw_figure
 
-        if self.text is not None or self.mask is not None:
-            raise ConfigError(f"--text and --mask belong to figure 2, not to figure {self.number}.")
-        return draw_figure(self.number, _read(self.paths), metric=self.metric, form=form)
+        return draw_figure(self.number, [*map(summarize, self.paths)], metric=self.metric, form=form)
 
     def _worked_example(self, form: str) -> tuple[bytes, str]:
-        from electra_trainer.paper import worked_example as figure
+        from electra_trainer.paper.figures import draw_example, text_table, worked_example
         from electra_trainer.pretrained.pretrained import load
 
         if len(self.paths) != 1:
             raise ConfigError(f"figure 2: expected one run, found {len(self.paths)}.")
-        if self.metric is not None:
-            raise ConfigError("--metric belongs to figures 1, 3 and 4.")
-        text = figure.PAPER_TEXT if self.text is None else self.text
-        mask = figure.PAPER_MASK if text == figure.PAPER_TEXT and self.mask is None else self._mask(text)
-        example = figure.worked_example(load(self.paths[0]), text, mask=mask, seed=self.seed)
-        parts = self.paths[0].resolve().parts
-        name = "/".join(parts[-3:]) if parts[-1] == "run" else parts[-1]  # a cell of an experiment: ARM/seed-N/run
-        return figure.draw_example(example, name=name, form=form), f"{figure.text_table(example)}\n"
-
-    def _mask(self, text: str) -> tuple[int, ...]:
-        """The words to mask, counted from 1: as given, else one word in seven."""
-        if self.mask is None:
-            words = len(text.split())
-            count = max(1, round(words / 7)) if words else 0
-            return tuple(sorted(random.Random(self.seed).sample(range(1, words + 1), k=count)))
-        try:
-            return tuple(sorted({int(word) for word in self.mask.split(",")}))
-        except ValueError:
-            raise ConfigError(
-                f"--mask {self.mask}: expected numbers of words between commas, for example 1,3."
-            ) from None
+        example = worked_example(load(self.paths[0]), self.text, mask=self.mask, seed=self.seed)
+        return draw_example(example, name=self.paths[0].resolve().name, form=form), f"{text_table(example)}\n"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,7 +259,7 @@ class Cloze:
 
     def run(self) -> "ClozeScores":
         """Predict the words."""
-        from electra_trainer.paper.cloze import cloze
+        from electra_trainer.paper.appendix_g import cloze
 
         against = _loaded(self.against, self.device) if self.against is not None else None
         chosen = {name: vars(self)[name] for name in ("rows", "per_row", "top", "seed", "p_mask")}
@@ -329,9 +280,7 @@ class MinimalPairs:
     folder: tyro.conf.Positional[Path]
     """Folder of BLiMP's .jsonl files, or one of them."""
     json: bool = False
-    """Print one JSON object: scores (mean, standard_error, paradigms, fields, terms), pairs, ties."""
-    paradigms: str | None = None
-    """Only these paradigms, names with commas between."""
+    """Print one JSON object: scores (mean, standard_error, paradigms), pairs, ties."""
     limit: int | None = None
     """Only the first N pairs of each paradigm."""
     scores: str | None = None
@@ -343,12 +292,11 @@ class MinimalPairs:
 
     def run(self) -> "PairScores":
         """Score the pairs."""
-        from electra_trainer.paper.minimal_pairs import minimal_pairs
+        from electra_trainer.paper.appendix_g import minimal_pairs
 
         return minimal_pairs(
             _loaded(self.run_folder, self.device),
             self.folder,
-            paradigms=_names(self.paradigms),
             limit=self.limit,
             scores=_names(self.scores),
             p_mask=self.p_mask,

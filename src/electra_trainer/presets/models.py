@@ -39,7 +39,7 @@ def _size(layers: int, hidden: int, *, embedding: int | None = None) -> config.M
 
 _SMALL = _Size(_size(12, 256, embedding=128), 5e-4, config.BatchShape(size=128, sequence_length=128))
 _BASE = _Size(_size(12, 768), 2e-4, config.BatchShape(size=256, sequence_length=512))
-_LARGE = _Size(_size(24, 1024), 2e-4, config.BatchShape(size=2048, sequence_length=512, lanes=16))
+_LARGE = _Size(_size(24, 1024), 2e-4, config.BatchShape(size=2048, sequence_length=512, lanes=32))
 
 
 def _published(name: str, size: _Size, *, steps: int, **changes: Any) -> config.Config:

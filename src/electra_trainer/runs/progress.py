@@ -19,7 +19,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from electra_trainer.errors import ConfigError, ElectraError, Interrupted, StorageError, as_known
-from electra_trainer.files.plain_output import Terminal
+from electra_trainer.files.wording import Terminal
 from electra_trainer.runs import checkpoint, run_folder, signals
 
 SECONDS_BETWEEN_LINES = 10.0

@@ -68,11 +68,11 @@ def _unused_driver() -> str:
     be.
     """
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
-    return "" if hidden or torch.version.cuda is None or not _CONTROL.exists() else driver()
+    return "" if hidden or torch.version.cuda is None or not any(path.exists() for path in _CONTROL) else driver()
 
 
-_CONTROL = Path("/dev/nvidiactl")
-"""Made by NVIDIA's driver, and in a container only where it was given a GPU."""
+_CONTROL = (Path("/dev/nvidiactl"), Path("/usr/lib/wsl/lib/libcuda.so.1"))
+"""Files of NVIDIA's driver, under Linux and under WSL 2; in a container only where it was given a GPU."""
 
 
 def driver() -> str:

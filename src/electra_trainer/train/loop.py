@@ -20,7 +20,7 @@ from electra_trainer.cost.parameters import parameters
 from electra_trainer.data.store import Store
 from electra_trainer.data.tokenizer import tokenizer_files
 from electra_trainer.errors import ConfigError, DataError, Interrupted, tell
-from electra_trainer.files.durable import write_folder_durably
+from electra_trainer.files.durable import write_output
 from electra_trainer.objectives import Objective, build
 from electra_trainer.ranks import sharding
 from electra_trainer.ranks.world import check_tree, joined, led, local_device, patiently, world
@@ -35,7 +35,7 @@ from electra_trainer.train.device import arithmetic, choose_device, choose_preci
 from electra_trainer.train.graph import forget, in_words, news, train_step
 from electra_trainer.train.new_words import fit_words
 from electra_trainer.train.step import Feed, StepResult, evaluate
-from electra_trainer.train.timing import measure_time
+from electra_trainer.train.timing import activation_bytes, free_bytes, measure_time
 from electra_trainer.train.weights import Initial, ReadsInitial, begin_with, check_initial, give_frequencies, told_of
 from electra_trainer.train.word_start import begin_words, keep_directions
 
@@ -278,7 +278,11 @@ def begin(
     """
     config = plan.fit_to_data(config, store)
     step.check_words(config, store)
-    computed = arithmetic(choose_precision(config.precision, device), device)
+    precision = choose_precision(config.precision, device)
+    computed = arithmetic(precision, device)
+    parts, gpu = world().size if shard else 1, activation_bytes(precision, device)
+    if gpu and (why := plan.does_not_fit(config, free_bytes(device) or 0, processes=parts, gpu=gpu)):
+        raise ConfigError(f"The step does not fit {device}: {why}.")
     initial: list[Initial | Continued | None] = []
 
     def opened() -> bytes:
@@ -302,7 +306,6 @@ def begin(
     if not settled:
         timing = None
         if length.budget is not None:
-            precision = choose_precision(config.precision, device)
             timing = measure_time(config, store, device=device, precision=precision, shard=shard)
         settled = led(begun)
     return records.read(Config, json.loads(settled), where=str(folder.path)), initial[0] if initial else None
@@ -367,6 +370,7 @@ def begin_run(folder: run_folder.RunFolder, config: Config, store: Store, init: 
         facts: what computes it.
     """
     # not the folder's files: only tokenizer.json was compared with the manifest; the others follow from it
-    write_folder_durably(folder.tokenizer, tokenizer_files(store.tokenizer(), max_length=store.sequence_length))
+    for name, content in tokenizer_files(store.tokenizer(), max_length=store.sequence_length).items():
+        write_output(folder.tokenizer / name, content)
     words = {} if init else keep_directions(folder, config, store)
     folder.begin(config, store.identity, **init, **words, data_folder=str(store.folder), **facts)

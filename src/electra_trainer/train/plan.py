@@ -14,6 +14,8 @@ from electra_trainer.settings.config import Config, changed, with_steps
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _SHARE_OF_BUDGET = 0.95
 """The rest is for saving, start-up and slower moments."""
+_SLACK = 1.1
+"""A step that is estimated to need a tenth more than a GPU has is tried: the estimate is no better."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,14 +102,20 @@ def does_not_fit(config: Config, free: int, *, processes: int, gpu: int = 0) -> 
         processes: how many divide the weights (`--shard`).
         gpu: bytes of an activation where the device is a GPU, else 0.
     """
-    if memory_bytes(config, processes=processes, gpu=gpu) <= free:
-        return None
-    message = f"{free / 1e9:.1f} GB are free here. "
     least = changed(config, batch={"lanes": config.batch.size})
-    if memory_bytes(least, processes=processes, gpu=gpu) <= free:
-        return f"{message}More --batch.lanes need less"
+    limit = _SLACK * free if gpu else free
+
+    def needed(config: Config, parts: int = processes) -> int:
+        return memory_bytes(config, processes=parts, gpu=gpu if parts == processes else 0)
+
+    if needed(config) <= limit:
+        return None
+    message = f"it needs about {needed(config) / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free here. "
+    for lanes in range(2 * config.batch.lanes, config.batch.size + 1, config.batch.lanes):
+        if config.batch.size % lanes == 0 and needed(changed(config, batch={"lanes": lanes})) <= limit:
+            return f"{message}Set --batch.lanes {lanes}: the same step in {lanes} parts"
     for more in (2**power for power in range(1, 8) if 2**power > processes):
-        if memory_bytes(least, processes=more) <= free:
+        if needed(least, more) <= limit:
             return f"{message}--shard with {more} processes divides the weights, and more --batch.lanes need less"
     return f"{message}Take a smaller model, or larger devices"
 

@@ -17,7 +17,7 @@ from electra_trainer.kernels.gpu.gpu_softmax import Shape
 from electra_trainer.train import kernel_proof
 
 ROOT = Path(__file__).resolve().parents[3]
-BESIDE = Path(sys.prefix) / "triton-3.6"
+BESIDE = Path(sys.prefix) / "triton-3.7"
 """Where `make` puts Triton on machines whose PyTorch brings none."""
 HERE = find_spec("triton") is not None
 needs_triton = pytest.mark.skipif(

@@ -3,10 +3,7 @@
 import csv
 import io
 
-from rich.console import Console
-
-from electra_trainer.files.table_writer import Link, Table
-from electra_trainer.files.wording import escape_markdown
+from electra_trainer.files.wording import Link, Table, escape_markdown
 
 TABLE = Table(
     head=["", "a|b", "runs"],
@@ -44,13 +41,6 @@ def test_text_is_aligned() -> None:
     assert TABLE.text().splitlines() == ["       a|b  runs", "x_y    1.5   1 2", "[dim]    –  10 %"]
     wide = Table(head=["n", "v"], rows=[["a", "1"], [], ["b", "22"]], words=1)
     assert wide.text(least=4).splitlines() == ["n     v", "a     1", "", "b    22"]
-
-
-def test_terminal_shows_brackets() -> None:
-    console = Console(width=60, file=io.StringIO(), record=True)
-    console.print(TABLE.terminal(title="[bold] title"))
-    text = console.export_text()
-    assert "[bold] title" in text and "[dim]" in text and "a|b" in text
 
 
 def test_markdown_of_texts() -> None:

@@ -5,16 +5,18 @@ features.
 STS-B).
 
 Their baselines are the most frequent label or the mean value, and linear models: on words and pairs of words (a bag of
-words), and of
-two texts on what they share (overlap.py). Metrics are scikit-learn's and SciPy's; a correlation with a constant is 0.
+words), and of two texts on what they share (pair_head.py). Metrics are scikit-learn's and SciPy's; a correlation with a
+constant is 0. `OwnTask` reads either from .csv, .tsv or .jsonl files.
 """
 
+import json
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import cache, partial
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cache, cached_property, partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -25,14 +27,35 @@ from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
 from electra_trainer.data.tokenizer import Text
-from electra_trainer.errors import ConfigError
+from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.files.tables import NUMBER, Table, labels, numbers, read_table_file
 from electra_trainer.files.wording import render
-from electra_trainer.finetuning.examples import Prediction, TextExample
+from electra_trainer.finetuning.examples import (
+    Columns,
+    Prediction,
+    TextExample,
+    as_trained,
+    choose_columns,
+    choose_texts,
+    hold_out,
+    overlap,
+    predicted_csv,
+    text_examples,
+)
+from electra_trainer.finetuning.pair_head import PairHead, Reads, overlap_features, start_from_probe, words
 from electra_trainer.finetuning.recipe import Recipe
-from electra_trainer.finetuning.task import Baseline, CardWords, ReadRows, Row, Task, TaskData, most_frequent
-from electra_trainer.finetuning.texts.overlap import Reads, overlap_features, words
-from electra_trainer.finetuning.texts.pair_head import PairHead, start_from_probe
-from electra_trainer.finetuning.transformers_head import TransformersHead, text_head
+from electra_trainer.finetuning.task import (
+    Baseline,
+    CardWords,
+    ReadRows,
+    Row,
+    Task,
+    TaskData,
+    TransformersHead,
+    hash_files,
+    most_frequent,
+    text_head,
+)
 from electra_trainer.settings.config import Model
 
 Pooling = Literal["cls", "mean", "pair"]
@@ -83,8 +106,8 @@ class TextTask(Task):
         output_BC: Tensor = head(text_vector(hidden_BTD, batch, self.pooling))
         return output_BC
 
-    def words(self, says: str, computed: str, *, pair: bool, labels: Sequence[str] = ()) -> CardWords:
-        """The words of a card; `computed`: Python that prints the answer from `scores`."""
+    def words(self, says: str, *, pair: bool, labels: Sequence[str] = ()) -> CardWords:
+        """The words of a card."""
         texts = '"one text", "another"' if pair else '"some text"'
         return CardWords(
             says=says.format("a pair of texts" if pair else "a text"),
@@ -93,9 +116,6 @@ class TextTask(Task):
             longer="; longer texts are cut",
             sample=f"[({texts})]" if pair else f"[{texts}]",
             code=render("card_texts.py", texts=texts, pair=pair),
-            unaided=""
-            if self.pooling == "pair"
-            else render("card_head.py", texts=texts, pooling=self.pooling, computed=computed),
         )
 
 
@@ -142,14 +162,13 @@ class Classification(TextTask):
         return [f"collapsed: {next(iter(counts))!r} for every example."] if collapsed else []
 
     def baselines(self, train: Sequence[TextExample]) -> dict[str, Baseline]:
-        return text_baselines(train, "label", pooling=self.pooling)
+        return text_baselines(train, "label")
 
     def as_transformers(self, *, hidden_size: int) -> TransformersHead:
         return text_head(self.labels, "single_label_classification", pooling=self.pooling, hidden_size=hidden_size)
 
     def card(self, *, pair: bool) -> CardWords:
-        computed = 'print(json.load(open("PATH/electra_task.json"))["task"]["labels"][int(scores.argmax())])'
-        return self.words("Says which label fits {}", computed, pair=pair, labels=self.labels)
+        return self.words("Says which label fits {}", pair=pair, labels=self.labels)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,15 +212,14 @@ class Regression(TextTask):
         return ["collapsed: the same value for every example."] if collapsed else []
 
     def baselines(self, train: Sequence[TextExample]) -> dict[str, Baseline]:
-        return text_baselines(train, "value", pooling=self.pooling)
+        return text_baselines(train, "value")
 
     def as_transformers(self, *, hidden_size: int) -> TransformersHead:
         units = {"scale": self.scale, "shift": self.shift}
         return text_head(("value",), "regression", pooling=self.pooling, hidden_size=hidden_size, **units)
 
     def card(self, *, pair: bool) -> CardWords:
-        computed = f"print(float(scores) * {self.scale!r} + {self.shift!r})"
-        return self.words("Gives a number for {}, in the units of the training file", computed, pair=pair)
+        return self.words("Gives a number for {}, in the units of the training file", pair=pair)
 
 
 def classification_scores(
@@ -216,16 +234,14 @@ def classification_scores(
     """
     from sklearn.metrics import f1_score, matthews_corrcoef
 
-    def f1(labels: list[int]) -> Any:
-        return f1_score(truth, predicted, labels=labels, average="macro", zero_division=0.0)
-
-    measures: dict[str, Callable[[], Any]] = {
-        "accuracy": lambda: np.mean(np.asarray(truth) == np.asarray(predicted)),
-        "matthews": lambda: matthews_corrcoef(truth, predicted),
-        "f1": lambda: f1([1]),
-        "macro_f1": lambda: f1(sorted({*truth, *predicted})),
+    f1 = partial(f1_score, truth, predicted, average="macro", zero_division=0.0)
+    found = {
+        "accuracy": np.mean(np.asarray(truth) == np.asarray(predicted)),
+        "matthews": matthews_corrcoef(truth, predicted),
+        "f1": f1(labels=[1]),
+        "macro_f1": f1(labels=sorted({*truth, *predicted})),
     }
-    return _measured(measures, metrics)
+    return {metric: float(found[metric]) for metric in metrics}
 
 
 def regression_scores(
@@ -234,19 +250,10 @@ def regression_scores(
     """Rank (`spearman`) and linear (`pearson`) correlation."""
     from scipy import stats
 
-    constant = len(set(truth)) < 2 or len(set(predicted)) < 2
-    measures: dict[str, Callable[[], Any]] = {
-        "spearman": lambda: 0.0 if constant else stats.spearmanr(truth, predicted).statistic,
-        "pearson": lambda: 0.0 if constant else stats.pearsonr(truth, predicted).statistic,
-    }
-    return _measured(measures, metrics)
-
-
-def _measured(measures: Mapping[str, Callable[[], Any]], metrics: Sequence[str]) -> dict[str, float]:
-    for metric in metrics:
-        if metric not in measures:
-            raise ValueError(f"{metric}: not one of {tuple(measures)}")
-    return {metric: float(measures[metric]()) for metric in metrics}
+    if len(set(truth)) < 2 or len(set(predicted)) < 2:
+        return dict.fromkeys(metrics, 0.0)
+    measures: dict[str, Any] = {"spearman": stats.spearmanr, "pearson": stats.pearsonr}
+    return {metric: float(measures[metric](truth, predicted).statistic) for metric in metrics}
 
 
 def text_rows(examples: Sequence[TextExample], text: Text) -> list[tuple[int, ...]]:
@@ -278,17 +285,13 @@ def with_pooling(data: TaskData, recipe: Recipe) -> tuple[TaskData, Recipe]:
     pools = "pooling" in {field.name for field in fields(task)}
     if not pools and recipe.pooling is None:
         return data, recipe
-    if not pools:
-        raise ConfigError(
-            f"--pooling {recipe.pooling}: {task.name} has no choice of what represents a text; classification and "
-            "regression have it. Leave it out."
-        )
     pooling = recipe.pooling or task.pooling
     if pooling == "pair" and not _are_pairs(data.train):
         pooling = "mean"
-    if pooling == "pair" and not isinstance(task, TextTask):
+    if not pools or (pooling == "pair" and not isinstance(task, TextTask)):
         raise ConfigError(
-            f"--pooling pair: {task.name} has a separate head, which reads one vector. Say --pooling mean."
+            f"--pooling {pooling}: {task.name} has no such representation of a text; classification and regression "
+            "have it. Leave it out."
         )
     return replace(data, task=replace(task, pooling=pooling)), replace(recipe, pooling=pooling)
 
@@ -297,12 +300,8 @@ def _are_pairs(examples: Sequence[Any]) -> bool:
     return any(getattr(example, "pair", None) is not None for example in examples[:1])
 
 
-def text_baselines(
-    train: Sequence[TextExample], answer: Literal["label", "value"], *, pooling: Pooling
-) -> dict[str, Baseline]:
-    """The most frequent label (the mean value) and a bag of words, of pairs also the overlap of words, and the features
-    of `pooling` pair over random words; none if a row has no answer.
-    """
+def text_baselines(train: Sequence[TextExample], answer: Literal["label", "value"]) -> dict[str, Baseline]:
+    """The most frequent label (the mean value), a bag of words, of pairs the overlap of words; none without answers."""
     answers = [getattr(one, answer) for one in train]
     if None in answers:
         return {}
@@ -310,12 +309,7 @@ def text_baselines(
 
     def learned(title: str, features: Learns) -> Baseline:
         model = cache(lambda: learn(train, answers, features))  # when it is asked for: it takes minutes
-        note = f"{title} learned from {LEARNED_ROWS:,} of the {len(train):,} rows"
-        return Baseline(
-            title=title,
-            predict=lambda examples: [{answer: predicted} for predicted in model()(examples)],
-            note=note if len(train) > LEARNED_ROWS else "",
-        )
+        return Baseline(title=title, predict=lambda examples: [{answer: value} for value in model()(examples)])
 
     found = {
         "majority": Baseline(
@@ -326,9 +320,6 @@ def text_baselines(
     }
     if _are_pairs(train):
         found["word_overlap"] = learned("the word overlap", overlap_features)
-        if pooling == "pair":
-            features = partial(overlap_features, vectors=True)
-            found["random_words"] = learned("the pair features over random words", features)
     return found
 
 
@@ -410,3 +401,140 @@ def _shared(first: str, second: str) -> NDArray[np.float64]:
     one, two = set(terms(first)), set(terms(second))
     both = len(one & two)
     return np.array([both / len(one), both / len(two), both / len(one | two)])
+
+
+SMALL = 10_000
+"""A training file with fewer lines is passed over 10 times (Table 6: 10 for the small RTE and STS-B, 3 for others)."""
+EPOCHS = 3.0
+"""For larger files."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnTask:
+    """Files of texts, and whether their answers are labels or numbers."""
+
+    train: str | Path
+    dev: str | Path | None = None
+    """None: a tenth of the training rows is held out."""
+    predict: str | Path | None = None
+    """Texts without labels."""
+    kind: Literal["classification", "regression"] = "classification"
+    text: str | None = None
+    """Columns; None: see examples.py."""
+    text_pair: str | None = None
+    label: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.kind
+
+    @cached_property
+    def epochs(self) -> float:
+        return 10.0 if _lines_in(Path(self.train)) < SMALL else EPOCHS
+
+    def load(self) -> TaskData:
+        """Read and check all files.
+
+        Raises:
+            MissingInputError, StorageError: a file cannot be read. ConfigError: a column is missing, or must be named.
+            DataError: a row, or the labels as a whole, cannot be used; with file:line.
+        """
+        table = read_table_file(Path(self.train))
+        columns = choose_columns(table, text=self.text, text_pair=self.text_pair, label=self.label)
+        train = _examples(table, columns, self.kind)
+        make = _classes if self.kind == "classification" else _range
+        make(train, table.path)  # unusable labels are found before some are held out
+        hashes, notes = {"train": table.sha256}, [columns.described()]
+        if self.dev is None:
+            train, dev = hold_out(train, where=str(table.path))
+            notes.append(
+                f"no development file: {len(dev):,} of {len(table.rows):,} rows were held out, chosen by a hash of the "
+                "text; no text is on both sides."
+            )
+        else:
+            other = read_table_file(Path(self.dev))
+            dev = _examples(other, as_trained(other, columns), self.kind)
+            hashes["dev"] = other.sha256
+            notes += overlap(train, dev)
+        task, note = make(train, table.path)
+        if isinstance(task, Classification):
+            _known_labels(dev, task.labels, columns)
+        test, written = {}, None
+        if self.predict is not None:
+            asked = read_table_file(Path(self.predict))
+            test = {"predict": text_examples(asked, choose_texts(asked, columns))}
+            hashes["predict"] = asked.sha256
+            written = "predictions.csv", partial(predicted_csv, asked)
+        short = f"fewer than {SMALL:,} lines: without --epochs {self.epochs:g} epochs, for larger files {EPOCHS:g}."
+        hashes["columns"] = json.dumps(asdict(columns))
+        return TaskData(
+            task=task,
+            train=train,
+            dev={"dev": dev},
+            test=test,
+            notes=(*notes, note),
+            columns=columns,
+            written=written,
+            defaults={} if self.epochs == EPOCHS else {"epochs": short},
+            sha256=hash_files({name: content.encode() for name, content in hashes.items()}),
+        )
+
+
+def _examples(table: Table, columns: Columns, kind: str) -> list[TextExample]:
+    assert columns.label is not None
+    bare = text_examples(table, columns)
+    if kind == "regression":
+        return [replace(one, value=value) for one, value in zip(bare, numbers(table, columns.label), strict=True)]
+    return [replace(one, label=name) for one, name in zip(bare, labels(table, columns.label), strict=True)]
+
+
+def _classes(train: Sequence[TextExample], path: Path) -> tuple[Task, str]:
+    """The task, its labels in order: numbers by size, others by letters."""
+    counts = Counter(str(example.label) for example in train)
+    names = sorted(counts)
+    if len(names) == 1:
+        raise DataError(f"{path}: all rows have the label {names[0]!r}. Expected two classes or more.")
+    if len(names) == len(train) > 2 or len(names) > max(50, len(train) // 2):
+        raise DataError(
+            f"{path}: {len(names):,} different labels in {len(train):,} rows, for example {names[0]!r} and "
+            f"{names[1]!r}. Name the columns with --text and --label; numbers are learned with --task regression."
+        )
+    if all(NUMBER.fullmatch(name) for name in names):
+        names.sort(key=lambda name: (float(name), name))
+    shown = ", ".join(f"{name} {counts[name]:,}" for name in names[:10]) + (" and others" if len(names) > 10 else "")
+    note = f"{len(names)} classes in {len(train):,} training rows: {shown}."
+    return Classification(labels=tuple(names), metrics=("accuracy", "macro_f1", "matthews")), note
+
+
+def _range(train: Sequence[TextExample], path: Path) -> tuple[Task, str]:
+    """The task, its numbers scaled to mean 0 and standard deviation 1."""
+    values = np.array([example.value for example in train], dtype=np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        scale, mean = float(np.std(values)), float(np.mean(values))
+    if not 0 < scale < np.inf:
+        raise DataError(
+            f"{path}: values from {values.min():g} to {values.max():g}. Expected numbers that differ, below 1e150."
+        )
+    note = (
+        f"{len(values):,} training rows with values from {values.min():g} to {values.max():g}, mean {mean:.4g}, "
+        f"standard deviation {scale:.4g}."
+    )
+    return Regression(shift=mean, scale=scale), note
+
+
+def _known_labels(dev: Sequence[TextExample], known: Sequence[str], columns: Columns) -> None:
+    for example in dev:
+        if example.label not in known:
+            raise DataError(
+                f"{example.place}: label {example.label!r} in column {columns.label!r} never occurs in the training "
+                f"file. Its labels: {', '.join(map(repr, known[:12]))}{' and others' if len(known) > 12 else ''}."
+            )
+
+
+def _lines_in(path: Path) -> int:
+    """Line ends in a file; 0 if it cannot be read, which `load` reports."""
+    try:
+        with path.open("rb") as file:
+            return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b""))
+    except (OSError, ValueError):
+        return 0

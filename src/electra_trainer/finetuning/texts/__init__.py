@@ -1,1 +1,0 @@
-"""Classification and regression of your own texts: files, columns, checks."""
