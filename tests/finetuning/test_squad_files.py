@@ -26,7 +26,7 @@ def table(*entries: Any, context: Any = CONTEXT, title: Any = "Meals", **top: An
 
 
 def written(folder: Path, content: Any) -> Path:
-    path = folder / ("file.jsonl" if isinstance(content, bytes) and b"\n\n" in content else "file.json")
+    path = folder / "file.json"
     path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
     return path
 

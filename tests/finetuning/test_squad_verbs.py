@@ -187,11 +187,11 @@ def test_predict_writes_what_the_official_scripts_read(folder: Path, capsys: pyt
 def test_predict_reads_rows_of_the_hub(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [
         {"id": 7, "context": CONTEXT, "question": "Who?"},
-        {"context": CONTEXT, "question": "Who?", "answers": None},
+        {"id": "b", "context": CONTEXT, "question": "Who?", "answers": None},
     ]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     assert main(["predict", str(folder.with_name("always")), str(tmp_path / "rows.jsonl")]) == 0
-    assert list(json.loads(capsys.readouterr().out)) == ["7", "2"]
+    assert list(json.loads(capsys.readouterr().out)) == ["7", "b"]
 
 
 def test_predict_where_every_question_is_answered(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -227,7 +227,7 @@ def test_tagging_of_other_columns_without_a_development_file(work: Path, electra
     (following,) = [line for line in out.splitlines() if line.startswith("Next: electra ")]
     assert following.endswith("--out predictions.conll")
     code, _, err = electra(*following.removeprefix("Next: electra ").replace("FILE", "dev.conll").split())
-    assert code == 65 and "dev.conll: column 2 holds labels, and words in the training file." in err
+    assert code == 65 and "dev.conll: column 2 holds labels. Name the column of the words: --words N." in err
     assert not (work / "predictions.conll").exists()
 
 

@@ -388,3 +388,11 @@ def test_refused_before_anything_is_trained(
 def test_where_there_is_no_run(electra: Electra, tmp_path: Path) -> None:
     code, _, err = electra("track", tmp_path, "--to", "tensorboard")
     assert code == 66 and "no run with a metrics.jsonl is here" in err
+
+
+def test_mlflow(plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", str(tmp_path / "mlruns"))
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    assert send(plain, "mlflow") == len(metrics(plain))
+    assert send(plain, "mlflow") == 0

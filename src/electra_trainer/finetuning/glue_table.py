@@ -175,7 +175,8 @@ def _predicted(run: Path, part: Part, rows: int, row: GlueRow) -> list[str]:
         found: Any = None
         with suppress(ValueError, KeyError, TypeError):
             found = json.loads(line)["label" if labels else "value"]
-        if found not in labels if labels else not (isinstance(found, int | float) and math.isfinite(found)):
+        right = found in labels if labels else isinstance(found, int | float) and math.isfinite(found)
+        if not right:
             raise DataError(
                 f"{path}:{number}: not a prediction of {row.folder}: expected "
                 f"{', '.join(labels) or 'a finite number'}, found {short(line)}. Remove the run's folder and run it "

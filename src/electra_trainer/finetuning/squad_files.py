@@ -2,7 +2,7 @@
 
 {"data": [{"title": ..., "paragraphs": [{"context": ..., "qas": [{"id": ..., "question": ..., "answers": ...}]}]}]}
 
-A .jsonl file has the Hub's rows {"id", "title", "context", "question", "answers"}, one a line. Answers are
+A file may also have the Hub's rows {"id", "title", "context", "question", "answers"}, one a line. Answers are
 [{"text": ..., "answer_start": ...}], or the Hub's {"text": [...], "answer_start": [...]}. `answer_start` may be wrong;
 an answer without text is none.
 """
@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from electra_trainer.errors import DataError
-from electra_trainer.files.reading import MOST_TEXT, encodable, lines, parse_json, read_file, short
+from electra_trainer.files.reading import BOM, MOST_TEXT, encodable, lines, parse_json, read_file, short
 
 T = TypeVar("T")
 _MOST = 20_000_000
 """Values in a file; SQuAD 1.1's training file has 0.8 million."""
 _WORDS = {dict: "an object", list: "a list", str: "a string", int: "a whole number", bool: "true or false"}
-_LAYOUT = 'Expected {"data": [{"title", "paragraphs": [{"context", "qas"}]}]}, or in a .jsonl a row a line.'
+_LAYOUT = 'Expected {"data": [{"title", "paragraphs": [{"context", "qas"}]}]}, or a row a line.'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,8 @@ def read_squad(path: Path, *, version: Literal[1, 2]) -> SquadFile:
     content = read_file(path, limit=MOST_TEXT)
     count: Counter[str] = Counter()
     questions = []
-    for question, table in zip(*_questions(content, path), strict=True):
+    asked, tables = _questions(content, path)
+    for question, table in zip(asked, tables, strict=True):
         impossible = table.get("is_impossible") is not None and _field(table, "is_impossible", bool, question.place)
         written = [] if impossible else _answers(table, question.place)
         if not written and version == 1:
@@ -157,7 +158,8 @@ def _entries(content: bytes, path: Path) -> Iterator[tuple[dict[str, Any], str, 
     """Each question as it is written, its place, its context and its article's title, or another name that paragraphs
     of one article have in common; DataError: the file is in neither of the layouts, with the place.
     """
-    if path.suffix.lower() == ".jsonl":
+    first = content.removeprefix(BOM).lstrip().partition(b"\n")[0].rstrip()
+    if first.startswith(b"{") and first.endswith(b"}") and b'"data"' not in first:
         for number, line in lines(content, path):
             if line.strip():
                 where = f"{path}:{number}"

@@ -182,9 +182,8 @@ def read_tagged(
         return _running_text(lines, path, like.split)
     learned = like.words if like is not None and like.columns else "1"
     label = None if column is None or not labelled else _number(column, "label", path)
-    return _columns(
-        lines, path, words=_number(learned if words is None else words, "word", path), label=label, labelled=labelled
-    )
+    at = _number(learned if words is None else words, "word", path)
+    return _columns(lines, path, words=at, label=label, labelled=labelled, known=known)
 
 
 def _treebank(path: Path, column: str, *, labelled: bool) -> Tagged:
@@ -220,7 +219,9 @@ def _ends_sentence(line: str) -> bool:
     return not line.strip(" \t") or line.startswith(_DOCUMENT)
 
 
-def _columns(lines: Sequence[str], path: Path, *, words: int, label: int | None, labelled: bool) -> Tagged:
+def _columns(
+    lines: Sequence[str], path: Path, *, words: int, label: int | None, labelled: bool, known: Collection[str]
+) -> Tagged:
     """The sentences of a column file, all of whose lines have as many columns as the first; `label` None: the last."""
     used = [(number, line) for number, line in enumerate(lines, 1) if not _ends_sentence(line)]
     first = next(((number, line) for number, line in used if not line.startswith("#")), None)
@@ -259,9 +260,12 @@ def _columns(lines: Sequence[str], path: Path, *, words: int, label: int | None,
                     "sentence only."
                 )
             block[number] = fields[number]
-    if labelled and all(word.isdecimal() for one in sentences for word in one.words):
+    different = {word for one in sentences for word in one.words}
+    numbers = labelled and all(map(str.isdecimal, different))
+    if numbers or (not labelled and len(different & {*known}) >= max(2, len(different) / 2)):
         raise DataError(
-            f"{path}: column {words} holds numbers. Name the column of the words: --words N. CoNLL-U ends in .conllu."
+            f"{path}: column {words} holds {'numbers' if numbers else 'labels'}. Name the column of the words: --words "
+            "N. CoNLL-U ends in .conllu."
         )
     columns = TagColumns(words=str(words), label=str(last) if labelled else None, columns=count)
     return Tagged(sentences=sentences, columns=columns)

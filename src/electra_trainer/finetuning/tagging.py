@@ -336,7 +336,7 @@ class TaggingTask:
         if self.tag_names is None:
             return sentences
         names: dict[str | None, str | None] = {None: None}
-        names |= {str(at): name.strip() for at, name in enumerate(self.tag_names.split(","))}
+        names.update((str(at), name.strip()) for at, name in enumerate(self.tag_names.split(",")))
         for one in sentences:
             for at, label in enumerate(one.labels):
                 if label not in names:
