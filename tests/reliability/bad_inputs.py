@@ -235,7 +235,6 @@ TABLES = _cases(
     ("UTF-16", "t.csv", "text,label\na,1\n".encode("utf-16"), 65, "t.csv: is UTF-16"),
     ("Excel", "t.xlsx", b"PK\x03\x04", 65, "t.xlsx", "expected .csv"),
     ("100 MB without a line end", "t.csv", line_of(100 << 20), 65, "t.csv:1: a line of more than 16 MiB"),
-    ("key twice", "t.jsonl", b'{"text": "a", "label": 1, "text": "b"}\n', 65, "t.jsonl:1: key 'text' occurs twice"),
     ("deep", "t.jsonl", DEEP, 65, "t.jsonl:1", "nested too deeply"),
     ("five million lists", "t.jsonl", b'{"text": [' + b"[]," * 5_000_000 + b"[]]}\n", 65, "t.jsonl:1", "more than 1,000,000 values"),
     ("half a surrogate in a key", "t.jsonl", b'{"text": "a", "label": 1, "\\ud800": 1}\n' * 2, 65, "t.jsonl:1: key", "surrogate"),
@@ -246,7 +245,7 @@ TABLES = _cases(
 NUMBERS = _cases(
     "numbers",
     ("NaN", "t.jsonl", b'{"text": "a", "label": 1}\n{"text": "b", "label": NaN}\n', 65, "t.jsonl:2", "finite number"),
-    ("integer of 4,000 digits", "t.jsonl", b'{"text": "a", "label": ' + b"8" * 4000 + b"}\n", 65, "t.jsonl:1", "too large"),
+    ("integer of 4,000 digits", "t.jsonl", b'{"text": "a", "label": ' + b"8" * 4000 + b"}\n", 65, "t.jsonl:1", "expected a finite number"),
 )  # fmt: skip
 STATE = "checkpoints/step-00000004"
 RUN = _cases(

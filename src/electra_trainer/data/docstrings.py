@@ -15,10 +15,11 @@ import json
 import re
 import sysconfig
 import warnings
+from ast import parse
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from electra_trainer.data.text_files import Document, Place
 from electra_trainer.errors import DataError
@@ -98,7 +99,7 @@ def _module_lines(path: Path) -> list[str]:
             return []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree: Any = compile(source, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
+            tree = parse(source)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     return [line for text in _texts(tree) for line in paragraphs(inspect.cleandoc(text))]

@@ -236,7 +236,7 @@ def _zstd(raw: IO[bytes], _: str) -> IO[bytes]:
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": _zstd}
 _TEXT = (".txt", ".jsonl", ".ndjson", ".parquet", ".arrow", ".feather", ".wet")
 _ENDINGS = (*_OPENERS, *_TEXT, ".csv", ".tsv", ".json")
-"""Of files, also of tables and settings, which in a folder are not taken for text."""
+"""Endings of files, also of tables and settings, which in a folder are not taken for text."""
 FREE = 1 << 29
 """Bytes that any file may hold."""
 RATIO = 2000
@@ -362,7 +362,7 @@ def find_sources(paths: Sequence[str | Path | Texts]) -> tuple[list[Source], int
 
 
 def _resolved(name: str | Path | Texts) -> tuple[list[tuple[Any, Source]], int]:
-    """What one input names, each with what tells it from others; and how many files were left out."""
+    """Sources that one input names, each with what tells it from others; and how many files were left out."""
     if isinstance(name, Texts):
         return [(id(name), name)], 0
     if is_url(str(name)):
