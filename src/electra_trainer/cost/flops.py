@@ -81,9 +81,8 @@ def run_flops(config: Config, *, steps: int | None = None, norm_slip: bool = NOR
     done = config.schedule.steps if steps is None else steps
     first = min(done, config.first_stage_steps)
     early, late = (_step(config, stage, norm_slip) for stage in (True, False))
-    return Flops(
-        paper=first * early.paper + (done - first) * late.paper, real=first * early.real + (done - first) * late.real
-    )
+    after = done - first
+    return Flops(paper=first * early.paper + after * late.paper, real=first * early.real + after * late.real)
 
 
 def steps_for_flops(config: Config, *, flops: float, counting: Literal["paper", "real"] = "paper") -> int:
@@ -148,9 +147,8 @@ def _kept_parts(config: Config, norm_slip: bool) -> list[Part]:
     model, length, objective = config.model, config.batch.sequence_length, config.objective
     parts = [Part("encoder", paper_encoder(model, length, norm_slip=norm_slip), real_encoder(model, length))]
     if (guesser := guesser_of(config)) is not None:
-        parts.append(
-            Part("guesser", paper_encoder(guesser, length, norm_slip=norm_slip), real_encoder(guesser, length))
-        )
+        paper = paper_encoder(guesser, length, norm_slip=norm_slip)
+        parts.append(Part("guesser", paper, real_encoder(guesser, length)))
     if objective.keeps == "discriminator":
         real = length * real_replaced_head(model)
         parts.append(Part("discriminator's head", paper_replaced_head(model, length), real))
@@ -173,13 +171,12 @@ def muon_products(config: Config, first_stage: bool = True) -> float:
     generator = learned_generator(config) if config.sharing != "all" else None
     both = not isinstance(config.phases, TwoStage)
     trained = [generator, config.model, guesser_of(config)] if both else [generator if first_stage else config.model]
-    return float(sum(_muon_layer(model) * model.num_hidden_layers for model in trained if model is not None))
-
-
-def _muon_layer(model: Model) -> int:
-    """Query, key, value and output, and the matrices of the feed-forward network."""
-    h, i = model.hidden_size, model.inner_size
-    return 4 * _orthogonal(h, h) + inner_matrices(model) * _orthogonal(h, i)
+    total = 0
+    for model in (model for model in trained if model is not None):
+        h, i = model.hidden_size, model.inner_size
+        layer = 4 * _orthogonal(h, h) + inner_matrices(model) * _orthogonal(h, i)  # query, key, value, output; inside
+        total += layer * model.num_hidden_layers
+    return float(total)
 
 
 def _orthogonal(rows: int, columns: int) -> int:
@@ -194,11 +191,10 @@ def paper_encoder(model: Model, length: int, *, norm_slip: bool = NORM_SLIP) -> 
     if model.block == "modern":
         embedding = 2 * e * model.vocab_size + (2 * h * e if e != h else 0) + (_LAYER_NORM + _DROPOUT) * h
         return float(length * (model.num_hidden_layers * _paper_modern(model, length) + embedding + _LAYER_NORM * h))
-    layer = _paper_attention(model, length, norm_slip) + _paper_feed_forward(model)
     look_ups = 2 * e * (model.vocab_size + length + 2)
     project = 2 * h * e + h if e != h else 0
     embedding = look_ups + (2 + _LAYER_NORM + _DROPOUT) * e + project
-    return float(length * (model.num_hidden_layers * layer + embedding))
+    return float(length * (model.num_hidden_layers * _paper_layer(model, length, norm_slip) + embedding))
 
 
 def paper_token_head(model: Model, length: int, *, share: float = OUTPUT_SHARE) -> float:
@@ -219,18 +215,13 @@ def paper_replaced_head(model: Model, length: int) -> float:
     return float(length * (dense + 2 * h))
 
 
-def _paper_attention(model: Model, length: int, norm_slip: bool) -> int:
-    """One token's."""
-    h = model.hidden_size
-    products = 8 * h * h + 4 * h * length  # queries, keys, values and output; scores and mixture
-    on_scores = (1 + _SOFTMAX + _DROPOUT) * length * model.num_attention_heads
-    return products + on_scores + 4 * h + (_DROPOUT + 1) * h + _LAYER_NORM * (1 if norm_slip else h)
-
-
-def _paper_feed_forward(model: Model) -> int:
+def _paper_layer(model: Model, length: int, norm_slip: bool) -> int:
     """One token's."""
     h, i = model.hidden_size, model.intermediate_size
-    return 4 * h * i + (1 + _GELU) * i + h + (_DROPOUT + 1) * h + _LAYER_NORM * h
+    products = 8 * h * h + 4 * h * length  # queries, keys, values and output; scores and mixture
+    on_scores = (1 + _SOFTMAX + _DROPOUT) * length * model.num_attention_heads
+    attention = products + on_scores + 4 * h + (_DROPOUT + 1) * h + _LAYER_NORM * (1 if norm_slip else h)
+    return attention + 4 * h * i + (1 + _GELU) * i + h + (_DROPOUT + 1) * h + _LAYER_NORM * h
 
 
 def _paper_modern(model: Model, length: int) -> int:
