@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tests.finetuning.own_files import rows
 
-from electra_trainer.finetuning.examples import WARNING, TextExample, overlap
+from electra_trainer.finetuning.examples import WARNING, TextExample, contradictions, overlap
 
 GOOD = rows(200)
 
@@ -30,3 +30,13 @@ def test_overlap() -> None:
 def test_the_same_pair_is_the_same_text_only_if_both_are() -> None:
     one, two, three = (TextExample(text="a", pair=pair, place="t:2") for pair in ("b", "c", "B "))
     assert overlap([one], [two]) == [] and len(overlap([one], [three])) == 1
+
+
+def test_a_text_with_two_labels_is_reported() -> None:
+    rows = [("a", "x"), ("b", "y"), ("A", "y"), ("b", "y")]
+    train = [TextExample(text=text, label=label, place=f"d/train.csv:{n}") for n, (text, label) in enumerate(rows, 2)]
+    assert contradictions(train[:2]) == []
+    assert contradictions(train) == [
+        f"{WARNING}1 of 4 training rows repeat the text of another with a different label: train.csv:4 ('y') and "
+        "train.csv:2 ('x')."
+    ]

@@ -409,3 +409,15 @@ def overlap(train: Sequence[TextExample], dev: Sequence[TextExample]) -> list[st
         f"{WARNING}{len(both):,} of {len(dev):,} development rows ({100 * len(both) / len(dev):.3g} %) are in the "
         f"training file too, so the scores are too good: {places}."
     ]
+
+
+def contradictions(train: Sequence[TextExample]) -> list[str]:
+    """A warning about texts that occur with different labels or values, if there are any."""
+    first: dict[str, TextExample] = {}
+    pairs = [(first.setdefault(same_text(one), one), one) for one in train]
+    pairs = [(one, two) for one, two in pairs if (one.label, one.value) != (two.label, two.value)]
+    if not pairs:
+        return []
+    one, two = (f"{PurePath(each.place).name} ({each.label or each.value!r})" for each in pairs[0])
+    counts = f"{len(pairs):,} of {len(train):,} training rows"
+    return [f"{WARNING}{counts} repeat the text of another with a different label: {two} and {one}."]

@@ -37,6 +37,7 @@ from electra_trainer.finetuning.examples import (
     as_trained,
     choose_columns,
     choose_texts,
+    contradictions,
     hold_out,
     overlap,
     predicted_csv,
@@ -444,7 +445,7 @@ class OwnTask:
         train = _examples(table, columns, self.kind)
         make = _classes if self.kind == "classification" else _range
         make(train, table.path)  # unusable labels are found before some are held out
-        hashes, notes = {"train": table.sha256}, [columns.described()]
+        hashes, notes = {"train": table.sha256}, [columns.described(), *contradictions(train)]
         if self.dev is None:
             train, dev = hold_out(train, where=str(table.path))
             notes.append(
