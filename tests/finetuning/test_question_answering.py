@@ -80,15 +80,6 @@ def test_a_task_can_be_written_down_and_read_back() -> None:
     )
 
 
-def test_doubts() -> None:
-    task = QuestionAnswering()
-    fine = {"text": "x", "nbest": [{"start": 3}]}
-    start = {"text": "x", "nbest": [{"start": 0}]}
-    assert task.doubts([], [fine] * 10) == []
-    assert task.doubts([], [start] * 8 + [fine] * 2) == []
-    assert "begin" in task.doubts([], [start] * 10)[0]
-
-
 def said_of(
     examples: list[Question], texts: list[str], scores: list[float], task: QuestionAnswering
 ) -> list[Prediction]:

@@ -49,7 +49,7 @@ REFUSED: dict[str, tuple[str, str, str]] = {
     "outside of the text": ("x.jsonl", lines({"text": "abc", "label": [[0, 9, "X"]]}), "x.jsonl:1: span [0, 9, 'X'] of 3 characters. Expected a start"),
     "not a span": ("x.jsonl", lines({"text": "abc", "label": [["a", 9, "X"]]}), "span ['a', 9, 'X'] of 3 characters. Expected a start"),
     "no words": ("x.jsonl", lines({"id": 1, "tags": ["O"]}), "x.jsonl: has no column tokens or words or text or sentence, but 'id', 'tags'. Name one: --words COLUMN"),
-    "a list": ("x.jsonl", "[1]\n", "x.jsonl:1: is [1]. Expected an object"),
+    "a list": ("x.jsonl", "[1]\n", "x.jsonl:1: is [1], expected a JSON object"),
     "labels in a text": ("x.jsonl", lines({"words": ["Ann", "lives"], "labels": "B-PER O"}), "x.jsonl:1: 2 words, labels 'B-PER O'. Expected {"),
     "a column of numbers": ("x.conll", "1\tAnn\tB-PER\n2\tlives\tO\n\n1\tBonn\tB-LOC\n", "column 1 holds numbers. Name the column of the words: --words N"),
 }  # fmt: skip

@@ -266,7 +266,7 @@ WRONG: dict[str, tuple[tuple[str, ...], int, str]] = {
     "a folder": (("finetune", "encoder", "--train", "encoder", "--out", "o"), 65, "encoder: is a folder, a file was expected"),
     "a bad row": (("finetune", "encoder", "--train", "bad.csv", "--out", "o"), 65, "bad.csv:3: expected 2 fields (text, label), found 1"),
     "no such column": (("finetune", "encoder", "--train", "train.csv", "--label", "labels", "--out", "o"), 78, "--label labels: train.csv has no such column. Its columns: 'text', 'label'"),
-    "numbers that are words": (("finetune", "encoder", "--train", "train.csv", "--task", "regression", "--out", "o"), 65, "train.csv:2: column 'label' holds 'tool', expected a number"),
+    "numbers that are words": (("finetune", "encoder", "--train", "train.csv", "--task", "regression", "--out", "o"), 65, "train.csv:2: column 'label' holds 'tool', expected a finite number"),
     "no such seeds": (("finetune", "encoder", "--train", "train.csv", "--out", "o", "--seeds", "x"), 78, "--seeds"),
     "tagging of columns of text": (("finetune", "encoder", "--train", "words.conll", "--dev", "dev.conll", "--task", "tagging", "--text", "text", "--out", "o"), 78, "--text: --task tagging has no such flag. Leave it out"),
     "pooling in tagging": (("finetune", "encoder", "--train", "words.conll", "--dev", "dev.conll", "--task", "tagging", "--pooling", "mean", "--out", "o"), 78, "--pooling mean: tagging has no such representation of a text"),

@@ -95,15 +95,11 @@ def place(out: Path, name: str, share: float = 1.0) -> None:
 
 
 def test_glue_fills_tables_1_2_and_7(run: Path, shared: Path, electra: Electra, tmp_path: Path) -> None:
-    """The eight tasks in two shards: medians of the seeds, their mean as the average; dev scores where the paper has the test set's."""
+    """The eight tasks: medians of the seeds, their mean as the average; dev scores where the paper has the test set's."""
     for path in (shared / "data/glue").glob("*/*.tsv"):
         if not path.name.startswith("test"):
             head(path, tmp_path / "glue" / path.parent.name / path.name, 25 if path.name == "train.tsv" else 13)
     words = ("glue", run, "--data", tmp_path / "glue", "--out", tmp_path / "exp", *QUICK)
-    code, said, err = electra(*words, "--shard", "1/2")
-    assert code == 0, err
-    assert "shard 1/2 is done; 12 runs are missing" in said
-    assert electra(*words, "--shard", "2/2")[0] == 0
     code, said, err = electra(*words)
     assert code == 0, err
     out, scores = tmp_path / "exp", {}

@@ -12,7 +12,7 @@ from tests.prepared import small_config, write_store
 
 from electra_trainer import load
 from electra_trainer.errors import CheckpointError, ConfigError
-from electra_trainer.playground.answers import Model
+from electra_trainer.playground.answers import open_model
 from electra_trainer.pretrained.pretrained import export_run
 from electra_trainer.pretrained.push import uploads
 from electra_trainer.pretrained.read_back import roles
@@ -43,7 +43,7 @@ def test_a_discriminator_in_a_folder_called_encoder(exported: Path, tmp_path: Pa
     code, _, err = electra("score", shutil.copytree(exported / "generator", tmp_path / "discriminator"), TEXT)
     assert code == ConfigError.exit_code and "holds a network that predicts words (ElectraForMaskedLM)" in err
     assert "needs a discriminator (ElectraForPreTraining)" in err
-    assert Model(str(folder)).facts()["scores"] is True
+    assert open_model(str(folder)).facts()["scores"] is True
     assert list(InitFrom(name=str(folder)).read().networks) == ["discriminator"]
     words = "embeddings.word_embeddings.weight"
     for name in (folder, tmp_path):

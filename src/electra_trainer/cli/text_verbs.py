@@ -13,7 +13,7 @@ import tyro
 
 from electra_trainer.cli.shown import Shown
 from electra_trainer.data.corpus import Boundary, PrepareSettings, Reading
-from electra_trainer.errors import ConfigError, DataError, tell
+from electra_trainer.errors import ConfigError, DataError, MissingInputError, tell
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Words
@@ -76,6 +76,9 @@ class Prepare:
 
         if not self.files:
             raise ConfigError("prepare: give at least one file, folder or pattern.")
+        if not self.tokenizer.exists():
+            remedy = "Train one with `electra tokenizer FILES --out TOK`, or give the folder of a model."
+            raise MissingInputError(f"--tokenizer {self.tokenizer}: no such file or folder. {remedy}")
         tokenizer = load_tokenizer(self.tokenizer, cased=self.cased or None, keep_accents=self.keep_accents or None)
         shard = parse_shard(self.shard) if self.shard is not None else None
         start = time.monotonic()

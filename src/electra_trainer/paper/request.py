@@ -183,7 +183,7 @@ class Figure:
 
     number: tyro.conf.Positional[int]
     """1: score against compute; 2: the worked example; 3: generators and training algorithms; 4: model sizes."""
-    paths: tyro.conf.Positional[tuple[Path, ...]]
+    folders: tyro.conf.Positional[tuple[Path, ...]]
     """Experiment folders or records; for figure 2 one run folder or exported folder."""
     metric: str | None = None
     """Figures 1, 3, 4: the metric, for example pos/accuracy; default: the first usual one that all arms share."""
@@ -198,11 +198,11 @@ class Figure:
 
     def run(self) -> Written:
         """Draw the figure; figure 2 is also a table."""
-        if not self.paths:
+        if not self.folders:
             raise ConfigError(
                 "figure: give experiment folders (figure 2: a run), for example: electra figure 1 experiments/tiny"
             )
-        out = self.out or run_and_step(self.paths[0])[0] / f"figure-{self.number}.svg"
+        out = self.out or run_and_step(self.folders[0])[0] / f"figure-{self.number}.svg"
         form = out.suffix.lower().removeprefix(".")
         content, shown = self._worked_example(form) if self.number == 2 else (self._from_experiments(form), "")
         durable.write_output(out, content)
@@ -211,16 +211,16 @@ class Figure:
     def _from_experiments(self, form: str) -> bytes:
         from electra_trainer.paper.figures import draw_figure
 
-        return draw_figure(self.number, [*map(summarize, self.paths)], metric=self.metric, form=form)
+        return draw_figure(self.number, [*map(summarize, self.folders)], metric=self.metric, form=form)
 
     def _worked_example(self, form: str) -> tuple[bytes, str]:
         from electra_trainer.paper.figures import draw_example, text_table, worked_example
         from electra_trainer.pretrained.pretrained import load
 
-        if len(self.paths) != 1:
-            raise ConfigError(f"figure 2: expected one run, found {len(self.paths)}.")
-        example = worked_example(load(self.paths[0]), self.text, mask=self.mask, seed=self.seed)
-        return draw_example(example, name=self.paths[0].resolve().name, form=form), f"{text_table(example)}\n"
+        if len(self.folders) != 1:
+            raise ConfigError(f"figure 2: expected one run, found {len(self.folders)}.")
+        example = worked_example(load(self.folders[0]), self.text, mask=self.mask, seed=self.seed)
+        return draw_example(example, name=self.folders[0].resolve().name, form=form), f"{text_table(example)}\n"
 
 
 @dataclass(frozen=True, kw_only=True)
