@@ -188,7 +188,7 @@ GLUE = _cases(
     ("empty", "glue", spoilt("glue", "CoLA/train.tsv", b""), 65, "train.tsv: is empty"),
     ("too few fields", "glue", spoilt("glue", "CoLA/train.tsv", COLA.encode() + b"gj04\t1\n"), 65, "train.tsv:41: expected 4 fields"),
     ("unknown label", "glue", spoilt("glue", "CoLA/train.tsv", COLA.encode() + b"gj04\tyes\t\ta\n"), 65, "train.tsv:41: unknown label 'yes'"),
-    ("commas", "glue", spoilt("glue", "CoLA/train.tsv", COLA.replace("\t", ",").encode()), 65, "train.tsv:1", "no tab"),
+    ("commas", "glue", spoilt("glue", "CoLA/train.tsv", COLA.replace("\t", ",").encode()), 65, "train.tsv:1", "fields between tabs"),
     ("UTF-16", "glue", spoilt("glue", "CoLA/train.tsv", COLA.encode("utf-16")), 65, "train.tsv: is UTF-16"),
     ("Latin-1", "glue", spoilt("glue", "CoLA/dev.tsv", COLA.encode() + b"gj04\t1\t\tcaf\xe9\n"), 65, "dev.tsv:41: not UTF-8"),
     ("NUL", "glue", spoilt("glue", "CoLA/dev.tsv", COLA.encode() + b"gj04\t1\t\ta\0b\n"), 65, "dev.tsv:41: NUL"),
@@ -317,14 +317,14 @@ PAIRS = _cases(
     "pairs",
     ("not JSON", "p", spoilt("pairs", "p.jsonl", b'{"sentence_good"\n'), 65, "p.jsonl:1: is not valid JSON"),
     ("number of 10,000 digits", "p", spoilt("pairs", "p.jsonl", LONG_NUMBER + b"\n"), 65, "p.jsonl:1", "thousands of digits"),
-    ("half a surrogate", "p", spoilt("pairs", "p.jsonl", b'{"sentence_good": "\\ud800", "sentence_bad": "a"}\n'), 65, "p.jsonl:1: sentence_good holds half"),
+    ("half a surrogate", "p", spoilt("pairs", "p.jsonl", b'{"sentence_good": "\\ud800", "sentence_bad": "a"}\n'), 65, "p.jsonl:1 holds half"),
     ("pipe", "p", spoilt("pairs", "p.jsonl", pipe), 65, "p.jsonl: is not a regular file"),
 )  # fmt: skip
 REPORT = _cases(
     "report",
     ("no metrics", "r", folder, 66, "metrics.jsonl: not there"),
-    ("empty metrics", "r", spoilt("run", "metrics.jsonl", b""), 65, "metrics.jsonl: is empty"),
-    ("metrics without a step", "r", spoilt("run", "metrics.jsonl", b'{"loss": 1}\n' + DEEP), 65, "metrics.jsonl:1: is not a row of metrics"),
+    ("empty metrics", "r", spoilt("run", "metrics.jsonl", b""), 65, "metrics.jsonl: holds no JSON object"),
+    ("metrics without a step", "r", spoilt("run", "metrics.jsonl", b'{"loss": 1}\n' + DEEP), 65, "metrics.jsonl: holds no JSON object"),
     ("metrics are a pipe", "r", spoilt("run", "metrics.jsonl", pipe), 65, "metrics.jsonl: is not a regular file"),
 )  # fmt: skip
 GROUPS = (
