@@ -85,8 +85,10 @@ ALLOWED = {
     # `electra push` alone
     ("pretrained/push.py", "huggingface_hub"),
     ("finetuning/glue_tasks.py", "datasets"),
-    # the playground listens where it is told, by default on this machine alone
+    # the playground listens where it is told, by default on this machine alone; its page is opened in the user's browser
+    ("playground/server.py", "socket"),
     ("playground/server.py", "http"),
+    ("cli/use.py", "webbrowser"),
     # only for an input that is a URL, looks like a name of the Hub and is not on the disk, or is a folder of save_to_disk
     ("data/text_files.py", "fsspec"),
     ("data/text_files.py", "huggingface_hub"),
