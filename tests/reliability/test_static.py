@@ -81,7 +81,6 @@ ALLOWED = {
     ("pretrained/source.py", "huggingface_hub"),
     # the YAML of a model card; nothing is asked of the Hub
     ("pretrained/model_card.py", "huggingface_hub"),
-    ("finetuning/model_folder.py", "huggingface_hub"),
     # `electra push` alone
     ("pretrained/push.py", "huggingface_hub"),
     ("finetuning/glue_tasks.py", "datasets"),
