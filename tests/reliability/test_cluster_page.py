@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from electra_trainer.cli import launch
+from electra_trainer.cli import pretrain as launch
 from electra_trainer.cli.main import read
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, Diverged, Interrupted, MissingInputError
 from electra_trainer.runs.signals import FORWARDS, STOP, WAITS

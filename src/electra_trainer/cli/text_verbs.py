@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from electra_trainer.data.tokenizer import Legibility
 
 _SECONDS_BETWEEN_LINES = 10.0
-_OF_TRAINING = ("vocab_size", "alphabet", "cased", "keep_accents", "strip_accents", "nfc")
+_OF_TRAINING = ("vocab_size", "cased", "keep_accents", "strip_accents", "nfc")
 _CHARACTERS_MEASURED = 1_000_000
 
 
