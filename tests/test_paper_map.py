@@ -33,7 +33,7 @@ def rows_of(text: str) -> list[list[str]]:
 
 ROWS = rows_of(TABLES)
 BUILT = [row for row in ROWS if row[2] != "not yet"]
-OURS = ("mini", "tiny")
+OURS = ("mini", "tiny", "modern_small", "modern_base")
 """Presets that are no row of the paper."""
 
 
