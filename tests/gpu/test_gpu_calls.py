@@ -14,7 +14,7 @@ import pytest
 from tests.gpu.pretend import FOLDER, ROOT, environment, needs_card
 from tests.prepared import write_store
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 BUDGET = 600
 """Seconds: calls take what they need, here far less; a busy machine is no fault of theirs."""
 STAGES = {

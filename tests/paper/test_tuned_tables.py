@@ -100,7 +100,7 @@ def test_glue_fills_tables_1_2_and_7(run: Path, shared: Path, electra: Electra, 
         if not path.name.startswith("test"):
             head(path, tmp_path / "glue" / path.parent.name / path.name, 25 if path.name == "train.tsv" else 13)
     words = ("glue", run, "--data", tmp_path / "glue", "--out", tmp_path / "exp", *QUICK)
-    code, said, err = electra(*words)
+    code, _said, err = electra(*words)
     assert code == 0, err
     out, scores = tmp_path / "exp", {}
     for task, column in KEYS.items():
