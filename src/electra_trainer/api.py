@@ -151,7 +151,19 @@ def _inputs(files: str | Path | Sequence[str | Path], documents: Iterable[object
 
 
 def pretrain(
-    data: str | Path, *, out: str | Path, preset: str | Config = "small", seed: int | None = None, **asked: Any
+    data: str | Path,
+    *,
+    out: str | Path,
+    preset: str | Config = "small",
+    steps: int | None = None,
+    budget: str | None = None,
+    flops: float | None = None,
+    flops_real: float | None = None,
+    seed: int | None = None,
+    init: str | Path | None = None,
+    device: str = "auto",
+    shard: bool = False,
+    quiet: bool = False,
 ) -> Pretrained:
     """Pre-train on prepared data, or resume the run in `out`; like `electra pretrain`, it ends with a report.
 
@@ -159,9 +171,13 @@ def pretrain(
         data: a folder that `electra prepare` made.
         out: the run folder.
         preset: a preset's name, or a whole Config.
+        steps, budget, flops, flops_real: length, at most one of them; `budget` is a time such as "20m".
         seed: of weights, order, masks, samples and dropout; None keeps the preset's.
-        asked: the other fields of `electra_trainer.cli.pretrain.Pretrain`: one of steps, budget, flops and flops_real;
-            init, continue_from, device, shard, track, quiet.
+        init: trained weights to begin with, of a run, an exported folder, a BERT or a Hub name, or
+            DISCRIMINATOR,GENERATOR; None: fresh ones.
+        device: auto, cpu, cuda, cuda:N or mps.
+        shard: under torchrun, divide weights, gradients and moments among the processes.
+        quiet: show errors and warnings only.
 
     Returns:
         The trained networks, ready to score, fill and export.
@@ -171,7 +187,19 @@ def pretrain(
     """
     config = preset_named(preset) if isinstance(preset, str) else preset
     config = config if seed is None else replace(config, seed=seed)
-    Pretrain(data=Path(data), out=Path(out), settings=config, **asked).run()
+    Pretrain(
+        data=Path(data),
+        out=Path(out),
+        settings=config,
+        steps=steps,
+        budget=budget,
+        flops=flops,
+        flops_real=flops_real,
+        init=None if init is None else str(init),
+        device=device,
+        shard=shard,
+        quiet=quiet,
+    ).run()
     return load(out)
 
 
@@ -195,7 +223,7 @@ def compare(
         seeds: how many (1, 2, ...), or which.
         shard: (i, N) runs every N-th cell, from the i-th on.
         asked: the other fields of `electra_trainer.paper.request.Compare`: one of flops and steps; match,
-            probe, metrics, probe_sentences, probe_pairs, sweep, choose; parallel, device, quiet.
+            probe, metrics, probe_sentences, probe_pairs, sweep; parallel, device, quiet.
 
     Returns:
         Means, differences and the state of every cell; also in `out` as summary.json and summary.md.

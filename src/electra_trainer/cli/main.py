@@ -60,7 +60,7 @@ GROUPS: dict[str, dict[str, Verb]] = {
         "completion": Verb(Completion, "print a script by which bash, zsh or fish completes verbs, flags and values"),
     },
     "train an encoder": {
-        "check": Verb(Check, "survey text before it is prepared: what cannot be used, copies, lengths, accents"),
+        "check": Verb(Check, "survey text before it is prepared: what cannot be used, copies, accents"),
         "tokenizer": Verb(Tokenizer, "train a WordPiece vocabulary on your text"),
         "prepare": Verb(Prepare, "turn text into rows of token ids"),
         "merge": Verb(Merge, "put the shards of `prepare --shard I/N` together"),

@@ -82,8 +82,7 @@ class Prepare:
         tokenizer = load_tokenizer(self.tokenizer, cased=self.cased or None, keep_accents=self.keep_accents or None)
         shard = parse_shard(self.shard) if self.shard is not None else None
         start = time.monotonic()
-        if shard is None:
-            _warn_of_unreadable(self, tokenizer)
+        warned = shard is None and _warn_at_once(self, tokenizer)
         watch = _Watch()
         manifest = prepare(
             self.files,
@@ -99,6 +98,8 @@ class Prepare:
         if watch.last is not None:
             measured = statistics(tokenizer, watch.last.report.sample.lines)
             lines = [*watch.last.report.summary(), f"vocabulary: {_fit(measured)}"]
+            if not warned:
+                _warn_of_unreadable(measured, self.tokenizer)
         done = "ready" if shard is None else f"shard {self.shard} is ready"
         return Shown(manifest, [*lines, *_made(manifest), f"{self.out}: {done} in {time.monotonic() - start:.0f} s"])
 
@@ -111,17 +112,23 @@ def _made(manifest: "Manifest") -> list[str]:
     ]
 
 
-def _warn_of_unreadable(request: Prepare, tokenizer: "Words") -> None:
+def _warn_at_once(request: Prepare, tokenizer: "Words") -> bool:
     """Warn before hours of work if the vocabulary is not made for the beginning of the text."""
     from electra_trainer.data.prepare import CorpusLines
     from electra_trainer.data.tokenizer import statistics
 
-    measured = statistics(tokenizer, CorpusLines(request.files, request.settings, _CHARACTERS_MEASURED))
+    beginning = CorpusLines(request.files, request.settings, _CHARACTERS_MEASURED)
+    return _warn_of_unreadable(statistics(tokenizer, beginning), request.tokenizer)
+
+
+def _warn_of_unreadable(measured: "Legibility", tokenizer: Path) -> bool:
+    """Warn if much of the text is unreadable; returns whether it is."""
     if measured.is_much:
         tell(
-            f"{measured.unreadable_line()}: {request.tokenizer} is not a vocabulary of this language or casing. Train "
-            "one with `electra tokenizer`."
+            f"{measured.unreadable_line()}: {tokenizer} is not a vocabulary of this language or casing. Train one with "
+            "`electra tokenizer`."
         )
+    return measured.is_much
 
 
 def _fit(measured: "Legibility") -> str:
@@ -168,9 +175,7 @@ class Tokenizer:
     strip_accents: bool = False
     """Remove accents, also where they are part of a script."""
     nfc: bool = False
-    """Compose letters and their marks first (Unicode's NFC), for texts that spell the same word in two ways; see
-    `electra check`.
-    """
+    """Compose letters and their marks first (Unicode's NFC), for texts that spell the same word in two ways."""
     max_length: int = 512
     """Longest row that the tokenizer announces to transformers (model_max_length)."""
     reading: Annotated[ReadingFlags, tyro.conf.arg(name="")] = field(default_factory=ReadingFlags)
@@ -228,8 +233,8 @@ def _with_words(request: Tokenizer, words: Path) -> Shown:
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """Survey text before it is prepared: files that cannot be used, bad lines, copies, lengths, languages, scripts,
-    capitals and accents that a vocabulary would drop, words in two normal forms, traces of bad conversion.
+    """Survey text before it is prepared: files that cannot be used, bad lines, copies, languages, capitals and
+    accents that a vocabulary would drop, traces of bad conversion.
     Exit code 65 where a file cannot be used.
     """
 

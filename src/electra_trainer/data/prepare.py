@@ -59,14 +59,14 @@ def prepare(
     """Read text, tokenize, hold documents out, pack rows, write a store.
 
     Args:
-        paths: files, folders, patterns, URLs, data sets, `docstrings`, or `remote.Texts`; see `documents`.
+        paths: files, folders, patterns, URLs, data sets, `docstrings`, or `text_files.Texts`; see `documents`.
         tokenizer: with the five special tokens.
         sequence_length: tokens a row, 8 to 65,535.
         out: a new or empty folder, one that a stopped preparation left, or with `overwrite` a finished one.
         settings: how to read and split.
         overwrite: replace a finished store.
         progress: called after each document; be quick.
-        shard: (I, N) reads every N-th file or data set, from the I-th on, into a folder in `out`, which `shards.merge`
+        shard: (I, N) reads every N-th file or data set, from the I-th on, into a folder in `out`, which `merge`
             puts together with the others. A shard that is there already, of the same text and settings, is not made
             again.
 
@@ -215,7 +215,7 @@ def train_tokenizer_from(
     """Train a vocabulary on files, read twice in constant memory; returns it with the report on the text.
 
     Args:
-        paths: files, folders, patterns, URLs, data sets, `docstrings`, or `remote.Texts`; see `documents`.
+        paths: files, folders, patterns, URLs, data sets, `docstrings`, or `text_files.Texts`; see `documents`.
         vocab_size: largest number of tokens.
         reading: how files are read.
         max_characters: later text is not used.

@@ -173,11 +173,6 @@ class Legibility:
             found.append(f"{mark}{line}." + (f" {longer}" if self.kind == "texts" else ""))
         return found
 
-    @property
-    def hinders(self) -> bool:
-        """Whether so little is read that longer training cannot help."""
-        return self.unreadable_rate > 0.2 or self.cut > 0.5 * self.rows
-
 
 def percent(part: int, whole: int) -> str:
     """A share in percent, with more digits where it is small."""

@@ -113,7 +113,7 @@ class GlueTask:
     """A task of GLUE as the engine takes it."""
 
     folder: str
-    """GLUE's folder, the task's own folder, or `hub`."""
+    """GLUE's folder, or `hub`."""
     task: str
     """A name in `ROWS`."""
     limit: int | None = None

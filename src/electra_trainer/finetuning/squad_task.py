@@ -219,10 +219,7 @@ class QuestionAnswering(tasks.Task):
         if len(predictions) > 1 and self.version == 2:
             _, best = squad_score.best_thresholds(*_to_score(examples, predictions))
             if all(one["no_answer_score"] > best.threshold for one in predictions):
-                return [
-                    "collapsed: at every threshold its answers score no better than none. Try more epochs, another "
-                    "learning rate or other seeds."
-                ]
+                return ["collapsed: at every threshold its answers score no better than none."]
         return []
 
     def settled(self, scores: Mapping[str, Mapping[str, float]]) -> Self:

@@ -280,8 +280,7 @@ class TaggingTask:
         """Read the files; see `TaskSource.load`.
 
         Raises:
-            ConfigError: a column that cannot be, labels that are not of the scheme asked for, a development file that
-                is the training file.
+            ConfigError: a column that cannot be, labels that are not of the scheme asked for.
         """
         paths = self._paths()
         files = {split: self._read(path) for split, path in paths.items() if split != "predict"}

@@ -54,7 +54,7 @@ def exchange_words(store: Store, *, count: int, seed: int = 1, rows: int | None 
     words, read = _vocabulary(store), store.rows("valid")[:rows]
     counts_V = word_counts(store) if rows is None else np.bincount(read.reshape(-1), minlength=store.vocab_size)
     whole_V = np.array([word.isalpha() for word in words])
-    frequent = np.argsort(-counts_V * whole_V, kind="stable")[:FREQUENT]
+    frequent = np.argsort(-counts_V * whole_V, kind="stable")[: min(FREQUENT, int(whole_V.sum()))]
     sentences = list(_sentences(read, store, words))
     draws = np.random.default_rng(seed)
     found = []

@@ -413,6 +413,5 @@ def _numbers(values: dict[str, Any], prefix: str) -> Numbers:
 
 
 def _scores(result: dict[str, Any]) -> Numbers:
-    """The result of a cell: the scores of fine-tuning, the metrics of an arm."""
-    tables = {name: table for name in ("scores", "metrics") if isinstance(table := result.get(name), dict)}
-    return {f"result/{name}": value for table in tables.values() for name, value in _numbers(flat(table), "").items()}
+    """The scores of a cell."""
+    return _numbers(flat(result.get("scores") or {}), "result/")

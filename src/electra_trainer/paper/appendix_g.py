@@ -411,7 +411,7 @@ def cloze(
         rows, per_row: random held-out rows, at most all, and words of each, never special tokens nor [UNK].
         top: the generator's words that Appendix G chooses among; each takes a forward pass of the discriminator.
         seed: of rows and words.
-        p_mask: share of masked tokens in the formula; None: the run's (py).
+        p_mask: share of masked tokens in the formula; None: the run's.
 
     Raises:
         ConfigError: no network here predicts words, or the rows are longer than a network's positions.
@@ -525,7 +525,7 @@ def predict_with_discriminator(
         generator, discriminator: of one run; without a discriminator or `p_mask` there is no prediction by Appendix G.
         sites: the words to predict.
         top: candidates a site, at most the vocabulary.
-        p_mask: share of masked tokens (py).
+        p_mask: share of masked tokens.
         temperature: of the generator's sampling; p_G of the formula is the distribution of the samples.
     """
     best, chosen, among = [], [], []

@@ -292,12 +292,13 @@ def _counted(config: Config | None, key: str) -> Spread | None:
 
 
 def _time_and_hardware(entry: Entry) -> str | None:
-    """Mean time of pre-training, on the machine of the first seed."""
-    seconds, machine = spread_of(entry.facts("seconds")), entry.results[0].environment
+    """Mean time of pre-training, and the machines of the seeds."""
+    seconds = spread_of(entry.facts("seconds"))
     if seconds is None:
         return None
-    hardware = machine.get("gpu") or f"{machine.get('cpu', 'a CPU')} (threads: {machine.get('threads', '?')})"
-    return f"{duration(seconds.mean)} on {hardware}"
+    machines = (one.environment for one in entry.results)
+    names = (one.get("gpu") or f"{one.get('cpu', 'a CPU')} (threads: {one.get('threads', '?')})" for one in machines)
+    return f"{duration(seconds.mean)} on {', '.join(dict.fromkeys(names))}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -566,7 +567,7 @@ def _exact(value: Value, column: Column) -> list[str]:
     """The number, and where it has a spread the SD."""
     numbers = [ABSENT_CSV if number is None else f"{number:.10g}" for number in (value.number, value.sd)]
     if value.words is not None:
-        numbers[0] = value.words
+        numbers[0] = value.words.rstrip("x+")  # a lower bound
     return numbers if column.spreads else numbers[:1]
 
 

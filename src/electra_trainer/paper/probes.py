@@ -499,7 +499,7 @@ _NEEDS_FOLDER = {
     "pos": "the folder of a treebank in CoNLL-U",
     "sentences": "GLUE's folder, with STS-B and SST-2",
     "minimal-pairs": "the folder of BLiMP's .jsonl files",
-    "glue": "GLUE's folder, or that of one of its tasks",
+    "glue": "GLUE's folder",
     "squad1": "a folder with train-v1.1.json and dev-v1.1.json",
     "squad2": "a folder with train-v2.0.json and dev-v2.0.json",
 }

@@ -44,7 +44,7 @@ class PublishedRow:
     def number(self, column: str) -> float | None:
         """The number in a column of numbers; None: there is none."""
         found = self.values.get(column)
-        return None if found is None else float(found)
+        return None if found is None else float(str(found).rstrip("x+"))  # a lower bound
 
 
 @dataclass(frozen=True, kw_only=True)

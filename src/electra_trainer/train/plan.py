@@ -123,7 +123,7 @@ def does_not_fit(config: Config, free: int, *, processes: int, gpu: int = 0) -> 
 def describe(
     config: Config, store: Store | None = None, timing: Timing | None = None, *, processes: int = 1, gpu: int = 0
 ) -> list[tuple[str, str]]:
-    """The lines of `--dry-run` and `show`: name and value. Memory is that of one of the `processes` that divide the
+    """The lines of `--dry-run`: name and value. Memory is that of one of the `processes` that divide the
     weights.
 
     `gpu` is as in `does_not_fit`.
