@@ -396,11 +396,14 @@ WARNING = "warning: "
 """Marks a sentence as a warning among notes."""
 
 
+def _first_of_each(examples: Sequence[TextExample]) -> dict[str, TextExample]:
+    """The first example of each text, by `same_text`."""
+    return {same_text(example): example for example in reversed(examples)}
+
+
 def overlap(train: Sequence[TextExample], dev: Sequence[TextExample]) -> list[str]:
     """A warning about texts that occur in both files, if there are any."""
-    first: dict[str, TextExample] = {}
-    for example in train:
-        first.setdefault(same_text(example), example)
+    first = _first_of_each(train)
     both = [(first[text], example) for example in dev if (text := same_text(example)) in first]
     if not both:
         return []
@@ -413,8 +416,8 @@ def overlap(train: Sequence[TextExample], dev: Sequence[TextExample]) -> list[st
 
 def contradictions(train: Sequence[TextExample]) -> list[str]:
     """A warning about texts that occur with different labels or values, if there are any."""
-    first: dict[str, TextExample] = {}
-    pairs = [(first.setdefault(same_text(one), one), one) for one in train]
+    first = _first_of_each(train)
+    pairs = [(first[same_text(one)], one) for one in train]
     pairs = [(one, two) for one, two in pairs if (one.label, one.value) != (two.label, two.value)]
     if not pairs:
         return []

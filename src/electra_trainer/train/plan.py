@@ -106,7 +106,7 @@ def does_not_fit(config: Config, free: int, *, processes: int, gpu: int = 0) -> 
     limit = _SLACK * free if gpu else free
 
     def needed(config: Config, parts: int = processes) -> int:
-        return memory_bytes(config, processes=parts, gpu=gpu if parts == processes else 0)
+        return memory_bytes(config, processes=parts, gpu=gpu)
 
     if needed(config) <= limit:
         return None
