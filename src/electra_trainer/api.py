@@ -263,7 +263,7 @@ def finetune(
         out: the experiment's folder; scores are in its summary.json and summary.md.
         seeds: how many (1, 2, ...), or which.
         recipe: paper or released.
-        baselines: also score the majority class, a bag of words and fresh weights.
+        baselines: also score the majority class, TF-IDF and fresh weights.
         search: first choose learning rate, layer decay and epochs on a tenth of the training rows.
         parallel: runs at once; None: as many as the machine has cores or GPUs for.
         device: auto, cpu, cuda, cuda:N or mps.

@@ -73,7 +73,7 @@ def test_a_plan_with_floors_leaves_what_it_says(model: str, tmp_path: Path) -> N
     cells = {str(path.relative_to(tmp_path / "out/cells")) for path in (tmp_path / "out/cells").glob("*/*")}
     assert cells == {
         "toy/seed-1", "toy/seed-2", "toy+untrained/seed-1", "toy+untrained/seed-2", "toy+majority/seed-0",
-        "toy+bag_of_words/seed-0",
+        "toy+tf_idf/seed-0",
     }  # fmt: skip
     for seed in (1, 2):
         result = read_result(tmp_path / "out" / "cells" / "toy" / f"seed-{seed}")
@@ -82,7 +82,7 @@ def test_a_plan_with_floors_leaves_what_it_says(model: str, tmp_path: Path) -> N
     scores = {"dev/accuracy", "dev/matthews", "other/accuracy", "other/matthews"}
     assert {name for name in found.rows["toy"] if "/" in name} == scores
     assert found.rows["toy+untrained"]["dev/accuracy"].n == 2
-    assert set(found.baselines("toy")) == {"untrained", "majority", "bag_of_words"}
+    assert set(found.baselines("toy")) == {"untrained", "majority", "tf_idf"}
     assert found.declared.rows["toy"].notes[0] == "made up" and not found.missing("toy") and not found.failed
     assert "seconds" not in (tmp_path / "out" / "summary.json").read_text()
 
@@ -93,7 +93,7 @@ def test_the_baselines_of_pairs_stand_beside_them(model: str, tmp_path: Path) ->
     found = go(plan(model, *tasks, seeds=(1,), baselines=True, changes={**SMALL, "pooling": "pair"}), tmp_path / "out")
     pooling = {name: found.declared.rows[name].settings["recipe"]["pooling"] for name in ("toy", "pairs")}
     assert pooling == {"toy": "mean", "pairs": "pair"}
-    assert set(found.baselines("toy")) == {"untrained", "majority", "bag_of_words"}
+    assert set(found.baselines("toy")) == {"untrained", "majority", "tf_idf"}
     assert set(found.baselines("pairs")) == {*found.baselines("toy"), "word_overlap"}
     page = (tmp_path / "out" / "summary.md").read_text()
     assert "the word overlap" in page

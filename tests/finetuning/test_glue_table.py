@@ -167,7 +167,7 @@ def test_baselines_stand_below_and_are_compared() -> None:
     assert table["majority"] == {
         "CoLA": "0.0", "SST": "50.9", "MRPC": "68.0", "STS": "—", "QQP": "—", "MNLI": "—", "QNLI": "—", "RTE": "52.7", "Avg.": "—",
     }  # fmt: skip
-    assert table["untrained encoder"]["CoLA"] == "3.0" and "bag of words" not in table
+    assert table["untrained encoder"]["CoLA"] == "3.0" and "TF-IDF" not in table
     assert glue_notes(tasks)[1:] == (
         "CoLA DOES NOT BEAT the majority class: 0.0 against 0.0 (+0.0).",
         "CoLA DOES NOT BEAT the untrained encoder: 0.0 against 3.0 (-3.0).",
@@ -175,12 +175,9 @@ def test_baselines_stand_below_and_are_compared() -> None:
         "Beat every measured baseline: SST-2.",
     )
     whole = eight(
-        **{
-            name: scores(name, {1: 0.7}, baselines={"bag_of_words": baseline(0.5 + 0.01 * k)})
-            for k, name in enumerate(PAPER)
-        }
+        **{name: scores(name, {1: 0.7}, baselines={"tf_idf": baseline(0.5 + 0.01 * k)}) for k, name in enumerate(PAPER)}
     )
-    assert rows(glue_tables(whole)[0])["bag of words"]["Avg."] == "53.5"
+    assert rows(glue_tables(whole)[0])["TF-IDF"]["Avg."] == "53.5"
     assert "No baselines were measured (--baselines), so what" in glue_notes(eight())[0]
 
 

@@ -15,7 +15,7 @@ from electra_trainer.experiments.summary import Summary, remarks, summarize, wri
 
 SEEDS = (1, 2, 3, 4, 5, 6)
 MAIN = "dev/matthews"
-BASELINES = {"untrained": "the untrained encoder", "majority": "the majority class", "bag_of_words": "the bag of words"}
+BASELINES = {"untrained": "the untrained encoder", "majority": "the majority class", "tf_idf": "TF-IDF"}
 
 
 def declare(out: Path, *tasks: str, seeds: tuple[int, ...] = SEEDS) -> None:
@@ -50,7 +50,7 @@ def experiment(out: Path, scores: list[float], *, fresh: list[float], majority: 
         put(out, "cola", seed, score)
         put(out, "cola+untrained", seed, low)
     put(out, "cola+majority", 0, majority)
-    put(out, "cola+bag_of_words", 0, words)
+    put(out, "cola+tf_idf", 0, words)
     return summarize(out)
 
 
@@ -96,7 +96,7 @@ def test_differences_are_paired_by_seed(tmp_path: Path) -> None:
     assert majority.found.mean == pytest.approx(-sum(scores) / len(scores))
     assert words.found.mean == pytest.approx(0.05 - sum(scores) / len(scores))
     assert found.baselines("cola") == pytest.approx(
-        {"untrained": sorted_median(fresh), "majority": 0.0, "bag_of_words": 0.05}
+        {"untrained": sorted_median(fresh), "majority": 0.0, "tf_idf": 0.05}
     )
 
 
@@ -119,24 +119,24 @@ def test_p_values_are_corrected_over_all_baselines_and_tasks(tmp_path: Path) -> 
     least = min(two.found.p or 1.0 for two in measured.values())
     assert len(measured) == 4 and min(two.p_holm or 1.0 for two in measured.values()) == pytest.approx(6 * least)
     page = summarize(tmp_path).markdown()
-    assert "- cola: missing: the bag of words." in page
-    assert "counted by Holm's correction: dev/matthews of cola+bag_of_words, dev/matthews of rte+bag_of_words." in page
+    assert "- cola: missing: TF-IDF." in page
+    assert "counted by Holm's correction: dev/matthews of cola+tf_idf, dev/matthews of rte+tf_idf." in page
 
 
 @pytest.mark.parametrize(
     ("scores", "verdict", "sentence"),
     [
-        ([0.02, 0.021, 0.021, 0.021, 0.03, 0.01], "does not beat", "cola: does not beat the bag of words (median 0.021 against 0.107)."),
-        ([0.107] * 6, "does not beat", "cola: does not beat the bag of words (median 0.107 against 0.107)."),
-        ([0.2] * 6, "beats", "cola: beats the bag of words (median 0.200 against 0.107)."),
-        ([0.2, 0.21, 0.22, 0.2, 0.21, 0.22], "beats", "cola: beats the bag of words (median 0.210 against 0.107)."),
-        ([0.0, 0.11, 0.12, 0.11, 0.13, 0.0], "perhaps", "cola: is above, not beyond doubt, the bag of words (median 0.110 against 0.107)."),
+        ([0.02, 0.021, 0.021, 0.021, 0.03, 0.01], "does not beat", "cola: does not beat TF-IDF (median 0.021 against 0.107)."),
+        ([0.107] * 6, "does not beat", "cola: does not beat TF-IDF (median 0.107 against 0.107)."),
+        ([0.2] * 6, "beats", "cola: beats TF-IDF (median 0.200 against 0.107)."),
+        ([0.2, 0.21, 0.22, 0.2, 0.21, 0.22], "beats", "cola: beats TF-IDF (median 0.210 against 0.107)."),
+        ([0.0, 0.11, 0.12, 0.11, 0.13, 0.0], "perhaps", "cola: is above, not beyond doubt, TF-IDF (median 0.110 against 0.107)."),
     ],
     ids=["below", "equal", "above, all equal", "above", "perhaps"],
 )  # fmt: skip
 def test_what_a_comparison_says(tmp_path: Path, scores: list[float], verdict: str, sentence: str) -> None:
     found = experiment(tmp_path, scores, fresh=[0.0] * 6, majority=0.0, words=0.107)
-    assert declared_contrasts(found)["cola", "bag_of_words"].verdict == verdict
+    assert declared_contrasts(found)["cola", "tf_idf"].verdict == verdict
     assert f"- {sentence}" in found.markdown().splitlines()
 
 
@@ -148,7 +148,7 @@ def test_one_seed_has_no_spread(tmp_path: Path) -> None:
     main = found.main("sts")
     assert main is not None and main.sd is None and main.best_seed == 3
     assert "sts: beats the majority class (median 0.600 against 0.000)." in [*remarks(found)]
-    assert (found.missing("sts+untrained"), found.missing("sts+bag_of_words")) == ([3], [0])
+    assert (found.missing("sts+untrained"), found.missing("sts+tf_idf")) == ([3], [0])
 
 
 def test_best_run(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_pages_have_the_numbers_and_the_notes(tmp_path: Path) -> None:
     assert plain["version"] == 3 and plain["rows"]["cola"][MAIN]["by_seed"]["6"] == 0.3
     assert plain["contrasts"][0]["n"] == 6 and "seconds" not in plain["rows"]["cola"]
     shown = found.text()
-    assert "cola" in shown and "0.2167" in shown and "beats the bag of words" in shown
+    assert "cola" in shown and "0.2167" in shown and "beats TF-IDF" in shown
 
 
 def test_a_result_of_another_run_is_refused(tmp_path: Path) -> None:

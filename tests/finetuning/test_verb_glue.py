@@ -40,14 +40,14 @@ class Experiment:
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.write_text((json.dumps(said) + "\n") * len(examples))
             metrics = [f"{split}/{name}" for split in data.dev for name in ROWS[source.name].metrics]
-            baselines = {"untrained": (0.52, "the untrained encoder"), "bag_of_words": (0.61, "the bag of words")}
+            baselines = {"untrained": (0.52, "the untrained encoder"), "tf_idf": (0.61, "TF-IDF")}
             done = () if source.name in self.unfinished else plan.seeds
             found.append(
                 task_summary(
                     source.name,
                     {name: dict.fromkeys(done, 0.6 + 0.01 * k) for name in metrics},
                     baselines=baselines if plan.baselines else {},
-                    notes=(*data.notes, "the bag of words learned from 20 of the 24 rows"),
+                    notes=(*data.notes, "TF-IDF learned from 20 of the 24 rows"),
                     doubts=("dev: collapsed.",),
                     failed={9: "no number."},
                 )
@@ -92,13 +92,13 @@ def test_the_papers_eight(experiment: Experiment, electra: Electra, tmp_path: Pa
     )
     assert how == {"out": tmp_path / "exp", "device": "cpu", "parallel": 2, "quiet": False, "data": None}
     assert "median of 2        60.0  61.0  62.0  63.0  64.0  65.0  66.0  67.0  63.5" in out
-    assert "untrained encoder  52.0" in out and "bag of words       61.0" in out
+    assert "untrained encoder  52.0" in out and "TF-IDF             61.0" in out
     for line in (
-        "CoLA DOES NOT BEAT the bag of words: 60.0 against 61.0 (-1.0).",
-        "SST-2 DOES NOT BEAT the bag of words: 61.0 against 61.0 (+0.0).",
+        "CoLA DOES NOT BEAT TF-IDF: 60.0 against 61.0 (-1.0).",
+        "SST-2 DOES NOT BEAT TF-IDF: 61.0 against 61.0 (+0.0).",
         "Beat every measured baseline: MRPC, STS-B, QQP, MNLI, QNLI, RTE.",
         "MNLI: trained on 20 of these 24 rows (--limit).",
-        "RTE: the bag of words learned from 20 of the 24 rows",
+        "RTE: TF-IDF learned from 20 of the 24 rows",
         "RTE: FAILED: seed 9: no number.",
         "RTE: missing: seed 4.",
         "RTE: DOUBTFUL: seeds 1, 2: dev: collapsed.",

@@ -72,7 +72,7 @@ class Plan:
     """Overrides that a search tries, by row: there are rows for these alone."""
     seeds: tuple[int, ...] = (1,)
     baselines: bool = False
-    """Measure the baselines too: the untrained encoder with the same seeds, majority, bag of words."""
+    """Measure the baselines too: the untrained encoder with the same seeds, majority, TF-IDF."""
     keep_weights: bool = False
     """Whether weights stay on disk; `export_best` leaves those of the best run."""
 

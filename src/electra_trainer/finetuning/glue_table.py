@@ -201,7 +201,8 @@ _OWN = {
 _BASELINES = {
     "untrained": "untrained encoder",
     "majority": "majority",
-    "bag_of_words": "bag of words",
+    "tf_idf": "TF-IDF",
+    "bag_of_words": "bag of words",  # of experiments before TF-IDF took its place
     "word_overlap": "word overlap",
     "random_words": "pair features, random",
 }

@@ -273,7 +273,7 @@ def start_from_probe(head: PairHead, rows: Sequence[Row], read: ReadRows) -> Non
     head.dense.bias.copy_(torch.from_numpy(bias))
 
 
-def folds(answers: NDArray[np.generic], examples: Indices, *, classes: int) -> Indices:
+def folds(answers: NDArray[np.generic], examples: Indices, *, classes: bool) -> Indices:
     """The fold in which each row is held out; -1: in none, since fewer than `FOLDS` examples have its class.
 
     Drawn by example: a pair that is there in both orders is never fitted in one and scored in the other.
@@ -301,26 +301,16 @@ def fitted(
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression, Ridge
-    from sklearn.model_selection import GridSearchCV, PredefinedSplit
     from sklearn.preprocessing import StandardScaler
     from threadpoolctl import threadpool_limits
 
     scaler = StandardScaler().fit(matrix)
     scaled = scaler.transform(matrix)
     model: Any = LogisticRegression(max_iter=300) if classes else Ridge()
-    search = {"C": [1 / penalty for penalty in PENALTIES]} if classes else {"alpha": list(PENALTIES)}
-    scoring: Any = _log_likelihood if classes else "neg_mean_squared_error"
-    fold = folds(answers, examples, classes=classes)
+    penalties = {"C": [1 / penalty for penalty in PENALTIES]} if classes else {"alpha": list(PENALTIES)}
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # it is where training begins
-        if fold.max() >= 0:
-            model = (
-                GridSearchCV(model, search, cv=PredefinedSplit(fold), scoring=scoring)
-                .fit(scaled, answers)
-                .best_estimator_
-            )
-        else:  # no class has enough examples
-            model.set_params(C=1 / PENALTIES[1]).fit(scaled, answers)
+        model = chosen(model, penalties, scaled, answers, examples, classes=bool(classes)).fit(scaled, answers)
     weight, bias = np.atleast_2d(model.coef_) / scaler.scale_, np.atleast_1d(model.intercept_)
     bias = bias - weight @ scaler.mean_
     if not classes:
@@ -332,7 +322,34 @@ def fitted(
     return all_weights, all_biases
 
 
-def _log_likelihood(model: Any, matrix: Array, answers: NDArray[np.generic]) -> float:
+def chosen(
+    model: Any,
+    penalties: Mapping[str, list[float]],
+    matrix: Any,
+    answers: NDArray[np.generic],
+    examples: Indices,
+    *,
+    classes: bool,
+) -> Any:
+    """The model with the penalty that is best in cross-validation, not fitted yet; with the second one where no class
+    has enough examples to hold one out.
+
+    Args:
+        penalties: name of the parameter -> values to try.
+        examples: of which example each row is.
+        classes: the answers are classes; else numbers.
+    """
+    from sklearn.model_selection import GridSearchCV, PredefinedSplit
+
+    fold = folds(answers, examples, classes=classes)
+    if fold.max() < 0:
+        return model.set_params(**{name: values[1] for name, values in penalties.items()})
+    scoring: Any = _log_likelihood if classes else "neg_mean_squared_error"
+    search = GridSearchCV(model, penalties, cv=PredefinedSplit(fold), scoring=scoring, refit=False)
+    return model.set_params(**search.fit(matrix, answers).best_params_)
+
+
+def _log_likelihood(model: Any, matrix: Any, answers: NDArray[np.generic]) -> float:
     """The mean over rows; unlike scikit-learn's, also where no row of some class is held out."""
-    predicted = model.predict_log_proba(matrix)
-    return float(predicted[np.arange(len(answers)), np.searchsorted(model.classes_, answers)].mean())
+    shares = model.predict_proba(matrix)[np.arange(len(answers)), np.searchsorted(model.classes_, answers)]
+    return float(np.log(np.maximum(shares, 1e-300)).mean())

@@ -127,8 +127,8 @@ class Tuning:
     """Overrides of the recipe."""
     baselines: bool = False
     """Also score what the encoder has to beat: itself with fresh weights, and baselines without an encoder: the
-    majority class, a bag of words, and of two texts the overlap of their words; of questions the sentence with most of
-    their words, and never answering (2.0)."""
+    majority class, TF-IDF of words and characters, and of two texts the overlap of their words; of questions the
+    sentence with most of their words, and never answering (2.0)."""
     search: bool = False
     """First choose learning rate, layer decay and epochs of each task on a tenth of its training rows, some seven runs
     with one seed, for the encoder and for fresh weights alike; what is given by a flag stays."""

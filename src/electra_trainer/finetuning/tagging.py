@@ -181,7 +181,7 @@ class Tagging(task.Task):
 
         return {
             "majority": task.Baseline(title="the majority class", predict=lambda sentences: tagged(sentences, {})),
-            "bag_of_words": task.Baseline(
+            "word_tags": task.Baseline(
                 title="the most frequent tag of each word", predict=lambda sentences: tagged(sentences, tag)
             ),
         }

@@ -4,8 +4,8 @@ features.
 [CLS] is the paper's (§3.1; released). Classification learns by cross-entropy, regression by squared error (released for
 STS-B).
 
-Their baselines are the most frequent label or the mean value, and linear models: on words and pairs of words (a bag of
-words), and of two texts on what they share (pair_head.py). Metrics are scikit-learn's and SciPy's; a correlation with a
+Their baselines are the most frequent label or the mean value, and linear models: on TF-IDF of words and of characters,
+and of two texts on what they share (pair_head.py). Metrics are scikit-learn's and SciPy's; a correlation with a
 constant is 0. `OwnTask` reads either from .csv, .tsv or .jsonl files.
 """
 
@@ -43,7 +43,7 @@ from electra_trainer.finetuning.examples import (
     predicted_csv,
     text_examples,
 )
-from electra_trainer.finetuning.pair_head import PairHead, Reads, overlap_features, start_from_probe, words
+from electra_trainer.finetuning.pair_head import PairHead, Reads, chosen, overlap_features, start_from_probe, words
 from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.task import (
     Baseline,
@@ -302,7 +302,7 @@ def _are_pairs(examples: Sequence[Any]) -> bool:
 
 
 def text_baselines(train: Sequence[TextExample], answer: Literal["label", "value"]) -> dict[str, Baseline]:
-    """The most frequent label (the mean value), a bag of words, of pairs the overlap of words; none without answers."""
+    """The most frequent label (the mean value), TF-IDF, of pairs the overlap of words; none without answers."""
     answers = [getattr(one, answer) for one in train]
     if None in answers:
         return {}
@@ -317,15 +317,19 @@ def text_baselines(train: Sequence[TextExample], answer: Literal["label", "value
             title="the majority class" if answer == "label" else "the mean value",
             predict=lambda examples: [{answer: always} for _ in examples],
         ),
-        "bag_of_words": learned("the bag of words", bag_of_words),
+        "tf_idf": learned("TF-IDF", tf_idf),
     }
     if _are_pairs(train):
         found["word_overlap"] = learned("the word overlap", overlap_features)
     return found
 
 
-LEARNED_ROWS = 100_000
-"""Largest number of rows to learn from, a fixed sample: one or two minutes on one core."""
+LEARNED_ROWS, LEARNED_CHARACTERS = 100_000, 10_000_000
+"""Most rows, and about the most characters, that a baseline learns from, a fixed sample: minutes on one core."""
+TRIED_ROWS = 2_000
+"""Most rows on which the weight of the penalty is chosen, a fixed sample."""
+TERMS = 200_000
+"""Most terms, and as many n-grams of characters: the most frequent ones."""
 Learns = Callable[[Sequence[TextExample]], tuple[Any, Reads]]
 """Training examples -> the matrix of their features, and what gives those of others."""
 
@@ -341,25 +345,28 @@ def learn(
 ) -> Callable[[Sequence[TextExample]], list[Any]]:
     """A linear model (logistic or ridge regression) on some features; the same for the same rows.
 
-    It computes on one thread, because the order of sums depends on the number of threads.
+    The weight of its penalty is chosen by cross-validation on the training rows. It computes on one thread, because the
+    order of sums depends on the number of threads.
 
     Args:
         answers: the label of each row, or its value.
     """
     from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression, Ridge
     from threadpoolctl import threadpool_limits
 
-    if len(train) > LEARNED_ROWS:
-        picked = np.random.default_rng(0).permutation(len(train))[:LEARNED_ROWS]
-        train, answers = [train[index] for index in picked], [answers[index] for index in picked]
-    if len(set(answers)) == 1:
-        return lambda examples: [answers[0] for _ in examples]
-    model = LogisticRegression(C=10.0, max_iter=100) if isinstance(answers[0], str) else Ridge(solver="sparse_cg")
+    letters = sum(len(one.text) + len(one.pair or "") for one in train)
+    most = min(LEARNED_ROWS, len(train), len(train) * LEARNED_CHARACTERS // max(letters, 1) + 1)
+    picked = np.sort(np.random.default_rng(0).permutation(len(train))[:most])
+    train, known = [train[index] for index in picked], np.array([answers[index] for index in picked])
+    if len(set(known.tolist())) == 1:
+        return lambda examples: [known[0].item() for _ in examples]
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # a baseline need not be exact to the last digit
         matrix, read = features(train)
-        model.fit(matrix, answers)
+        model, penalties = _linear(matrix, classes=known.dtype.kind == "U")
+        some = np.sort(np.random.default_rng(1).permutation(len(known))[:TRIED_ROWS])
+        model = chosen(model, penalties, matrix[some], known[some], some, classes=known.dtype.kind == "U")
+        model.fit(matrix, known)
 
     def predict(examples: Sequence[TextExample]) -> list[Any]:
         with threadpool_limits(1):
@@ -369,29 +376,50 @@ def learn(
     return predict
 
 
-def bag_of_words(train: Sequence[TextExample]) -> tuple[Any, Reads]:
-    """Words and pairs of words, sparse.
+def _linear(matrix: Any, *, classes: bool) -> tuple[Any, dict[str, list[float]]]:
+    """A linear model for a matrix of features, sparse or not, and the weights of its penalty to try."""
+    from scipy import sparse
+    from sklearn.linear_model import LogisticRegression, Ridge
+    from sklearn.multiclass import OneVsRestClassifier
+
+    if not classes:
+        return Ridge(solver="sparse_cg"), {"alpha": [0.1, 1.0, 10.0]}
+    if not sparse.issparse(matrix):
+        return LogisticRegression(max_iter=100), {"C": [0.1, 10.0, 1000.0]}
+    # in the dual: there are more features than rows
+    model = OneVsRestClassifier(LogisticRegression(solver="liblinear", dual=True, random_state=0))
+    return model, {"estimator__C": [1.0, 10.0, 100.0]}
+
+
+def tf_idf(train: Sequence[TextExample]) -> tuple[Any, Reads]:
+    """TF-IDF of words and pairs of words, and of 2 to 5 characters within words; sparse.
 
     The two texts of a pair have separate features, and numbers that say how much they share: without these, tasks such
-    as paraphrase
-    would have no baseline.
+    as paraphrase would have no baseline.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.pipeline import make_union
 
-    texts = [text for example in train for text in (example.text, example.pair) if text is not None]
-    rare = 2 if len(train) > 1000 else 1
-    vectorizer = TfidfVectorizer(analyzer=terms, sublinear_tf=True, min_df=rare).fit(texts)
+    vectorizer = make_union(
+        TfidfVectorizer(analyzer=terms, sublinear_tf=True, max_features=TERMS),
+        TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), sublinear_tf=True, max_features=TERMS),
+    ).fit([_written(text) for example in train for text in (example.text, example.pair) if text is not None])
     return _counted(train, vectorizer), partial(_counted, vectorizer=vectorizer)
+
+
+def _written(text: str) -> str:
+    """The text; a sign in place of an empty one, for a vocabulary may not be empty."""
+    return text if text.strip() else "∅"
 
 
 def _counted(examples: Sequence[TextExample], vectorizer: Any) -> Any:
     """Sparse [examples, features]."""
     from scipy import sparse
 
-    first = vectorizer.transform([example.text for example in examples])
+    first = vectorizer.transform([_written(example.text) for example in examples])
     if all(example.pair is None for example in examples):
         return first
-    second = vectorizer.transform([example.pair or "" for example in examples])
+    second = vectorizer.transform([_written(example.pair or "") for example in examples])
     alike = np.asarray(first.multiply(second).sum(axis=1))
     shared = np.array([_shared(example.text, example.pair or "") for example in examples])
     return sparse.hstack([first, second, sparse.csr_matrix(np.hstack([alike, shared]))], format="csr")
