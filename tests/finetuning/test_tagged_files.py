@@ -103,7 +103,7 @@ def test_what_reading_needed_is_used_again(tmp_path: Path) -> None:
         predict=written(tmp_path, "raw.txt", "Ann lebt in Köln.\nAnn kommt aus Kiel.\n"),
     ).load()  # fmt: skip
     assert data.columns == TagColumns(words="2", label="3", columns=4, split="punctuation")
-    assert [one.words for one in data.test["test"]] == [
+    assert [one.words for one in data.test["predict"]] == [
         ("Ann", "lebt", "in", "Köln", "."),
         ("Ann", "kommt", "aus", "Kiel", "."),
     ]

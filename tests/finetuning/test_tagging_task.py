@@ -30,7 +30,7 @@ def test_tags(tmp_path: Path) -> None:
     data = made.load()
     assert data.task == Tagging(labels=("DET", "NOUN", "VERB")) and data.task.metric == "accuracy"
     assert (len(data.train), len(data.dev["dev"])) == (2, 1)
-    assert data.test["test"][0].words == ("the", "bird") and data.test["test"][0].labels == (None, None)
+    assert data.test["predict"][0].words == ("the", "bird") and data.test["predict"][0].labels == (None, None)
     assert (
         data.notes == ("labels: 3 without spans, scored by accuracy. Types of spans: --scheme io.",)
         and len(data.sha256) == 64
@@ -114,7 +114,7 @@ def test_the_folder_of_a_treebank(tmp_path: Path) -> None:
     data = TaggingTask(train=tmp_path).load()
     assert isinstance(data.task, Tagging) and data.task.labels == ("NOUN", "X") and not data.test
     assert (data.train[0].words[0], data.dev["dev"][0].words[0]) == ("train", "dev")
-    assert TaggingTask(train=tmp_path, predict=tmp_path).load().test["test"][0].words == ("test", "test")
+    assert TaggingTask(train=tmp_path, predict=tmp_path).load().test["predict"][0].words == ("test", "test")
     assert TaggingTask(train=tmp_path, dev=tmp_path / "xx-ud-test.conllu").load().dev["dev"][0].words[0] == "test"
     (tmp_path / "xx-ud-dev.conllu").unlink()
     with pytest.raises(MissingInputError, match="holds no dev file"):

@@ -35,6 +35,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_encoder(work / "encoder")
     write_csv(work / "train.csv", rows(80))
     write_csv(work / "dev.csv", rows(100)[79:])
+    write_csv(work / "test.csv", rows(131)[110:])
     write_csv(work / "new.csv", [(str(n), text) for n, (text, _) in enumerate(rows(110)[100:])], ("id", "text"))
     lines = [
         {"premise": a, "hypothesis": b, "score": len(a) - len(b)}
@@ -55,7 +56,19 @@ def electra(work: Path, electra: Electra, monkeypatch: pytest.MonkeyPatch) -> El
     return electra
 
 
-FIRST = ("finetune", "encoder", "--train", "train.csv", "--predict", "new.csv", "--out", "exp", *SHORT)
+FIRST = (
+    "finetune",
+    "encoder",
+    "--train",
+    "train.csv",
+    "--test",
+    "test.csv",
+    "--predict",
+    "new.csv",
+    "--out",
+    "exp",
+    *SHORT,
+)
 
 
 @pytest.fixture
@@ -129,11 +142,38 @@ def test_predict_says_what_was_said(work: Path, electra: Electra, first: tuple[i
     )
 
 
+def test_the_test_file_chooses_nothing_and_is_scored_again_by_predict(
+    work: Path, electra: Electra, first: tuple[int, str, str]
+) -> None:
+    """Every seed is scored on it, the seed is chosen by dev, and the card has the score of the exported weights."""
+    results = [json.loads((work / f"exp/cells/classification/seed-{n}/result.json").read_text()) for n in (1, 2)]
+    dev, test = ([one["scores"][f"{split}/accuracy"] for one in results] for split in ("dev", "test"))
+    own = test[dev.index(max(dev))]
+    assert load_finetuned(work / "exp").table["tested"] == ["test"]
+    assert (
+        f"| test, accuracy | {100 * own:.1f} | 2 | {50 * sum(test):.1f} |" in (work / "exp/model/README.md").read_text()
+    )
+    page = (work / "exp" / "summary.md").read_text()
+    assert "## Test" in page and "test/" not in page.partition("## All metrics")[2]
+    assert json.loads((work / "exp" / "summary.json").read_text())["tested"]["classification"][0] == "test/accuracy"
+    code, out, err = electra("predict", "exp/model", "test.csv", "--device", "cpu")
+    assert code == 0 and f"test.csv: scored by its column 'label', 21 rows (x 100): accuracy {100 * own:.1f}," in err
+    text, label = zip(*rows(131)[110:], strict=True)
+    write_csv(work / "part.csv", list(zip(text, ("", *label[1:]), strict=True)))
+    write_csv(work / "odd.csv", list(zip(text, ("-1", *label[1:]), strict=True)))
+    _, same, err = electra("predict", "exp/model", "part.csv", "--device", "cpu")
+    assert "20 rows; 1 have none" in err and [row.split(",")[2:] for row in same.splitlines()[2:]] == [
+        row.split(",")[2:] for row in out.splitlines()[2:]
+    ]
+    _, _, err = electra("predict", "exp/model", "odd.csv", "--device", "cpu")
+    assert "not scored: odd.csv:2: label '-1' in column 'label' never occurs in the training file" in err
+
+
 def test_from_python(work: Path, first: tuple[int, str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(work)
     model = finetune(
         "encoder",
-        OwnTask(train="train.csv", predict="new.csv"),
+        OwnTask(train="train.csv", test="test.csv", predict="new.csv"),
         out="exp",
         seeds=2,
         epochs=2,

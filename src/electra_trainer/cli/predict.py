@@ -13,11 +13,13 @@ import tyro
 
 from electra_trainer.cli.shown import Shown
 from electra_trainer.errors import ConfigError, DataError, StorageError, tell
+from electra_trainer.experiments.cell import printed
 from electra_trainer.files import durable, reading
 
 if TYPE_CHECKING:
     from electra_trainer.finetuning.examples import Prediction
     from electra_trainer.finetuning.model_folder import Finetuned
+    from electra_trainer.finetuning.task import Unlabelled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +35,7 @@ class Predict:
     folder: tyro.conf.Positional[Path]
     """Folder of a fine-tuned model: DIR/model of `electra finetune --out DIR`."""
     file: tyro.conf.Positional[Path]
-    """The rows; labels in it are not looked at."""
+    """The rows. Labels in the column of training change no prediction; they are scored, on standard error."""
     out: Path | None = None
     """File to write, .jsonl for JSON lines. Default: print."""
     text: Annotated[str | None, tyro.conf.arg(aliases=["--words"])] = None
@@ -77,13 +79,28 @@ class Predict:
         )
         for note in rows.notes:
             tell(note)
-        for beside, content in rows.written(_predicted(model, rows.examples, self)).items():
+        predictions = _predicted(model, rows.examples, self)
+        if rows.answers:
+            tell(_scored(model, rows, predictions, self.file))
+        for beside, content in rows.written(predictions).items():
             if out is not None:
                 path = out.with_name(f"{out.stem}{beside}{out.suffix}")
                 durable.replace_durably(path, content.encode())
                 print(path)
             elif not beside:
                 sys.stdout.write(content)
+
+
+def _scored(model: "Finetuned", rows: "Unlabelled", predictions: "Sequence[Prediction]", file: Path) -> str:
+    """The scores of the rows that have an answer, in a line."""
+    places = [*rows.answers]
+    answered = [rows.answers[place] for place in places]
+    scores = model.task.score(answered, [predictions[place] for place in places])
+    column = getattr(model.columns, "label", None)
+    shown = ", ".join(f"{name.replace('_', ' ')} {printed(score, name)}" for name, score in scores.items())
+    missing = len(rows.examples) - len(places)
+    left = f"; {missing:,} have none" if missing else ""
+    return f"{file}: scored by its column {column!r}, {len(places):,} rows{left} (x 100): {shown}"
 
 
 def _predicted(model: "Finetuned", examples: Sequence[Any], request: "Predict | Answer") -> "list[Prediction]":

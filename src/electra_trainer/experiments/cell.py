@@ -188,6 +188,8 @@ class Row:
     """False for a baseline that is the same with every seed."""
     notes: tuple[str, ...] = ()
     """Sentences for readers of the scores."""
+    apart: tuple[str, ...] = field(default=(), metadata=records.ADDED)
+    """Splits whose scores choose nothing, no seed, epoch or threshold; they are shown apart."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,7 @@ from electra_trainer.files.wording import Table
 ABSENT = "–"
 Verdict = Literal["beats", "perhaps", "does not beat"]
 _SPREAD = ("n", "median", "mean", "SD", "best", "best seed")
+_APART = ("n", "median", "mean", "SD", "of the best seed above")
 _CONTRAST = ("metric", "row", "reference", "n", "difference", "95 % Student", "p", "p (Holm)")
 
 
@@ -93,6 +94,17 @@ class Summary:
         names = dict.fromkeys(name for row in self.declared.rows.values() for name in row.metrics)
         named = self.declared.facts.get("metrics") or ()
         return tuple(name for name in names if name in named or any(name in found for found in self.values.values()))
+
+    @property
+    def tested(self) -> dict[str, dict[str, dict[int, float]]]:
+        """Row -> metric -> seed -> score, on the splits that choose nothing (`Row.apart`)."""
+        return {
+            row: {name: by_seed for name, by_seed in found.items() if self._is_apart(row, name)}
+            for row, found in self.values.items()
+        }
+
+    def _is_apart(self, row: str, metric: str) -> bool:
+        return metric.partition("/")[0] in self.declared.rows[row].apart
 
     @property
     def contrasts(self) -> list[Contrast]:
@@ -190,6 +202,7 @@ class Summary:
             "seeds": self.declared.seeds,
             "metrics": self.metrics,
             "rows": {row: {name: asdict(one) for name, one in found.items()} for row, found in self.rows.items()},
+            "tested": {row: list(found) for row, found in self.tested.items() if found},
             "contrasts": [(table := asdict(one)) | table.pop("found") for one in self.contrasts],
             "unmeasured": self.unmeasured,
             "cells": [
@@ -211,13 +224,18 @@ class Summary:
         """Declared metrics, their contrasts and what failed or is missing, for a terminal."""
         spreads = [row[:-1] for row in self._spreads(self.metrics)]
         tables = [Table(head=("row", "metric", *_SPREAD[:-1]), rows=spreads, words=2)]
+        tables += (
+            [Table(head=("test: row", "metric", *_APART), rows=tested, words=2)] if (tested := self._apart()) else []
+        )
         tables += [Table(head=_CONTRAST, rows=self._contrast_rows(self.contrasts), words=3)] if self.contrasts else []
         last = [*remarks(self), str(self.path / "summary.md")]
         return "\n\n".join([*(table.text() for table in tables), "\n".join(last)])
 
     def markdown(self) -> str:
         """The page."""
-        everything = dict.fromkeys(name for found in self.rows.values() for name in found)
+        everything = dict.fromkeys(
+            name for row, found in self.rows.items() for name in found if not self._is_apart(row, name)
+        )
         given = (self.declared.about | self.declared.facts).items()
         facts = {
             name: number(value) if isinstance(value, float) else value
@@ -231,6 +249,7 @@ class Summary:
             seeds=self.declared.seeds,
             remarks=[*remarks(self)],
             scores=pipes(("row", "metric", *_SPREAD), self._spreads(self.metrics)),
+            tested=pipes(("row", "metric", *_APART), tested) if (tested := self._apart()) else "",
             contrasts=pipes(_CONTRAST, self._contrast_rows(self.contrasts)) if self.contrasts else "",
             everything=pipes(("row", "metric", *_SPREAD), self._spreads([*everything])),
             runs=pipes(
@@ -254,6 +273,17 @@ class Summary:
                     values = (one.median, one.mean, one.sd, one.best)
                     shown = (ABSENT if value is None else number(value) for value in values)
                     rows.append((self._title(row), name, str(one.n), *shown, str(one.best_seed)))
+        return rows
+
+    def _apart(self) -> list[tuple[str, ...]]:
+        """Scores on the splits that choose nothing, and that of the seed with the best main score."""
+        rows = []
+        for row, metrics in self.tested.items():
+            for name, by_seed in metrics.items():
+                one, main = self.rows[row][name], self.main(row)
+                own = by_seed.get(main.best_seed) if main is not None else None
+                shown = (ABSENT if value is None else number(value) for value in (one.median, one.mean, one.sd, own))
+                rows.append((self._title(row), name, str(one.n), *shown))
         return rows
 
     def _contrast_rows(self, contrasts: Sequence[Contrast]) -> list[tuple[str, ...]]:

@@ -401,16 +401,20 @@ def _first_of_each(examples: Sequence[TextExample]) -> dict[str, TextExample]:
     return {same_text(example): example for example in reversed(examples)}
 
 
-def overlap(train: Sequence[TextExample], dev: Sequence[TextExample]) -> list[str]:
-    """A warning about texts that occur in both files, if there are any."""
+def overlap(
+    train: Sequence[TextExample], dev: Sequence[TextExample], what: str = "development", other: str = "training"
+) -> list[str]:
+    """A warning about texts that occur in both files, if there are any; `what` is the one of `dev`, `other` that of
+    `train`.
+    """
     first = _first_of_each(train)
     both = [(first[text], example) for example in dev if (text := same_text(example)) in first]
     if not both:
         return []
     places = "; ".join(f"{PurePath(two.place).name} is {PurePath(one.place).name}" for one, two in both[:3])
     return [
-        f"{WARNING}{len(both):,} of {len(dev):,} development rows ({100 * len(both) / len(dev):.3g} %) are in the "
-        f"training file too, so the scores are too good: {places}."
+        f"{WARNING}{len(both):,} of {len(dev):,} {what} rows ({100 * len(both) / len(dev):.3g} %) are in the "
+        f"{other} file too, so the scores are too good: {places}."
     ]
 
 

@@ -204,7 +204,7 @@ class FineTuning(engine.Work):
         rows = {task.name: replace(main, notes=(*main.notes, *findings))}
         if not plan.baselines:
             return rows
-        against: dict[str, Any] = {"reference": task.name, "metrics": main.metrics}
+        against: dict[str, Any] = {"reference": task.name, "metrics": main.metrics, "apart": main.apart}
         untrained_row = row(fresh, plan.chosen.get(fresh, chosen))
         rows[fresh] = replace(untrained_row, baseline="the untrained encoder", notes=(), **against)
         for name, one in with_pooling(data, settled.recipe)[0].task.baselines(data.train).items():
@@ -246,7 +246,7 @@ class FineTuning(engine.Work):
             baseline=UNTRAINED if fresh else None,
         )
         metric = f"{next(iter(data.dev))}/{data.task.metric}"
-        return Row(settings=asdict(settings), metrics=(metric,), notes=tuple(notes))
+        return Row(settings=asdict(settings), metrics=(metric,), notes=tuple(notes), apart=tuple(data.tested))
 
     def identity(self, settings: Mapping[str, Any]) -> Mapping[str, Any]:
         """Everything a score depends on. Pooling is taken from the task, not from the recipe."""
@@ -274,6 +274,8 @@ class FineTuning(engine.Work):
             task = with_pooling(data, settings.recipe)[0].task
             predict = task.baselines(data.train)[settings.baseline].predict
             scores = {split: task.score(rows, predict(rows)) for split, rows in data.dev.items()}
+            settled = task.settled(scores)
+            scores |= {split: settled.score(rows, predict(rows)) for split, rows in data.tested.items()}
             write_result(cell.folder, Result(key=cell.key, seed=cell.seed, scores=joined(scores)))
             return
         source = self._encoder()
@@ -413,6 +415,7 @@ def export_best(source: TaskSource, data: TaskData, *, model: str, out: Path) ->
         columns=data.columns,
         model=model,
         own=[type(data.task)],
+        tested=tuple(data.tested),
     )
     for other in (best.parent / f"seed-{seed}" / "weights" for seed in summary.results[source.name]):
         if other.parent != best:
@@ -493,7 +496,7 @@ class TrainingRows:
         except DataError as error:
             raise DataError(f"--search: {error} Or leave --search out.") from None
         note = f"{len(held_out):,} training rows were held out to score on, and {len(train):,} trained on."
-        return replace(data, train=train, dev={"held-out": held_out}, test={}, notes=(note,))
+        return replace(data, train=train, dev={"held-out": held_out}, tested={}, test={}, notes=(note,))
 
 
 def searched(plan: Plan, *, out: Path, device: str, parallel: int | None, quiet: bool) -> Plan:

@@ -124,6 +124,7 @@ def export_finetuned(
     columns: Any = None,
     model: str | None = None,
     own: Collection[type[Task]] = (),
+    tested: Sequence[str] = (),
 ) -> Path:
     """Export a finished run that kept its weights; an earlier export in `out` is replaced.
 
@@ -136,6 +137,7 @@ def export_finetuned(
         columns: how the files that it learned from were read.
         model: where its encoder is now; None: where it was.
         own: classes of tasks outside this package that it may have.
+        tested: names of the splits that chose nothing; the card shows their scores apart.
 
     Raises:
         MissingInputError: the run kept no weights, or its encoder is gone. ConfigError: `out` holds something else.
@@ -165,6 +167,7 @@ def export_finetuned(
         "source": {"model": source.name, "sha256": source.sha256},
         **{name: config[name] for name in ("data_sha256", "recipe", "seed")},
         "scores": scores or alone,
+        "tested": list(tested),
         "notes": list(notes),
         "electra_trainer": __version__,
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
@@ -340,7 +343,8 @@ def finetuned_card(task: Task, *, head: TransformersHead, table: Mapping[str, An
         head=head,
         encoder=source if on_hub else PurePath(source).name,
         length=table["max_length"],
-        scores=list(_score_rows(scores, metric=task.metric)),
+        scores=list(_score_rows(scores, metric=task.metric, seed=table["seed"])),
+        tested=table["tested"],
         seed=table["seed"],
         notes=table["notes"],
         seeds=len({seed for metrics in scores.values() for by_seed in metrics.values() for seed in by_seed}),
@@ -349,10 +353,15 @@ def finetuned_card(task: Task, *, head: TransformersHead, table: Mapping[str, An
     )
 
 
-def _score_rows(scores: Scores, *, metric: str) -> Iterator[dict[str, Any]]:
-    """A row per split and metric, the main metric first."""
+def _score_rows(scores: Scores, *, metric: str, seed: int) -> Iterator[dict[str, Any]]:
+    """A row per split and metric, the main metric first; `own` is the score of `seed`."""
     for split, metrics in scores.items():
         for name in sorted(metrics, key=lambda name: name != metric):
             found = spread(metrics[name])
             numbers = ["-" if value is None else printed(value, name) for value in (found.median, found.mean, found.sd)]
-            yield {"split": split, "metric": name, "numbers": [found.n, *numbers]}
+            yield {
+                "split": split,
+                "metric": name,
+                "own": printed(metrics[name][seed], name),
+                "numbers": [found.n, *numbers],
+            }

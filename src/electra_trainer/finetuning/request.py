@@ -144,8 +144,8 @@ class Tuning:
     """Trackers between commas: tensorboard, wandb, trackio, mlflow. Each cell is a run there."""
 
     brief: ClassVar[str] = (
-        "model out seeds baselines search parallel device track train dev predict task text text_pair label data tasks "
-        "version split recipe learning_rate epochs batch_size max_length pooling config"
+        "model out seeds baselines search parallel device track train dev test predict task text text_pair label data "
+        "tasks version split recipe learning_rate epochs batch_size max_length pooling config"
     )
     """Flags of the short help."""
 
@@ -214,6 +214,8 @@ class Finetune(Tuning):
     """Rows with labels."""
     dev: Path | None = None
     """Rows with labels to score on. Default: a tenth of --train, held out; of a treebank's folder its dev file."""
+    test: Path | None = None
+    """Rows with labels that are scored when all is chosen, by the model of each seed; they choose nothing."""
     predict: Path | None = None
     """Rows without labels: OUT/predictions.csv gets their columns and the predictions of the best run; in tagging
     OUT/predictions.conll.

@@ -527,19 +527,25 @@ def _built(
 
 
 def _evaluate(run: FineTuning, stop: Callable[[], str | None]) -> tuple[dict[str, dict[str, float]], tuple[str, ...]]:
-    """Predict every split, write the predictions down, and score those with answers."""
+    """Predict every split, write the predictions down, and score those with answers: test splits by the task that the
+    dev splits settled.
+    """
     data, text = run.job.data, run.job.source.text(run.job.recipe.max_length)
     scores: dict[str, dict[str, float]] = {}
     doubts: list[str] = []
-    for split, examples in {**data.dev, **data.test}.items():
+    task = data.task
+    for split, examples in {**data.dev, **data.tested, **data.test}.items():
+        if split not in data.dev:
+            task = data.task.settled({name: scores[name] for name in data.dev})
         predictions = predict(
-            run.network, data.task, examples, text=text, device=run.device, precision=run.precision, stop=stop
+            run.network, task, examples, text=text, device=run.device, precision=run.precision, stop=stop
         )
         path = run.folder.path / "predictions" / f"{split}.jsonl"
         make_folder(path.parent)
         replace_durably(path, jsonl(predictions).encode())
+        if split not in data.test:
+            scores[split] = task.score(examples, predictions)
         if split in data.dev:
-            scores[split] = data.task.score(examples, predictions)
             doubts += [f"{split}: {doubt}" for doubt in data.task.doubts(examples, predictions)]
     if any(COLLAPSED in doubt for doubt in doubts):
         doubts.append(f"after {run.steps:,} steps: try more epochs, another learning rate or other seeds.")

@@ -10,6 +10,7 @@ is a DataError with file and line; other findings are notes.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
 from electra_trainer.data import conllu, tokenizer
-from electra_trainer.errors import ConfigError, DataError, require
+from electra_trainer.errors import ConfigError, DataError, ElectraError, require
 from electra_trainer.files.wording import render
 from electra_trainer.finetuning import tagged_files, task
 from electra_trainer.finetuning.examples import (
@@ -200,9 +201,22 @@ class Tagging(task.Task):
         known = like if isinstance(like, TagColumns) else None
         read = read_tagged(path, words=text, labelled=False, like=known, known=self.labels)
         write = jsonl if as_json else tagged_text
+        answers: dict[int, TaggedSentence] = {}
+        if known is not None and known.label is not None:
+            with suppress(ElectraError):  # a file without labels, or running text
+                answers = self._answers(read_tagged(path, words=text or known.words, column=known.label), read)
         return task.Unlabelled(
-            examples=read.sentences, written=lambda predicted: {"": write(predicted)}, notes=read.notes
+            examples=read.sentences, written=lambda predicted: {"": write(predicted)}, notes=read.notes, answers=answers
         )
+
+    def _answers(self, labelled: tagged_files.Tagged, read: tagged_files.Tagged) -> dict[int, TaggedSentence]:
+        """The labelled sentences, where they are those that were `read` and most of their labels are known."""
+        found = labelled.sentences
+        if [one.words for one in found] != [one.words for one in read.sentences]:
+            return {}
+        every = [label for one in found for label in one.labels if label is not None]
+        unseen = sum(label not in self.labels for label in every)
+        return dict(enumerate(found)) if every and unseen <= UNSEEN_SHARE * len(every) else {}
 
     def as_transformers(self, *, hidden_size: int) -> task.TransformersHead:
         return task.copied_head("ElectraForTokenClassification", "classifier.", labels=self.labels)
@@ -258,6 +272,8 @@ class TaggingTask:
     train: str | Path
     dev: str | Path | None = None
     """None: the dev file of the folder `train`; of a file a tenth of its sentences is held out."""
+    test: str | Path | None = None
+    """Sentences with labels that are scored and choose nothing; of a folder its test file."""
     predict: str | Path | None = None
     """Sentences to be tagged, or running text; its labels are ignored. For a folder it is the test file."""
     column: str | int | None = None
@@ -309,11 +325,15 @@ class TaggingTask:
         if self.limit is not None and self.limit < len(train):
             notes.append(f"{self.limit:,} of {len(train):,} training sentences were used.")
             train = [train[index * len(train) // self.limit] for index in range(self.limit)]
+        tested = {}
+        if "test" in files:
+            tested = {"test": read["test"]}
+            notes += _of_two(train, read["test"], labels)
         test = {}
         if "predict" in paths:
             asked = read_tagged(paths["predict"], labelled=False, like=columns, known=labels)
             notes += asked.notes
-            test = {"test": asked.sentences}
+            test = {"predict": asked.sentences}
         chosen = f"words {self.words or 1}, labels {self.column}, limit {self.limit}, names {self.tag_names}".encode()
         hashed = {"columns": chosen, **{split: path.read_bytes() for split, path in paths.items()}}
         return task.TaskData(
@@ -321,6 +341,7 @@ class TaggingTask:
             train=train,
             dev={"dev": dev},
             notes=tuple(notes),
+            tested=tested,
             test=test,
             columns=columns,
             written=("predictions.conll", tagged_text),
@@ -351,6 +372,7 @@ class TaggingTask:
         splits: tuple[tuple[str, Literal["train", "dev", "test"], str | Path | None], ...] = (
             ("train", "train", self.train),
             ("dev", "dev", dev),
+            ("test", "test", self.test),
             ("predict", "test", self.predict),
         )
         given = [(name, split, Path(path)) for name, split, path in splits if path is not None]

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from electra_trainer.data.tokenizer import Legibility, Text
 from electra_trainer.errors import CheckpointError, ConfigError, DataError
-from electra_trainer.files.tables import read_table_file
+from electra_trainer.files.tables import Table, read_table_file
 from electra_trainer.finetuning.examples import (
     Columns,
     Prediction,
@@ -91,6 +91,8 @@ class Unlabelled:
     """Predictions -> contents of files, by what follows the stem of the file's name: `""` for the main one."""
     notes: tuple[str, ...] = ()
     """How the file was read, where that may be in doubt."""
+    answers: Mapping[int, Any] = field(default_factory=dict)
+    """Examples with their answers, by place in `examples`, of a file that has them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -334,7 +336,19 @@ class Task(Protocol):
         table = read_table_file(path)
         columns = choose_texts(table, like, text=text, text_pair=text_pair, pair=pair)
         write = predicted_jsonl if as_json else predicted_csv
-        return Unlabelled(examples=text_examples(table, columns), written=lambda raw: {"": write(table, raw)})
+        examples = text_examples(table, columns)
+        answers, notes = self.answers_in(table, like, examples) if isinstance(like, Columns) else ({}, ())
+        return Unlabelled(
+            examples=examples, written=lambda raw: {"": write(table, raw)}, answers=answers, notes=tuple(notes)
+        )
+
+    def answers_in(
+        self, table: Table, columns: Columns, examples: Sequence[TextExample]
+    ) -> tuple[Mapping[int, Any], Sequence[str]]:
+        """Those of `examples` whose row has an answer in the column of training, with it, and notes; by default none.
+        Never raises: predictions do not need answers.
+        """
+        return {}, ()
 
     def as_transformers(self, *, hidden_size: int) -> TransformersHead:
         """The head of transformers that computes the same; by default there is none."""
@@ -353,6 +367,8 @@ class TaskData:
     train: Sequence[Any]
     dev: Mapping[str, Sequence[Any]]
     """Examples by name of the split; the first is the main one."""
+    tested: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """Examples with answers by name of the split, scored at the end of a run; they choose nothing."""
     test: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """Examples without answers, to be predicted."""
     unordered_pairs: bool = False

@@ -12,7 +12,7 @@ constant is 0. `OwnTask` reads either from .csv, .tsv or .jsonl files.
 import json
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache, cached_property, partial
 from itertools import pairwise
@@ -86,6 +86,23 @@ class TextTask(Task):
         rows = zip(text_rows(examples, text), targets, strict=True)
         return [Row(ids=ids, example=index, target=target) for index, (ids, target) in enumerate(rows)]
 
+    def answers_in(
+        self, table: Table, columns: Columns, examples: Sequence[TextExample]
+    ) -> tuple[Mapping[int, TextExample], Sequence[str]]:
+        if columns.label not in table.columns:
+            return {}, ()
+        filled = [row for row, cell in enumerate(table.column(columns.label)) if str(cell or "").strip()]
+        some = replace(table, rows=[table.rows[row] for row in filled], lines=[table.lines[row] for row in filled])
+        try:
+            found = self.answered([examples[row] for row in filled], some, columns)
+        except DataError as error:
+            return {}, (f"not scored: {error}",)
+        return dict(zip(filled, found, strict=True)), ()
+
+    def answered(self, examples: Sequence[TextExample], table: Table, columns: Columns) -> list[TextExample]:
+        """Examples with the answers of a file like the training file; DataError: one that this task cannot score."""
+        raise DataError(f"{table.path}: {self.name} reads no answers from it.")
+
     def layer(self, model: Model, outputs: int) -> nn.Module:
         """The head with `outputs` outputs."""
         return PairHead(model, outputs) if self.pooling == "pair" else nn.Linear(model.hidden_size, outputs)
@@ -157,6 +174,11 @@ class Classification(TextTask):
         truth = [number[str(example.label)] for example in examples]
         return classification_scores(truth, [number[one["label"]] for one in predictions], metrics=self.metrics)
 
+    def answered(self, examples: Sequence[TextExample], table: Table, columns: Columns) -> list[TextExample]:
+        found = _labelled(examples, table, columns)
+        _known_labels(found, self.labels, columns)
+        return found
+
     def doubts(self, examples: Sequence[Any], predictions: Sequence[Prediction]) -> list[str]:
         counts = Counter(prediction["label"] for prediction in predictions)
         collapsed = len(counts) == 1 and len(predictions) > 1
@@ -206,6 +228,9 @@ class Regression(TextTask):
     def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
         truth = [float(example.value) for example in examples if example.value is not None]
         return regression_scores(truth, [prediction["value"] for prediction in predictions], metrics=self.metrics)
+
+    def answered(self, examples: Sequence[TextExample], table: Table, columns: Columns) -> list[TextExample]:
+        return _valued(examples, table, columns)
 
     def doubts(self, examples: Sequence[Any], predictions: Sequence[Prediction]) -> list[str]:
         values = [prediction["value"] for prediction in predictions]
@@ -445,6 +470,8 @@ class OwnTask:
     train: str | Path
     dev: str | Path | None = None
     """None: a tenth of the training rows is held out."""
+    test: str | Path | None = None
+    """Rows with labels that are scored and choose nothing."""
     predict: str | Path | None = None
     """Texts without labels."""
     kind: Literal["classification", "regression"] = "classification"
@@ -485,9 +512,15 @@ class OwnTask:
             dev = _examples(other, as_trained(other, columns), self.kind)
             hashes["dev"] = other.sha256
             notes += overlap(train, dev)
+        tested = {}
+        if self.test is not None:
+            other = read_table_file(Path(self.test))
+            tested = {"test": _examples(other, as_trained(other, columns), self.kind)}
+            hashes["test"] = other.sha256
+            notes += [*overlap(train, tested["test"], "test"), *overlap(dev, tested["test"], "test", "development")]
         task, note = make(train, table.path)
         if isinstance(task, Classification):
-            _known_labels(dev, task.labels, columns)
+            _known_labels([*dev, *tested.get("test", ())], task.labels, columns)
         test, written = {}, None
         if self.predict is not None:
             asked = read_table_file(Path(self.predict))
@@ -500,6 +533,7 @@ class OwnTask:
             task=task,
             train=train,
             dev={"dev": dev},
+            tested=tested,
             test=test,
             notes=(*notes, note),
             columns=columns,
@@ -510,11 +544,17 @@ class OwnTask:
 
 
 def _examples(table: Table, columns: Columns, kind: str) -> list[TextExample]:
-    assert columns.label is not None
-    bare = text_examples(table, columns)
-    if kind == "regression":
-        return [replace(one, value=value) for one, value in zip(bare, numbers(table, columns.label), strict=True)]
-    return [replace(one, label=name) for one, name in zip(bare, labels(table, columns.label), strict=True)]
+    return (_valued if kind == "regression" else _labelled)(text_examples(table, columns), table, columns)
+
+
+def _labelled(examples: Sequence[TextExample], table: Table, columns: Columns) -> list[TextExample]:
+    found = labels(table, str(columns.label))
+    return [replace(one, label=label) for one, label in zip(examples, found, strict=True)]
+
+
+def _valued(examples: Sequence[TextExample], table: Table, columns: Columns) -> list[TextExample]:
+    found = numbers(table, str(columns.label))
+    return [replace(one, value=value) for one, value in zip(examples, found, strict=True)]
 
 
 def _classes(train: Sequence[TextExample], path: Path) -> tuple[Task, str]:

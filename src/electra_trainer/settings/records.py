@@ -21,6 +21,8 @@ from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import ObjectiveSettings, kind_of
 
 T = TypeVar("T")
+ADDED = {"added": True}
+"""Metadata of a field that files of earlier versions lack; they mean its default."""
 
 
 def to_dict(value: Any) -> Any:
@@ -48,7 +50,7 @@ def read(
         where: name of the table in messages, for example a file's name.
         error: class of the errors.
         remedy: a sentence that ends every message.
-        complete: fields with a default are required too.
+        complete: fields with a default are required too, except those with `metadata=ADDED`.
 
     Raises:
         `error`: an unknown or missing field, a value of another type, or a value that the class refuses.
@@ -66,7 +68,8 @@ def _record(cls: Any, table: object, where: str, fault: Callable[[str], ElectraE
     required = {
         field.name
         for field in dataclasses.fields(cls)
-        if complete or (field.default is field.default_factory is dataclasses.MISSING)
+        if (complete and ADDED.items() - field.metadata.items())
+        or (field.default is field.default_factory is dataclasses.MISSING)
     }
     names, hints = {field.name for field in dataclasses.fields(cls)}, get_type_hints(cls)
     hints = {name: hint for name, hint in hints.items() if name in names}
