@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from electra_trainer.finetuning.examples import TextExample
-from electra_trainer.finetuning.text_tasks import Regression, classification_scores, regression_scores
+from electra_trainer.finetuning.text_tasks import Regression, class_report, classification_scores, regression_scores
 
 
 def matthews(truth: list[int], said: list[int], labels: int) -> float:
@@ -111,3 +111,25 @@ def test_what_is_constant_has_no_correlation() -> None:
         classification_scores([1], [1], metrics=("bleu",))
     with pytest.raises(KeyError, match="f1"):
         regression_scores([1.0, 2.0], [1.0, 2.0], metrics=("f1",))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abc"), st.integers(34, 100)), min_size=1))
+def test_classes_and_calibration_equal_loops(rows: list[tuple[str, str, int]]) -> None:
+    truth = [one for one, _, _ in rows]
+    said = [{"label": label, "probabilities": {label: share / 100}} for _, label, share in rows]
+    report = class_report(("a", "b", "c"), truth, said)
+    gap = 0.0
+    for low in range(10):
+        mine = [row for row in rows if min(row[2] * 10 // 100, 9) == low]
+        if mine:
+            confidence, right = (
+                sum(values) / len(mine) for values in ([s / 100 for *_, s in mine], [a == b for a, b, _ in mine])
+            )
+            gap += len(mine) / len(rows) * abs(confidence - right)
+    assert report.calibration_error == pytest.approx(gap, abs=1e-9)
+    for at, label in enumerate("abc"):
+        hits = sum(a == b == label for a, b, _ in rows)
+        assert report.confusion[label].get(label, 0) == hits and report.support[at] == truth.count(label)
+        assert report.recall[at] == pytest.approx(hits / max(truth.count(label), 1))
+    assert len(report.rows()) == 3 and "| true \\\\ said | a | b | c |" in report.markdown()

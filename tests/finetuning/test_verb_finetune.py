@@ -156,7 +156,16 @@ def test_the_test_file_chooses_nothing_and_is_scored_again_by_predict(
     page = (work / "exp" / "summary.md").read_text()
     assert "## Test" in page and "test/" not in page.partition("## All metrics")[2]
     assert json.loads((work / "exp" / "summary.json").read_text())["tested"]["classification"][0] == "test/accuracy"
+    by_class = json.loads((work / "exp" / "summary.json").read_text())["classes"]["classification"]
+    assert set(by_class) == {"dev", "test"} and sum(by_class["test"]["support"]) == 21
+    recall = [one["reports"]["test"]["recall"][1] for one in results]
+    assert by_class["test"]["recall"][1] == sum(recall) / 2
+    assert "## classification, test: class by class" in page and "confusions of the seed with the best" in page
+    right = results[dev.index(max(dev))]["reports"]["test"]["confusion"]
+    assert sum(right.get(one, {}).get(one, 0) for one in ("fruit", "tool")) == round(21 * own)
+    assert "test, class by class, these weights (x 100):" in (work / "exp/model/README.md").read_text()
     code, out, err = electra("predict", "exp/model", "test.csv", "--device", "cpu")
+    assert "class  rows  precision  recall" in err.replace("   ", "  ")
     assert code == 0 and f"test.csv: scored by its column 'label', 21 rows (x 100): accuracy {100 * own:.1f}," in err
     text, label = zip(*rows(131)[110:], strict=True)
     write_csv(work / "part.csv", list(zip(text, ("", *label[1:]), strict=True)))

@@ -13,8 +13,10 @@ import tyro
 
 from electra_trainer.cli.shown import Shown
 from electra_trainer.errors import ConfigError, DataError, StorageError, tell
+from electra_trainer.experiments.by_class import HEAD
 from electra_trainer.experiments.cell import printed
 from electra_trainer.files import durable, reading
+from electra_trainer.files.wording import Table
 
 if TYPE_CHECKING:
     from electra_trainer.finetuning.examples import Prediction
@@ -92,7 +94,7 @@ class Predict:
 
 
 def _scored(model: "Finetuned", rows: "Unlabelled", predictions: "Sequence[Prediction]", file: Path) -> str:
-    """The scores of the rows that have an answer, in a line."""
+    """The scores of the rows that have an answer: a line, and of classes a table."""
     places = [*rows.answers]
     answered = [rows.answers[place] for place in places]
     scores = model.task.score(answered, [predictions[place] for place in places])
@@ -100,7 +102,9 @@ def _scored(model: "Finetuned", rows: "Unlabelled", predictions: "Sequence[Predi
     shown = ", ".join(f"{name.replace('_', ' ')} {printed(score, name)}" for name, score in scores.items())
     missing = len(rows.examples) - len(places)
     left = f"; {missing:,} have none" if missing else ""
-    return f"{file}: scored by its column {column!r}, {len(places):,} rows{left} (x 100): {shown}"
+    report = model.task.report(answered, [predictions[place] for place in places])
+    by_class = "" if report is None else f". {report.calibrated()}\n{Table(head=HEAD, rows=report.rows()).text()}"
+    return f"{file}: scored by its column {column!r}, {len(places):,} rows{left} (x 100): {shown}{by_class}"
 
 
 def _predicted(model: "Finetuned", examples: Sequence[Any], request: "Predict | Answer") -> "list[Prediction]":

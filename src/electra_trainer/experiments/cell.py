@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
+from electra_trainer.experiments.by_class import ClassReport
 from electra_trainer.files import durable, reading
 from electra_trainer.files.durable import replace_durably
 from electra_trainer.settings import records
@@ -55,6 +56,8 @@ class Result:
     """Reason for a run that diverged; it counts in no mean."""
     doubts: tuple[str, ...] = ()
     """Sentences on what looks wrong."""
+    reports: dict[str, ClassReport] = field(default_factory=dict, metadata=records.ADDED)
+    """Scores class by class, by split."""
     environment: dict[str, Any] = field(default_factory=dict, compare=False)
     """Source, versions and hardware, by the names in environment.json."""
 

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from electra_trainer.errors import ConfigError, MissingInputError, did_you_mean
 from electra_trainer.experiments import cell
+from electra_trainer.experiments.by_class import ClassReport, by_split
 from electra_trainer.experiments.cell import Cell, Declared, Result, Row
 from electra_trainer.experiments.statistics import Q_PROBES, Paired, Q, Spread, compare_paired, composite, holm, spread
 from electra_trainer.files import durable, wording
@@ -105,6 +106,17 @@ class Summary:
 
     def _is_apart(self, row: str, metric: str) -> bool:
         return metric.partition("/")[0] in self.declared.rows[row].apart
+
+    @cached_property
+    def classes(self) -> dict[str, dict[str, ClassReport]]:
+        """Row -> split -> scores class by class: medians over seeds, confusions of the best; without baselines."""
+        found = {}
+        for row, by_seed in self.results.items():
+            reports = {seed: one.reports for seed, one in by_seed.items() if one.reports}
+            main = self.main(row)
+            if main is not None and main.best_seed in reports and not self.declared.rows[row].baseline:
+                found[row] = dict(by_split(reports, best=main.best_seed))
+        return found
 
     @property
     def contrasts(self) -> list[Contrast]:
@@ -203,6 +215,9 @@ class Summary:
             "metrics": self.metrics,
             "rows": {row: {name: asdict(one) for name, one in found.items()} for row, found in self.rows.items()},
             "tested": {row: list(found) for row, found in self.tested.items() if found},
+            "classes": {
+                row: {split: asdict(one) for split, one in found.items()} for row, found in self.classes.items()
+            },
             "contrasts": [(table := asdict(one)) | table.pop("found") for one in self.contrasts],
             "unmeasured": self.unmeasured,
             "cells": [
@@ -251,6 +266,11 @@ class Summary:
             scores=pipes(("row", "metric", *_SPREAD), self._spreads(self.metrics)),
             tested=pipes(("row", "metric", *_APART), tested) if (tested := self._apart()) else "",
             contrasts=pipes(_CONTRAST, self._contrast_rows(self.contrasts)) if self.contrasts else "",
+            classes=[
+                (f"{self._title(row)}, {split}", bool(report.confusion), report.markdown())
+                for row, found in self.classes.items()
+                for split, report in found.items()
+            ],
             everything=pipes(("row", "metric", *_SPREAD), self._spreads([*everything])),
             runs=pipes(
                 ("row", "seed", "state", "run"),

@@ -23,7 +23,8 @@ from torch import Tensor
 from electra_trainer.data import tokenizer
 from electra_trainer.data.tokenizer import Legibility
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError
-from electra_trainer.experiments.cell import printed, read_result
+from electra_trainer.experiments.by_class import ClassReport
+from electra_trainer.experiments.cell import Result, printed, read_result
 from electra_trainer.experiments.statistics import spread
 from electra_trainer.files.reading import read_file, short
 from electra_trainer.files.wording import render
@@ -144,12 +145,12 @@ def export_finetuned(
         CheckpointError: the encoder has changed since, or the files do not read back bit for bit.
         StorageError: the disk is full or read-only; nothing is left behind.
     """
-    config, task, by_split, weights = _finished(run, own=own)
+    config, task, result, weights = _finished(run, own=own)
     source, seed = load_source(model or config["model"]), config["seed"]
     if source.sha256 != config["model_sha256"]:
         raise CheckpointError(f"{source.name}: {run} began with another encoder. Restore it, or choose another --out.")
     length = source.text(int(config["recipe"]["max_length"])).length
-    alone = {split: {name: {seed: score} for name, score in one.items()} for split, one in by_split.items()}
+    alone = {split: {name: {seed: score} for name, score in one.items()} for split, one in result.by_split.items()}
     theirs = _as_transformers(task, source.model)
     shape = export.shape_table(source.model, pad_id=source.specials.pad)
     inner = "" if theirs.architecture else _ENCODER
@@ -168,6 +169,7 @@ def export_finetuned(
         **{name: config[name] for name in ("data_sha256", "recipe", "seed")},
         "scores": scores or alone,
         "tested": list(tested),
+        "reports": {split: asdict(one) for split, one in result.reports.items()},
         "notes": list(notes),
         "electra_trainer": __version__,
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
@@ -186,21 +188,19 @@ def export_finetuned(
     return out
 
 
-def _finished(
-    run: Path, *, own: Collection[type[Task]]
-) -> tuple[dict[str, Any], Task, Mapping[str, Mapping[str, float]], Mapping[str, Tensor]]:
-    """Settings, task, scores by split and weights of a finished run; errors add that it can be repeated."""
+def _finished(run: Path, *, own: Collection[type[Task]]) -> tuple[dict[str, Any], Task, Result, Mapping[str, Tensor]]:
+    """Settings, task, result and weights of a finished run; errors add that it can be repeated."""
     path, needed = run / "config.json", {"model": str, "model_sha256": str, "data_sha256": str, "seed": int}
     try:
-        config, by_split = records.read_object(path, remedy=""), read_result(run).by_split
+        config, result = records.read_object(path, remedy=""), read_result(run)
         records.require_fields({**needed, "task": dict, "recipe": dict}, config, str(path), remedy="")
         records.read(Recipe, config["recipe"], where=f"{path}: recipe", error=DataError)
-        task = task_from(config["task"], where=str(path), own=own).settled(by_split)
+        task = task_from(config["task"], where=str(path), own=own).settled(result.by_split)
         weights = checkpoint.newest(run / "weights", origin=run_folder.RunFolder(run).origin).weights
     except (CheckpointError, ConfigError, DataError, MissingInputError) as error:
         again = f"If it cannot be restored, delete {run} and repeat the command: that run is done again."
         raise type(error)(f"{error} {again}") from None
-    return config, task, by_split, weights
+    return config, task, result, weights
 
 
 def _as_transformers(task: Task, model: Model) -> TransformersHead:
@@ -345,6 +345,7 @@ def finetuned_card(task: Task, *, head: TransformersHead, table: Mapping[str, An
         length=table["max_length"],
         scores=list(_score_rows(scores, metric=task.metric, seed=table["seed"])),
         tested=table["tested"],
+        reports={split: ClassReport(**one).markdown() for split, one in table["reports"].items()},
         seed=table["seed"],
         notes=table["notes"],
         seeds=len({seed for metrics in scores.values() for by_seed in metrics.values() for seed in by_seed}),

@@ -32,6 +32,7 @@ from electra_trainer.batch import Batch
 from electra_trainer.data.batches import to_batch
 from electra_trainer.data.tokenizer import Specials, Text
 from electra_trainer.errors import ConfigError, DataError, Interrupted
+from electra_trainer.experiments.by_class import ClassReport
 from electra_trainer.experiments.cell import RESULT, Result, environment_of, joined, read_result, write_result
 from electra_trainer.files.durable import make_folder, replace_durably
 from electra_trainer.finetuning.examples import Prediction, jsonl
@@ -435,7 +436,7 @@ def finetune_run(
         with run.display, run.saver:
             run.train(stop)
             try:
-                scores, doubts = _evaluate(run, stop)
+                scores, reports, doubts = _evaluate(run, stop)
             except Interrupted:
                 run.save(checkpoint.Saver.finish)
                 raise
@@ -444,6 +445,7 @@ def finetune_run(
             seed=job.seed,
             facts={"steps": run.steps, "rows": len(run.feed.rows), "seconds": round(run.seconds, 3)},
             scores=joined(scores),
+            reports=reports,
             doubts=doubts,
             environment=environment_of(out),
         )
@@ -526,12 +528,15 @@ def _built(
     )
 
 
-def _evaluate(run: FineTuning, stop: Callable[[], str | None]) -> tuple[dict[str, dict[str, float]], tuple[str, ...]]:
+def _evaluate(
+    run: FineTuning, stop: Callable[[], str | None]
+) -> tuple[dict[str, dict[str, float]], dict[str, ClassReport], tuple[str, ...]]:
     """Predict every split, write the predictions down, and score those with answers: test splits by the task that the
     dev splits settled.
     """
     data, text = run.job.data, run.job.source.text(run.job.recipe.max_length)
     scores: dict[str, dict[str, float]] = {}
+    reports: dict[str, ClassReport] = {}
     doubts: list[str] = []
     task = data.task
     for split, examples in {**data.dev, **data.tested, **data.test}.items():
@@ -545,13 +550,15 @@ def _evaluate(run: FineTuning, stop: Callable[[], str | None]) -> tuple[dict[str
         replace_durably(path, jsonl(predictions).encode())
         if split not in data.test:
             scores[split] = task.score(examples, predictions)
+            if (report := task.report(examples, predictions)) is not None:
+                reports[split] = report
         if split in data.dev:
             doubts += [f"{split}: {doubt}" for doubt in data.task.doubts(examples, predictions)]
     if any(COLLAPSED in doubt for doubt in doubts):
         doubts.append(f"after {run.steps:,} steps: try more epochs, another learning rate or other seeds.")
     for doubt in doubts:
         run.say(f"WARNING: {doubt}", style="bold red")
-    return scores, tuple(doubts)
+    return scores, reports, tuple(doubts)
 
 
 def _keep(run: FineTuning) -> None:

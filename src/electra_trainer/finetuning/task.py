@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from electra_trainer.data.tokenizer import Legibility, Text
 from electra_trainer.errors import CheckpointError, ConfigError, DataError
+from electra_trainer.experiments.by_class import ClassReport
 from electra_trainer.files.tables import Table, read_table_file
 from electra_trainer.finetuning.examples import (
     Columns,
@@ -256,6 +257,10 @@ class Task(Protocol):
         to try.
         """
 
+    def report(self, examples: Sequence[Any], predictions: Sequence[Prediction]) -> ClassReport | None:
+        """Scores class by class over examples that carry their answer; by default none."""
+        return None
+
     def prepare(self, head: "nn.Module", train: Sequence[Any], text: Text) -> None:
         """Fill the buffers of a fresh head from the training examples; by default it has none."""
         return
@@ -345,7 +350,7 @@ class Task(Protocol):
     def answers_in(
         self, table: Table, columns: Columns, examples: Sequence[TextExample]
     ) -> tuple[Mapping[int, Any], Sequence[str]]:
-        """Those of `examples` whose row has an answer in the column of training, with it, and notes; by default none.
+        """Examples whose row has an answer in the column of training, with it, by place, and notes; by default none.
         Never raises: predictions do not need answers.
         """
         return {}, ()

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from electra_trainer.batch import Batch
 from electra_trainer.data.tokenizer import Text
 from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.experiments.by_class import ClassReport, calibration_error
 from electra_trainer.files.tables import NUMBER, Table, labels, numbers, read_table_file
 from electra_trainer.files.wording import render
 from electra_trainer.finetuning.examples import (
@@ -174,6 +175,9 @@ class Classification(TextTask):
         truth = [number[str(example.label)] for example in examples]
         return classification_scores(truth, [number[one["label"]] for one in predictions], metrics=self.metrics)
 
+    def report(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> ClassReport:
+        return class_report(self.labels, [str(example.label) for example in examples], predictions)
+
     def answered(self, examples: Sequence[TextExample], table: Table, columns: Columns) -> list[TextExample]:
         found = _labelled(examples, table, columns)
         _known_labels(found, self.labels, columns)
@@ -268,6 +272,28 @@ def classification_scores(
         "macro_f1": f1(labels=sorted({*truth, *predicted})),
     }
     return {metric: float(found[metric]) for metric in metrics}
+
+
+def class_report(labels: Sequence[str], truth: Sequence[str], predictions: Sequence[Prediction]) -> ClassReport:
+    """Scores class by class, from predictions with probabilities."""
+    from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+
+    said = [one["label"] for one in predictions]
+    precision, recall, f1, support = precision_recall_fscore_support(truth, said, labels=labels, zero_division=0.0)
+    counts = confusion_matrix(truth, said, labels=labels)
+    confidence = [one["probabilities"][one["label"]] for one in predictions]
+    return ClassReport(
+        labels=tuple(labels),
+        support=tuple(support.tolist()),
+        precision=tuple(precision.tolist()),
+        recall=tuple(recall.tolist()),
+        f1=tuple(f1.tolist()),
+        confusion={
+            label: {other: count for other, count in zip(labels, row, strict=True) if count}
+            for label, row in zip(labels, counts.tolist(), strict=True)
+        },
+        calibration_error=calibration_error(confidence, [a == b for a, b in zip(truth, said, strict=True)]),
+    )
 
 
 def regression_scores(

@@ -1,0 +1,108 @@
+"""Scores class by class: precision, recall, F1, confusions and calibration of a split. No torch here."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from electra_trainer.files.wording import Table
+
+BINS = 10
+"""Bins of equal width for `calibration_error`."""
+WIDEST = 10
+"""Most classes for which a confusion table has a row and a column each; with more, the most frequent confusions are
+listed."""
+HEAD = ("class", "rows", "precision", "recall", "F1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassReport:
+    """Predictions of one split, class by class. A share without a denominator is 0, as scikit-learn's with
+    zero_division=0.
+    """
+
+    labels: tuple[str, ...]
+    support: tuple[int, ...]
+    """Rows that have each label."""
+    precision: tuple[float, ...]
+    recall: tuple[float, ...]
+    f1: tuple[float, ...]
+    confusion: dict[str, dict[str, int]]
+    """True label -> predicted label -> count, without zeros; empty where a text has several labels."""
+    calibration_error: float
+    """See `calibration_error`."""
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """A line for each class, under `HEAD`; shares x 100."""
+        numbers = zip(self.precision, self.recall, self.f1, strict=True)
+        return [
+            (label, f"{count:,}", *(f"{100 * share:.1f}" for share in shares))
+            for label, count, shares in zip(self.labels, self.support, numbers, strict=True)
+        ]
+
+    def confusions(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """Head and rows of a table: true classes down, predicted ones across; of many classes the most frequent
+        confusions.
+        """
+        if len(self.labels) <= WIDEST:
+            counts = [[self.confusion.get(one, {}).get(other, 0) for other in self.labels] for one in self.labels]
+            named = zip(self.labels, counts, strict=True)
+            return ("true \\ said", *self.labels), [(one, *(f"{count:,}" for count in row)) for one, row in named]
+        wrong = [
+            (count, truth, said)
+            for truth, row in self.confusion.items()
+            for said, count in row.items()
+            if said != truth
+        ]
+        worst = sorted(wrong, key=lambda one: (-one[0], *one[1:]))[:WIDEST]
+        return ("true", "said", "rows"), [(truth, said, f"{count:,}") for count, truth, said in worst]
+
+    def markdown(self) -> str:
+        """Tables of classes and confusions, and a sentence on calibration."""
+        parts = [Table(head=HEAD, rows=self.rows(), words=1).markdown(), self.calibrated()]
+        if self.confusion:
+            head, rows = self.confusions()
+            parts.append(Table(head=head, rows=rows, words=1 if len(self.labels) <= WIDEST else 2).markdown())
+        return "\n\n".join(parts)
+
+    def calibrated(self) -> str:
+        """A sentence on calibration."""
+        return f"Expected calibration error ({BINS} bins): {100 * self.calibration_error:.1f}."
+
+
+def calibration_error(confidence: Sequence[float], right: Sequence[bool]) -> float:
+    """Expected calibration error (Guo et al., 2017): the mean distance between confidence and share of right answers,
+    over `BINS` bins of equal width weighted by their predictions; 0 to 1.
+
+    Args:
+        confidence: probability of each prediction, 0 to 1.
+        right: whether it was right.
+    """
+    place = np.minimum((np.asarray(confidence) * BINS).astype(int), BINS - 1)
+    gaps = np.bincount(place, weights=np.asarray(confidence) - np.asarray(right, dtype=float), minlength=BINS)
+    return float(np.abs(gaps).sum() / max(len(place), 1))
+
+
+def over_seeds(reports: Mapping[int, ClassReport], *, best: int) -> ClassReport:
+    """Medians over seeds, with the confusions of the seed `best`."""
+    every = [*reports.values()]
+
+    def middle(name: str) -> tuple[float, ...]:
+        return tuple(median(shares) for shares in zip(*(getattr(one, name) for one in every), strict=True))
+
+    return ClassReport(
+        labels=reports[best].labels,
+        support=reports[best].support,
+        precision=middle("precision"),
+        recall=middle("recall"),
+        f1=middle("f1"),
+        confusion=reports[best].confusion,
+        calibration_error=median(one.calibration_error for one in every),
+    )
+
+
+def by_split(results: Mapping[int, Mapping[str, ClassReport]], *, best: int) -> Iterator[tuple[str, ClassReport]]:
+    """Each split with its report over the seeds; `best` is the seed with the best main score."""
+    for split in results[best]:
+        yield split, over_seeds({seed: found[split] for seed, found in results.items() if split in found}, best=best)
