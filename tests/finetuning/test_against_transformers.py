@@ -17,7 +17,8 @@ from tests.finetuning.small_source import LABELS, examples, source
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
-from electra_trainer.finetuning.run import FineTuned, by_length, collate, predict
+from electra_trainer.data.batches import by_length
+from electra_trainer.finetuning.run import FineTuned, collate, predict
 from electra_trainer.finetuning.task import Row, lengths_of
 from electra_trainer.finetuning.text_tasks import Classification
 from electra_trainer.pretrained.source import Source

@@ -1,15 +1,17 @@
 """What other programs read of an exported folder, read by those programs or by their rules."""
 
+import importlib
 import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tests.command import Electra
 
 from electra_trainer import errors, load
-from electra_trainer.errors import CheckpointError, ConfigError
+from electra_trainer.errors import CheckpointError, ConfigError, DataError
 from electra_trainer.pretrained import serving
 
 TEXTS = ["a class", "with many more words in it than the first has", "x"]
@@ -39,6 +41,61 @@ def test_sentence_transformers_averages_the_tokens(exported: Path) -> None:
         with torch.no_grad():
             expected = encoder(**tokenizer(text, truncation=True, return_tensors="pt")).last_hidden_state[0].mean(0)
         torch.testing.assert_close(vector, expected, atol=1e-5, rtol=0)
+
+
+def test_embed_gives_the_vectors_of_sentence_transformers(
+    electra: Electra, run: Path, exported: Path, tmp_path: Path
+) -> None:
+    """Of a run, its export, and models that sentence-transformers saved with other poolings; in batches of like length."""
+    models = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
+    modules = importlib.import_module("sentence_transformers.sentence_transformer.modules")
+    words = " ".join(TEXTS).split()
+    texts = [" ".join(words[: 1 + index % 13]) for index in range(150)] + ["word " * 90, "Ünïcode, naïvely"]
+    theirs = models.SentenceTransformer(str(exported / "discriminator"), device="cpu")
+    expected = theirs.encode(texts, batch_size=7)
+    counted: list[int] = []
+    for model in (load(run), load(exported)):
+        found = model.embed(texts, progress=counted.append)
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert counted == [128, 152] * 2
+    (tmp_path / "texts.txt").write_text("\n\n".join(texts))
+    for pooling in ("mean", "cls", "max"):
+        parts = [theirs[0], modules.Pooling(32, pooling), modules.Normalize()]
+        saved, out = models.SentenceTransformer(modules=parts, device="cpu"), tmp_path / f"{pooling}.npy"
+        saved.save(str(tmp_path / pooling))
+        code, said, err = electra("embed", tmp_path / pooling, tmp_path / "texts.txt", "--out", out)
+        assert code == 0 and f"{out}: 152 vectors of 32 numbers" in said and "blank lines" in err
+        np.testing.assert_allclose(np.load(out), saved.encode(texts), atol=1e-5)
+    saved = models.SentenceTransformer(modules=[theirs[0], modules.Pooling(32), modules.Dense(32, 8)], device="cpu")
+    saved.save(str(tmp_path / "dense"))
+    code, _, err = electra("embed", tmp_path / "dense", tmp_path / "texts.txt", "--search", "a class")
+    assert code == CheckpointError.exit_code and "'Dense'" in err and "Use sentence-transformers." in err
+
+
+def test_embed_writes_columns_and_finds_the_nearest(electra: Electra, exported: Path, tmp_path: Path) -> None:
+    rows = [{"id": 7, "text": "a class of numbers"}, {"id": "b", "text": "with many more words in it", "more": [1]}]
+    table, out = tmp_path / "rows.jsonl", tmp_path / "rows.parquet"
+    table.write_text("\n".join(map(json.dumps, rows)))
+    code, said, err = electra("embed", exported, table, "--out", out, "--search", rows[1]["text"], "--top", 1)
+    assert code == 0 and said.splitlines()[1] == f"1.000  {table}:2  with many more words in it", said + err
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    read = parquet.read_table(out).to_pydict()
+    assert read["id"] == ["7", '"b"'] and read["text"] == [row["text"] for row in rows] and read["more"] == [None, [1]]
+    np.testing.assert_array_equal(
+        np.array(read["vector"], dtype=np.float32), load(exported).embed([str(row["text"]) for row in rows])
+    )
+    for words, message in {
+        (table,): "give --out vectors.npy",
+        (table, "--out", tmp_path / "v.csv"): "ends in .npy or .parquet",
+        (table, "--out", tmp_path / "none" / "v.npy"): "does not exist",
+        (table, "--search", "x", "--text", "body"): "no such column",
+        (tmp_path / "rows.pdf", "--search", "x"): "expected .txt (a text a line)",
+    }.items():
+        code, _, err = electra("embed", exported, *words)
+        assert code in (65, 74, 78) and message in err, err
+    with pytest.raises(DataError, match=r"embed: item 1 is ' ', expected a text"):
+        load(exported).embed(["a", " "])
 
 
 def test_onnx_computes_what_the_run_does(electra: Electra, run: Path, tmp_path: Path) -> None:

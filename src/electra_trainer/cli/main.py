@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import tyro
 
 from electra_trainer.cli.demo import Demo
+from electra_trainer.cli.embed import Embed
 from electra_trainer.cli.flags import print_completion, read_request
 from electra_trainer.cli.predict import Answer, Predict
 from electra_trainer.cli.pretrain import Launch, Pretrain
@@ -74,6 +75,7 @@ GROUPS: dict[str, dict[str, Verb]] = {
     "use it": {
         "score": Verb(Score, "show which tokens of a sentence look replaced"),
         "fill": Verb(Fill, "fill the [MASK]s of a sentence"),
+        "embed": Verb(Embed, "write one vector for each text of a file, or print those nearest to a query"),
         "playground": Verb(Playground, "score and exchange words on a page in the browser; compare two models"),
         "export": Verb(Export, "write folders that transformers loads"),
         "push": Verb(Push, "upload exported folders to the Hugging Face Hub"),

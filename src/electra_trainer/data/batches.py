@@ -19,6 +19,7 @@ from torch import Tensor
 
 from electra_trainer import batch, randomness
 from electra_trainer.data.store import Store
+from electra_trainer.data.tokenizer import Specials
 
 
 def to_batch(rows_BT: NDArray[np.integer], *, pad: int, cls: int, sep: int) -> batch.Batch:
@@ -109,3 +110,18 @@ def encode_rows(ids: Sequence[Sequence[int]] | Tensor) -> batch.Batch:
     return batch.Batch(
         ids_BT=ids_BT, segment_BT=torch.zeros_like(ids_BT), position_BT=positions_BT, piece_BT=torch.ones_like(ids_BT)
     )
+
+
+def by_length(lengths: NDArray[np.int64], *, batch_size: int) -> list[NDArray[np.int64]]:
+    """All rows in batches of similar length, the longest first: for evaluation."""
+    order = np.argsort(-lengths, kind="stable")
+    return [order[first : first + batch_size] for first in range(0, len(order), batch_size)]
+
+
+def padded(rows: Sequence[Sequence[int]], specials: Specials, *, multiple: int = 1) -> batch.Batch:
+    """Rows of ids as a batch, padded to the longest of them, or to a multiple of `multiple`."""
+    widest = -(-max(map(len, rows)) // multiple) * multiple
+    ids_BT = np.full((len(rows), widest), specials.pad, dtype=np.int64)
+    for index, row in enumerate(rows):
+        ids_BT[index, : len(row)] = row
+    return to_batch(ids_BT, pad=specials.pad, cls=specials.cls, sep=specials.sep)

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from electra_trainer import errors, randomness
 from electra_trainer.batch import Batch
-from electra_trainer.data.batches import to_batch
+from electra_trainer.data.batches import by_length, padded
 from electra_trainer.data.tokenizer import Specials, Text
 from electra_trainer.errors import ConfigError, DataError, Interrupted
 from electra_trainer.experiments.by_class import ClassReport
@@ -260,21 +260,10 @@ class Order:
         return batches[random.permutation(self.per_epoch)]
 
 
-def by_length(lengths: NDArray[np.int64], *, batch_size: int) -> list[NDArray[np.int64]]:
-    """All rows in batches of similar length, the longest first: for evaluation."""
-    order = np.argsort(-lengths, kind="stable")
-    return [order[first : first + batch_size] for first in range(0, len(order), batch_size)]
-
-
 def collate(rows: Sequence[Row], specials: Specials, device: torch.device) -> Batch:
     """Rows as a batch on `device`, padded to the longest of them."""
-    widest = max(len(row.ids) for row in rows)
-    if device.type == "cuda":
-        widest = -(-widest // _GPU_MULTIPLE) * _GPU_MULTIPLE
-    ids_BT = np.full((len(rows), widest), specials.pad, dtype=np.int64)
-    for index, row in enumerate(rows):
-        ids_BT[index, : len(row.ids)] = row.ids
-    return to_batch(ids_BT, pad=specials.pad, cls=specials.cls, sep=specials.sep).to(device)
+    multiple = _GPU_MULTIPLE if device.type == "cuda" else 1
+    return padded([row.ids for row in rows], specials, multiple=multiple).to(device)
 
 
 EVALUATION_ROWS = 128

@@ -7,7 +7,7 @@
 The modern block is written as ModernBERT (as_modern.py).
 
 Each holds config.json, model.safetensors, the tokenizer's files and a model card; encoders also the files of
-serving.py. Parameter names are those of transformers, so writing is a copy (the paper's printed head becomes the
+embedding.py. Parameter names are those of transformers, so writing is a copy (the paper's printed head becomes the
 released one, with the same output). The vocabulary's output weight is tied to the word embeddings and stored once, as
 there.
 
@@ -32,8 +32,8 @@ from electra_trainer.model.encoder import Layers
 from electra_trainer.model.networks import PrintedReplacedHead, build_encoder
 from electra_trainer.objectives import Exported
 from electra_trainer.pretrained import as_bert, as_modern
+from electra_trainer.pretrained.embedding import vector_files
 from electra_trainer.pretrained.read_back import SHAPE_KEYS, read_tensors
-from electra_trainer.pretrained.serving import embedding_files
 from electra_trainer.settings.config import Model
 
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -132,7 +132,7 @@ def export(
                 "model.safetensors": safetensors_bytes(_stored(exported, form)),
                 # nobody embeds texts with the generator
                 **(
-                    embedding_files(width=exported.model.hidden_size, length=length)
+                    vector_files(width=exported.model.hidden_size, length=length)
                     if exported.name != "generator"
                     else {}
                 ),

@@ -1,22 +1,25 @@
-"""Load a run or an exported folder; score its tokens, fill its gaps, export it."""
+"""Load a run or an exported folder; score its tokens, fill its gaps, embed texts, export it."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import nn
 
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.data.store import Store
-from electra_trainer.data.tokenizer import Specials, load_tokenizer, require_rows, specials_of
+from electra_trainer.data.tokenizer import Specials, Text, as_plain_text, load_tokenizer, require_rows, specials_of
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.objectives import Exported
+from electra_trainer.pretrained.embedding import embedder
 from electra_trainer.pretrained.export import Form, export
 from electra_trainer.pretrained.model_card import CardFields, Training, model_card
 from electra_trainer.pretrained.read_back import DISCRIMINATOR, PREDICTOR, network_folders, read_network, roles
@@ -71,6 +74,8 @@ class Pretrained:
     step: int | None = None
     name: str = "this model"
     """Where it was loaded from, for messages."""
+    folder: Path | None = None
+    """Exported folder of its main network, for how `embed` makes one vector of a text; None for a run."""
 
     def to(self, device: torch.device) -> "Pretrained":
         """Move the networks to `device` and return self. `score` and `fill` need the CPU."""
@@ -129,6 +134,30 @@ class Pretrained:
             for words, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
         ]
 
+    def embed(
+        self,
+        texts: Sequence[str],
+        *,
+        device: str = "cpu",
+        precision: str = "fp32",
+        progress: Callable[[int], object] = lambda done: None,
+    ) -> NDArray[np.float32]:
+        """One vector for each text, float32 [N, D], the one that sentence-transformers makes of the export: the mean
+        of its tokens. Longer texts are cut to a training row.
+
+        Args:
+            texts: N texts.
+            device: auto, cpu, cuda, cuda:N or mps.
+            precision: fp32, bf16, or auto: the one that the device is faster with.
+            progress: called with the number of texts that are done.
+
+        Raises:
+            DataError: one of them is not a text, or is empty.
+        """
+        text = Text(tokenizer=as_plain_text(self.tokenizer), specials=self.specials, length=self.length)
+        made = embedder(kept_encoder(self), text, folder=self.folder)
+        return made.embed(texts, device=device, precision=precision, progress=progress)
+
     def _token(self, token_id: int) -> str:
         return self.tokenizer.id_to_token(token_id) or f"[{token_id}]"
 
@@ -153,7 +182,8 @@ def replaced_probability(discriminator: Discriminator, row: list[int]) -> list[f
 
 def kept_encoder(pretrained: Pretrained) -> Encoder:
     """The encoder for downstream use: the discriminator's, or a masked language model's own."""
-    kept = pretrained.networks[0].network if pretrained.networks else pretrained.discriminator or pretrained.generator
+    read = pretrained.discriminator or pretrained.encoder or pretrained.generator
+    kept = pretrained.networks[0].network if pretrained.networks else read
     encoder = getattr(kept, "electra", None)
     assert isinstance(encoder, Encoder)
     return encoder
@@ -182,9 +212,11 @@ def load(path: str | Path) -> Pretrained:
         if not parts:
             raise MissingInputError(f"{path}: neither a run nor an exported model. Check the path.")
         read, tokenizer = {part: read_network(part) for part in parts}, parts[0]
-        networks = {role: read[part][0] for role, part in roles(parts).items()}
+        by_role = roles(parts)
+        networks = {role: read[part][0] for role, part in by_role.items()}
         words = min(model.vocab_size for _, model in read.values())
         length = trained_length(tokenizer, read[tokenizer][1].max_position_embeddings)
+        run["folder"] = by_role.get("discriminator", by_role.get("encoder", tokenizer))
     discriminator, encoder = networks.get("discriminator"), networks.get("encoder")
     generator = networks.get("generator", encoder)
     assert discriminator is None or isinstance(discriminator, Discriminator)

@@ -1,14 +1,10 @@
-"""Files that other programs than transformers read: sentence-transformers, Text Embeddings Inference (TEI), and ONNX
-Runtime.
+"""Files that ONNX Runtime reads; embedding.py has those of sentence-transformers and Text Embeddings Inference.
 
-modules.json, 1_Pooling/config.json, sentence_bert_config.json   how to make one vector of a text; written with every
-encoder onnx/model.onnx        last_hidden_state [B, T, D], and the logits of a network with a head, of input_ids,
-attention_mask and
-                       token_type_ids, each int64 [B, T]
-onnx/model_int8.onnx   the same with the matrices in 8 bits (dynamic quantization)
+onnx/model.onnx       last_hidden_state [B, T, D], and the logits of a network with a head, of input_ids, attention_mask
+                      and token_type_ids, each int64 [B, T]
+onnx/model_int8.onnx  the same with the matrices in 8 bits (dynamic quantization)
 """
 
-import json
 import logging
 import warnings
 from collections.abc import Iterator
@@ -37,32 +33,6 @@ _BOUND = 1e-3
 """Largest difference of logits that an ONNX file may have. 1e-5 is usual, 1e-4 where words have logits above ten."""
 _MOST = 2 << 30
 """Bytes of an ONNX file: beyond 2 GiB its format needs a second file."""
-
-
-def embedding_files(*, width: int, length: int) -> dict[str, bytes]:
-    """The files from which sentence-transformers and TEI learn to average the tokens of a text, and how many they may
-    be.
-
-    The keys are those of sentence-transformers before version 6: TEI reads no others, and version 6 reads both.
-
-    Args:
-        width: of the hidden states.
-        length: longest training row in tokens; without it TEI would take every position, trained or not.
-    """
-    ways = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
-    kinds = {"": "Transformer", "1_Pooling": "Pooling"}
-    tables = {
-        "modules.json": [
-            {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
-            for number, (path, kind) in enumerate(kinds.items())
-        ],
-        "1_Pooling/config.json": {
-            "word_embedding_dimension": width,
-            **{f"pooling_mode_{way}": way == "mean_tokens" for way in ways},
-        },
-        "sentence_bert_config.json": {"max_seq_length": length, "do_lower_case": False},
-    }
-    return {name: (json.dumps(table, indent=2) + "\n").encode() for name, table in tables.items()}
 
 
 @dataclass(frozen=True, kw_only=True)

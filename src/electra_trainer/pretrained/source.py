@@ -19,7 +19,7 @@ from electra_trainer.data.tokenizer import ADDED, SPECIALS_MAP
 from electra_trainer.errors import ConfigError, MissingInputError
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import TokenPredictor, build_encoder, initialize
-from electra_trainer.pretrained import as_modern, read_back
+from electra_trainer.pretrained import as_modern, embedding, read_back
 from electra_trainer.pretrained.as_bert import is_bert, not_taken
 from electra_trainer.pretrained.pretrained import kept_encoder, load, trained_length
 from electra_trainer.randomness import key
@@ -28,7 +28,7 @@ from electra_trainer.settings.config import Model
 from electra_trainer.train.weights import Initial
 
 _EXPECTED = "Expected a run folder, an exported folder or a Hub name such as google/electra-small-discriminator."
-_HUB_FILES = ("config.json", "model.safetensors", *words.TOKENIZER_FILES, SPECIALS_MAP, ADDED)
+_HUB_FILES = ("config.json", "model.safetensors", *words.TOKENIZER_FILES, SPECIALS_MAP, ADDED, *embedding.FILES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +46,8 @@ class Source:
     """Longest row that it was trained on, in tokens."""
     digest: str | None = None
     """SHA-256 of weights and tokenizer, where these weights were made from those."""
+    folder: Path | None = None
+    """Where it was read from, for how it makes one vector of a text; None for a run."""
 
     def encoder(self, *, dropout: float, attention_dropout: float) -> Encoder:
         """A new encoder with these weights."""
@@ -58,6 +60,11 @@ class Source:
         """Text -> ids for rows of at most `max_length` tokens, or of as many as the encoder was trained on."""
         length = min(max_length, self.length)
         return words.Text(tokenizer=words.as_plain_text(self.tokenizer), specials=self.specials, length=length)
+
+    def embedder(self) -> embedding.Embedder:
+        """The encoder that gives one vector for each text."""
+        encoder = self.encoder(dropout=0.0, attention_dropout=0.0)
+        return embedding.embedder(encoder, self.text(self.length), folder=self.folder)
 
     @cached_property
     def sha256(self) -> str:
@@ -92,7 +99,7 @@ def _as_it_is(name: str | Path, *, bert: bool) -> Source:
     if records.is_run(name):
         pretrained = load(name)
         assert pretrained.config is not None
-        encoder, model = kept_encoder(pretrained), pretrained.config.model
+        encoder, model, place = kept_encoder(pretrained), pretrained.config.model, None
         tokenizer, length = pretrained.tokenizer, pretrained.length
     else:
         folder = located(name)
@@ -106,7 +113,7 @@ def _as_it_is(name: str | Path, *, bert: bool) -> Source:
         encoder = network.electra if isinstance(network, TokenPredictor) else network
         tokenizer = words.load_tokenizer(folder)
         words.require_rows(tokenizer, model.vocab_size, where=folder)
-        length = trained_length(folder, model.max_position_embeddings)
+        length, place = trained_length(folder, model.max_position_embeddings), folder
     return Source(
         name=str(name),
         model=model,
@@ -114,6 +121,7 @@ def _as_it_is(name: str | Path, *, bert: bool) -> Source:
         tokenizer=tokenizer,
         specials=words.specials_of(tokenizer, where=str(name)),
         length=length,
+        folder=place,
     )
 
 

@@ -1,0 +1,196 @@
+"""One vector for each text, pooled and normalised as an export says; the files in which it says so.
+
+modules.json               the parts: encoder, pooling and, after sentence-transformers trained it, normalisation
+1_Pooling/config.json      the mean of a text's tokens, [CLS], or the largest value of each number
+sentence_bert_config.json  most tokens of a text
+
+sentence-transformers and Text Embeddings Inference (TEI) read the same files, and `Embedder` gives the same vectors.
+A folder without them gives the mean, there too.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from electra_trainer.batch import Batch
+from electra_trainer.data.batches import by_length, padded
+from electra_trainer.data.tokenizer import Text
+from electra_trainer.errors import CheckpointError, DataError
+from electra_trainer.files.reading import parse_json, read_file, short
+from electra_trainer.model.encoder import Encoder
+from electra_trainer.settings.records import read_table
+from electra_trainer.train.device import autocast, choose_device, choose_precision
+
+Pooling = Literal["mean", "cls", "max"]
+MODULES, POOLING, LONGEST = "modules.json", "1_Pooling/config.json", "sentence_bert_config.json"
+FILES = (MODULES, POOLING, LONGEST)
+"""Files that `vector_files` writes."""
+ROWS = 128
+"""Texts that are read together."""
+_WINDOW = 64 * ROWS
+"""Texts among which those of like length are read together; more would need memory and gain nothing."""
+_WAYS = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens", "": "mean_sqrt_len_tokens"}
+"""Pooling -> its name in the files of sentence-transformers before version 6."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorForm:
+    """How the tokens of a text become one vector. The defaults are those of an export."""
+
+    pooling: Pooling = "mean"
+    """mean: of all tokens of the text, [CLS] and [SEP] included."""
+    normalized: bool = False
+    """Every vector has length 1."""
+    max_length: int | None = None
+    """Most tokens of a text; None: as many as the encoder was trained on."""
+
+    @property
+    def described(self) -> str:
+        """For people."""
+        whole = {"mean": "mean of a text's tokens", "cls": "state of [CLS]", "max": "maximum over a text's tokens"}
+        return whole[self.pooling] + (", normalised" if self.normalized else "")
+
+
+def vector_files(*, width: int, length: int) -> dict[str, bytes]:
+    """The files of an export, with the default form.
+
+    The keys are those of sentence-transformers before version 6: TEI reads no others, and version 6 reads both.
+
+    Args:
+        width: of the hidden states.
+        length: longest training row in tokens; without it TEI would take every position, trained or not.
+    """
+    kinds = {"": "Transformer", "1_Pooling": "Pooling"}
+    tables = {
+        MODULES: [
+            {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
+            for number, (path, kind) in enumerate(kinds.items())
+        ],
+        POOLING: {
+            "word_embedding_dimension": width,
+            **{f"pooling_mode_{way}": name == VectorForm().pooling for name, way in _WAYS.items()},
+        },
+        LONGEST: {"max_seq_length": length, "do_lower_case": False},
+    }
+    return {name: (json.dumps(table, indent=2) + "\n").encode() for name, table in tables.items()}
+
+
+def read_form(folder: Path) -> VectorForm:
+    """The form that a folder's files say, of an export or of a model that sentence-transformers saved.
+
+    Raises:
+        CheckpointError: it has a part that this program does not compute.
+    """
+    path = folder / MODULES
+    if not path.is_file():
+        return VectorForm()
+    modules: Any = parse_json(read_file(path), where=str(path), remedy="Export it again.", error=CheckpointError)
+    kinds = [str(one.get("type")).rpartition(".")[2] if isinstance(one, dict) else "" for one in modules or [{}]]
+    table = read_table(folder / POOLING) if (folder / POOLING).is_file() else {}
+    ways = [name for name, way in _WAYS.items() if table.get(f"pooling_mode_{way}") is True]
+    pooling = table.get("pooling_mode", ways[0] if len(ways) == 1 else ways)
+    longest = read_table(folder / LONGEST) if (folder / LONGEST).is_file() else {}
+    faults = {
+        f"{path}: the parts {short(kinds)}": kinds not in (["Transformer", "Pooling"], [*kinds[:2], "Normalize"]),
+        f"{folder / POOLING}: the pooling {short(pooling)}": pooling not in get_args(Pooling),
+        f"{folder / LONGEST}: do_lower_case": longest.get("do_lower_case") is True,
+    }
+    for fault in (words for words, found in faults.items() if found):
+        raise CheckpointError(
+            f"{fault}: vectors of this kind are not computed here; Transformer, Pooling (mean, cls or max) and "
+            "Normalize are. Use sentence-transformers."
+        )
+    most = longest.get("max_seq_length")
+    return VectorForm(
+        pooling=cast(Pooling, pooling),
+        normalized=kinds[2:] == ["Normalize"],
+        max_length=most if isinstance(most, int) and most > 2 else None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embedder:
+    """An encoder that gives one vector for each text."""
+
+    encoder: Encoder
+    text: Text
+    """Text -> ids."""
+    form: VectorForm
+
+    @torch.no_grad()
+    def embed(
+        self,
+        texts: Sequence[str],
+        *,
+        device: str = "cpu",
+        precision: str = "fp32",
+        progress: Callable[[int], object] = lambda done: None,
+    ) -> NDArray[np.float32]:
+        """Vectors of texts, float32 [N, D]; texts of like length are read together.
+
+        Args:
+            texts: N texts; "[SEP]" and the like in them are ordinary characters.
+            device: auto, cpu, cuda, cuda:N or mps.
+            precision: fp32, bf16, or auto: the one that the device is faster with.
+            progress: called with the number of texts that are done.
+
+        Raises:
+            DataError: one of them is not a text, or is empty.
+        """
+        if isinstance(texts, str):
+            raise DataError("embed: expected a list of texts, found one text. Put it in brackets.")
+        for index, text in enumerate(texts):
+            if not isinstance(text, str) or not text.strip():
+                raise DataError(f"embed: item {index} is {short(text)}, expected a text.")
+        where, done = choose_device(device), 0
+        precision, encoder = choose_precision(precision, where), self.encoder.to(where).eval()
+        found = np.empty((len(texts), encoder.encoder.model.hidden_size), dtype=np.float32)
+        for first in range(0, len(texts), _WINDOW):
+            rows = [self.text.row(one.ids) for one in self.text.encode(texts[first : first + _WINDOW])]
+            for indices in by_length(np.array([*map(len, rows)]), batch_size=ROWS):
+                batch = padded([rows[index] for index in indices], self.text.specials).to(where)
+                with autocast(precision, where):
+                    hidden_BTD = encoder(batch.ids_BT, batch)
+                found[first + indices] = _pooled(hidden_BTD.float(), batch, self.form).cpu().numpy()
+                progress(done := done + len(indices))
+        return found
+
+
+def embedder(encoder: Encoder, text: Text, *, folder: Path | None) -> Embedder:
+    """An encoder with the form of the folder that it was read from, or that of an export.
+
+    Args:
+        text: with rows of the length that it was trained on.
+    """
+    form = VectorForm() if folder is None else read_form(folder)
+    return Embedder(
+        encoder=encoder, text=replace(text, length=min(form.max_length or text.length, text.length)), form=form
+    )
+
+
+def _pooled(hidden_BTD: Tensor, batch: Batch, form: VectorForm) -> Tensor:
+    """[B, T, D] -> [B, D]."""
+    real_BT1 = batch.real_BT.unsqueeze(-1)
+    if form.pooling == "cls":
+        vectors_BD = hidden_BTD[:, 0]
+    elif form.pooling == "max":
+        vectors_BD = hidden_BTD.masked_fill(~real_BT1, -torch.inf).amax(1)
+    else:
+        vectors_BD = (hidden_BTD * real_BT1).sum(1) / real_BT1.sum(1)
+    return torch.nn.functional.normalize(vectors_BD, dim=1) if form.normalized else vectors_BD
+
+
+def nearest(vectors: NDArray[np.float32], query: NDArray[np.float32], *, top: int) -> list[tuple[int, float]]:
+    """The `top` rows of `vectors`, [N, D], with the largest cosines to `query`, [D], and these; equals in their
+    order.
+    """
+    lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(query)
+    cosines = vectors @ query / np.maximum(lengths, np.finfo(np.float32).tiny)
+    return [(int(row), float(cosines[row])) for row in np.argsort(-cosines, kind="stable")[:top]]
