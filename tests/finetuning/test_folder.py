@@ -36,6 +36,7 @@ from electra_trainer.finetuning.text_tasks import Classification, OwnTask, Regre
 from electra_trainer.pretrained import export
 from electra_trainer.pretrained.read_back import read_tensors
 from electra_trainer.pretrained.source import load_source
+from electra_trainer.settings.config import Model
 
 TEXTS = [text for text, _ in rows(12)]
 OTHERS = [text for text, _ in rows(40)][28:]
@@ -566,18 +567,20 @@ def test_any_linear_head_comes_back_bit_for_bit() -> None:
         tasks: list[Any] = [Classification(labels=tuple(map(str, range(count))))]
         tasks += [Regression(shift=12345.678, scale=0.1)] if count == 1 else []
         for task in tasks:
-            theirs: TransformersHead = task.as_transformers(hidden_size=width)
+            theirs: TransformersHead = task.as_transformers(shape(width))
             written = theirs.write(head)
             back = theirs.read(written, where="f")
             assert all(torch.equal(back[name], head[name]) for name in head)
 
 
+def shape(width: int) -> Model:
+    return Model(hidden_size=width, num_attention_heads=1)
+
+
 def test_heads_that_do_not_fit() -> None:
-    labels = tuple(map(str, range(5)))
-    assert Classification(labels=labels).as_transformers(hidden_size=9).architecture is None
-    assert (
-        Classification(labels=labels).as_transformers(hidden_size=10).architecture == "ElectraForSequenceClassification"
-    )
+    task = Classification(labels=tuple(map(str, range(5))))
+    assert task.as_transformers(shape(9)).architecture is None
+    assert task.as_transformers(shape(10)).architecture == "ElectraForSequenceClassification"
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """A fine-tuned run as a folder that `transformers` loads as it is, and that `electra predict` uses.
 
-config.json        transformers' class, labels          electra_task.json  task, columns, recipe, seed, source, scores,
-SHA-256 of the weights model.safetensors  encoder and head                     README.md          model card
-tokenizer.json, tokenizer_config.json, vocab.txt
+config.json         transformers' class, labels
+model.safetensors   encoder and head
+head.safetensors    the head to the bit, where model.safetensors has it in other units (regression on the modern block)
+electra_task.json   task, columns, recipe, seed, source, scores, SHA-256 of the weights
+tokenizer.json, tokenizer_config.json, vocab.txt, README.md (model card)
 
 Where transformers has no class for the head, nothing there may take the folder for a classifier with a new, random one:
 config.json then
@@ -151,7 +153,7 @@ def export_finetuned(
         raise CheckpointError(f"{source.name}: {run} began with another encoder. Restore it, or choose another --out.")
     length = source.text(int(config["recipe"]["max_length"])).length
     alone = {split: {name: {seed: score} for name, score in one.items()} for split, one in result.by_split.items()}
-    theirs = _as_transformers(task, source.model)
+    theirs = task.as_transformers(source.model)
     shape = export.shape_table(source.model, pad_id=source.specials.pad)
     inner = "" if theirs.architecture else _ENCODER
     alone_as = "ModernBertModel" if source.model.block == "modern" else "ElectraModel"
@@ -203,25 +205,15 @@ def _finished(run: Path, *, own: Collection[type[Task]]) -> tuple[dict[str, Any]
     return config, task, result, weights
 
 
-def _as_transformers(task: Task, model: Model) -> TransformersHead:
-    """The class of transformers that can hold the task's head; none for the modern block."""
-    if model.block == "bert":
-        return task.as_transformers(hidden_size=model.hidden_size)
-    return TransformersHead(
-        note="transformers' heads on a ModernBERT have a dense layer and a norm that this head has not. The folder "
-        "holds the encoder (ModernBertModel) and, in head.safetensors, the head, which electra-trainer reads."
-    )
-
-
 def _tensors(theirs: TransformersHead, weights: Mapping[str, Tensor], model: Model) -> dict[str, Mapping[str, Tensor]]:
-    """The tensors of each file."""
+    """The tensors of each file; the head has a second one where transformers' cannot be read back to the bit."""
     head = {name.removeprefix("head."): tensor for name, tensor in weights.items() if name.startswith("head.")}
     encoder = {name: tensor for name, tensor in weights.items() if not name.startswith("head.")}
     if model.block == "modern":
-        encoder = {name.removeprefix("model."): one for name, one in as_modern.modern_tensors(encoder).items()}
+        encoder = as_modern.modern_tensors(encoder)
     if theirs.architecture is not None:
-        return {_WHOLE: encoder | theirs.write(head)}
-    bare = {name.removeprefix("electra."): tensor for name, tensor in encoder.items()}
+        return {_WHOLE: encoder | theirs.write(head), **({} if theirs.invertible else {_HEAD: head})}
+    bare = {name.removeprefix("electra.").removeprefix("model."): tensor for name, tensor in encoder.items()}
     return {_ENCODER + _WHOLE: bare, _HEAD: head}
 
 
@@ -252,7 +244,7 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
     if _HEAD in table["files"]:
         tensors = read_back.read_tensors(folder / _HEAD)
     else:
-        theirs = task.as_transformers(hidden_size=model.hidden_size)
+        theirs = task.as_transformers(model)
         tensors = theirs.read(read_back.read_tensors(folder / _WHOLE), where=str(folder / _WHOLE))
     head = task.head(model)
     try:

@@ -41,6 +41,7 @@ from electra_trainer.finetuning.task import Row, Task, TaskData, lengths_of
 from electra_trainer.finetuning.text_tasks import with_pooling
 from electra_trainer.model.attention import Dropout
 from electra_trainer.model.encoder import Encoder
+from electra_trainer.model.networks import is_norm
 from electra_trainer.pretrained.source import Source
 from electra_trainer.runs import checkpoint, progress, run_folder, verified
 from electra_trainer.runs.signals import StopRequest
@@ -89,7 +90,7 @@ def build_network(source: Source, task: Task, recipe: Recipe, *, seed: int) -> F
     for name, parameter in head.named_parameters():
         with torch.no_grad():
             if parameter.dim() < 2:
-                parameter.fill_(1.0 if "LayerNorm" in name and name.endswith("weight") else 0.0)
+                parameter.fill_(1.0 if is_norm(name) and name.endswith("weight") else 0.0)
             else:
                 generator = torch.Generator().manual_seed(randomness.key(seed, f"weights/head/{name}"))
                 nn.init.xavier_uniform_(parameter, generator=generator)

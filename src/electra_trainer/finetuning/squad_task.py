@@ -3,8 +3,7 @@ differently.
 
 Extractive question answering (§3.1): the answer is a span of the context, or there is none.
 
-The head is XLNet's ("joint"), as the paper says, or BERT's ("independent"), which transformers'
-ElectraForQuestionAnswering loads.
+The head is XLNet's ("joint"), as the paper says, or BERT's ("independent"), which transformers loads.
 """
 
 import math
@@ -26,6 +25,7 @@ from electra_trainer.finetuning.examples import Prediction, by_id, jsonl, string
 from electra_trainer.finetuning.squad_files import Question, read_squad
 from electra_trainer.finetuning.squad_head import JointHead, Places
 from electra_trainer.finetuning.task import Baseline, Row, TaskData, TransformersHead, copied_head
+from electra_trainer.finetuning.task_head import output_head
 from electra_trainer.settings.config import Model
 
 
@@ -168,9 +168,9 @@ class QuestionAnswering(tasks.Task):
         return default if self.null_threshold is None else self.null_threshold
 
     def head(self, model: Model) -> nn.Module:
-        """See squad_head.py; independent: [B, T, D] -> [B, T, 2], named as transformers' `qa_outputs`."""
+        """See squad_head.py; independent: [B, T, D] -> [B, T, 2], that of transformers' classes."""
         if self.head_kind == "independent":
-            return nn.Linear(model.hidden_size, 2)
+            return output_head(model, 2)
         answerable = self.version == 2 or self.answerability == "always"
         return JointHead(model.hidden_size, width=self.width, answerable=answerable)
 
@@ -260,9 +260,9 @@ class QuestionAnswering(tasks.Task):
 
         return tasks.Unlabelled(examples=squad_files.read_questions(path), written=written)
 
-    def as_transformers(self, *, hidden_size: int) -> TransformersHead:
+    def as_transformers(self, model: Model) -> TransformersHead:
         joint = self.head_kind == "joint"
-        return TransformersHead() if joint else copied_head("ElectraForQuestionAnswering", "qa_outputs.")
+        return TransformersHead() if joint else copied_head(model, "QuestionAnswering", "qa_outputs.")
 
     def card(self, *, pair: bool) -> tasks.CardWords:
         above = f"above {self.threshold:.4g} (`null_threshold`)"

@@ -1,4 +1,4 @@
-"""Tagging: a label for each word, by one linear layer on its first token, cross-entropy (BERT; released).
+"""Tagging: a label for each word, by the head on its first token, cross-entropy (BERT; released).
 
 A sentence that is too long for a row is read in several, cut between words, so that each word is predicted exactly
 once. A word without tokens, such as a control character, is read as [UNK]; one with more tokens than a row loses its
@@ -35,6 +35,7 @@ from electra_trainer.finetuning.examples import (
     tagged_text,
 )
 from electra_trainer.finetuning.tagged_files import Scheme, TagColumns, read_tag, read_tagged
+from electra_trainer.finetuning.task_head import output_head
 from electra_trainer.settings.config import Model
 
 _SPAN_METRICS = ("f1", "precision", "recall")
@@ -71,8 +72,8 @@ class Tagging(task.Task):
         return self.metrics[0]
 
     def head(self, model: Model) -> nn.Module:
-        """[W, D] -> [W, C]; the classifier of transformers' ElectraForTokenClassification."""
-        return nn.Linear(model.hidden_size, len(self.labels))
+        """[W, D] -> [W, C]; that of transformers' classes for token classification."""
+        return output_head(model, len(self.labels))
 
     def rows(self, examples: Sequence[TaggedSentence], text: tokenizer.Text, *, training: bool) -> list[task.Row]:
         """`place`: the columns at which its words begin. `target`: their label numbers, -1 without a label."""
@@ -218,8 +219,8 @@ class Tagging(task.Task):
         unseen = sum(label not in self.labels for label in every)
         return dict(enumerate(found)) if every and unseen <= UNSEEN_SHARE * len(every) else {}
 
-    def as_transformers(self, *, hidden_size: int) -> task.TransformersHead:
-        return task.copied_head("ElectraForTokenClassification", "classifier.", labels=self.labels)
+    def as_transformers(self, model: Model) -> task.TransformersHead:
+        return task.copied_head(model, "TokenClassification", "classifier.", labels=self.labels)
 
     def card(self, *, pair: bool) -> task.CardWords:
         return task.CardWords(

@@ -14,7 +14,8 @@ A task's head as one of transformers', with the same output, and back (`Transfor
     Tagging                      ElectraForTokenClassification: dropout, one linear layer; a copy
     QuestionAnswering, BERT's    ElectraForQuestionAnswering: one linear layer; a copy
 
-Our head for whole texts is one linear layer, w x + b, and gelu(z) - gelu(-z) = z for the exact GELU z Phi(z), as Phi(z)
+On the modern block the head is ModernBERT's own (`task_head.py`), and all three are copies. On BERT's block our head
+for whole texts is one linear layer, w x + b, and gelu(z) - gelu(-z) = z for the exact GELU z Phi(z), as Phi(z)
 + Phi(-z) = 1. So dense gets the rows [w; -w; 0] and out_proj [1, -1, 0], which needs 2 C <= D. For a regression
 out_proj also holds scale and shift, so transformers gives numbers in the file's own units.
 """
@@ -113,8 +114,15 @@ class CardWords:
     """Python: how transformers computes a prediction where it has a class for the head; PATH is the folder."""
 
 
-LINEAR = ("weight", "bias")
-_ONLY_OURS = "Its encoder is in `encoder/` (ElectraModel), and our linear layer in head.safetensors."
+_LINEAR = ("weight", "bias")
+_MODERN = {
+    "dense.weight": "head.dense.weight",
+    "norm.weight": "head.norm.weight",
+    "classifier.weight": "classifier.weight",
+    "classifier.bias": "classifier.bias",
+}
+"""Tensors of `task_head.ModernHead`, and their names in transformers."""
+_ONLY_OURS = "Its encoder is in `encoder/`, and our linear layer in head.safetensors."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,25 +132,34 @@ class TransformersHead:
     architecture: str | None = None
     """None: transformers has no head like it."""
     note: str = (
-        "transformers has no head like this task's, and refuses the folder. Its encoder is in `encoder/` "
-        "(ElectraModel); the head, in head.safetensors, is read by electra-trainer."
+        "transformers has no head like this task's, and refuses the folder. Its encoder is in `encoder/`; the head, in "
+        "head.safetensors, is read by electra-trainer."
     )
     """A sentence for the card."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """For config.json."""
-    copied: str = ""
-    """The prefix under which the linear layer is copied; none: it is spread over dense and out_proj."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Our tensors -> transformers' names, of a head that is copied; empty: it is spread over dense and out_proj."""
     hidden_size: int = 0
     scale: float = 1.0
     """transformers' output is scale * ours + shift."""
     shift: float = 0.0
 
+    @property
+    def invertible(self) -> bool:
+        """Whether `read` gives back the bits that `write` was given."""
+        return not self.names or (self.scale, self.shift) == (1.0, 0.0)
+
     def write(self, head: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
         """A trained head (its state dict, fp32) by transformers' names."""
         import torch
 
-        if self.copied:
-            return {self.copied + name: head[name] for name in LINEAR}
+        if self.names:
+            found = {theirs: head[ours] for ours, theirs in self.names.items()}
+            if not self.invertible:
+                found["classifier.weight"] = self.scale * found["classifier.weight"]
+                found["classifier.bias"] = self.scale * found["classifier.bias"] + self.shift
+            return found
         weight_CD, bias_C = head["weight"], head["bias"]
         count, size = len(bias_C), self.hidden_size
         dense_DD, dense_D = weight_CD.new_zeros(size, size), bias_C.new_zeros(size)
@@ -160,46 +177,67 @@ class TransformersHead:
     def read(self, tensors: "Mapping[str, Tensor]", *, where: str) -> "dict[str, Tensor]":
         """Our head from what `write` wrote, bit for bit; CheckpointError: it did not write these tensors."""
         try:
-            if self.copied:
-                return {name: tensors[self.copied + name] for name in LINEAR}
+            if self.names:
+                return {ours: tensors[theirs] for ours, theirs in self.names.items()}
             count = tensors["classifier.out_proj.weight"].shape[0]
-            return {name: tensors[f"classifier.dense.{name}"][:count].clone() for name in LINEAR}
+            return {name: tensors[f"classifier.dense.{name}"][:count].clone() for name in _LINEAR}
         except (KeyError, IndexError) as error:
             raise CheckpointError(f"{where}: has no head of this task ({error}).") from None
 
 
-def copied_head(architecture: str, prefix: str, *, labels: Sequence[str] = ()) -> TransformersHead:
-    """One linear layer, as transformers has it."""
+def copied_head(
+    model: "Model", kind: str, prefix: str, *, labels: Sequence[str] = (), **fields: Any
+) -> TransformersHead:
+    """The head of `task_head.output_head`, as transformers has it.
+
+    Args:
+        model: the encoder's shape.
+        kind: the class of transformers without its beginning: `TokenClassification`.
+        prefix: of the linear layer's tensors there, on BERT's block.
+        labels: names of the outputs, if they have some.
+        fields: others of `TransformersHead`.
+    """
     from electra_trainer.pretrained.as_modern import numbered
 
-    note, settings = "The head is one linear layer, as in transformers.", numbered(labels) if labels else {}
-    return TransformersHead(architecture=architecture, note=note, settings=settings, copied=prefix)
+    modern = model.block == "modern"
+    says = "ModernBERT's: dense, GELU, LayerNorm and a linear layer" if modern else "one linear layer"
+    return TransformersHead(
+        architecture=f"{'ModernBertFor' if modern else 'ElectraFor'}{kind}",
+        note=f"The head is {says}, as in transformers.",
+        settings={**(numbered(labels) if labels else {}), **fields.pop("settings", {})},
+        names=_MODERN if modern else {name: prefix + name for name in _LINEAR},
+        **fields,
+    )
 
 
 def text_head(
-    labels: Sequence[str], problem: str, *, pooling: str, hidden_size: int, scale: float = 1.0, shift: float = 0.0
+    model: "Model", labels: Sequence[str], problem: str, *, pooling: str, scale: float = 1.0, shift: float = 0.0
 ) -> TransformersHead:
-    """One linear layer on a text's vector, spread over the two layers of ElectraForSequenceClassification where these
-    can hold it.
+    """The head on a text's vector as a sequence classifier; on BERT's block the linear layer is spread over the two of
+    ElectraForSequenceClassification where these can hold it.
     """
     from electra_trainer.pretrained.as_modern import numbered
 
     if pooling == "pair":
         return TransformersHead()
+    if model.block == "modern":
+        settings = {"problem_type": problem, "classifier_pooling": pooling}
+        units: dict[str, Any] = {"scale": scale, "shift": shift}
+        return copied_head(model, "SequenceClassification", "", labels=labels, settings=settings, **units)
     if pooling == "mean":
         note = "transformers' head for texts reads [CLS], and this one the mean over all tokens."
         return TransformersHead(note=f"{note} {_ONLY_OURS}")
-    if 2 * len(labels) > hidden_size:
+    if 2 * len(labels) > model.hidden_size:
         return TransformersHead(
             note=f"transformers cannot carry the head: {len(labels)} labels need {2 * len(labels)} units in its dense "
-            f"layer, which has {hidden_size}. {_ONLY_OURS}"
+            f"layer, which has {model.hidden_size}. {_ONLY_OURS}"
         )
     return TransformersHead(
         architecture="ElectraForSequenceClassification",
         settings={**numbered(labels), "problem_type": problem},
         note="The head is the paper's, one linear layer on [CLS], written as the two layers that transformers has in "
         "its place: gelu(z) - gelu(-z) = z, so its output is the same.",
-        hidden_size=hidden_size,
+        hidden_size=model.hidden_size,
         scale=scale,
         shift=shift,
     )
@@ -355,7 +393,7 @@ class Task(Protocol):
         """
         return {}, ()
 
-    def as_transformers(self, *, hidden_size: int) -> TransformersHead:
+    def as_transformers(self, model: "Model") -> TransformersHead:
         """The head of transformers that computes the same; by default there is none."""
         return TransformersHead()
 

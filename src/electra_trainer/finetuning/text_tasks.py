@@ -1,5 +1,4 @@
-"""Classification and regression of a text or a pair: one linear layer on [CLS], the mean of all tokens, or a pair's
-features.
+"""Classification and regression of a text or a pair: a head on [CLS], the mean of all tokens, or a pair's features.
 
 [CLS] is the paper's (§3.1; released). Classification learns by cross-entropy, regression by squared error (released for
 STS-B).
@@ -58,6 +57,7 @@ from electra_trainer.finetuning.task import (
     most_frequent,
     text_head,
 )
+from electra_trainer.finetuning.task_head import output_head
 from electra_trainer.settings.config import Model
 
 Pooling = Literal["cls", "mean", "pair"]
@@ -67,8 +67,8 @@ included. `pair`: two texts compared (pair_head.py).
 
 
 class TextTask(Task):
-    """Common part of classification and regression: one linear layer on the vector of a text or pair, or upon
-    `PairHead`'s features.
+    """Common part of classification and regression: `output_head` on the vector of a text or pair, or
+    `PairHead`.
     """
 
     metrics: tuple[str, ...]
@@ -106,7 +106,7 @@ class TextTask(Task):
 
     def layer(self, model: Model, outputs: int) -> nn.Module:
         """The head with `outputs` outputs."""
-        return PairHead(model, outputs) if self.pooling == "pair" else nn.Linear(model.hidden_size, outputs)
+        return PairHead(model, outputs) if self.pooling == "pair" else output_head(model, outputs)
 
     def prepare(self, head: nn.Module, train: Sequence[TextExample], text: Text) -> None:
         if isinstance(head, PairHead):
@@ -191,8 +191,8 @@ class Classification(TextTask):
     def baselines(self, train: Sequence[TextExample]) -> dict[str, Baseline]:
         return text_baselines(train, "label")
 
-    def as_transformers(self, *, hidden_size: int) -> TransformersHead:
-        return text_head(self.labels, "single_label_classification", pooling=self.pooling, hidden_size=hidden_size)
+    def as_transformers(self, model: Model) -> TransformersHead:
+        return text_head(model, self.labels, "single_label_classification", pooling=self.pooling)
 
     def card(self, *, pair: bool) -> CardWords:
         return self.words("Says which label fits {}", pair=pair, labels=self.labels)
@@ -244,9 +244,9 @@ class Regression(TextTask):
     def baselines(self, train: Sequence[TextExample]) -> dict[str, Baseline]:
         return text_baselines(train, "value")
 
-    def as_transformers(self, *, hidden_size: int) -> TransformersHead:
+    def as_transformers(self, model: Model) -> TransformersHead:
         units = {"scale": self.scale, "shift": self.shift}
-        return text_head(("value",), "regression", pooling=self.pooling, hidden_size=hidden_size, **units)
+        return text_head(model, ("value",), "regression", pooling=self.pooling, **units)
 
     def card(self, *, pair: bool) -> CardWords:
         return self.words("Gives a number for {}, in the units of the training file", pair=pair)
