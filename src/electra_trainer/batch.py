@@ -76,7 +76,7 @@ class Corrupted:
 
     batch: Batch
     input_BT: Tensor  # int64, ids with samples put in: what the discriminator reads
-    replaced_BT: Tensor  # bool, True where the id differs from the original (a lucky sample is an original)
+    replaced_BT: Tensor  # bool, True where the id differs from the original (a lucky sample: as RTD.lucky says)
     sampled_K: Tensor  # int64, the sampled id of each slot
 
 

@@ -27,6 +27,7 @@ OBJECTIVES = {
     "hard-mlm": HardMLM(pool=2.0),
     "replace-mlm": ReplaceMLM(),
     "all-tokens-mlm": AllTokensMLM(),
+    "all-tokens-mlm plain": AllTokensMLM(copy=False),
     "rtd-mlm": RtdMLM(),
     "adversarial": Adversarial(),
     "sentence-contrast": SentenceContrast(),

@@ -52,6 +52,7 @@ METHODS: dict[str, Callable[[Config], Config]] = {
     "replace-mlm": _change(objective=ReplaceMLM()),
     "replace-mlm all": _change(objective=ReplaceMLM(), generator=_SAME, sharing="all"),
     "all-tokens-mlm": _change(objective=AllTokensMLM()),
+    "all-tokens-mlm plain": _change(objective=AllTokensMLM(copy=False)),
     "all-tokens-mlm unigram": _change(objective=AllTokensMLM(), generator=Unigram()),
     "adversarial": _change(objective=Adversarial()),
     "adversarial sharing none": _change(objective=Adversarial(), sharing="none"),

@@ -97,6 +97,23 @@ def test_loss_by_a_loop_over_all_real_tokens(monkeypatch: pytest.MonkeyPatch) ->
     assert float(found.terms["encoder_loss"].sum.detach()) == pytest.approx(expected, rel=1e-5)
 
 
+def test_without_the_copy_layer_it_is_the_cross_entropy_of_all_tokens() -> None:
+    """No layer, no logit of "replaced"; loss, gradient and correctness are those of the softmax alone."""
+    given = settings(objective=AllTokensMLM(weight=3.0, generator_weight=0.5, copy=False))
+    objective, masked = made(given), masked_rows(given)
+    found = losses(objective, masked)
+    corrupted_BT, labels_BT = found.diagnostics["corrupted_BT"], masked.batch.ids_BT
+    plain = in_float64(objective)
+    logits_NV = plain.encoder(corrupted_BT, masked.batch, torch.arange(labels_BT.numel()))
+    expected = torch.nn.functional.cross_entropy(logits_NV, labels_BT.flatten(), ignore_index=PAD, reduction="sum")
+    loss = found.terms["encoder_loss"].sum
+    assert float(loss.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
+    assert distance(gradients(objective, loss), gradients(plain, expected)) < 1e-5
+    assert reached(objective, loss) == named(objective, "encoder.") and objective.copy is None
+    right_K = logits_NV.argmax(-1)[masked.slots_K] == masked.labels_K
+    assert torch.equal(found.diagnostics["encoder_correct_K"], right_K) and "replaced_BT" not in found.diagnostics
+
+
 @pytest.mark.parametrize("chunk", [1, 97, 10 * 97, 4_000_000])
 def test_gradient_is_that_of_the_plain_formula(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every parameter, the copy layer too, by autograd over all logits in float64; whatever the size of the chunks."""

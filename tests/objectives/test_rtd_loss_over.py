@@ -14,6 +14,7 @@ from tests.small import CLS, PAD, SEP, batch, masker, rows
 from torch import Tensor
 
 from electra_trainer.batch import Masked
+from electra_trainer.objectives.generation import corrupt
 from electra_trainer.objectives.rtd import other_tokens
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config
@@ -59,6 +60,20 @@ def test_loss_and_count_by_a_loop(loss_over: str) -> None:
     assert float(term.sum.detach()) == pytest.approx(expected, rel=1e-5)
     assert int(objective.counts(masked)[term.count]) == len(tokens) > 20
     assert [tuple(place) for place in found.diagnostics["counted_BT"].nonzero().tolist()] == tokens
+
+
+def test_a_lucky_sample_counts_as_a_fake_where_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every sample is the original word: none is a fake by the paper, all are by `lucky = "fake"`, and nothing else."""
+    monkeypatch.setattr("electra_trainer.objectives.generation.corrupt", lambda m, _: corrupt(m, m.labels_K))
+    masked = with_unused_slots(masked_rows(settings("all")))
+    for lucky, fakes in (("original", torch.zeros_like(masked.chosen_BT)), ("fake", masked.chosen_BT)):
+        objective = made(lively(objective=RTD(lucky=lucky)))  # type: ignore[arg-type]
+        found = losses(objective, masked)
+        logits_BT = objective.discriminator(masked.batch.ids_BT, masked.batch)
+        each_BT = torch.nn.functional.binary_cross_entropy_with_logits(logits_BT, fakes.float(), reduction="none")
+        expected = float(each_BT[masked.batch.ids_BT != PAD].sum().detach())
+        assert float(found.terms["discriminator_loss"].sum.detach()) == pytest.approx(expected, rel=1e-5)
+        assert torch.equal(found.diagnostics["replaced_BT"], fakes)
 
 
 @OVER

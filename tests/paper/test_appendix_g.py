@@ -112,7 +112,12 @@ def test_p_mask_of_a_run() -> None:
     assert masked_share(with_(objective=RTD(loss_over="masked"))).p_mask == 1.0
     assert masked_share(with_(objective=RTD(loss_over="other"))) == (0.25, "")
     assert masked_share(with_(objective=SentenceContrast(unchanged=0.2))).p_mask == pytest.approx(0.2)
-    for none in (with_(generator=Learned(width=0.5, disallow_correct=True)), with_(generator=Unigram()), None):
+    for none in (
+        with_(generator=Learned(width=0.5, disallow_correct=True)),
+        with_(generator=Unigram()),
+        with_(objective=RTD(lucky="fake")),
+        None,
+    ):
         p_mask, note = masked_share(none)
         assert p_mask is None and note
     assert masked_share(None, given=0.15) == (0.15, "")

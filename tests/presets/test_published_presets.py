@@ -63,6 +63,8 @@ NEIGHBOURS = {
     "warm-sampling": ("electra", ["generator.temperature: 1.0 -> 1.5"]),
     "disallow-correct": ("electra", ["generator.disallow_correct: False -> True"]),
     "electra-15": ("electra", ["objective.loss_over: 'all' -> 'masked'"]),
+    "lucky-fakes": ("electra", ["objective.lucky: 'original' -> 'fake'"]),
+    "all-tokens-mlm-plain": ("all-tokens-mlm", ["objective.copy: True -> False"]),
     "replace-mlm": ("mlm", ["objective.kind: 'mlm' -> 'replace-mlm'"]),
 }
 

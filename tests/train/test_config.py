@@ -122,7 +122,8 @@ def test_there_and_back(name: str) -> None:
 def test_every_field_is_written() -> None:
     written = to_dict(models.small())
     assert written.keys() == {field.name for field in dataclasses.fields(Config)}
-    assert written["objective"] == {"kind": "rtd", "weight": 50.0, "generator_weight": 1.0, "loss_over": "all"}
+    own = {"kind": "rtd", "weight": 50.0, "generator_weight": 1.0, "loss_over": "all", "lucky": "original"}
+    assert written["objective"] == own
     assert to_dict(models.bert_small())["objective"] == {"kind": "mlm"}
 
 
@@ -201,7 +202,8 @@ def test_overlay_from_either_format(tmp_path: Path) -> None:
     assert (one.seed, one.optimizer.learning_rate, one.objective) == (5, 1e-3, MLM())
     assert one.model == models.base().model
     assert sorted(line.split(":")[0] for line in differences(models.base(), one)) == [
-        "objective.generator_weight", "objective.kind", "objective.loss_over", "objective.weight", "optimizer.learning_rate", "seed",
+        "objective.generator_weight", "objective.kind", "objective.loss_over", "objective.lucky", "objective.weight",
+        "optimizer.learning_rate", "seed",
     ]  # fmt: skip
 
 

@@ -14,6 +14,8 @@ Siblings:  mlm.py is its first half, with the full-size encoder. adversarial.py 
 No gradient flows from the discriminator through the sampling; both losses reach what the two networks share.
 """
 
+from dataclasses import replace
+
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -62,6 +64,8 @@ class ReplacedTokenDetection(protocol.Objective, settings=RTD):
     def discriminate(self, masked: Masked, generated: generation.Generated, rng: Rng, *, diagnose: bool) -> Losses:
         """The discriminator's sum over a lane with the samples put in, and diagnostics of both networks."""
         corrupted = generation.corrupt(masked, generated.sampled_K)
+        if self.settings.lucky == "fake":
+            corrupted = replace(corrupted, replaced_BT=masked.chosen_BT)
         logits_BT, further = self.read(masked, corrupted, diagnose=diagnose)
         counted_BT = self.counted_tokens(masked, rng)
         (count,) = self.counted(masked)

@@ -116,6 +116,8 @@ def masked_share(config: Config | None, *, given: float | None = None) -> Masked
         return MaskedShare(None, "Appendix G needs the probabilities of a generator that is a network")
     if generator.disallow_correct:
         return MaskedShare(None, "Appendix G assumes a generator that may sample the original word; this one never did")
+    if isinstance(objective, RTD) and objective.lucky != "original":
+        return MaskedShare(None, "Appendix G assumes that a sample equal to the original word counts as an original")
     if given is not None:
         return MaskedShare(given)
     if isinstance(objective, RTD) and objective.loss_over == "masked":

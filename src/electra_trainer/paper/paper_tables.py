@@ -351,7 +351,9 @@ def generator_size(reading: Reading) -> tuple[float, str] | None:
     ELECTRA in more than its generator's size.
     """
     config = reading.entry.config
-    if config is None or type(config.objective) is not methods.RTD or config.objective.loss_over != "all":
+    if config is None or type(config.objective) is not methods.RTD:
+        return None
+    if config.objective.loss_over != "all" or config.objective.lucky != "original":
         return None
     generator = config.generator
     if not isinstance(config.phases, methods.Joint) or generator.disallow_correct:

@@ -31,10 +31,10 @@ class Compare:
     data: tyro.conf.Positional[Path]
     """Folder that `electra prepare` made."""
     arms: str
-    """Arms between commas, the first the reference: electra, electra-15, electra-15-other, mlm, mlm-80-10-10, mlm-rare,
-    mlm-hard, replace-mlm, all-tokens-mlm, unigram, uniform, same-size, sharing-none, sharing-all, disentangled,
-    two-stage, two-stage-fresh, adversarial, warm-sampling, disallow-correct, sentence-contrast; untrained: fresh
-    weights, the baseline of every probe."""
+    """Arms between commas, the first the reference: electra, electra-15, electra-15-other, lucky-fakes, mlm,
+    mlm-80-10-10, mlm-rare, mlm-hard, replace-mlm, all-tokens-mlm, all-tokens-mlm-plain, unigram, uniform, same-size,
+    sharing-none, sharing-all, disentangled, two-stage, two-stage-fresh, adversarial, warm-sampling, disallow-correct,
+    sentence-contrast; preset: the preset as it is; untrained: fresh weights, the baseline of every probe."""
     out: Path
     """Folder of the experiment: a new one, or one to resume or extend."""
     seeds: str = "3"
@@ -46,8 +46,8 @@ class Compare:
     match: Literal["paper-flops", "real-flops"] | None = None
     """How --flops counts: as the paper (the default), or the matrix products that are needed."""
     probe: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """held-out, pos=TREEBANK_DIR, sentences=GLUE_DIR, minimal-pairs=DIR, glue=DIR, squad1=DIR or squad2=DIR; may be
-    repeated. Default: held-out."""
+    """held-out, pos=TREEBANK_DIR, sentences=GLUE_DIR, minimal-pairs=DIR, glue=DIR, squad1=DIR, squad2=DIR, or
+    quick=DIR: pos, sentences and minimal-pairs in the folders of DIR; may be repeated. Default: held-out."""
     probe_sentences: int = 4000
     """Sentences that the part-of-speech probe is trained on."""
     probe_pairs: int = 100
@@ -78,7 +78,14 @@ class Compare:
     refused: ClassVar[dict[str, str]] = {
         "--seed": "compare trains several. Give --seeds 3 or a list such as --seeds 1,2,5.",
         **dict.fromkeys(
-            ("--objective", "--generator", "--phases", "--objective.loss-over"),
+            (
+                "--objective",
+                "--generator",
+                "--phases",
+                "--objective.loss-over",
+                "--objective.lucky",
+                "--objective.copy",
+            ),
             "is what arms differ in. Name the arm that has it in --arms (see --help).",
         ),
     }

@@ -29,6 +29,11 @@ def electra_15_other(config: Config) -> Config:
     return replace(config, objective=replace(_rtd(config), loss_over="other"))
 
 
+def lucky_fakes(config: Config) -> Config:
+    """ELECTRA that counts a sample equal to the original word as a fake (§2: as an original is better)."""
+    return replace(config, objective=replace(_rtd(config), lucky="fake"))
+
+
 def mlm(config: Config) -> Config:
     """BERT with the preset's masking, as released 85 % [MASK] and 15 % unchanged (§3.1)."""
     return replace(config, objective=methods.MLM())
@@ -57,6 +62,11 @@ def replace_mlm(config: Config) -> Config:
 def all_tokens_mlm(config: Config) -> Config:
     """All-Tokens MLM with the copy mechanism (§3.5)."""
     return replace(config, objective=methods.AllTokensMLM())
+
+
+def all_tokens_mlm_plain(config: Config) -> Config:
+    """All-Tokens MLM without the copy mechanism (§3.5)."""
+    return replace(config, objective=methods.AllTokensMLM(copy=False))
 
 
 def unigram(config: Config) -> Config:
@@ -122,9 +132,9 @@ def sentence_contrast(config: Config) -> Config:
 ARMS: dict[str, Callable[[Config], Config]] = {
     function.__name__.replace("_", "-"): function
     for function in (
-        electra, electra_15, electra_15_other, mlm, mlm_80_10_10, mlm_rare, mlm_hard, replace_mlm, all_tokens_mlm,
-        unigram, uniform, same_size, sharing_none, sharing_all, disentangled, two_stage, two_stage_fresh, adversarial,
-        warm_sampling, disallow_correct, sentence_contrast,
+        electra, electra_15, electra_15_other, lucky_fakes, mlm, mlm_80_10_10, mlm_rare, mlm_hard, replace_mlm,
+        all_tokens_mlm, all_tokens_mlm_plain, unigram, uniform, same_size, sharing_none, sharing_all, disentangled,
+        two_stage, two_stage_fresh, adversarial, warm_sampling, disallow_correct, sentence_contrast,
     )
 }  # fmt: skip
 
@@ -163,7 +173,8 @@ def arm_of(config: Config) -> str | None:
 
 def _rtd(config: Config) -> methods.RTD:
     """The preset's weights where it is an ELECTRA, the paper's otherwise."""
-    return replace(config.objective, loss_over="all") if type(config.objective) is methods.RTD else methods.RTD()
+    own = config.objective
+    return replace(own, loss_over="all", lucky="original") if type(own) is methods.RTD else methods.RTD()
 
 
 def _learned(config: Config, **changes: Any) -> methods.Learned:
@@ -180,5 +191,7 @@ def objective_title(config: Config) -> str:
     objective = config.objective
     title = objective.title or methods.kind_of(type(objective))
     if isinstance(objective, methods.RTD):
-        title += _LOSS_OVER[objective.loss_over]
+        title += _LOSS_OVER[objective.loss_over] + (", lucky samples as fakes" if objective.lucky == "fake" else "")
+    if isinstance(objective, methods.AllTokensMLM) and not objective.copy:
+        title += " without copying"
     return title + (" in two stages" if isinstance(config.phases, methods.TwoStage) else "")

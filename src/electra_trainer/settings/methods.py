@@ -11,6 +11,8 @@ from typing import ClassVar, Literal
 
 from electra_trainer.errors import probability, require
 
+SingleOutput = Literal["none", "kept tokens", "kept inputs", "generator slots", "guesser tokens"]
+
 
 def kind_of(cls: type) -> str:
     """Tag of a class in a union: `AllTokensMLM` -> "all-tokens-mlm"."""
@@ -33,9 +35,13 @@ class ObjectiveSettings:
     """The main network, which is exported: a discriminator, or an encoder with a token head."""
     predicts: ClassVar[Literal["masked", "all", "none"]] = "none"
     """Positions that the main network sends through the vocabulary."""
-    single_output: ClassVar[Literal["none", "kept tokens", "kept inputs", "generator slots", "guesser tokens"]] = "none"
-    """A separate layer [width -> 1]: on the main network at all tokens or at the [CLS] of each input, on the generator
-    at the chosen positions, or on a guesser (hard-mlm) at all tokens. Counted in parameters and FLOPs."""
+
+    @property
+    def single_output(self) -> SingleOutput:
+        """A separate layer [width -> 1]: on the main network at all tokens or at the [CLS] of each input, on the
+        generator at the chosen positions, or on a guesser (hard-mlm) at all tokens. Counted in parameters and FLOPs.
+        """
+        return "none"
 
     def __init_subclass__(cls) -> None:
         ObjectiveSettings.kinds[kind_of(cls)] = cls
@@ -63,6 +69,9 @@ class RTD(ObjectiveSettings):
     """Tokens that the discriminator's loss counts: `all`; `masked`: the chosen positions only (ELECTRA 15 %, §3.5);
     `other`: as many random tokens, drawn independently of those (footnote 8). The loss is the mean over them, so one of
     them weighs 1/fraction times as much as in `all`."""
+    lucky: Literal["original", "fake"] = "original"
+    """What a sample that equals the original word counts as: `original`, which moderately improved the paper's results
+    (§2), or `fake`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,12 +142,18 @@ class AllTokensMLM(ObjectiveSettings):
 
     title = "all-tokens MLM"
     predicts = "all"
-    single_output = "kept tokens"
 
     weight: float = 1.0
     """Weight of the encoder's mean loss over all real tokens."""
     generator_weight: float = 1.0
     """Weight of the generator's mean loss."""
+    copy: bool = True
+    """Whether a layer gives the probability of copying the input; without it words come from the softmax alone."""
+
+    @property
+    def single_output(self) -> SingleOutput:
+        """The copy layer, if there is one."""
+        return "kept tokens" if self.copy else "none"
 
 
 @dataclass(frozen=True, kw_only=True)
