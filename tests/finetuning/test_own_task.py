@@ -4,10 +4,11 @@ import json
 import pickle
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.finetuning.own_files import rows, write_csv
@@ -15,6 +16,8 @@ from tests.finetuning.own_files import rows, write_csv
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
 from electra_trainer.files.tables import Table, read_table_file
 from electra_trainer.finetuning.examples import Columns, TextExample, choose_columns, choose_texts, hold_out, same_text
+from electra_trainer.finetuning.model_folder import task_from
+from electra_trainer.finetuning.task import Row
 from electra_trainer.finetuning.text_tasks import Classification, OwnTask, Regression
 
 MORE = "".join(f"text number {n},{'tool' if n % 2 else 'fruit'}\n" for n in range(20)).encode()
@@ -264,3 +267,21 @@ def test_any_table_gives_a_task_or_a_sentence(tmp_path: Path, content: str, kind
         assert str(error)
     else:
         assert data.train and data.dev["dev"]
+
+
+def test_balanced_weights_are_inverse_to_the_frequencies(tmp_path: Path) -> None:
+    """Each class has the same sum of weights, and a row of a rare class the larger loss."""
+    table = [(f"text {n}", "rare" if n % 5 == 0 else "often") for n in range(40)]
+    (tmp_path / "train.csv").write_text("text,label\n" + "".join(f"{a},{b}\n" for a, b in table))
+    data = OwnTask(train=tmp_path / "train.csv", dev=tmp_path / "train.csv", class_weights="balanced").load()
+    assert isinstance(data.task, Classification)
+    assert data.task.class_weights == pytest.approx((40 / 2 / 32, 40 / 2 / 8))
+    assert "class weights: often 0.625, rare 2.5." in data.notes
+    plain = OwnTask(train=tmp_path / "train.csv", dev=tmp_path / "train.csv").load().task
+    assert "class_weights" not in plain.described() and task_from(data.task.described()) == data.task
+    rows, head = [Row(ids=(1,), example=0, target=1)], torch.nn.Linear(4, 2)
+    states, batch = torch.randn(1, 3, 4), cast(Any, None)
+    weighted, alike = (task.loss(head, states, batch, rows) for task in (data.task, plain))
+    assert weighted[0].item() == pytest.approx(2.5 * alike[0].item(), rel=1e-5) and weighted[1] == alike[1] == 1
+    with pytest.raises(ConfigError, match="--class-weights balanced: regression has no classes"):
+        OwnTask(train="x.csv", kind="regression", class_weights="balanced")

@@ -98,13 +98,14 @@ def _scored(model: "Finetuned", rows: "Unlabelled", predictions: "Sequence[Predi
     places = [*rows.answers]
     answered = [rows.answers[place] for place in places]
     scores = model.task.score(answered, [predictions[place] for place in places])
-    column = getattr(model.columns, "label", None)
+    named = [*getattr(model.columns, "labels", ()), model.columns.label]
+    column = ", ".join(repr(name) for name in named if name is not None)
     shown = ", ".join(f"{name.replace('_', ' ')} {printed(score, name)}" for name, score in scores.items())
     missing = len(rows.examples) - len(places)
     left = f"; {missing:,} have none" if missing else ""
     report = model.task.report(answered, [predictions[place] for place in places])
     by_class = "" if report is None else f". {report.calibrated()}\n{Table(head=HEAD, rows=report.rows()).text()}"
-    return f"{file}: scored by its column {column!r}, {len(places):,} rows{left} (x 100): {shown}{by_class}"
+    return f"{file}: scored by column {column}, {len(places):,} rows{left} (x 100): {shown}{by_class}"
 
 
 def _predicted(model: "Finetuned", examples: Sequence[Any], request: "Predict | Answer") -> "list[Prediction]":

@@ -1,10 +1,11 @@
 """Scores class by class: precision, recall, F1, confusions and calibration of a split. No torch here."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from electra_trainer.files.wording import Table
 
@@ -71,7 +72,7 @@ class ClassReport:
         return f"Expected calibration error ({BINS} bins): {100 * self.calibration_error:.1f}."
 
 
-def calibration_error(confidence: Sequence[float], right: Sequence[bool]) -> float:
+def calibration_error(confidence: ArrayLike, right: ArrayLike) -> float:
     """Expected calibration error (Guo et al., 2017): the mean distance between confidence and share of right answers,
     over `BINS` bins of equal width weighted by their predictions; 0 to 1.
 
@@ -79,8 +80,9 @@ def calibration_error(confidence: Sequence[float], right: Sequence[bool]) -> flo
         confidence: probability of each prediction, 0 to 1.
         right: whether it was right.
     """
-    place = np.minimum((np.asarray(confidence) * BINS).astype(int), BINS - 1)
-    gaps = np.bincount(place, weights=np.asarray(confidence) - np.asarray(right, dtype=float), minlength=BINS)
+    shares = np.asarray(confidence, dtype=float)
+    place = np.minimum((shares * BINS).astype(int), BINS - 1)
+    gaps = np.bincount(place, weights=shares - np.asarray(right, dtype=float), minlength=BINS)
     return float(np.abs(gaps).sum() / max(len(place), 1))
 
 

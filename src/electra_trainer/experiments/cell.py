@@ -33,6 +33,11 @@ from electra_trainer.settings import records
 RESULT = "result.json"
 FACTS = ("steps", "tokens", "flops_paper", "flops_real", "seconds", "parameters")
 """Facts of pre-training; metrics like others, but never compared."""
+KEPT = "kept_epoch"
+"""Fact of a fine-tuning run that kept the epoch with the best dev score."""
+OPTIMISTIC = (
+    "The epoch was chosen by the dev scores, which are therefore too good: --test FILE scores rows that chose nothing."
+)
 _ENVIRONMENT = (
     "electra_trainer", "git", "python", "torch", "numpy", "tokenizers", "platform", "cpu", "cpu_capability", "threads",
     "gpu",

@@ -198,17 +198,35 @@ def labels(table: Table, column: str) -> list[str]:
     return _each(table, column, _label)
 
 
+def label_lists(table: Table, column: str, separator: str) -> list[tuple[str, ...]]:
+    """The labels of each cell, between separators or as JSON's list, each once; of an empty cell none."""
+
+    def read(cell: Any) -> tuple[str, ...]:
+        parts = cell.split(separator) if isinstance(cell, str) else cell if isinstance(cell, list) else [cell]
+        return tuple(dict.fromkeys(_label(part) for part in parts if str(part).strip()))
+
+    return _each(table, column, read, empty=())
+
+
+def marks(table: Table, column: str) -> list[bool]:
+    """The marks of a column of 0 and 1; DataError: a cell is something else."""
+    return _each(table, column, _mark)
+
+
 def numbers(table: Table, column: str) -> list[float]:
     """The numbers of a column; DataError: one is not a finite number."""
     return _each(table, column, _number)
 
 
-def _each(table: Table, column: str, read: Callable[[Any], T]) -> list[T]:
-    """`read` of every cell; DataError names the first row that it refuses."""
+def _each(table: Table, column: str, read: Callable[[Any], T], *, empty: T | None = None) -> list[T]:
+    """`read` of every cell, `empty` for one without content; DataError names the first row that it refuses."""
     found: list[T] = []
     for row, cell in enumerate(table.column(column)):
         try:
             if cell is None or (isinstance(cell, str) and not cell.strip()):
+                if empty is not None:
+                    found.append(empty)
+                    continue
                 raise ValueError(f"is {'missing' if cell is None else 'empty'}. Fill it in, or delete the row")
             found.append(read(cell))
         except ValueError as error:
@@ -235,6 +253,13 @@ def _label(cell: Any) -> str:
             f"holds {short(cell)}, expected one label: a short text, a whole number or a truth value. {remedy}"
         )
     return _text(cell.strip())
+
+
+def _mark(cell: Any) -> bool:
+    written = str(cell).strip().lower()
+    if written not in ("0", "1", "0.0", "1.0", "false", "true"):
+        raise ValueError(f"holds {short(cell)}, expected 0 or 1. Labels between a separator: --label-separator")
+    return written in ("1", "1.0", "true")
 
 
 def _number(cell: Any) -> float:

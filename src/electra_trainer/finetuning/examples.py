@@ -40,6 +40,8 @@ class TextExample:
     pair: str | None = None
     label: str | None = None
     """The label as written in the file."""
+    labels: tuple[str, ...] | None = None
+    """Its labels, where a text may have several; None: not known."""
     value: float | None = None
     """The number that a regression task learns, in the file's own units."""
     place: str = ""
@@ -85,11 +87,11 @@ MANY = 20
 """Most labels that get a column each for their probabilities."""
 
 
-def predicted_csv(table: Table, predictions: Sequence[Prediction]) -> str:
+def predicted_csv(table: Table, predictions: Sequence[Prediction], *, separator: str = ";") -> str:
     """CSV: the columns of `table`, then `prediction`; for classes also `probability` (the predicted one's) and one
-    column per label.
+    column per label. Several labels of a text have `separator` between them.
     """
-    names, predicted = list(table.columns), [_flat(prediction) for prediction in predictions]
+    names, predicted = list(table.columns), [_flat(prediction, separator) for prediction in predictions]
     rows = []
     for row, cells in zip(table.rows, predicted, strict=True):
         own = [cell if isinstance(cell, str) else "" if cell is None else json.dumps(cell) for cell in row]
@@ -97,13 +99,15 @@ def predicted_csv(table: Table, predictions: Sequence[Prediction]) -> str:
     return wording.Table(head=[*table.columns, *(_free(name, names) for name in predicted[0])], rows=rows).csv()
 
 
-def _flat(prediction: Prediction) -> dict[str, str]:
+def _flat(prediction: Prediction, separator: str) -> dict[str, str]:
     """Column -> cell."""
     shares = prediction.get("probabilities")
     if shares is None:
         answer = _answer(prediction)
         return {"prediction": answer if isinstance(answer, str) else f"{answer:.6g}"}
     each = {f"probability_{label}": f"{share:.6f}" for label, share in shares.items() if len(shares) <= MANY}
+    if "labels" in prediction:
+        return {"prediction": separator.join(prediction["labels"]), **each}
     return {"prediction": _answer(prediction), "probability": f"{shares[prediction['label']]:.6f}", **each}
 
 
@@ -127,7 +131,7 @@ def tagged_text(predictions: Iterable[Prediction]) -> str:
 
 
 def jsonl(predictions: Iterable[Prediction]) -> str:
-    """One JSON object per prediction: {words, tags}, or {id, text, score, probability, no_answer_score, nbest}."""
+    """One JSON object per prediction, with the fields that its task gives it."""
     return "".join(json.dumps(predicted) + "\n" for predicted in predictions)
 
 
@@ -139,7 +143,7 @@ def by_id(predictions: Iterable[Prediction], name: str) -> str:
 
 
 def _answer(prediction: Prediction) -> Any:
-    return prediction["label"] if "label" in prediction else prediction["value"]
+    return next(prediction[name] for name in ("label", "labels", "value") if name in prediction)
 
 
 def _free(name: str, taken: list[str]) -> str:
@@ -172,10 +176,15 @@ class Columns:
     pair: str | None = None
     label: str | None = None
     """None for a file without labels."""
+    separator: str | None = None
+    """Between several labels in the column `label`."""
+    labels: tuple[str, ...] = ()
+    """Columns of 0 and 1, one for each label."""
 
     def described(self) -> str:
         """A sentence on the columns that were taken."""
         parts = [("text", self.text), ("text pair", self.pair), ("label", self.label)]
+        parts += [("label", name) for name in self.labels]
         return "columns: " + ", ".join(f"{what} = {name!r}" for what, name in parts if name is not None) + "."
 
 
@@ -198,14 +207,30 @@ def choose_columns(table: Table, *, text: str | None, text_pair: str | None, lab
     if label is None and len(names) == 2:
         label = names[1] if names[1] in free else names[0]
     label = label or _ask(table, "--label", "the label")
-    left = [name for name in names if name != label]
     if text is None and text_pair is None:
-        folded = {name.casefold(): name for name in left}
-        pairs = [(folded[one], folded[two]) for one, two in PAIRS if one in folded and two in folded]
-        text, text_pair = pairs[0] if pairs else (None, None)
+        text, text_pair = _known_pair([name for name in names if name != label])
     text = text or _remaining_text(table, text_pair, label)
     _require_columns(table, text=text, text_pair=text_pair, label=label)
     return Columns(text=text, pair=text_pair, label=label)
+
+
+def choose_marked(table: Table, labels: Sequence[str], *, text: str | None, text_pair: str | None) -> Columns:
+    """Columns of a training file with a column of 0 and 1 for each of `labels`; errors as `choose_columns`."""
+    for name in labels:
+        if name not in table.columns:
+            raise ConfigError(f"--labels {name}: {table.path} has no such column. Its columns: {_listed(table)}.")
+        if labels.count(name) > 1 or name in (text, text_pair):
+            raise ConfigError(f"--labels: column {name!r} is named twice. Name each column once.")
+    _require_columns(table, text=text, text_pair=text_pair)
+    if text is None and text_pair is None:
+        text, text_pair = _known_pair([name for name in table.columns if name not in labels])
+    return Columns(text=text or _remaining_text(table, text_pair, *labels), pair=text_pair, labels=tuple(labels))
+
+
+def _known_pair(names: Sequence[str]) -> tuple[str | None, str | None]:
+    """The first known pair of columns among `names`."""
+    folded = {name.casefold(): name for name in names}
+    return next(((folded[a], folded[b]) for a, b in PAIRS if a in folded and b in folded), (None, None))
 
 
 def choose_texts(
@@ -233,7 +258,7 @@ def choose_texts(
 
 def as_trained(table: Table, columns: Columns) -> Columns:
     """Columns of training in another file, such as the development set; DataError: one is missing."""
-    for name in (columns.text, columns.pair, columns.label):
+    for name in (columns.text, columns.pair, columns.label, *columns.labels):
         if name not in (None, *table.columns):
             raise DataError(
                 f"{table.path}: has no column {name!r}, which the training file has. Its columns: {_listed(table)}. "
@@ -331,7 +356,7 @@ def hold_out(examples: Sequence[TextExample], *, where: str, share: float = SHAR
         ordered = sorted((texts[index] for index in members[stratum]), key=_hash)
         chosen.update(row for text in ordered[:count] for row in groups[text])
     if examples[0].value is None:
-        chosen = _leave_every_class(groups, chosen, [str(example.label) for example in examples])
+        chosen = _leave_every_class(groups, chosen, [label_names(example) for example in examples])
     return _split(examples, chosen, where=where, what="rows")
 
 
@@ -356,19 +381,29 @@ def hold_out_sentences(
     return _split(sentences, chosen, where=where, what="sentences")
 
 
-def _leave_every_class(groups: Mapping[str, list[int]], chosen: set[int], labels: Sequence[str]) -> set[int]:
+def label_names(example: TextExample) -> tuple[str, ...]:
+    """The label of an example, or its labels."""
+    return (str(example.label),) if example.labels is None else example.labels
+
+
+def _leave_every_class(
+    groups: Mapping[str, list[int]], chosen: set[int], labels: Sequence[tuple[str, ...]]
+) -> set[int]:
     """`chosen` without texts that have the last rows of a class, such as a text that occurs with two labels."""
-    left = {label for row, label in enumerate(labels) if row not in chosen}
+    left = {label for row, own in enumerate(labels) if row not in chosen for label in own}
     kept = set(chosen)
     for rows in groups.values():
-        if rows[0] in kept and any(labels[row] not in left for row in rows):
+        if rows[0] in kept and any(not left.issuperset(labels[row]) for row in rows):
             kept.difference_update(rows)
-            left.update(labels[row] for row in rows)
+            left.update(label for row in rows for label in labels[row])
     return kept
 
 
 def _strata(examples: Sequence[TextExample]) -> list[str]:
-    """The class of each example; for numbers, their range."""
+    """The class of each example; of several labels the rarest; for numbers, their range."""
+    if examples[0].labels is not None:
+        counts = Counter(label for example in examples for label in label_names(example))
+        return [min(label_names(example), key=lambda one: (counts[one], one), default="") for example in examples]
     if examples[0].value is None:
         return [str(example.label) for example in examples]
     values = np.array([example.value for example in examples], dtype=np.float64)
@@ -418,13 +453,17 @@ def overlap(
     ]
 
 
+def _answers(example: TextExample) -> Any:
+    return example.label, example.value, example.labels and {*example.labels}
+
+
 def contradictions(train: Sequence[TextExample]) -> list[str]:
     """A warning about texts that occur with different labels or values, if there are any."""
     first = _first_of_each(train)
     pairs = [(first[same_text(one)], one) for one in train]
-    pairs = [(one, two) for one, two in pairs if (one.label, one.value) != (two.label, two.value)]
+    pairs = [(one, two) for one, two in pairs if _answers(one) != _answers(two)]
     if not pairs:
         return []
-    one, two = (f"{PurePath(each.place).name} ({each.label or each.value!r})" for each in pairs[0])
+    one, two = (f"{PurePath(each.place).name} ({each.label or each.labels or each.value!r})" for each in pairs[0])
     counts = f"{len(pairs):,} of {len(train):,} training rows"
     return [f"{WARNING}{counts} repeat the text of another with a different label: {two} and {one}."]

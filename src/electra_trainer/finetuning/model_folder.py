@@ -26,11 +26,12 @@ from electra_trainer.data import tokenizer
 from electra_trainer.data.tokenizer import Legibility
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError
 from electra_trainer.experiments.by_class import ClassReport
-from electra_trainer.experiments.cell import Result, printed, read_result
+from electra_trainer.experiments.cell import KEPT, OPTIMISTIC, Result, printed, read_result
 from electra_trainer.experiments.statistics import spread
 from electra_trainer.files.reading import read_file, short
 from electra_trainer.files.wording import render
 from electra_trainer.finetuning.examples import Prediction
+from electra_trainer.finetuning.multi_label import MultiLabel
 from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.run import FineTuned, predict
 from electra_trainer.finetuning.squad_task import QuestionAnswering
@@ -49,7 +50,7 @@ from electra_trainer.version import __version__
 
 TASK = "electra_task.json"
 FORMAT = 1
-_KINDS: tuple[type[Task], ...] = (Classification, Regression, Tagging, QuestionAnswering)
+_KINDS: tuple[type[Task], ...] = (Classification, MultiLabel, Regression, Tagging, QuestionAnswering)
 KINDS = {kind.__name__: kind for kind in _KINDS}
 """The kinds of tasks that a file may name."""
 Scores = Mapping[str, Mapping[str, Mapping[int, float]]]
@@ -172,7 +173,7 @@ def export_finetuned(
         "scores": scores or alone,
         "tested": list(tested),
         "reports": {split: asdict(one) for split, one in result.reports.items()},
-        "notes": list(notes),
+        "notes": [*notes, *([OPTIMISTIC] if KEPT in result.facts else [])],
         "electra_trainer": __version__,
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
     }

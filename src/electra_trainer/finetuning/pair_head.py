@@ -267,8 +267,16 @@ def start_from_probe(head: PairHead, rows: Sequence[Row], read: ReadRows) -> Non
         matrix[indices] = head.features(states, batch).float().cpu().numpy()
     if not np.isfinite(matrix).all():
         raise Diverged("the encoder gives the pair head features that are NaN or infinite.")
+    examples = np.array([row.example for row in rows])
+    if answers.ndim == 2:  # several labels: a layer for each of them alone
+        for label, marks in enumerate(answers.T):
+            if len(np.unique(marks)) == 2:
+                weight, bias = fitted(matrix, marks, examples, classes=2)
+                head.dense.weight[label] = torch.from_numpy(weight[1] - weight[0])
+                head.dense.bias[label] = float(bias[1] - bias[0])
+        return
     classes = head.dense.out_features if answers.dtype.kind == "i" else 0
-    weight, bias = fitted(matrix, answers, np.array([row.example for row in rows]), classes=classes)
+    weight, bias = fitted(matrix, answers, examples, classes=classes)
     head.dense.weight.copy_(torch.from_numpy(weight))
     head.dense.bias.copy_(torch.from_numpy(bias))
 

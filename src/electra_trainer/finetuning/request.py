@@ -230,6 +230,13 @@ class Finetune(Tuning):
     """Column of the label. Default: label, class, target, score or the like; of two columns else the second; in tagging
     the last.
     """
+    class_weights: Literal["balanced"] | None = None
+    """balanced: rare classes count more in the loss, by their inverse frequency."""
+    label_separator: str | None = None
+    """A text may have several labels: the sign between them in the column of the label, such as ";". An empty cell: no
+    label."""
+    labels: str | None = None
+    """A text may have several labels: columns of 0 and 1, one for each label, between commas: toxic,insult,threat."""
     words: str | None = None
     """In tagging: column of the words, counted from 1, or its name. Default: 1, or one called tokens, words, text or
     the like.
@@ -250,7 +257,11 @@ class Finetune(Tuning):
 
     def source(self) -> "TaskSource":
         """The task that the flags describe; ConfigError: one that it does not have."""
-        for flag in ("text", "text_pair") if self.task == "tagging" else ("words", "scheme", "tag_names"):
+        for flag in (
+            ("text", "text_pair", "label_separator", "labels", "class_weights")
+            if self.task == "tagging"
+            else ("words", "scheme", "tag_names")
+        ):
             if vars(self)[flag] is not None:
                 raise ConfigError(f"--{flag.replace('_', '-')}: --task {self.task} has no such flag. Leave it out.")
         if self.task == "tagging":

@@ -24,6 +24,7 @@ import hashlib
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
@@ -378,7 +379,8 @@ class Task(Protocol):
         """
         table = read_table_file(path)
         columns = choose_texts(table, like, text=text, text_pair=text_pair, pair=pair)
-        write = predicted_jsonl if as_json else predicted_csv
+        separator = getattr(like, "separator", None) or ";"
+        write = predicted_jsonl if as_json else partial(predicted_csv, separator=separator)
         examples = text_examples(table, columns)
         answers, notes = self.answers_in(table, like, examples) if isinstance(like, Columns) else ({}, ())
         return Unlabelled(

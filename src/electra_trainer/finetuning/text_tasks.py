@@ -36,9 +36,11 @@ from electra_trainer.finetuning.examples import (
     TextExample,
     as_trained,
     choose_columns,
+    choose_marked,
     choose_texts,
     contradictions,
     hold_out,
+    label_names,
     overlap,
     predicted_csv,
     text_examples,
@@ -90,9 +92,15 @@ class TextTask(Task):
     def answers_in(
         self, table: Table, columns: Columns, examples: Sequence[TextExample]
     ) -> tuple[Mapping[int, TextExample], Sequence[str]]:
-        if columns.label not in table.columns:
+        names = columns.labels or (columns.label or "",)
+        if not {*names} <= {*table.columns}:
             return {}, ()
-        filled = [row for row, cell in enumerate(table.column(columns.label)) if str(cell or "").strip()]
+        cells = zip(*(table.column(name) for name in names), strict=True)
+        filled = [
+            row for row, own in enumerate(cells) if not any(cell is None or not str(cell).strip() for cell in own)
+        ]
+        if columns.separator is not None and filled:  # an empty cell says: no label
+            filled = [*range(len(table.rows))]
         some = replace(table, rows=[table.rows[row] for row in filled], lines=[table.lines[row] for row in filled])
         try:
             found = self.answered([examples[row] for row in filled], some, columns)
@@ -125,8 +133,8 @@ class TextTask(Task):
         output_BC: Tensor = head(text_vector(hidden_BTD, batch, self.pooling))
         return output_BC
 
-    def words(self, says: str, *, pair: bool, labels: Sequence[str] = ()) -> CardWords:
-        """The words of a card."""
+    def words(self, says: str, *, pair: bool, labels: Sequence[str] = (), top: str = "") -> CardWords:
+        """The words of a card; `top`: how many labels transformers is asked for."""
         texts = '"one text", "another"' if pair else '"some text"'
         return CardWords(
             says=says.format("a pair of texts" if pair else "a text"),
@@ -134,7 +142,7 @@ class TextTask(Task):
             pipeline="text-classification",
             longer="; longer texts are cut",
             sample=f"[({texts})]" if pair else f"[{texts}]",
-            code=render("card_texts.py", texts=texts, pair=pair),
+            code=render("card_texts.py", texts=texts, pair=pair, top=top),
         )
 
 
@@ -147,6 +155,13 @@ class Classification(TextTask):
     """See `classification_scores`; the first is the main one."""
     name: str = "classification"
     pooling: Pooling = "cls"
+    class_weights: tuple[float, ...] = ()
+    """Weight of each label's loss; empty: all alike. The sum is divided by the number of rows."""
+
+    def described(self) -> dict[str, Any]:
+        """See `Task`; weights are left out where there are none, as earlier versions had none."""
+        found = super().described()
+        return {name: value for name, value in found.items() if value or name != "class_weights"}
 
     def head(self, model: Model) -> nn.Module:
         """[B, D] -> [B, C]."""
@@ -158,7 +173,9 @@ class Classification(TextTask):
 
     def loss(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> tuple[Tensor, int]:
         labels_B = torch.tensor([row.target for row in rows], device=hidden_BTD.device)
-        return F.cross_entropy(self.output(head, hidden_BTD, batch), labels_B, reduction="sum"), len(rows)
+        weight_C = torch.tensor(self.class_weights, device=hidden_BTD.device) if self.class_weights else None
+        logits_BC = self.output(head, hidden_BTD, batch)
+        return F.cross_entropy(logits_BC, labels_B, weight=weight_C, reduction="sum"), len(rows)
 
     def read(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> list[Any]:
         """Probabilities of the labels, one list per row."""
@@ -180,7 +197,7 @@ class Classification(TextTask):
 
     def answered(self, examples: Sequence[TextExample], table: Table, columns: Columns) -> list[TextExample]:
         found = _labelled(examples, table, columns)
-        _known_labels(found, self.labels, columns)
+        known_labels(found, self.labels, columns)
         return found
 
     def doubts(self, examples: Sequence[Any], predictions: Sequence[Prediction]) -> list[str]:
@@ -485,6 +502,8 @@ def _shared(first: str, second: str) -> NDArray[np.float64]:
 
 SMALL = 10_000
 """A training file with fewer lines is passed over 10 times (Table 6: 10 for the small RTE and STS-B, 3 for others)."""
+_ALWAYS = ("text", "pair", "label")
+"""Fields of `Columns` that are hashed even where they are empty."""
 EPOCHS = 3.0
 """For larger files."""
 
@@ -505,10 +524,43 @@ class OwnTask:
     """Columns; None: see examples.py."""
     text_pair: str | None = None
     label: str | None = None
+    label_separator: str | None = None
+    """Between the labels of a text that may have several."""
+    class_weights: Literal["balanced"] | None = None
+    """balanced: the loss of a row has the inverse frequency of its class as its weight."""
+    labels: str | Sequence[str] | None = None
+    """Columns of 0 and 1, one for each label, between commas or as a list; a text may have several."""
+
+    def __post_init__(self) -> None:
+        several = [name for name in ("label_separator", "labels") if vars(self)[name] is not None]
+        for fault, message in (
+            (self.kind != "classification" and several, f"{self.kind} learns no labels"),
+            (len(several) == 2, "labels are in one column or in several"),
+            (self.labels is not None and self.label is not None, "labels are in one column or in several"),
+            (self.label_separator == "" or self.labels in ("", (), []), "is empty"),
+        ):
+            if fault:
+                flag = f"--{several[-1].replace('_', '-')}"
+                raise ConfigError(f"{flag}: {message}. Leave it out, or name one of --label-separator and --labels.")
+
+        if self.class_weights is not None and (several or self.kind != "classification"):
+            raise ConfigError(f"--class-weights {self.class_weights}: {self.name} has no classes. Leave it out.")
 
     @property
     def name(self) -> str:
-        return self.kind
+        return "multi-label" if self._several else self.kind
+
+    @property
+    def _several(self) -> bool:
+        return self.label_separator is not None or self.labels is not None
+
+    def _columns(self, table: Table) -> Columns:
+        """The columns of the training file."""
+        if self.labels is not None:
+            names = [one.strip() for one in self.labels.split(",")] if isinstance(self.labels, str) else self.labels
+            return choose_marked(table, [*names], text=self.text, text_pair=self.text_pair)
+        columns = choose_columns(table, text=self.text, text_pair=self.text_pair, label=self.label)
+        return replace(columns, separator=self.label_separator)
 
     @cached_property
     def epochs(self) -> float:
@@ -522,9 +574,9 @@ class OwnTask:
             DataError: a row, or the labels as a whole, cannot be used; with file:line.
         """
         table = read_table_file(Path(self.train))
-        columns = choose_columns(table, text=self.text, text_pair=self.text_pair, label=self.label)
+        columns = self._columns(table)
         train = _examples(table, columns, self.kind)
-        make = _classes if self.kind == "classification" else _range
+        make = _several if self._several else _classes if self.kind == "classification" else _range
         make(train, table.path)  # unusable labels are found before some are held out
         hashes, notes = {"train": table.sha256}, [columns.described(), *contradictions(train)]
         if self.dev is None:
@@ -545,16 +597,22 @@ class OwnTask:
             hashes["test"] = other.sha256
             notes += [*overlap(train, tested["test"], "test"), *overlap(dev, tested["test"], "test", "development")]
         task, note = make(train, table.path)
-        if isinstance(task, Classification):
-            _known_labels([*dev, *tested.get("test", ())], task.labels, columns)
+        if self.class_weights is not None and isinstance(task, Classification):
+            task = _balanced(task, train)
+            weights = zip(task.labels[:10], task.class_weights, strict=False)
+            notes.append(f"class weights: {', '.join(f'{name} {weight:.3g}' for name, weight in weights)}.")
+        if self.kind == "classification":
+            known_labels([*dev, *tested.get("test", ())], task.labels, columns)  # type: ignore[attr-defined]
         test, written = {}, None
         if self.predict is not None:
             asked = read_table_file(Path(self.predict))
             test = {"predict": text_examples(asked, choose_texts(asked, columns))}
             hashes["predict"] = asked.sha256
-            written = "predictions.csv", partial(predicted_csv, asked)
+            written = "predictions.csv", partial(predicted_csv, asked, separator=columns.separator or ";")
         short = f"fewer than {SMALL:,} lines: without --epochs {self.epochs:g} epochs, for larger files {EPOCHS:g}."
-        hashes["columns"] = json.dumps(asdict(columns))
+        hashes["columns"] = json.dumps(
+            {name: value for name, value in asdict(columns).items() if value or name in _ALWAYS}
+        )
         return TaskData(
             task=task,
             train=train,
@@ -570,6 +628,10 @@ class OwnTask:
 
 
 def _examples(table: Table, columns: Columns, kind: str) -> list[TextExample]:
+    if columns.separator is not None or columns.labels:
+        from electra_trainer.finetuning.multi_label import with_labels
+
+        return with_labels(text_examples(table, columns), table, columns)
     return (_valued if kind == "regression" else _labelled)(text_examples(table, columns), table, columns)
 
 
@@ -601,6 +663,40 @@ def _classes(train: Sequence[TextExample], path: Path) -> tuple[Task, str]:
     return Classification(labels=tuple(names), metrics=("accuracy", "macro_f1", "matthews")), note
 
 
+def _balanced(task: Classification, train: Sequence[TextExample]) -> Classification:
+    """The task with weights that are inverse to the frequencies of its classes, 1 on average over the rows."""
+    from sklearn.utils.class_weight import compute_class_weight
+
+    named = np.array([str(example.label) for example in train])
+    weights = compute_class_weight("balanced", classes=np.array(task.labels), y=named)
+    return replace(task, class_weights=tuple(weights.tolist()))
+
+
+def _several(train: Sequence[TextExample], path: Path) -> tuple[Task, str]:
+    """The task of several labels, in the order of their names."""
+    from electra_trainer.finetuning.multi_label import MultiLabel
+
+    counts = Counter(label for example in train for label in label_names(example))
+    if not counts:
+        raise DataError(f"{path}: no row has a label. Expected some: is it the right column?")
+    if len(counts) > max(50, len(train) // 2):
+        first, second = sorted(counts)[:2]
+        raise DataError(
+            f"{path}: {len(counts):,} different labels in {len(train):,} rows, for example {first!r} and {second!r}. "
+            "Check --label-separator and --label."
+        )
+    shown = ", ".join(f"{name} {count:,}" for name, count in counts.most_common(10))
+    none = sum(not example.labels for example in train)
+    each = counts.total() / (len(train) - none)
+    more = " and others" if len(counts) > 10 else ""
+    note = (
+        f"{len(counts)} labels, several a text, in {len(train):,} training rows: {shown}{more}; {none:,} rows have "
+        f"none, the others {each:.3g} on average. The threshold is the best for dev's micro F1, so dev is a little too "
+        "good: score with --test FILE."
+    )
+    return MultiLabel(labels=tuple(sorted(counts))), note
+
+
 def _range(train: Sequence[TextExample], path: Path) -> tuple[Task, str]:
     """The task, its numbers scaled to mean 0 and standard deviation 1."""
     values = np.array([example.value for example in train], dtype=np.float64)
@@ -617,11 +713,13 @@ def _range(train: Sequence[TextExample], path: Path) -> tuple[Task, str]:
     return Regression(shift=mean, scale=scale), note
 
 
-def _known_labels(dev: Sequence[TextExample], known: Sequence[str], columns: Columns) -> None:
+def known_labels(dev: Sequence[TextExample], known: Sequence[str], columns: Columns) -> None:
+    """Raise DataError for a label that is not among those of training."""
     for example in dev:
-        if example.label not in known:
+        unknown = next((label for label in label_names(example) if label not in known), None)
+        if unknown is not None:
             raise DataError(
-                f"{example.place}: label {example.label!r} in column {columns.label!r} never occurs in the training "
+                f"{example.place}: label {unknown!r} in column {columns.label!r} never occurs in the training "
                 f"file. Its labels: {', '.join(map(repr, known[:12]))}{' and others' if len(known) > 12 else ''}."
             )
 

@@ -1,0 +1,190 @@
+"""Several labels for a text or a pair: a sigmoid for each label, binary cross-entropy, one threshold for all of them.
+
+The threshold is the one with the best micro F1 on the development rows, which the exported model keeps. With one number
+chosen on all of them dev is a little too good; a test file is scored at that threshold. Metrics are scikit-learn's.
+"""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Self
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from electra_trainer.batch import Batch
+from electra_trainer.experiments.by_class import ClassReport, calibration_error
+from electra_trainer.files.tables import Table, label_lists, marks
+from electra_trainer.finetuning.examples import Columns, Prediction, TextExample
+from electra_trainer.finetuning.task import Baseline, CardWords, Row, TransformersHead, text_head
+from electra_trainer.finetuning.text_tasks import Pooling, TextTask, known_labels, tf_idf
+from electra_trainer.settings.config import Model
+
+METRICS = ("micro_f1", "macro_f1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiLabel(TextTask):
+    """Any number of `labels` for each text or pair, none included; C labels."""
+
+    labels: tuple[str, ...]
+    metrics: tuple[str, ...] = METRICS
+    """The first is the main one."""
+    name: str = "multi-label"
+    pooling: Pooling = "cls"
+    threshold: float | None = None
+    """A label is predicted where its probability is at least this; None: not chosen yet, so predictions have
+    probabilities alone.
+    """
+
+    def head(self, model: Model) -> nn.Module:
+        """[B, D] -> [B, C]."""
+        return self.layer(model, len(self.labels))
+
+    def targets(self, examples: Sequence[TextExample]) -> list[tuple[int, ...]]:
+        """0 or 1 for each label."""
+        return [tuple(map(int, row)) for row in self._truth(examples)]
+
+    def loss(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> tuple[Tensor, int]:
+        target_BC = torch.tensor([row.target for row in rows], dtype=torch.float32, device=hidden_BTD.device)
+        logits_BC = self.output(head, hidden_BTD, batch)
+        return F.binary_cross_entropy_with_logits(logits_BC, target_BC, reduction="sum"), target_BC.numel()
+
+    def read(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> list[Any]:
+        """Probabilities of the labels, one list per row."""
+        return list(self.output(head, hidden_BTD, batch).sigmoid().tolist())
+
+    def predict(self, examples: Sequence[Any], rows: Sequence[Row], predicted: Sequence[Any]) -> list[Prediction]:
+        shares = [dict(zip(self.labels, p, strict=True)) for p in predicted]
+        return [{**self._said(one), "probabilities": one} for one in shares]
+
+    def _said(self, shares: Mapping[str, float]) -> dict[str, list[str]]:
+        if self.threshold is None:
+            return {}
+        return {"labels": [label for label, share in shares.items() if share >= self.threshold]}
+
+    def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
+        """F1 at the task's threshold; without one at the best of these examples, which is among the scores."""
+        from sklearn.metrics import f1_score
+
+        truth, shares = self._truth(examples), self._shares(predictions)
+        at = best_threshold(truth, shares) if self.threshold is None else self.threshold
+        found = {
+            f"{average}_f1": float(f1_score(truth, shares >= at, average=average, zero_division=0.0))
+            for average in ("micro", "macro")
+        }
+        scores = {metric: found[metric] for metric in self.metrics}
+        return scores if self.threshold is not None else {**scores, "threshold": at}
+
+    def report(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> ClassReport:
+        """Label by label; calibration is that of all probabilities."""
+        from sklearn.metrics import precision_recall_fscore_support
+
+        truth, shares = self._truth(examples), self._shares(predictions)
+        at = best_threshold(truth, shares) if self.threshold is None else self.threshold
+        found = precision_recall_fscore_support(truth, shares >= at, average=None, zero_division=0.0)
+        precision, recall, f1, support = (tuple(np.atleast_1d(one)[-len(self.labels) :].tolist()) for one in found)
+        return ClassReport(
+            labels=self.labels,
+            support=support,
+            precision=precision,
+            recall=recall,
+            f1=f1,
+            confusion={},
+            calibration_error=calibration_error(shares.ravel(), truth.ravel()),
+        )
+
+    def _truth(self, examples: Sequence[TextExample]) -> NDArray[np.bool_]:
+        """[examples, C]."""
+        return np.array([[label in (one.labels or ()) for label in self.labels] for one in examples], dtype=bool)
+
+    def _shares(self, predictions: Sequence[Prediction]) -> NDArray[np.float64]:
+        """[examples, C]."""
+        return np.array([[one["probabilities"][label] for label in self.labels] for one in predictions])
+
+    def settled(self, scores: Mapping[str, Mapping[str, float]]) -> Self:
+        """See `Task`: with the threshold of the main split."""
+        return replace(self, threshold=next(iter(scores.values()))["threshold"])
+
+    def answered(self, examples: Sequence[TextExample], table: Table, columns: Columns) -> list[TextExample]:
+        found = with_labels(examples, table, columns)
+        known_labels(found, self.labels, columns)
+        return found
+
+    def doubts(self, examples: Sequence[Any], predictions: Sequence[Prediction]) -> list[str]:
+        collapsed = len(predictions) > 1 and float(self._shares(predictions).std(axis=0).max()) < 1e-3
+        return ["collapsed: the same probabilities for every example."] if collapsed else []
+
+    def baselines(self, train: Sequence[TextExample]) -> dict[str, Baseline]:
+        """Each label with its share of the training rows as its probability; TF-IDF with a logistic regression for
+        each label.
+        """
+        if any(one.labels is None for one in train):
+            return {}
+        truth = self._truth(train)
+        often = truth.mean(axis=0).tolist()
+        model = cache(lambda: _learned(train, truth))  # when it is asked for: it takes minutes
+        return {
+            "majority": Baseline(
+                title="the most frequent labels",
+                predict=lambda examples: self.predict(examples, (), [often] * len(examples)),
+            ),
+            "tf_idf": Baseline(
+                title="TF-IDF", predict=lambda examples: self.predict(examples, (), model()(examples).tolist())
+            ),
+        }
+
+    def as_transformers(self, *, hidden_size: int) -> TransformersHead:
+        return text_head(self.labels, "multi_label_classification", pooling=self.pooling, hidden_size=hidden_size)
+
+    def card(self, *, pair: bool) -> CardWords:
+        at = "" if self.threshold is None else f", those with a probability of at least {self.threshold:.3f}"
+        return self.words(f"Says which labels fit {{}}{at}", pair=pair, labels=self.labels, top="None")
+
+
+def best_threshold(truth: NDArray[np.bool_], shares: NDArray[np.float64]) -> float:
+    """The threshold with the best micro F1, halfway to the next smaller probability; 0.5 where nothing is true."""
+    from sklearn.metrics import precision_recall_curve
+
+    if not truth.any():
+        return 0.5
+    precision, recall, places = precision_recall_curve(truth.ravel(), shares.ravel())
+    f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
+    best = int(np.argmax(f1[:-1]))
+    return float((places[best] + (places[best - 1] if best else 0.0)) / 2)
+
+
+def with_labels(examples: Sequence[TextExample], table: Table, columns: Columns) -> list[TextExample]:
+    """Examples with the labels of a file; an empty cell of a column with a separator means no label."""
+    if columns.labels:
+        cells = [marks(table, name) for name in columns.labels]
+        found = [
+            tuple(name for name, mark in zip(columns.labels, row, strict=True) if mark)
+            for row in zip(*cells, strict=True)
+        ]
+    else:
+        found = label_lists(table, str(columns.label), str(columns.separator))
+    return [replace(one, labels=labels) for one, labels in zip(examples, found, strict=True)]
+
+
+def _learned(train: Sequence[TextExample], truth: NDArray[np.bool_]) -> Any:
+    """Examples -> probabilities [examples, C] of a logistic regression for each label on TF-IDF."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.multiclass import OneVsRestClassifier
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a label that every row has, or none
+        matrix, read = tf_idf(train)
+        one = LogisticRegression(C=10.0, solver="liblinear", dual=True, random_state=0)
+        model = OneVsRestClassifier(one).fit(matrix, truth.astype(int))
+
+    def predict(examples: Sequence[TextExample]) -> NDArray[np.float64]:
+        shares: NDArray[np.float64] = model.predict_proba(read(examples))[:, -truth.shape[1] :]
+        return shares
+
+    return predict

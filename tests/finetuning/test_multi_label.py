@@ -1,0 +1,96 @@
+"""Several labels for one text: from a column with a separator, or columns of 0 and 1, to a folder whose probabilities transformers gives too."""
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.metrics import f1_score
+from tests.command import Electra
+from tests.finetuning.own_files import rows, write_csv, write_encoder
+
+from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.finetuning.examples import TextExample
+from electra_trainer.finetuning.model_folder import load_finetuned
+from electra_trainer.finetuning.multi_label import MultiLabel, best_threshold
+from electra_trainer.finetuning.text_tasks import OwnTask
+
+
+def labelled(count: int) -> list[tuple[str, str]]:
+    """(text, labels): one for fruit or tool, one for the word "red"; some have none."""
+    found = [(text, [name] * (name == "fruit") + ["red"] * ("red" in text)) for text, name in rows(count)]
+    return [(text, "; ".join(labels)) for text, labels in found]
+
+
+def test_from_a_file_to_transformers(electra: Electra, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Baselines too; `predict` writes the labels at the threshold, scores them as the run did, and adds no `probability`."""
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.chdir(tmp_path)
+    write_encoder(tmp_path / "encoder")
+    write_csv(tmp_path / "train.csv", labelled(80))
+    write_csv(tmp_path / "test.csv", labelled(110)[80:])
+    code, out, err = electra(
+        "finetune", "encoder", "--train", "train.csv", "--test", "test.csv", "--label-separator", ";", "--out", "exp",
+        "--seeds", "1", "--epochs", "2", "--device", "cpu", "--baselines", "--precision", "fp32",
+    )  # fmt: skip
+    assert code == 0, err
+    assert "2 labels, several a text, in 72 training rows" in out and "TF-IDF" in out
+    result = json.loads((tmp_path / "exp/cells/multi-label/seed-1/result.json").read_text())
+    model = load_finetuned("exp")
+    assert isinstance(model.task, MultiLabel) and model.task.threshold == result["scores"]["dev/threshold"]
+    assert result["reports"]["test"]["labels"] == ["fruit", "red"] and "test/threshold" not in result["scores"]
+    code, out, err = electra("predict", "exp", "test.csv", "--device", "cpu")
+    assert f"30 rows (x 100): micro f1 {100 * result['scores']['test/micro_f1']:.1f}," in err
+    said = list(csv.DictReader(out.splitlines()))
+    assert list(said[0]) == ["text", "label", "prediction", "probability_fruit", "probability_red"]
+    for row in said:
+        assert row["prediction"] == ";".join(
+            name for name in ("fruit", "red") if float(row[f"probability_{name}"]) >= model.task.threshold
+        )
+    ask = transformers.pipeline("text-classification", model="exp/model", top_k=None)
+    theirs = {one["label"]: one["score"] for one in ask([said[0]["text"]])[0]}
+    assert theirs == pytest.approx({name: float(said[0][f"probability_{name}"]) for name in theirs}, abs=2e-6)
+    assert "top_k=None" in (tmp_path / "exp/model/README.md").read_text()
+
+
+def test_columns_of_0_and_1_and_what_is_wrong(tmp_path: Path) -> None:
+    table = [(text, str(int("fruit" in labels)), "1.0" if "red" in labels else "0") for text, labels in labelled(60)]
+    header = ("text", "fruit", "red")
+    train = write_csv(tmp_path / "train.csv", table, header)
+    split = write_csv(tmp_path / "split.csv", labelled(60))
+    one, two = OwnTask(train=train, labels="fruit, red").load(), OwnTask(train=split, label_separator=";").load()
+    assert one.task == two.task
+    for mine, other in ((one.train, two.train), (one.dev["dev"], two.dev["dev"])):
+        assert [(a.text, a.labels) for a in mine] == [(b.text, b.labels) for b in other]
+    kept = {label for example in one.train for label in example.labels}
+    assert kept == {"fruit", "red"} and len(one.dev["dev"]) == 6
+    odd = write_csv(tmp_path / "odd.csv", [*table, ("a plum", "2", "0")], header)
+    new = write_csv(tmp_path / "new.csv", [*labelled(9), ("a plum", "red;blue")])
+    for said, make in (
+        ("odd.csv:62: column 'fruit' holds '2', expected 0 or 1", lambda: OwnTask(train=odd, labels="fruit,red").load()),
+        ("--labels blue: ", lambda: OwnTask(train=train, labels="fruit,blue").load()),
+        ("label 'blue' in column 'label' never occurs", lambda: OwnTask(train=split, dev=new, label_separator=";").load()),
+        ("regression learns no labels", lambda: OwnTask(train=split, kind="regression", label_separator=";")),
+        ("in one column or in several", lambda: OwnTask(train=split, labels="fruit", label_separator=";")),
+    ):  # fmt: skip
+        with pytest.raises((ConfigError, DataError), match=said.replace("(", r"\(")):
+            make()
+
+
+def test_the_threshold_is_the_best_of_all() -> None:
+    random = np.random.default_rng(0)
+    shares = random.random((30, 3)).round(2)
+    truth = shares + random.normal(0, 0.3, shares.shape) > 0.6
+    found = f1_score(truth, shares >= best_threshold(truth, shares), average="micro")
+    assert found == max(f1_score(truth, shares >= at, average="micro") for at in np.arange(0, 1, 0.005))
+    assert best_threshold(np.zeros((2, 2), dtype=bool), shares[:2, :2]) == 0.5
+    task = MultiLabel(labels=("a", "b", "c"))
+    examples = [TextExample(text="x", labels=tuple(np.array(list("abc"))[row])) for row in truth]
+    raw = shares.tolist()
+    scores = task.score(examples, task.predict(examples, [], raw))
+    settled = task.settled({"dev": scores})
+    again = settled.score(examples, settled.predict(examples, [], raw))
+    assert again == {name: scores[name] for name in ("micro_f1", "macro_f1")} and scores["micro_f1"] == found
+    assert replace(settled, threshold=1.1).predict(examples, [], raw)[0]["labels"] == []
