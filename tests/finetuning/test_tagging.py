@@ -187,10 +187,12 @@ def test_predictions_are_those_of_each_row_alone() -> None:
     examples = [*random_sentences(9, seed=4, labels=task.labels), sentence([])]
     found = predict(model, task, examples, text=text(10), device=CPU, precision="fp32")
     for index, (example, prediction) in enumerate(zip(examples, found, strict=True)):
-        tags = []
+        tags, shares = [], []
         for row in task.rows([example], text(10), training=False):
             logits_TC = model.head(model(collate([row], text().specials, CPU)))[0]
             tags += [task.labels[int(logits_TC[begin].argmax())] for begin in row.place]
+            shares += [float(logits_TC[begin].softmax(-1).max()) for begin in row.place]
+        assert prediction.pop("probabilities") == pytest.approx(shares, abs=1e-5)
         assert prediction == {"words": list(example.words), "tags": tags}, index
         assert len(tags) == len(example.words)
     assert len({tag for prediction in found for tag in prediction["tags"]}) > 1

@@ -109,20 +109,26 @@ class Tagging(task.Task):
         return F.cross_entropy(_logits(head, hidden_BTD, at), labels_W, reduction="sum"), len(labels)
 
     def read(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[task.Row]) -> list[Any]:
-        """The label numbers of each row's words, one list a row."""
+        """The label number of each word of a row and its probability, one list of pairs a row."""
         width = hidden_BTD.shape[1]
         at = [index * width + begin for index, row in enumerate(rows) for begin in row.place]
-        best = iter(_logits(head, hidden_BTD, at).argmax(-1).tolist())
+        share_W, label_W = _logits(head, hidden_BTD, at).softmax(-1).max(-1)
+        best = zip(label_W.tolist(), share_W.tolist(), strict=True)
         return [[next(best) for _ in row.place] for row in rows]
 
     def predict(
         self, examples: Sequence[TaggedSentence], rows: Sequence[task.Row], predicted: Sequence[Any]
     ) -> list[Prediction]:
-        """{"words": [...], "tags": [...]}, equally many."""
+        """{"words": [...], "tags": [...], "probabilities": [...]}, equally many; the probability is that of the tag."""
         tags: list[list[str]] = [[] for _ in examples]
-        for row, numbers in zip(rows, predicted, strict=True):
-            tags[row.example] += [self.labels[number] for number in numbers]
-        return [{"words": list(example.words), "tags": found} for example, found in zip(examples, tags, strict=True)]
+        shares: list[list[float]] = [[] for _ in examples]
+        for row, pairs in zip(rows, predicted, strict=True):
+            tags[row.example] += [self.labels[number] for number, _ in pairs]
+            shares[row.example] += [share for _, share in pairs]
+        return [
+            {"words": list(example.words), "tags": found, "probabilities": own}
+            for example, found, own in zip(examples, tags, shares, strict=True)
+        ]
 
     def hold_out(self, train: Sequence[TaggedSentence], *, where: str) -> Split[TaggedSentence]:
         """See `Task`."""
