@@ -299,3 +299,62 @@ def test_no_rows_and_a_result_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "run" / "result.json").write_text('{"key": "toy"}')
     with pytest.raises(DataError, match="field seed is missing"):
         read_result(tmp_path / "run")
+
+
+KEEPS = {"epochs": 8.0, "keep": "best", "patience": 2, "learning_rate": 2e-3}
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("kept") / "run"
+    go(toy.job(**KEEPS), out)
+    return out
+
+
+def test_the_best_epoch_is_kept_and_scored(kept: Path) -> None:
+    """Its weights, its scores and its step; the row of each epoch has what `predict` gives."""
+    scored = [row for row in curve(kept) if row.get("split") == "dev"]
+    assert [row["epoch"] for row in scored] == list(range(1, len(scored) + 1))
+    accuracy = [row["accuracy"] for row in scored]
+    best = accuracy.index(max(accuracy))
+    result, facts = read_result(kept), read_result(kept).facts
+    assert result.scores["dev/accuracy"] == accuracy[best] > min(accuracy)
+    assert facts["kept_epoch"] == best + 1 and weights(kept).step == STEPS * (best + 1)
+    assert facts["epochs"] == len(scored) == best + 3 < 8
+    assert facts["steps"] == STEPS * len(scored)
+
+
+@pytest.mark.parametrize("every", [5, 13])
+def test_a_run_that_keeps_the_best_resumes_to_the_bit(
+    kept: Path, tmp_path: Path, every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped again and again, in steps and in evaluations; then once killed after an epoch without a checkpoint."""
+    for _ in range(40):
+        try:
+            go(toy.job(**KEEPS), tmp_path / "run", stop=after(every))
+            break
+        except Interrupted:
+            continue
+    assert_same_end(kept, tmp_path / "run")
+
+    def killed(*given: Any, step: int, **more: Any) -> Any:
+        if step == STEPS + 3:
+            raise KeyboardInterrupt
+        return train_step(*given, step=step, **more)
+
+    train_step = engine.train_step
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(engine, "train_step", killed)
+        go(toy.job(**KEEPS), tmp_path / "killed")
+    assert numbered(tmp_path / "killed" / "best") and not numbered(tmp_path / "killed" / "checkpoints")
+    go(toy.job(**KEEPS), tmp_path / "killed")
+    assert_same_end(kept, tmp_path / "killed")
+
+
+def test_scoring_epochs_changes_nothing_else(whole: Path, tmp_path: Path) -> None:
+    go(toy.job(evaluate="epoch"), tmp_path / "run")
+    one, two = weights(whole).weights, weights(tmp_path / "run").weights
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert sum(row.get("split") == "dev" for row in curve(tmp_path / "run")) == 1
+    with pytest.raises(ConfigError, match="patience"):
+        toy.job(patience=2)

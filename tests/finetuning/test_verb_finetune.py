@@ -166,7 +166,7 @@ def test_the_test_file_chooses_nothing_and_is_scored_again_by_predict(
     assert "test, class by class, these weights (x 100):" in (work / "exp/model/README.md").read_text()
     code, out, err = electra("predict", "exp/model", "test.csv", "--device", "cpu")
     assert "class  rows  precision  recall" in err.replace("   ", "  ")
-    assert code == 0 and f"test.csv: scored by its column 'label', 21 rows (x 100): accuracy {100 * own:.1f}," in err
+    assert code == 0 and f"test.csv: scored by column 'label', 21 rows (x 100): accuracy {100 * own:.1f}," in err
     text, label = zip(*rows(131)[110:], strict=True)
     write_csv(work / "part.csv", list(zip(text, ("", *label[1:]), strict=True)))
     write_csv(work / "odd.csv", list(zip(text, ("-1", *label[1:]), strict=True)))
@@ -373,6 +373,7 @@ def test_every_field_of_a_recipe_is_a_flag() -> None:
         "max_length": 9, "warmup_fraction": 0.3, "schedule": "released", "weight_decay": 0.2, "dropout": 0.4,
         "attention_dropout": 0.6, "head_dropout": "texts", "reduction": "sum", "clip_norm": 2.0, "double_unordered": True, "precision": "bf16",
         "pooling": "mean", "batches": "random", "clip_words": "by-token",
+        "evaluate": "epoch", "keep": "best", "patience": 2,
     }  # fmt: skip
     made = changes(*(word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))))
     assert made == given and made.keys() == {field.name for field in fields(Recipe)}

@@ -354,6 +354,10 @@ def row_remarks(summary: Summary, key: str, title: str, *, verdicts: bool = True
     own = title.lower().replace("-", "")  # a note may itself begin with the task: "SST-2: ..." of sst2
     for note in row.notes:
         yield note if note.lower().replace("-", "").startswith(own) else f"{title}: {note}"
+    kept = [(seed, one.facts[cell.KEPT]) for seed, one in results.items() if cell.KEPT in one.facts]
+    if kept and not row.baseline:
+        epochs = ", ".join(f"seed {seed} epoch {epoch:g}" for seed, epoch in kept)
+        yield f"{title}: weights kept: {epochs}. {cell.OPTIMISTIC}"
     whom: dict[str, list[int]] = {}
     for seed, result in results.items():
         for doubt in () if row.baseline else result.doubts:  # fresh weights may collapse

@@ -250,7 +250,7 @@ class FineTuning(engine.Work):
 
     def identity(self, settings: Mapping[str, Any]) -> Mapping[str, Any]:
         """Everything a score depends on. Pooling is taken from the task, not from the recipe."""
-        return {**settings, "recipe": {**settings["recipe"], "pooling": None}}
+        return {**settings, "recipe": {**asdict(recipe.Recipe()), **settings["recipe"], "pooling": None}}
 
     def todo(self, cells: Sequence[Cell], declared: Declared) -> list[Cell]:
         """Cells that are not done, task by task."""

@@ -1,11 +1,12 @@
 """How an encoder is fine-tuned (Table 6), as the paper says and as the released code does. No torch here."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 from electra_trainer.errors import ConfigError, did_you_mean, probability, require
 from electra_trainer.settings.config import Optimizer, Schedule
+from electra_trainer.settings.records import ADDED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,13 +62,20 @@ class Changes:
     repeated word not added up, as the released code does (TensorFlow's IndexedSlices). Needs reduction sum."""
     double_unordered: bool | None = None
     """Train on pairs without an order (MRPC, STS-B) in both orders."""
+    evaluate: Literal["end", "epoch"] | None = None
+    """When dev is scored: at the end, or after each epoch too, in metrics.jsonl and on the display."""
+    keep: Literal["last", "best"] | None = None
+    """The weights that are scored and exported: the last epoch's, or those of the epoch with the best dev score, which
+    makes dev scores too good (--test FILE: scores that chose nothing)."""
+    patience: int | None = None
+    """With --keep best: stop after N epochs in a row without a better dev score."""
     precision: Literal["auto", "fp32", "bf16"] | None = None
     """Arithmetic of the forward pass; weights stay fp32. auto: as the experiment began, else bf16 where the device is
     faster with it.
     """
 
     def __post_init__(self) -> None:
-        Recipe(**self.given() | {"clip_words": "summed"})  # type: ignore[arg-type]  # refuses an impossible value
+        Recipe(**self.given() | {"clip_words": "summed", "keep": "best"})  # type: ignore[arg-type]  # refuses an impossible value
 
     def given(self) -> dict[str, object]:
         """Fields that are set; `dropout` holds for attention weights too unless these are given."""
@@ -100,6 +108,9 @@ class Recipe:
     clip_norm: float = 1.0
     clip_words: Literal["summed", "by-token"] = "summed"
     double_unordered: bool = False
+    evaluate: Literal["end", "epoch"] = field(default="end", metadata=ADDED)
+    keep: Literal["last", "best"] = field(default="last", metadata=ADDED)
+    patience: int | None = field(default=None, metadata=ADDED)
     precision: Literal["auto", "fp32", "bf16"] = "auto"
 
     def __post_init__(self) -> None:
@@ -114,10 +125,12 @@ class Recipe:
             ("warmup_fraction", 0 <= self.warmup_fraction < 1, "from 0 to below 1"),
             ("weight_decay", self.weight_decay >= 0, "0 or more"),
             ("clip_norm", self.clip_norm >= 0, "0 or more"),
+            ("patience", self.patience is None or self.patience >= 1, "at least 1"),
             ("pooling", self.pooling in (None, "cls", "mean", "pair"), "cls, mean or pair"),
             ("precision", self.precision in ("auto", "fp32", "bf16"), "auto, fp32 or bf16"),
         ):
             require(fits, name, getattr(self, name), expected)
+        require(self.patience is None or self.keep == "best", "patience", self.patience, "none, unless keep is best")
         by_token, fits = self.clip_words == "by-token", self.reduction == "sum" and self.pooling != "pair"
         require(
             fits or not by_token, "clip_words", "by-token", "summed, unless reduction is sum and pooling is not pair"
@@ -128,6 +141,11 @@ class Recipe:
     def fitted(self, longest: int) -> "Recipe":
         """The recipe for an encoder that reads rows of up to `longest` tokens."""
         return replace(self, max_length=min(self.max_length, longest))
+
+    @property
+    def scores_epochs(self) -> bool:
+        """Whether dev is scored after each epoch."""
+        return self.evaluate == "epoch" or self.keep == "best"
 
     @property
     def optimizer(self) -> Optimizer:

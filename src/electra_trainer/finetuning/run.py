@@ -33,7 +33,16 @@ from electra_trainer.data.batches import by_length, padded
 from electra_trainer.data.tokenizer import Specials, Text
 from electra_trainer.errors import ConfigError, DataError, Interrupted
 from electra_trainer.experiments.by_class import ClassReport
-from electra_trainer.experiments.cell import RESULT, Result, environment_of, joined, read_result, write_result
+from electra_trainer.experiments.cell import (
+    KEPT,
+    RESULT,
+    Result,
+    environment_of,
+    joined,
+    printed,
+    read_result,
+    write_result,
+)
 from electra_trainer.files.durable import make_folder, replace_durably
 from electra_trainer.finetuning.examples import Prediction, jsonl
 from electra_trainer.finetuning.recipe import Recipe
@@ -44,13 +53,14 @@ from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import is_norm
 from electra_trainer.pretrained.source import Source
 from electra_trainer.runs import checkpoint, progress, run_folder, verified
+from electra_trainer.runs.metrics import readable_rows
 from electra_trainer.runs.signals import StopRequest
 from electra_trainer.settings.records import differences, read_table
 from electra_trainer.train import resumable, step
 from electra_trainer.train.device import autocast, choose_device, choose_precision
 from electra_trainer.train.optim import learning_rate
 from electra_trainer.train.step import StepResult, update
-from electra_trainer.train.weights import stored
+from electra_trainer.train.weights import restore, stored
 
 _LAYER = re.compile(r"electra\.encoder\.layer\.(\d+)\.")
 _LAST_NORM = "electra.encoder.final_norm.weight"
@@ -326,6 +336,8 @@ SAVE_EVERY = 60.0
 """Seconds between checkpoints; when one is saved changes no result."""
 COLLAPSED = "collapsed: "
 """Begins a task's doubt that all its predictions are the same."""
+BEST = "best"
+"""Folder of the best epoch's weights while the run trains (`--keep best`)."""
 _LOG_EVERY = 10
 """Steps between rows of metrics.jsonl."""
 
@@ -362,19 +374,106 @@ class FineTuning(resumable.Resumable[FineTuned]):
     job: Job
     feed: Feed
     last_saved: float = 0.0
+    best: tuple[int, float] | None = None
+    """Step and main score of the best epoch so far, where epochs are scored."""
+    stop: Callable[[], str | None] = lambda: None
 
     keeps_checkpoints = False
     remedy = "--learning-rate"
 
     def before_steps(self, stop: Callable[[], str | None]) -> None:
         """See `Resumable`."""
+        self.stop = stop
         if self.step == 0:
             fit_head(self.network, self.feed, stop)
+        if self.job.recipe.scores_epochs:
+            self._recall_best()
+            if self.step > 0 and self._epoch_ends() and not self._is_scored():
+                self._score_epoch()
+            self._stop_early()
         self.last_saved = time.monotonic()
 
     def compute(self, *, logged: bool) -> step.StepResult:
         """See `Resumable`."""
         return train_step(self.network, self.optimizer, self.feed, step=self.step)
+
+    def after_step(self) -> None:
+        """See `Resumable`: after an epoch dev is scored, if the recipe says so."""
+        if self.job.recipe.scores_epochs and self._epoch_ends():
+            try:
+                self._score_epoch()
+            except Interrupted:
+                self.save(checkpoint.Saver.finish)  # the next session scores this epoch
+                raise
+            self._stop_early()
+
+    @property
+    def epochs(self) -> float:
+        """Epochs that are done."""
+        return self.step / self.feed.order.per_epoch
+
+    @property
+    def best_epoch(self) -> float | None:
+        """The epoch whose weights are kept."""
+        kept = self.job.recipe.keep == "best" and self.best is not None
+        return self.best[0] / self.feed.order.per_epoch if kept and self.best else None
+
+    def _epoch_ends(self) -> bool:
+        return self.step % self.feed.order.per_epoch == 0 or self.step == self.feed.steps
+
+    def _score_epoch(self) -> None:
+        """Score dev's main split, and keep the weights if none were better."""
+        data, recipe = self.job.data, self.job.recipe
+        split, examples = next(iter(data.dev.items()))
+        text = self.job.source.text(recipe.max_length)
+        how: dict[str, Any] = {"device": self.device, "precision": self.precision, "stop": self.stop}
+        scores = data.task.score(examples, predict(self.network, data.task, examples, text=text, **how))
+        self.network.train()
+        main = scores[data.task.metric]
+        better = self.best is None or main > self.best[1]
+        if better:
+            self.best = self.step, main
+        if better and recipe.keep == "best":
+            saved = verified.Saved(step=self.step, weights=stored(self.network), optimizer={}, state={"score": main})
+            place, origin = self.folder.path / BEST, self.folder.origin
+            checkpoint.surely(lambda: checkpoint.save(place, saved, origin=origin, keep=1), say=self.warn)
+        if self.metrics is not None:
+            self.metrics.write({"step": self.step, "split": split, "epoch": round(self.epochs, 3), **scores})
+        shown = f"{data.task.metric.replace('_', ' ')} {printed(main, data.task.metric)}{', the best so far' * better}"
+        name = self.job.key or data.task.name
+        self.say(f"{name}, seed {self.job.seed}, epoch {self.epochs:g} of {recipe.epochs:g}: {split} {shown}")
+
+    def _is_scored(self) -> bool:
+        """Whether metrics.jsonl, which is on disk before a checkpoint, has the scores of this epoch."""
+        rows = readable_rows(self.folder.path / run_folder.METRICS)
+        return any(row["step"] == self.step and row.get("split") in self.job.data.dev for row in rows)
+
+    def _recall_best(self) -> None:
+        """The best epoch up to this step. Later ones are of a session that was killed: they are computed again."""
+        if self.job.recipe.keep != "best":
+            rows = readable_rows(self.folder.path / run_folder.METRICS)
+            metric, split = self.job.data.task.metric, next(iter(self.job.data.dev))
+            scored = [(row["step"], row[metric]) for row in rows if row.get("split") == split and metric in row]
+            self.best = max(scored, key=lambda one: (one[1], -one[0]), default=None)
+            return
+        for step_, path in checkpoint.numbered(self.folder.path / BEST):
+            if step_ > self.step:
+                shutil.rmtree(path)
+            else:
+                self.best = step_, verified.read(path, origin=self.folder.origin).state["score"]
+
+    def _stop_early(self) -> None:
+        """End the run after `patience` epochs without a better score; a function of step and best epoch."""
+        patience, best = self.job.recipe.patience, self.best_epoch
+        if patience is not None and best is not None and int(self.epochs) - best >= patience:
+            self.say(f"no better dev score for {patience} epochs: stopped after epoch {int(self.epochs)}")
+            self.steps = self.step
+
+    def take_best(self) -> None:
+        """Put the weights of the best epoch into the network, where the recipe keeps these."""
+        if self.best_epoch is not None:
+            saved = checkpoint.newest(self.folder.path / BEST, origin=self.folder.origin)
+            restore(self.network, saved.weights)
 
     def save_due(self) -> bool:
         """Every `SAVE_EVERY` seconds."""
@@ -415,7 +514,7 @@ def finetune_run(
         folder.open_for_writing()
         _begin(folder, job)
         if is_finished(out, keep_weights=keep_weights):
-            shutil.rmtree(folder.checkpoints, ignore_errors=True)  # it may have been killed before it did so itself
+            _clear(folder)  # it may have been killed before it did so itself
             return read_result(out)
         if stop is None:
             stop = partial(getattr, stack.enter_context(StopRequest()), "name")
@@ -425,6 +524,7 @@ def finetune_run(
         assert run.saver is not None
         with run.display, run.saver:
             run.train(stop)
+            run.take_best()
             try:
                 scores, reports, doubts = _evaluate(run, stop)
             except Interrupted:
@@ -433,7 +533,12 @@ def finetune_run(
         result = Result(
             key=job.key or job.data.task.name,
             seed=job.seed,
-            facts={"steps": run.steps, "rows": len(run.feed.rows), "seconds": round(run.seconds, 3)},
+            facts={
+                "steps": run.steps,
+                "rows": len(run.feed.rows),
+                "seconds": round(run.seconds, 3),
+                **({"epochs": run.epochs, KEPT: run.best_epoch} if run.best_epoch is not None else {}),
+            },
             scores=joined(scores),
             reports=reports,
             doubts=doubts,
@@ -443,8 +548,14 @@ def finetune_run(
         if keep_weights:
             _keep(run)
         write_result(out, result)
-        shutil.rmtree(folder.checkpoints, ignore_errors=True)
+        _clear(folder)
         return result
+
+
+def _clear(folder: run_folder.RunFolder) -> None:
+    """Remove what only let the run resume."""
+    for place in (folder.checkpoints, folder.path / BEST):
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def is_finished(out: Path, *, keep_weights: bool = False) -> bool:
@@ -553,6 +664,7 @@ def _evaluate(
 
 def _keep(run: FineTuning) -> None:
     """Keep the weights, as a checkpoint keeps them: whole or not at all."""
-    saved = verified.Saved(step=run.steps, weights=stored(run.network), optimizer={}, state={})
+    step = run.best[0] if run.best_epoch is not None and run.best is not None else run.steps
+    saved = verified.Saved(step=step, weights=stored(run.network), optimizer={}, state={})
     place, origin = run.folder.path / "weights", run.folder.origin
     checkpoint.surely(lambda: checkpoint.save(place, saved, origin=origin, keep=1), say=run.warn)

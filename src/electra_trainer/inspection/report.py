@@ -77,7 +77,7 @@ def read_run(path: Path, *, name: str | None = None) -> Run:
     valid: dict[float, Row] = {}
     for value in _objects(metrics):
         row = {name: float(one) for name, one in value.items() if type(one) in (int, float) and abs(one) < 1e300}
-        if "step" in row:
+        if "step" in row and value.get("split") in (None, "valid"):  # fine-tuning also records dev by epoch
             (valid if value.get("split") == "valid" else train)[row["step"]] = row
     if not train and not valid:
         raise DataError(f'{metrics}: holds no JSON object with a "step". Did the run log anything yet?')

@@ -402,7 +402,7 @@ class _Sender:
                 with suppress(reading.NotJson):
                     row = reading.json_value(line)
                     if isinstance(row, dict) and type(step := row.pop("step", None)) is int:
-                        split = "valid" if row.get("split") == "valid" else "train"
+                        split = "train" if row.get("split") is None else "valid"
                         yield split, step, _numbers(row, _PREFIX[split])
 
 
