@@ -274,8 +274,9 @@ class FineTuning(engine.Work):
             task = with_pooling(data, settings.recipe)[0].task
             predict = task.baselines(data.train)[settings.baseline].predict
             scores = {split: task.score(rows, predict(rows)) for split, rows in data.dev.items()}
-            settled = task.settled(scores)
-            scores |= {split: settled.score(rows, predict(rows)) for split, rows in data.tested.items()}
+            if data.tested:
+                settled = task.settled(scores)
+                scores |= {split: settled.score(rows, predict(rows)) for split, rows in data.tested.items()}
             write_result(cell.folder, Result(key=cell.key, seed=cell.seed, scores=joined(scores)))
             return
         source = self._encoder()

@@ -138,8 +138,8 @@ class MultiLabel(TextTask):
             ),
         }
 
-    def as_transformers(self, *, hidden_size: int) -> TransformersHead:
-        return text_head(self.labels, "multi_label_classification", pooling=self.pooling, hidden_size=hidden_size)
+    def as_transformers(self, model: Model) -> TransformersHead:
+        return text_head(model, self.labels, "multi_label_classification", pooling=self.pooling)
 
     def card(self, *, pair: bool) -> CardWords:
         at = "" if self.threshold is None else f", those with a probability of at least {self.threshold:.3f}"

@@ -719,8 +719,9 @@ def known_labels(dev: Sequence[TextExample], known: Sequence[str], columns: Colu
         unknown = next((label for label in label_names(example) if label not in known), None)
         if unknown is not None:
             raise DataError(
-                f"{example.place}: label {unknown!r} in column {columns.label!r} never occurs in the training "
-                f"file. Its labels: {', '.join(map(repr, known[:12]))}{' and others' if len(known) > 12 else ''}."
+                f"{example.place}: label {unknown!r} in column {columns.label or unknown!r} never occurs in the "
+                f"training file. Its labels: {', '.join(map(repr, known[:12]))}"
+                f"{' and others' if len(known) > 12 else ''}."
             )
 
 
