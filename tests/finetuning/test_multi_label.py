@@ -14,8 +14,7 @@ from tests.finetuning.own_files import rows, write_csv, write_encoder
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.model_folder import load_finetuned
-from electra_trainer.finetuning.multi_label import MultiLabel, best_threshold
-from electra_trainer.finetuning.text_tasks import OwnTask
+from electra_trainer.finetuning.multi_label import MultiLabel, MultiLabelTask, best_threshold
 
 
 def labelled(count: int) -> list[tuple[str, str]]:
@@ -60,7 +59,10 @@ def test_columns_of_0_and_1_and_what_is_wrong(tmp_path: Path) -> None:
     header = ("text", "fruit", "red")
     train = write_csv(tmp_path / "train.csv", table, header)
     split = write_csv(tmp_path / "split.csv", labelled(60))
-    one, two = OwnTask(train=train, labels="fruit, red").load(), OwnTask(train=split, label_separator=";").load()
+    one, two = (
+        MultiLabelTask(train=train, labels="fruit, red").load(),
+        MultiLabelTask(train=split, label_separator=";").load(),
+    )
     assert one.task == two.task
     for mine, other in ((one.train, two.train), (one.dev["dev"], two.dev["dev"])):
         assert [(a.text, a.labels) for a in mine] == [(b.text, b.labels) for b in other]
@@ -69,11 +71,11 @@ def test_columns_of_0_and_1_and_what_is_wrong(tmp_path: Path) -> None:
     odd = write_csv(tmp_path / "odd.csv", [*table, ("a plum", "2", "0")], header)
     new = write_csv(tmp_path / "new.csv", [*labelled(9), ("a plum", "red;blue")])
     for said, make in (
-        ("odd.csv:62: column 'fruit' holds '2', expected 0 or 1", lambda: OwnTask(train=odd, labels="fruit,red").load()),
-        ("--labels blue: ", lambda: OwnTask(train=train, labels="fruit,blue").load()),
-        ("label 'blue' in column 'label' never occurs", lambda: OwnTask(train=split, dev=new, label_separator=";").load()),
-        ("regression learns no labels", lambda: OwnTask(train=split, kind="regression", label_separator=";")),
-        ("in one column or in several", lambda: OwnTask(train=split, labels="fruit", label_separator=";")),
+        ("odd.csv:62: column 'fruit' holds '2', expected 0 or 1", lambda: MultiLabelTask(train=odd, labels="fruit,red").load()),
+        ("--labels blue: ", lambda: MultiLabelTask(train=train, labels="fruit,blue").load()),
+        ("label 'blue' in column 'label' never occurs", lambda: MultiLabelTask(train=split, dev=new, label_separator=";").load()),
+        ("--task regression: learns no labels", lambda: MultiLabelTask(train=split, kind="regression", label_separator=";")),
+        ("in one column or in several", lambda: MultiLabelTask(train=split, labels="fruit", label_separator=";")),
     ):  # fmt: skip
         with pytest.raises((ConfigError, DataError), match=said.replace("(", r"\(")):
             make()

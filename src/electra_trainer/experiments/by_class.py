@@ -51,13 +51,13 @@ class ClassReport:
             named = zip(self.labels, counts, strict=True)
             return ("true \\ said", *self.labels), [(one, *(f"{count:,}" for count in row)) for one, row in named]
         wrong = [
-            (count, truth, said)
+            (count, truth, taken)
             for truth, row in self.confusion.items()
-            for said, count in row.items()
-            if said != truth
+            for taken, count in row.items()
+            if taken != truth
         ]
         worst = sorted(wrong, key=lambda one: (-one[0], *one[1:]))[:WIDEST]
-        return ("true", "said", "rows"), [(truth, said, f"{count:,}") for count, truth, said in worst]
+        return ("true", "said", "rows"), [(truth, taken, f"{count:,}") for count, truth, taken in worst]
 
     def markdown(self) -> str:
         """Tables of classes and confusions, and a sentence on calibration."""

@@ -5,9 +5,11 @@ chosen on all of them dev is a little too good; a test file is scored at that th
 """
 
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -17,11 +19,19 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
+from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments.by_class import ClassReport, calibration_error
 from electra_trainer.files.tables import Table, label_lists, marks
-from electra_trainer.finetuning.examples import Columns, Prediction, TextExample
-from electra_trainer.finetuning.task import Baseline, CardWords, Row, TransformersHead, text_head
-from electra_trainer.finetuning.text_tasks import Pooling, TextTask, known_labels, tf_idf
+from electra_trainer.finetuning.examples import (
+    Columns,
+    Prediction,
+    TextExample,
+    choose_marked,
+    label_names,
+    text_examples,
+)
+from electra_trainer.finetuning.task import Baseline, CardWords, Row, Task, TransformersHead, text_head
+from electra_trainer.finetuning.text_tasks import OwnTask, Pooling, TextTask, known_labels, tf_idf
 from electra_trainer.settings.config import Model
 
 METRICS = ("micro_f1", "macro_f1")
@@ -144,6 +154,62 @@ class MultiLabel(TextTask):
     def card(self, *, pair: bool) -> CardWords:
         at = "" if self.threshold is None else f", those with a probability of at least {self.threshold:.3f}"
         return self.words(f"Says which labels fit {{}}{at}", pair=pair, labels=self.labels, top="None")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiLabelTask(OwnTask):
+    """Files of texts that may have several labels: in the column `label` between a separator, or in several columns."""
+
+    label_separator: str | None = None
+    """The sign between labels; an empty cell means no label."""
+    labels: str | Sequence[str] | None = None
+    """Columns of 0 and 1, one for each label, between commas or as a list."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kind != "classification":
+            raise ConfigError(f"--task {self.kind}: learns no labels. Leave out --label-separator and --labels.")
+        if not self.labels and not self.label_separator:
+            raise ConfigError('--label-separator: is empty. Give the sign between labels, such as ";", or --labels.')
+        if self.labels and (self.label_separator is not None or self.label is not None):
+            raise ConfigError("--labels: labels are in one column or in several. Leave out --label and its separator.")
+
+    @property
+    def name(self) -> str:
+        return "multi-label"
+
+    def columns(self, table: Table) -> Columns:
+        """The columns of the training file."""
+        if self.labels:
+            names = [one.strip() for one in self.labels.split(",")] if isinstance(self.labels, str) else [*self.labels]
+            return choose_marked(table, names, text=self.text, text_pair=self.text_pair)
+        return replace(super().columns(table), separator=self.label_separator)
+
+    def answered(self, table: Table, columns: Columns) -> list[TextExample]:
+        """The examples of a file with their labels."""
+        return with_labels(text_examples(table, columns), table, columns)
+
+    def task(self, train: Sequence[TextExample], path: Path) -> tuple[Task, str]:
+        """The task, its labels in the order of their names, and a note on it."""
+        counts = Counter(label for example in train for label in label_names(example))
+        if not counts:
+            raise DataError(f"{path}: no row has a label. Expected some: is it the right column?")
+        if len(counts) > max(50, len(train) // 2):
+            first, second = sorted(counts)[:2]
+            raise DataError(
+                f"{path}: {len(counts):,} different labels in {len(train):,} rows, for example {first!r} and "
+                f"{second!r}. Check --label-separator and --label."
+            )
+        shown = ", ".join(f"{name} {count:,}" for name, count in counts.most_common(10))
+        none = sum(not example.labels for example in train)
+        each = counts.total() / (len(train) - none)
+        more = " and others" if len(counts) > 10 else ""
+        note = (
+            f"{len(counts)} labels, several a text, in {len(train):,} training rows: {shown}{more}; {none:,} rows have "
+            f"none, the others {each:.3g} on average. The threshold is the best for dev's micro F1, so dev is a "
+            "little too good: score with --test FILE."
+        )
+        return MultiLabel(labels=tuple(sorted(counts))), note
 
 
 def best_threshold(truth: NDArray[np.bool_], shares: NDArray[np.float64]) -> float:

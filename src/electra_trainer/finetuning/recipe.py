@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from electra_trainer.errors import ConfigError, did_you_mean, probability, require
 from electra_trainer.settings.config import Optimizer, Schedule
@@ -75,7 +75,8 @@ class Changes:
     """
 
     def __post_init__(self) -> None:
-        Recipe(**self.given() | {"clip_words": "summed", "keep": "best"})  # type: ignore[arg-type]  # refuses an impossible value
+        alone: dict[str, Any] = {**self.given(), "clip_words": "summed", "keep": "best"}
+        Recipe(**alone)  # refuses an impossible value
 
     def given(self) -> dict[str, object]:
         """Fields that are set; `dropout` holds for attention weights too unless these are given."""

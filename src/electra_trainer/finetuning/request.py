@@ -269,8 +269,11 @@ class Finetune(Tuning):
 
             scheme = "none" if self.scheme == "plain" else self.scheme or "detect"
             return TaggingTask(**_fields_for(self, TaggingTask) | {"column": self.label, "scheme": scheme})
+        from electra_trainer.finetuning.multi_label import MultiLabelTask
         from electra_trainer.finetuning.text_tasks import OwnTask
 
+        if self.label_separator is not None or self.labels is not None:
+            return MultiLabelTask(**_fields_for(self, MultiLabelTask), kind=self.task)
         return OwnTask(**_fields_for(self, OwnTask), kind=self.task)
 
 

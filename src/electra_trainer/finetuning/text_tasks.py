@@ -36,7 +36,6 @@ from electra_trainer.finetuning.examples import (
     TextExample,
     as_trained,
     choose_columns,
-    choose_marked,
     choose_texts,
     contradictions,
     hold_out,
@@ -295,9 +294,9 @@ def class_report(labels: Sequence[str], truth: Sequence[str], predictions: Seque
     """Scores class by class, from predictions with probabilities."""
     from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
-    said = [one["label"] for one in predictions]
-    precision, recall, f1, support = precision_recall_fscore_support(truth, said, labels=labels, zero_division=0.0)
-    counts = confusion_matrix(truth, said, labels=labels)
+    guesses = [one["label"] for one in predictions]
+    precision, recall, f1, support = precision_recall_fscore_support(truth, guesses, labels=labels, zero_division=0.0)
+    counts = confusion_matrix(truth, guesses, labels=labels)
     confidence = [one["probabilities"][one["label"]] for one in predictions]
     return ClassReport(
         labels=tuple(labels),
@@ -309,7 +308,7 @@ def class_report(labels: Sequence[str], truth: Sequence[str], predictions: Seque
             label: {other: count for other, count in zip(labels, row, strict=True) if count}
             for label, row in zip(labels, counts.tolist(), strict=True)
         },
-        calibration_error=calibration_error(confidence, [a == b for a, b in zip(truth, said, strict=True)]),
+        calibration_error=calibration_error(confidence, [a == b for a, b in zip(truth, guesses, strict=True)]),
     )
 
 
@@ -524,43 +523,28 @@ class OwnTask:
     """Columns; None: see examples.py."""
     text_pair: str | None = None
     label: str | None = None
-    label_separator: str | None = None
-    """Between the labels of a text that may have several."""
     class_weights: Literal["balanced"] | None = None
     """balanced: the loss of a row has the inverse frequency of its class as its weight."""
-    labels: str | Sequence[str] | None = None
-    """Columns of 0 and 1, one for each label, between commas or as a list; a text may have several."""
 
     def __post_init__(self) -> None:
-        several = [name for name in ("label_separator", "labels") if vars(self)[name] is not None]
-        for fault, message in (
-            (self.kind != "classification" and several, f"{self.kind} learns no labels"),
-            (len(several) == 2, "labels are in one column or in several"),
-            (self.labels is not None and self.label is not None, "labels are in one column or in several"),
-            (self.label_separator == "" or self.labels in ("", (), []), "is empty"),
-        ):
-            if fault:
-                flag = f"--{several[-1].replace('_', '-')}"
-                raise ConfigError(f"{flag}: {message}. Leave it out, or name one of --label-separator and --labels.")
-
-        if self.class_weights is not None and (several or self.kind != "classification"):
+        if self.class_weights is not None and self.name != "classification":
             raise ConfigError(f"--class-weights {self.class_weights}: {self.name} has no classes. Leave it out.")
 
     @property
     def name(self) -> str:
-        return "multi-label" if self._several else self.kind
+        return self.kind
 
-    @property
-    def _several(self) -> bool:
-        return self.label_separator is not None or self.labels is not None
-
-    def _columns(self, table: Table) -> Columns:
+    def columns(self, table: Table) -> Columns:
         """The columns of the training file."""
-        if self.labels is not None:
-            names = [one.strip() for one in self.labels.split(",")] if isinstance(self.labels, str) else self.labels
-            return choose_marked(table, [*names], text=self.text, text_pair=self.text_pair)
-        columns = choose_columns(table, text=self.text, text_pair=self.text_pair, label=self.label)
-        return replace(columns, separator=self.label_separator)
+        return choose_columns(table, text=self.text, text_pair=self.text_pair, label=self.label)
+
+    def answered(self, table: Table, columns: Columns) -> list[TextExample]:
+        """The examples of a file with their answers."""
+        return (_valued if self.kind == "regression" else _labelled)(text_examples(table, columns), table, columns)
+
+    def task(self, train: Sequence[TextExample], path: Path) -> tuple[Task, str]:
+        """The task that the training examples describe, and a note on it."""
+        return (_classes if self.kind == "classification" else _range)(train, path)
 
     @cached_property
     def epochs(self) -> float:
@@ -574,10 +558,9 @@ class OwnTask:
             DataError: a row, or the labels as a whole, cannot be used; with file:line.
         """
         table = read_table_file(Path(self.train))
-        columns = self._columns(table)
-        train = _examples(table, columns, self.kind)
-        make = _several if self._several else _classes if self.kind == "classification" else _range
-        make(train, table.path)  # unusable labels are found before some are held out
+        columns = self.columns(table)
+        train = self.answered(table, columns)
+        self.task(train, table.path)  # unusable labels are found before some are held out
         hashes, notes = {"train": table.sha256}, [columns.described(), *contradictions(train)]
         if self.dev is None:
             train, dev = hold_out(train, where=str(table.path))
@@ -587,16 +570,16 @@ class OwnTask:
             )
         else:
             other = read_table_file(Path(self.dev))
-            dev = _examples(other, as_trained(other, columns), self.kind)
+            dev = self.answered(other, as_trained(other, columns))
             hashes["dev"] = other.sha256
             notes += overlap(train, dev)
         tested = {}
         if self.test is not None:
             other = read_table_file(Path(self.test))
-            tested = {"test": _examples(other, as_trained(other, columns), self.kind)}
+            tested = {"test": self.answered(other, as_trained(other, columns))}
             hashes["test"] = other.sha256
             notes += [*overlap(train, tested["test"], "test"), *overlap(dev, tested["test"], "test", "development")]
-        task, note = make(train, table.path)
+        task, note = self.task(train, table.path)
         if self.class_weights is not None and isinstance(task, Classification):
             task = _balanced(task, train)
             weights = zip(task.labels[:10], task.class_weights, strict=False)
@@ -625,14 +608,6 @@ class OwnTask:
             defaults={} if self.epochs == EPOCHS else {"epochs": short},
             sha256=hash_files({name: content.encode() for name, content in hashes.items()}),
         )
-
-
-def _examples(table: Table, columns: Columns, kind: str) -> list[TextExample]:
-    if columns.separator is not None or columns.labels:
-        from electra_trainer.finetuning.multi_label import with_labels
-
-        return with_labels(text_examples(table, columns), table, columns)
-    return (_valued if kind == "regression" else _labelled)(text_examples(table, columns), table, columns)
 
 
 def _labelled(examples: Sequence[TextExample], table: Table, columns: Columns) -> list[TextExample]:
@@ -670,31 +645,6 @@ def _balanced(task: Classification, train: Sequence[TextExample]) -> Classificat
     named = np.array([str(example.label) for example in train])
     weights = compute_class_weight("balanced", classes=np.array(task.labels), y=named)
     return replace(task, class_weights=tuple(weights.tolist()))
-
-
-def _several(train: Sequence[TextExample], path: Path) -> tuple[Task, str]:
-    """The task of several labels, in the order of their names."""
-    from electra_trainer.finetuning.multi_label import MultiLabel
-
-    counts = Counter(label for example in train for label in label_names(example))
-    if not counts:
-        raise DataError(f"{path}: no row has a label. Expected some: is it the right column?")
-    if len(counts) > max(50, len(train) // 2):
-        first, second = sorted(counts)[:2]
-        raise DataError(
-            f"{path}: {len(counts):,} different labels in {len(train):,} rows, for example {first!r} and {second!r}. "
-            "Check --label-separator and --label."
-        )
-    shown = ", ".join(f"{name} {count:,}" for name, count in counts.most_common(10))
-    none = sum(not example.labels for example in train)
-    each = counts.total() / (len(train) - none)
-    more = " and others" if len(counts) > 10 else ""
-    note = (
-        f"{len(counts)} labels, several a text, in {len(train):,} training rows: {shown}{more}; {none:,} rows have "
-        f"none, the others {each:.3g} on average. The threshold is the best for dev's micro F1, so dev is a little too "
-        "good: score with --test FILE."
-    )
-    return MultiLabel(labels=tuple(sorted(counts))), note
 
 
 def _range(train: Sequence[TextExample], path: Path) -> tuple[Task, str]:

@@ -136,8 +136,8 @@ class FinetunedModel:
             ]
             return {"said": answer["text"] or "(no answer)", "labels": shares}
         shares = [{"label": label, "probability": share} for label, share in answer["probabilities"].items()]
-        said = answer["label"] if "label" in answer else ", ".join(answer["labels"]) or "(no label)"
-        return {"said": said, "labels": sorted(shares, key=lambda one: -one["probability"])}
+        chosen = answer["label"] if "label" in answer else ", ".join(answer["labels"]) or "(no label)"
+        return {"said": chosen, "labels": sorted(shares, key=lambda one: -one["probability"])}
 
     def _tags(self, text: str) -> Answer:
         """Words are split like those of the training data, where that is known."""
