@@ -349,7 +349,7 @@ def hold_out(examples: Sequence[TextExample], *, where: str, share: float = SHAR
     groups = _groups(map(same_text, examples))
     if len(groups) < 2:
         raise DataError(f"{where}: has one text only, so none can be held out. Add rows, or give a --dev file.")
-    strata, texts = _strata(examples), list(groups)
+    strata, texts = strata_of(examples), list(groups)
     members = _groups(strata[groups[text][0]] for text in texts)
     chosen: set[int] = set()
     for stratum, count in _quotas({name: len(found) for name, found in members.items()}, share=share).items():
@@ -399,7 +399,7 @@ def _leave_every_class(
     return kept
 
 
-def _strata(examples: Sequence[TextExample]) -> list[str]:
+def strata_of(examples: Sequence[TextExample]) -> list[str]:
     """The class of each example; of several labels the rarest; for numbers, their range."""
     if examples[0].labels is not None:
         counts = Counter(label for example in examples for label in label_names(example))

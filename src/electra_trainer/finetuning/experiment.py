@@ -13,7 +13,7 @@ import json
 import re
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -40,7 +40,7 @@ from electra_trainer.experiments.cell import (
 from electra_trainer.experiments.engine import Event, Reports
 from electra_trainer.experiments.summary import Summary, summarize
 from electra_trainer.files import durable, processes
-from electra_trainer.finetuning import model_folder, recipe, run
+from electra_trainer.finetuning import labels_curve, model_folder, recipe, run
 from electra_trainer.finetuning.examples import Prediction
 from electra_trainer.finetuning.task import TaskData, TaskSource, findings_of
 from electra_trainer.finetuning.text_tasks import with_pooling
@@ -63,7 +63,9 @@ class Plan:
     """A run folder, an exported folder or a Hub name: see source.py."""
     tasks: tuple[TaskSource, ...]
     recipe: str = "paper"
-    """`paper` or `released`: see recipe.py."""
+    """`paper`, `released` or `auto`: see recipe.py."""
+    labels: tuple[int, ...] = ()
+    """Numbers of training rows, drawn anew by each seed: see labels_curve.py. Empty: one row of each task, on all."""
     changes: Mapping[str, object] = field(default_factory=dict)
     """Overrides of the recipe, in all rows."""
     chosen: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -75,6 +77,12 @@ class Plan:
     """Measure the baselines too: the untrained encoder with the same seeds, majority, TF-IDF."""
     keep_weights: bool = False
     """Whether weights stay on disk; `export_best` leaves those of the best run."""
+
+    @property
+    def recipe_name(self) -> str:
+        """The recipe; the paper's where no task has another one under `auto`."""
+        own = any(getattr(task, "recipe_for", None) for task in self.tasks)
+        return "paper" if self.recipe == recipe.AUTO and not own else self.recipe
 
     @property
     def given(self) -> dict[str, Any]:
@@ -105,6 +113,7 @@ class Settings:
     dev: tuple[str, ...]
     """Names of the splits with answers, the main one first."""
     train_rows: int
+    """Fewer than the task has: drawn by the seed."""
     baseline: str | None = None
     """`untrained`, or the name of a baseline without an encoder; None: the encoder itself."""
 
@@ -170,9 +179,10 @@ class FineTuning(engine.Work):
             verb=self.verb,
             facts={
                 "model_sha256": source.sha256,
-                "recipe": plan.recipe,
+                "recipe": plan.recipe_name,
                 "device": str(where),
                 "threads": _threads(runs) if old is None else old.facts["threads"],
+                **({"rows": "labels curve"} if plan.labels else {}),
             },
             rows=rows,
             seeds=tuple(sorted(plan.seeds)),
@@ -188,44 +198,67 @@ class FineTuning(engine.Work):
         begun = old and old.rows.get(task.name, next(iter(old.rows.values())))
         precision = begun.settings["recipe"]["precision"] if begun else choose_precision("auto", where)
 
-        def row(key: str, chosen: Mapping[str, float]) -> Row:
-            return self._row(task, data, source, chosen, precision, key == fresh)
+        def row(key: str, chosen: Mapping[str, float], rows: int = len(data.train)) -> Row:
+            return self._row(task, data, source, chosen, precision, key.endswith(PLUS + UNTRAINED), rows)
 
         if plan.trials:
             keys = (task.name, fresh)
             return {sweep.named(key, one): row(key, one) for key in keys for one in plan.trials.get(key, ())}
         chosen = plan.chosen.get(task.name, {})
         main = row(task.name, chosen)
-        settled = Settings.of(main)
-        text = source.text(settled.recipe.max_length)
+        text = source.text(Settings.of(main).recipe.max_length)
         findings = findings_of(data, text, reader=plan.model, longest=source.length)
         for finding in () if self._quiet else findings:
             errors.tell(f"{task.name}: {finding}")
-        rows = {task.name: replace(main, notes=(*main.notes, *findings))}
-        if not plan.baselines:
-            return rows
-        against: dict[str, Any] = {"reference": task.name, "metrics": main.metrics, "apart": main.apart}
-        untrained_row = row(fresh, plan.chosen.get(fresh, chosen))
-        rows[fresh] = replace(untrained_row, baseline="the untrained encoder", notes=(), **against)
+        main = replace(main, notes=(*main.notes, *findings))
+        if not plan.labels:
+            return self._beside(task.name, main, row(fresh, plan.chosen.get(fresh, chosen)), data)
+        found: dict[str, Row] = {}
+        for count in labels_curve.checked(plan.labels, data):
+            key = labels_curve.key_of(task.name, count)
+            one = replace(row(key, {}, count), notes=() if found else main.notes)
+            found |= self._beside(key, one, row(f"{key}{PLUS}{UNTRAINED}", {}, count), data)
+        return found
+
+    def _beside(self, key: str, main: Row, fresh: Row, data: TaskData) -> dict[str, Row]:
+        """A row, and those of the baselines that are wanted."""
+        rows, settled, plan = {key: main}, Settings.of(main), self._plan
+        against: dict[str, Any] = {"reference": key, "metrics": main.metrics, "apart": main.apart}
+        if plan.baselines:
+            rows[f"{key}{PLUS}{UNTRAINED}"] = replace(fresh, baseline="the untrained encoder", notes=(), **against)
         for name, one in with_pooling(data, settled.recipe)[0].task.baselines(data.train).items():
-            rows[f"{task.name}{PLUS}{name}"] = Row(
-                settings=asdict(replace(settled, baseline=name)), seeded=False, baseline=one.title, **against
-            )
+            if plan.baselines or (plan.labels and name == labels_curve.AGAINST):
+                rows[f"{key}{PLUS}{name}"] = Row(
+                    settings=asdict(replace(settled, baseline=name)),
+                    seeded=bool(plan.labels),
+                    baseline=one.title,
+                    **against,
+                )
         return rows
 
     def _row(
-        self, task: TaskSource, data: TaskData, source: Source, chosen: Mapping[str, float], precision: str, fresh: bool
+        self,
+        task: TaskSource,
+        data: TaskData,
+        source: Source,
+        chosen: Mapping[str, float],
+        precision: str,
+        fresh: bool,
+        rows: int,
     ) -> Row:
-        """A row that trains. Its precision is as asked for; else as the task, or the experiment, began."""
+        """A row that trains on `rows` rows. Its precision is as asked for; else as the task or experiment began."""
         plan, length = self._plan, getattr(task, "max_length", None)
-        named = recipe.recipe(plan.recipe, hidden_size=source.model.hidden_size, epochs=task.epochs, max_length=length)
+        name, own = plan.recipe_name, getattr(task, "recipe_for", None)
+        named = recipe.recipe(name, hidden_size=source.model.hidden_size, epochs=task.epochs, max_length=length)
+        changes = own(rows, source.model.num_hidden_layers) if own is not None and name == recipe.AUTO else {}
+        named = with_pooling(data, replace(named, **changes))[1] if changes else named
         asked = replace(named, **{**chosen, **plan.given})
         if asked.precision == "auto":
             asked = replace(asked, precision=precision)  # type: ignore[arg-type]
         data, asked = with_pooling(data, asked)
         settled = asked.fitted(source.length)
         searched = plan.chosen.get(task.name, {})
-        notes = data.notes_for(plan.given.keys() | searched.keys())
+        notes = data.notes_for(plan.given.keys() | searched.keys() | changes.keys())
         if settled != asked:
             notes.append(
                 f"rows have up to {source.length} tokens, the longest that the encoder was trained on, and not "
@@ -235,14 +268,14 @@ class FineTuning(engine.Work):
             first = ", ".join(f"{name.replace('_', '-')} {value:g}" for name, value in searched.items())
             notes.append(f"{task.name}: searched on training rows: {first}.")
         if changed := recipe.deviations(settled, named.fitted(source.length)):
-            notes.append(f"Recipe `{plan.recipe}` with {changed}.")
+            notes.append(f"Recipe `{name}` with {changed}.")
         settings = Settings(
             source=task.name,
             task=data.task.described(),
             data_sha256=data.sha256,
             recipe=settled,
             dev=tuple(data.dev),
-            train_rows=len(data.train),
+            train_rows=rows,
             baseline=UNTRAINED if fresh else None,
         )
         metric = f"{next(iter(data.dev))}/{data.task.metric}"
@@ -261,7 +294,7 @@ class FineTuning(engine.Work):
     def units(self, cell: Cell, declared: Declared) -> float:
         """Training rows (for the progress bar). Baselines without an encoder cost nothing by comparison."""
         settings = Settings.of(declared.rows[cell.key])
-        return settings.train_rows * settings.recipe.epochs if declared.rows[cell.key].seeded else 0.0
+        return settings.train_rows * settings.recipe.epochs if settings.baseline in (None, UNTRAINED) else 0.0
 
     def do(self, cell: Cell, declared: Declared, *, device: str, reports: Reports) -> None:
         """See `Work`."""
@@ -269,6 +302,8 @@ class FineTuning(engine.Work):
         data = self._load(settings.source)
         if data.sha256 != settings.data_sha256:
             raise ConfigError(f"{cell.key}: its data changed after the experiment began. Choose another --out.")
+        if settings.train_rows < len(data.train):
+            data = replace(data, train=labels_curve.draw(data.train, settings.train_rows, seed=cell.seed))
         if settings.baseline not in (None, UNTRAINED):
             durable.make_folder(cell.folder)
             task = with_pooling(data, settings.recipe)[0].task
@@ -477,6 +512,11 @@ class TrainingRows:
     @property
     def epochs(self) -> float:
         return self.source.epochs
+
+    @property
+    def recipe_for(self) -> Callable[[int, int], Mapping[str, object]] | None:
+        """As the task's own."""
+        return getattr(self.source, "recipe_for", None)
 
     @property
     def wrapped(self) -> type:

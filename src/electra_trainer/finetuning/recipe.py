@@ -50,9 +50,9 @@ class Changes:
     """Dropout on attention weights."""
     head_dropout: Literal["all", "texts"] | None = None
     """Tasks with dropout before the head: all, or only those that judge whole texts."""
-    pooling: Literal["cls", "mean", "pair"] | None = None
+    pooling: Literal["auto", "cls", "mean", "pair"] | None = None
     """Representation of a whole text: [CLS], as in the paper, or the mean of its row's tokens, for encoders trained for
-    hours, not days. pair: two texts are compared, token by token too; one text is the mean."""
+    hours, not days. pair: two texts are compared, token by token too. auto: mean for one text, pair for two."""
     reduction: Literal["mean", "sum"] | None = None
     """Largest norm of a batch's gradient, before the gradient is clipped."""
     clip_norm: float | None = None
@@ -104,7 +104,7 @@ class Recipe:
     dropout: float = 0.1
     attention_dropout: float = 0.1
     head_dropout: Literal["all", "texts"] = "all"
-    pooling: Literal["cls", "mean", "pair"] | None = None
+    pooling: Literal["auto", "cls", "mean", "pair"] | None = None
     reduction: Literal["mean", "sum"] = "mean"
     clip_norm: float = 1.0
     clip_words: Literal["summed", "by-token"] = "summed"
@@ -127,7 +127,7 @@ class Recipe:
             ("weight_decay", self.weight_decay >= 0, "0 or more"),
             ("clip_norm", self.clip_norm >= 0, "0 or more"),
             ("patience", self.patience is None or self.patience >= 1, "at least 1"),
-            ("pooling", self.pooling in (None, "cls", "mean", "pair"), "cls, mean or pair"),
+            ("pooling", self.pooling in (None, "auto", "cls", "mean", "pair"), "auto, cls, mean or pair"),
             ("precision", self.precision in ("auto", "fp32", "bf16"), "auto, fp32 or bf16"),
         ):
             require(fits, name, getattr(self, name), expected)
@@ -189,6 +189,24 @@ def released(*, hidden_size: int, epochs: float = 3.0) -> Recipe:
 
 
 RECIPES: dict[str, Callable[..., Recipe]] = {"paper": paper, "released": released}
+AUTO = "auto"
+"""Name of the recipe that is the paper's, with `for_own_rows` where a task is made of own tables."""
+SMALL, SHALLOW = 10_000, 6
+"""Fewer training rows are a small table; no more layers are those of encoders that are trained for hours."""
+
+
+def for_own_rows(rows: int, layers: int) -> dict[str, object]:
+    """Changes of the paper's recipe for own tables of texts: see docs/finetuning.md for the measurements.
+
+    Args:
+        rows: training rows.
+        layers: of the encoder; deeper ones keep the paper's learning rate, with which they were measured.
+    """
+    changes: dict[str, object] = {"pooling": "auto"}
+    if rows < SMALL:
+        changes |= {"batch_size": 16, "epochs": 10.0}
+        changes |= {"learning_rate": 1e-3} if layers <= SHALLOW else {}
+    return changes
 
 
 def deviations(asked: Recipe, base: Recipe) -> str:
@@ -208,7 +226,7 @@ def recipe(name: str, *, hidden_size: int, epochs: float, **changes: object) -> 
     Raises:
         ConfigError: no such recipe, or an impossible value.
     """
-    if name not in RECIPES:
-        raise ConfigError(f"--recipe {name}: unknown.{did_you_mean(name, RECIPES)} Known: {', '.join(RECIPES)}.")
+    if name not in (known := (*RECIPES, AUTO)):
+        raise ConfigError(f"--recipe {name}: unknown.{did_you_mean(name, known)} Known: {', '.join(known)}.")
     changed = {field: value for field, value in changes.items() if value is not None}
-    return replace(RECIPES[name](hidden_size=hidden_size, epochs=epochs), **changed)  # type: ignore[arg-type]
+    return replace(RECIPES.get(name, paper)(hidden_size=hidden_size, epochs=epochs), **changed)  # type: ignore[arg-type]

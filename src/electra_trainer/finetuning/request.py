@@ -1,6 +1,7 @@
 """Requests that fine-tune an encoder with several seeds; each is the flags, the `--config` file and the Python call.
 
 electra finetune MODEL --train reviews.csv --out DIR
+electra finetune MODEL --train reviews.csv --labels-curve 50,100,200 --out DIR
 electra glue MODEL --data DIR --seeds 10 --out EXP
 electra squad MODEL --train train-v1.1.json --dev dev-v1.1.json --version 1 --out EXP
 """
@@ -24,6 +25,7 @@ from electra_trainer.settings import records
 if TYPE_CHECKING:
     from electra_trainer.finetuning.experiment import BestExport
     from electra_trainer.finetuning.glue_tasks import GlueTask
+    from electra_trainer.finetuning.labels_curve import LabelsCurve
     from electra_trainer.finetuning.task import TaskData, TaskSource
 
 
@@ -121,8 +123,9 @@ class Tuning:
     """
     seeds: str = "3"
     """How many, or which: 3 is 1,2,3. Of `finetune` and `squad` the best one's model is exported."""
-    recipe: Literal["paper", "released"] = "paper"
-    """`paper` (Table 6) or `released`, the recipe that google-research/electra runs."""
+    recipe: Literal["auto", "paper", "released"] = "auto"
+    """`paper` (Table 6) or `released`, the recipe that google-research/electra runs. auto: the paper's, and for own
+    tables of texts what measurements on small files chose."""
     changes: Annotated[Changes, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff] = field(default_factory=Changes)
     """Overrides of the recipe."""
     baselines: bool = False
@@ -144,16 +147,17 @@ class Tuning:
     """Trackers between commas: tensorboard, wandb, trackio, mlflow. Each cell is a run there."""
 
     brief: ClassVar[str] = (
-        "model out seeds baselines search parallel device track train dev test predict task text text_pair label data "
-        "tasks version split recipe learning_rate epochs batch_size max_length pooling config"
+        "model out seeds baselines search parallel device track train dev test predict task text text_pair label data tasks "
+        "version split labels_curve draws recipe learning_rate epochs batch_size max_length pooling config"
     )
     """Flags of the short help."""
 
-    def tuned(self, *tasks: "TaskSource", keep_weights: bool, data: "TaskData | None" = None) -> Summary:
+    def tuned(self, *tasks: "TaskSource", keep_weights: bool, data: "TaskData | None" = None, **more: Any) -> Summary:
         """Run the experiment.
 
         Args:
             data: the data of the only task, where they are loaded already.
+            more: other fields of the plan.
         """
         from electra_trainer.finetuning.experiment import Plan, run_plan, searched
         from electra_trainer.inspection.trackers import tracked
@@ -163,7 +167,7 @@ class Tuning:
             tasks=tasks,
             recipe=self.recipe,
             changes=self.changes.given(),
-            seeds=cell.parse_seeds(self.seeds),
+            **{"seeds": cell.parse_seeds(self.seeds), **more},
             baselines=self.baselines,
             keep_weights=keep_weights,
         )
@@ -172,16 +176,23 @@ class Tuning:
         with tracked(self.out, self.track):
             return run_plan(searched(plan, **how) if self.search else plan, data=data, **how)
 
-    def exported(self, source: "TaskSource", *, next_command: str) -> Tuned:
-        """Report what was read, run the seeds of a task, and export the best."""
-        from electra_trainer.finetuning.experiment import export_best
+    def read(self, source: "TaskSource") -> "TaskData":
+        """Read the data of a task, once the model is known to be there, and print how that was done."""
         from electra_trainer.pretrained.source import located
 
         if not records.is_run(self.model):
             located(self.model)  # look for it, or download it, before the data are read
         data = source.load()
         if not (self.quiet or self.json):
-            _print_notes(data.notes_for({*self.changes.given(), *(["epochs"] if self.search else [])}))
+            own = ["epochs"] if self.search or (self.recipe == "auto" and hasattr(source, "recipe_for")) else []
+            _print_notes(data.notes_for({*self.changes.given(), *own}))
+        return data
+
+    def exported(self, source: "TaskSource", *, next_command: str) -> Tuned:
+        """Report what was read, run the seeds of a task, and export the best."""
+        from electra_trainer.finetuning.experiment import export_best
+
+        data = self.read(source)
         summary = self.tuned(source, keep_weights=True, data=data)
         best = export_best(source, data, model=self.model, out=self.out)
         return Tuned(summary=summary, best=best, data=data, next=f"Next: electra {next_command}")
@@ -248,12 +259,35 @@ class Finetune(Tuning):
     Default: detect.
     """
 
-    def run(self) -> Tuned:
-        """Run the seeds, and export the best."""
+    labels_curve: str | None = None
+    """Numbers of labels, such as 50,100,200,500: instead of a model, how scores of the encoder and of TF-IDF (with
+    --baselines of all baselines) grow with them, and from how many on the encoder pays. The scored rows stay the same.
+    """
+    draws: str = "5"
+    """With --labels-curve: how many draws of training rows of each number, or which: 5 is 1,2,3,4,5."""
+
+    def run(self) -> "Tuned | LabelsCurve":
+        """Run the seeds and export the best, or draw the curve."""
+        if self.labels_curve is not None:
+            return self._curve(self.labels_curve)
         ending = "conll" if self.task == "tagging" else "csv"
         return self.exported(
             self.source(), next_command=f"predict {self.out / 'model'} FILE --out predictions.{ending}"
         )
+
+    def _curve(self, counts: str) -> "LabelsCurve":
+        from electra_trainer.finetuning.labels_curve import LabelsCurve, parse_counts
+
+        for flag, given in (("--predict", self.predict), ("--search", self.search or None)):
+            if given is not None:
+                raise ConfigError(f"{flag}: --labels-curve exports no model and searches nothing. Leave it out.")
+        if self.task == "tagging":
+            raise ConfigError("--labels-curve: expected --task classification or regression, of own tables.")
+        labels, draws = parse_counts(counts), cell.parse_seeds(self.draws)
+        source = self.source()
+        data = self.read(source)
+        summary = self.tuned(source, keep_weights=False, data=data, labels=labels, seeds=draws)
+        return LabelsCurve(summary=summary, notes=data.notes)
 
     def source(self) -> "TaskSource":
         """The task that the flags describe; ConfigError: one that it does not have."""

@@ -437,7 +437,8 @@ class TaskData:
 class TaskSource(Protocol):
     """Where a task comes from: a small frozen dataclass of paths and names, so that any process can load it.
 
-    It may also have a `max_length`: tokens per row by default, where the recipe's 128 are too few.
+    It may also have a `max_length`: tokens per row by default, where the recipe's 128 are too few; and `recipe_for`,
+    (training rows, layers of the encoder) -> changes of the paper's recipe under `--recipe auto`.
     """
 
     @property

@@ -45,7 +45,7 @@ from electra_trainer.finetuning.examples import (
     text_examples,
 )
 from electra_trainer.finetuning.pair_head import PairHead, Reads, chosen, overlap_features, start_from_probe, words
-from electra_trainer.finetuning.recipe import Recipe
+from electra_trainer.finetuning.recipe import Recipe, for_own_rows
 from electra_trainer.finetuning.task import (
     Baseline,
     CardWords,
@@ -343,7 +343,7 @@ def text_vector(hidden_BTD: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
 
 def with_pooling(data: TaskData, recipe: Recipe) -> tuple[TaskData, Recipe]:
     """The data with the recipe's pooling in its task; if the recipe names none, the recipe with the task's. For one
-    text `pair` is `mean`.
+    text `pair` is `mean`; `auto` is either.
 
     Raises:
         ConfigError: the recipe names a pooling, and the task has no field `pooling`; or `pair`, and the task has a head
@@ -354,6 +354,10 @@ def with_pooling(data: TaskData, recipe: Recipe) -> tuple[TaskData, Recipe]:
     if not pools and recipe.pooling is None:
         return data, recipe
     pooling = recipe.pooling or task.pooling
+    if pooling == "auto":
+        if not pools:
+            return data, replace(recipe, pooling=None)
+        pooling = "pair" if isinstance(task, TextTask) else "mean"
     if pooling == "pair" and not _are_pairs(data.train):
         pooling = "mean"
     if not pools or (pooling == "pair" and not isinstance(task, TextTask)):
@@ -549,6 +553,10 @@ class OwnTask:
     @cached_property
     def epochs(self) -> float:
         return 10.0 if _lines_in(Path(self.train)) < SMALL else EPOCHS
+
+    def recipe_for(self, rows: int, layers: int) -> dict[str, object]:
+        """See `recipe.for_own_rows`."""
+        return for_own_rows(rows, layers)
 
     def load(self) -> TaskData:
         """Read and check all files.
