@@ -3,14 +3,16 @@
 import json
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.command import Electra
 from tests.finetuning.own_files import rows, write_csv, write_encoder
 
 from electra_trainer.errors import ConfigError
+from electra_trainer.experiments.statistics import Paired
 from electra_trainer.finetuning.examples import TextExample
-from electra_trainer.finetuning.labels_curve import draw, parse_counts
+from electra_trainer.finetuning.labels_curve import LabelsCurve, draw, parse_counts
 
 ASKED = ("finetune", "encoder", "--train", "train.csv", "--device", "cpu", "--parallel", "1", "--epochs", "1")
 
@@ -55,11 +57,28 @@ def test_a_curve_of_own_files(tmp_path: Path, electra: Electra, monkeypatch: pyt
     assert code == 78 and "began with other settings" in err
 
 
-def test_the_sentence() -> None:
+def test_numbers_of_labels() -> None:
     for text in ("", "50,x", "50,50", "1,20", "-3"):
         with pytest.raises(ConfigError, match="--labels-curve"):
             parse_counts(text)
     assert parse_counts("200, 50") == (50, 200)
+
+
+@pytest.mark.parametrize(
+    ("intervals", "says"),
+    [
+        ({50: (-0.1, 0.1), 100: (-0.2, -0.1), 1000: (-0.3, -0.1)}, "From 100 labels on the encoder is above TF-IDF, not clearly either at 50 ("),
+        ({50: (-0.2, -0.1), 100: (-0.1, -0.01), 500: (0.01, 0.2)}, "The encoder is above TF-IDF at 50 and 100 labels, below it at 500 ("),
+        ({50: None, 500: (0.1, 0.2)}, "The encoder is above TF-IDF at no number of labels, below it at 500, not clearly either at 50 ("),
+    ],
+)  # fmt: skip
+def test_the_sentence(intervals: dict[int, tuple[float, float] | None], says: str) -> None:
+    """Intervals are those of TF-IDF less the encoder."""
+    curve = LabelsCurve(summary=SimpleNamespace(metrics=("dev/accuracy",)), notes=())  # type: ignore[arg-type]
+    vars(curve)["contrasts"] = {
+        count: SimpleNamespace(found=Paired(n=5, mean=0.0, t_interval=one)) for count, one in intervals.items()
+    }
+    assert curve.says == f"{says}accuracy; 95 % intervals of the difference over paired draws)."
 
 
 @pytest.mark.parametrize(

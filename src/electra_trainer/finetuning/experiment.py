@@ -251,7 +251,7 @@ class FineTuning(engine.Work):
         name, own = plan.recipe_name, getattr(task, "recipe_for", None)
         named = recipe.recipe(name, hidden_size=source.model.hidden_size, epochs=task.epochs, max_length=length)
         changes = own(rows, source.model.num_hidden_layers) if own is not None and name == recipe.AUTO else {}
-        named = with_pooling(data, replace(named, **changes))[1] if changes else named
+        usual, named = named, with_pooling(data, replace(named, **changes))[1] if changes else named
         asked = replace(named, **{**chosen, **plan.given})
         if asked.precision == "auto":
             asked = replace(asked, precision=precision)  # type: ignore[arg-type]
@@ -259,6 +259,11 @@ class FineTuning(engine.Work):
         settled = asked.fitted(source.length)
         searched = plan.chosen.get(task.name, {})
         notes = data.notes_for(plan.given.keys() | searched.keys() | changes.keys())
+        if changes:
+            notes.append(
+                f"recipe `auto`, {rows:,} training rows: {recipe.deviations(named, usual)}. Measured on small files "
+                "with an encoder that was trained for minutes, whose [CLS] says little; --recipe paper is the paper's."
+            )
         if settled != asked:
             notes.append(
                 f"rows have up to {source.length} tokens, the longest that the encoder was trained on, and not "
