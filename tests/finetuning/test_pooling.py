@@ -48,8 +48,12 @@ def test_the_recipe_decides_where_it_says_so() -> None:
     assert with_pooling(data, Recipe()) == (data, Recipe(pooling="mean"))
     pooled, settled = with_pooling(data, Recipe(pooling="cls"))
     assert pooled.task == Classification(labels=("a", "b")) and settled == Recipe(pooling="cls")
+    auto, settled = with_pooling(data, Recipe(pooling="auto"))
+    assert auto.task.pooling == settled.pooling == "mean"  # type: ignore[attr-defined]
+    paired = replace(data, train=[TextExample(text="x", pair="y")])
+    assert with_pooling(paired, Recipe(pooling="auto"))[1].pooling == "pair"
     tags = replace(data, task=Tagging(labels=("A",)))
-    assert with_pooling(tags, Recipe()) == (tags, Recipe())
+    assert with_pooling(tags, Recipe()) == with_pooling(tags, Recipe(pooling="auto")) == (tags, Recipe())
     with pytest.raises(ConfigError, match="--pooling cls: tagging has no such representation"):
         with_pooling(tags, Recipe(pooling="cls"))
     with pytest.raises(ConfigError, match="pooling = 'max'"):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from electra_trainer.errors import ConfigError
-from electra_trainer.finetuning.recipe import RECIPES, Recipe, recipe
+from electra_trainer.finetuning.recipe import RECIPES, Recipe, for_own_rows, recipe
 from electra_trainer.presets.models import preset
 
 TABLE_6 = {  # learning rate, layer-wise decay
@@ -62,8 +62,16 @@ def test_changes_are_put_in_and_none_leaves_the_recipe_s() -> None:
     assert recipe("paper", hidden_size=256, epochs=10.0).epochs == 10
 
 
+def test_own_tables_differ_from_the_paper_where_they_are_small() -> None:
+    assert recipe("auto", hidden_size=256, epochs=3) == recipe("paper", hidden_size=256, epochs=3)
+    assert for_own_rows(200, 4) == {"pooling": "auto", "batch_size": 16, "epochs": 10.0, "learning_rate": 1e-3}
+    assert "learning_rate" not in for_own_rows(200, 12) and for_own_rows(10_000, 4) == {"pooling": "auto"}
+
+
 def test_an_unknown_recipe_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"--recipe papr: unknown\. Did you mean 'paper'\?.*Known: paper, released"):
+    with pytest.raises(
+        ConfigError, match=r"--recipe papr: unknown\. Did you mean 'paper'\?.*Known: paper, released, auto"
+    ):
         recipe("papr", hidden_size=256, epochs=3)
     assert set(RECIPES) == {"paper", "released"}
 

@@ -59,7 +59,7 @@ def test_squad_plans_what_was_asked(tmp_path: Path, planned: list[Any], capsys: 
     assert plan.tasks == (Squad(train=train, dev=dev, limit=7),)
     assert (plan.model, plan.recipe, plan.seeds, plan.baselines, plan.keep_weights) == (
         "runs/x",
-        "paper",
+        "auto",
         (1, 2, 3),
         True,
         True,

@@ -67,6 +67,8 @@ FIRST = (
     "new.csv",
     "--out",
     "exp",
+    "--pooling",
+    "cls",
     *SHORT,
 )
 
@@ -186,6 +188,7 @@ def test_from_python(work: Path, first: tuple[int, str, str], monkeypatch: pytes
         out="exp",
         seeds=2,
         epochs=2,
+        pooling="cls",
         parallel=1,
         device="cpu",
         quiet=True,
