@@ -42,6 +42,7 @@ def test_a_curve_of_own_files(tmp_path: Path, electra: Electra, monkeypatch: pyt
     table = json.loads((tmp_path / "curve" / "summary.json").read_text())
     assert len(table["cells"]) == 8 and {one["state"] for one in table["cells"]} == {"done"}
     assert "labels" in out and "TF-IDF" in out and "labels_curve.svg" in out
+    assert "recipe `auto`, 8 training rows: learning-rate 0.001, batch-size 16, pooling mean. Measured on" in out
     steps = [json.loads((cells / f"classification+labels={n}/seed-1/result.json").read_text()) for n in (8, 24)]
     assert [one["facts"]["rows"] for one in steps] == [8, 24]
     before = {path: path.read_bytes() for path in (tmp_path / "curve").rglob("*") if path.is_file()}
@@ -85,6 +86,8 @@ def test_the_sentence(intervals: dict[int, tuple[float, float] | None], says: st
     ("more", "says"),
     [
         (("--labels-curve", "8,2000"), "--labels-curve 2000: expected from 2"),
+        (("--labels-curve", "8", "--seeds", "4"), "--seeds 4: --labels-curve has one seed a draw. Type --draws 4"),
+        (("--draws", "4"), "--draws: expected --labels-curve with it"),
         (("--labels-curve", "8", "--predict", "train.csv"), "--predict: --labels-curve exports no model"),
         (("--labels-curve", "8", "--task", "tagging"), "--labels-curve: expected --task classification"),
     ],

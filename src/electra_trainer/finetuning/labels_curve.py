@@ -20,7 +20,7 @@ from electra_trainer.errors import ConfigError
 from electra_trainer.experiments import sweep
 from electra_trainer.experiments.cell import PLUS
 from electra_trainer.experiments.statistics import Spread
-from electra_trainer.experiments.summary import ABSENT, Contrast, Summary
+from electra_trainer.experiments.summary import ABSENT, Contrast, Summary, row_remarks
 from electra_trainer.files.durable import replace_durably
 from electra_trainer.files.wording import Table
 from electra_trainer.finetuning.examples import TextExample, strata_of
@@ -180,8 +180,10 @@ class LabelsCurve:
 
     def text(self) -> str:
         """Table, sentence, notes and files."""
-        page, figure = self.write()
-        return "\n\n".join([self.table().text(), self.says, f"{page}\n{figure}\n{self.summary.path / 'summary.md'}"])
+        rows = self.summary.declared.rows
+        notes = [line for name in rows for line in row_remarks(self.summary, name, name, verdicts=False)]
+        files = [str(path) for path in (*self.write(), self.summary.path / "summary.md")]
+        return "\n\n".join([self.table().text(), self.says, "\n".join([*notes, *files])])
 
     def as_json(self) -> Mapping[str, Any]:
         """Notes, sentence, differences by number of labels, summary, and files."""

@@ -200,7 +200,7 @@ def for_own_rows(rows: int, layers: int) -> dict[str, object]:
 
     Args:
         rows: training rows.
-        layers: of the encoder; deeper ones keep the paper's learning rate, with which they were measured.
+        layers: of the encoder; deeper ones keep the paper's learning rate.
     """
     changes: dict[str, object] = {"pooling": "auto"}
     if rows < SMALL:

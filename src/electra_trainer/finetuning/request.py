@@ -270,6 +270,8 @@ class Finetune(Tuning):
         """Run the seeds and export the best, or draw the curve."""
         if self.labels_curve is not None:
             return self._curve(self.labels_curve)
+        if self.draws != Finetune.draws:
+            raise ConfigError("--draws: expected --labels-curve with it, such as --labels-curve 50,100,200")
         ending = "conll" if self.task == "tagging" else "csv"
         return self.exported(
             self.source(), next_command=f"predict {self.out / 'model'} FILE --out predictions.{ending}"
@@ -281,6 +283,8 @@ class Finetune(Tuning):
         for flag, given in (("--predict", self.predict), ("--search", self.search or None)):
             if given is not None:
                 raise ConfigError(f"{flag}: --labels-curve exports no model and searches nothing. Leave it out.")
+        if self.seeds != Finetune.seeds:
+            raise ConfigError(f"--seeds {self.seeds}: --labels-curve has one seed a draw. Type --draws {self.seeds}")
         if self.task == "tagging":
             raise ConfigError("--labels-curve: expected --task classification or regression, of own tables.")
         labels, draws = parse_counts(counts), cell.parse_seeds(self.draws)
