@@ -210,13 +210,14 @@ class FineTuning(engine.Work):
         findings = findings_of(data, text, reader=plan.model, longest=source.length)
         for finding in () if self._quiet else findings:
             errors.tell(f"{task.name}: {finding}")
-        main = replace(main, notes=(*main.notes, *findings))
         if not plan.labels:
+            main = replace(main, notes=(*main.notes, *findings))
             return self._beside(task.name, main, row(fresh, plan.chosen.get(fresh, chosen)), data)
         found: dict[str, Row] = {}
         for count in labels_curve.checked(plan.labels, data):
             key = labels_curve.key_of(task.name, count)
-            one = replace(row(key, {}, count), notes=() if found else main.notes)
+            one = row(key, {}, count)
+            one = replace(one, notes=() if found else (*one.notes, *findings))
             found |= self._beside(key, one, row(f"{key}{PLUS}{UNTRAINED}", {}, count), data)
         return found
 
