@@ -139,10 +139,12 @@ class Fill:
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """Write DIR/discriminator and DIR/generator: folders that `transformers` loads, with tokenizer and model card."""
+    """Write DIR/discriminator and DIR/generator: folders that `transformers` loads, with tokenizer and model card. Of a
+    fine-tuned model, with --to onnx: its folder, and the whole model in ONNX.
+    """
 
     run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """Run folder; RUN@STEP: a checkpoint before the newest."""
+    """Run folder; RUN@STEP: a checkpoint before the newest. Or the model folder of `electra finetune`."""
     out: Path
     """A new or empty folder."""
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
@@ -185,6 +187,8 @@ class Export:
             and (self.dtype != "float32" or self.form != "electra"),
         }
         refuse_if(faults)
+        if finetuned := self._finetuned():
+            return finetuned
         if self.to == "web":
             from electra_trainer.playground.web_export import export_web
 
@@ -215,6 +219,21 @@ class Export:
             if bert and read_table(folder / "config.json")["model_type"] != "bert":
                 lines.append(f"{folder}: stays an ELECTRA, since its layers are not as wide as its embeddings")
         return Shown(folders, lines)
+
+    def _finetuned(self) -> Shown | None:
+        """Write a fine-tuned model; None: it is not one."""
+        from electra_trainer.finetuning.finetuned_onnx import export_onnx
+        from electra_trainer.finetuning.model_folder import finetuned_folder
+
+        if finetuned_folder(self.run_folder) is None:
+            return None
+        others = Export(run_folder=self.run_folder, out=self.out, to="onnx", int8=self.int8)
+        if self != others:
+            raise ConfigError(
+                f"{self.run_folder}: is a fine-tuned model, which transformers loads as it is, with its own card. Of "
+                "export's flags it takes --out, --to onnx and --int8."
+            )
+        return Shown([self.out], export_onnx(self.run_folder, self.out, int8=self.int8))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -218,6 +218,11 @@ def _tensors(theirs: TransformersHead, weights: Mapping[str, Tensor], model: Mod
     return {_ENCODER + _WHOLE: bare, _HEAD: head}
 
 
+def finetuned_folder(given: str | Path) -> Path | None:
+    """The folder of a fine-tuned model: this one, or `model` in it; None: neither is."""
+    return next((place for place in (Path(given), Path(given) / "model") if (place / TASK).is_file()), None)
+
+
 def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> Finetuned:
     """Read an exported fine-tuned model back, its head as it was trained.
 
@@ -229,8 +234,7 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
         MissingInputError: the folder does not exist, or is not a fine-tuned model. CheckpointError: it does not verify.
         DataError: electra_task.json is not one of this version.
     """
-    given = Path(folder)
-    folder = next((place for place in (given, given / "model") if (place / TASK).is_file()), None) or given
+    folder = finetuned_folder(folder) or Path(folder)
     path = folder / TASK
     if not path.is_file():
         what = f"holds no {TASK}" if folder.exists() else "no such folder"

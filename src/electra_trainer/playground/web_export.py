@@ -61,6 +61,8 @@ def export_web(run: str | Path, out: Path, *, int8: bool = False, engine: Path |
     found = _engine_files(engine) if engine is not None else {}
     model = PretrainedModel(str(run))
     pretrained = model.first
+    if pretrained.networks[0].model.block == "modern":
+        raise ConfigError("--to web: is not made for the modern block (model.block = modern). Use --to onnx.")
     splits = json.loads(pretrained.tokenizer.to_str())
     kinds = [(splits[part] or {}).get("type") for part in ("model", "pre_tokenizer", "normalizer")]
     if kinds != ["WordPiece", "BertPreTokenizer", "BertNormalizer"]:

@@ -37,7 +37,7 @@ LINES = 1000
 """Lines of text whose ids are compared."""
 
 
-def _some_lines() -> list[str]:
+def some_lines() -> list[str]:
     """Text that every Python has: lines of its language reference, and some that tokenizers stumble over."""
     from pydoc_data.topics import topics
 
@@ -68,7 +68,7 @@ def check_agreement(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, l
     except ImportError:
         raise ConfigError(f"transformers is not installed. Type, {install('hub')}") from None
     transformers.utils.logging.set_verbosity_error()  # a text may be longer than a row
-    texts = _some_lines()
+    texts = some_lines()
     mine = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
     theirs = transformers.AutoTokenizer.from_pretrained(folder)(texts)["input_ids"]
     for text, ours, other in zip(texts, mine, theirs, strict=True):
@@ -99,7 +99,7 @@ def outputs(network: Path | Mapping[str, Any]) -> str:
 
 def text_rows(tokenizer: Tokenizer, table: Mapping[str, Any], *, length: int) -> Tensor:
     """Ids of some text, int64 [2, `length`], or as many a row as the network of that config.json has positions."""
-    flat = list(chain.from_iterable(encoding.ids for encoding in tokenizer.encode_batch(_some_lines())))
+    flat = list(chain.from_iterable(encoding.ids for encoding in tokenizer.encode_batch(some_lines())))
     length = min(length, len(flat) // _ROWS, table["max_position_embeddings"])
     return torch.tensor(flat[: _ROWS * length]).view(_ROWS, length)
 

@@ -1,7 +1,7 @@
 """Files that ONNX Runtime reads; embedding.py has those of sentence-transformers and Text Embeddings Inference.
 
-onnx/model.onnx       last_hidden_state [B, T, D], and the logits of a network with a head, of input_ids, attention_mask
-                      and token_type_ids, each int64 [B, T]
+onnx/model.onnx       last_hidden_state [B, T, D], and the logits of a network with a head, of input_ids,
+                      attention_mask and, on BERT's block, token_type_ids, each int64 [B, T]
 onnx/model_int8.onnx  the same with the matrices in 8 bits (dynamic quantization)
 """
 
@@ -17,7 +17,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from electra_trainer.errors import CheckpointError, ConfigError, need
+from electra_trainer.errors import CheckpointError, need
 from electra_trainer.files.durable import make_folder, scratch, sync_folder, write_durably
 from electra_trainer.files.reading import read_file
 from electra_trainer.pretrained import as_modern
@@ -25,13 +25,13 @@ from electra_trainer.pretrained.agreement import outputs, own_outputs, text_rows
 from electra_trainer.settings.records import read_table
 
 _PACKAGES = ("transformers", "onnx", "onnxscript", "onnxruntime")
-_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _LENGTHS = (5, 17, 64)
 """Tokens in the rows on which an ONNX file is compared, the last `_PADDING` of which are padding."""
 _PADDING = 2
 _BOUND = 1e-3
 """Largest difference of logits that an ONNX file may have. 1e-5 is usual, 1e-4 where words have logits above ten."""
-_MOST = 2 << 30
+MOST = 2 << 30
 """Bytes of an ONNX file: beyond 2 GiB its format needs a second file."""
 
 
@@ -77,26 +77,23 @@ def write_onnx(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, int8: 
     """
     need_onnx()
     table = read_table(folder / "config.json")
-    if table["model_type"] == as_modern.TYPE:
-        raise ConfigError(
-            "--to onnx and web: are not made for the modern block (model.block = modern). Leave --to out."
-        )
     of = outputs(table)
     rows = [text_rows(tokenizer, table, length=length - _PADDING) for length in _LENGTHS]
     expected = [(ids_BT, own_outputs(network, folder, ids_BT)) for ids_BT in rows]
-    with scratch() as place, _quiet():
+    with scratch() as place, quiet():
         plain, small = place / "model.onnx", place / "model_int8.onnx"
-        _trace(transformers_network(folder, table), of, plain)
-        files = {plain.name: read_file(plain, limit=_MOST)}
-        found = Compared(of=of, largest=_difference(plain, expected))
+        modern, twofold = table["model_type"] == as_modern.TYPE, as_modern.has_our_labels(table)
+        names = ["last_hidden_state", "logits"][: 1 + (of == "logits")]
+        trace(_States(transformers_network(folder, table), of), plain, outputs=names, segments=not modern)
+        files = {plain.name: read_file(plain, limit=MOST)}
+        found = Compared(of=of, largest=_difference(plain, expected, twofold=twofold))
         if not found.largest <= _BOUND:
             raise CheckpointError(f"{folder}: ONNX Runtime's {of} differ by {found.largest:.1e}. Please report it.")
         if int8:
-            from onnxruntime.quantization import quantize_dynamic
-
-            quantize_dynamic(plain, small, per_channel=True)  # half the error of one scale a matrix, in 1 % more bytes
-            files[small.name] = read_file(small, limit=_MOST)
-            found = replace(found, int8=_difference(small, expected, squash=of == "logits"))
+            quantize(plain, small)
+            files[small.name] = read_file(small, limit=MOST)
+            rough = _difference(small, expected, twofold=twofold, squash=of == "logits")
+            found = replace(found, int8=rough)
     make_folder(folder / "onnx")
     for name, content in files.items():
         write_durably(folder / "onnx" / name, content)
@@ -111,48 +108,74 @@ class _States(nn.Module):
         super().__init__()
         self.model, self.of = model, of
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> tuple[Tensor, ...]:
-        inputs = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
-        found = self.model(**inputs, output_hidden_states=True)
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        segments = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        found = self.model(input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=True, **segments)
         return (found.hidden_states[-1], found.logits) if self.of == "logits" else (found.last_hidden_state,)
 
 
-def _trace(model: Any, of: str, out: Path) -> None:
-    """Any number of rows, of any length up to the model's positions."""
-    ids = torch.arange(18).view(2, 9) % model.config.vocab_size
+def trace(network: nn.Module, out: Path, *, outputs: list[str], segments: bool) -> None:
+    """Write a network in ONNX, for any number of rows, of any length up to its positions.
+
+    Args:
+        network: its `model` is transformers' encoder, with or without a head; it is called with `input_ids`,
+            `attention_mask` and, with `segments`, `token_type_ids`, each int64 [B, T].
+        out: the file.
+        outputs: their names.
+    """
+    config: Any = network.model.config  # type: ignore[union-attr]
+    ids = torch.arange(18).view(2, 9) % config.vocab_size
     mask = torch.ones_like(ids)
     mask[1, 6:] = 0
-    axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("sequence", max=model.config.max_position_embeddings)}
+    axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("sequence", max=config.max_position_embeddings)}
+    inputs = (ids, mask, torch.zeros_like(ids))[: 2 + segments]
     torch.onnx.export(
-        _States(model, of),
-        (ids, mask, torch.zeros_like(ids)),
+        network,
+        inputs,
         out,
         dynamo=True,
-        dynamic_shapes=(axes,) * 3,
-        input_names=list(_INPUTS),
-        output_names=["last_hidden_state", "logits"][: 1 + (of == "logits")],
+        dynamic_shapes=(axes,) * len(inputs),
+        input_names=list(INPUTS[: len(inputs)]),
+        output_names=outputs,
         external_data=False,
         verbose=False,
     )
 
 
-def _difference(file: Path, expected: list[tuple[Tensor, Tensor]], *, squash: bool = False) -> float:
+def quantize(plain: Path, small: Path) -> None:
+    """Write an ONNX file again with its matrices in 8 bits."""
+    from onnxruntime.quantization import quantize_dynamic
+
+    quantize_dynamic(plain, small, per_channel=True)  # half the error of one scale a matrix, in 1 % more bytes
+
+
+def answers(file: Path, inputs: list[dict[str, Tensor]]) -> list[Tensor]:
+    """The last output of ONNX Runtime for each of some inputs, of which it takes those that the file names."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    names = [one.name for one in session.get_inputs()]
+    return [torch.from_numpy(session.run(None, {name: one[name].numpy() for name in names})[-1]) for one in inputs]
+
+
+def _difference(file: Path, expected: list[tuple[Tensor, Tensor]], *, twofold: bool, squash: bool = False) -> float:
     """The largest absolute difference of the last output from the run's; with `squash` of probabilities, where these
     are logits.
 
     Args:
         expected: rows of ids, int64 [B, T], and the run's outputs of them. Padding follows the rows here, and must
             change nothing.
+        twofold: the file has two logits a token, whose difference is the run's.
     """
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
-    worst = 0.0
-    for ids_BT, wanted in expected:
+    asked, worst = [], 0.0
+    for ids_BT, _ in expected:
         padded = [torch.nn.functional.pad(each, (0, _PADDING)) for each in (ids_BT, torch.ones_like(ids_BT))]
-        inputs = dict(zip(_INPUTS, (*padded, torch.zeros_like(padded[0])), strict=True))
-        answer = session.run(None, {name: tensor.numpy() for name, tensor in inputs.items()})[-1]
-        found = torch.from_numpy(answer)[:, : ids_BT.shape[1]]
+        asked.append(dict(zip(INPUTS, (*padded, torch.zeros_like(padded[0])), strict=True)))
+    for (ids_BT, wanted), answer in zip(expected, answers(file, asked), strict=True):
+        found = answer[:, : ids_BT.shape[1]]
+        found = found[..., 1] - found[..., 0] if twofold else found
         if squash:
             found, wanted = (each.sigmoid() if each.dim() == 2 else each.softmax(-1) for each in (found, wanted))
         worst = max(worst, float((found - wanted).abs().max()))
@@ -160,7 +183,7 @@ def _difference(file: Path, expected: list[tuple[Tensor, Tensor]], *, squash: bo
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Without the exporters' warnings, none of which is for a user."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
