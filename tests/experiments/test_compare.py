@@ -271,6 +271,8 @@ def test_more_seeds_arms_and_probes_extend(data: Path, tmp_path: Path, monkeypat
     monkeypatch.setattr(loop, "train_step", _counted(loop.train_step, steps := []))
     second = run(data, out, arms=("untrained", "mlm", "electra"), seeds=[2, 1])
     assert len(steps) == 3 * STEPS
+    apart = "Not compared with the first arm, because no declared metric is measured for both: mlm. Repeat the command"
+    assert apart in second.text() and apart in (out / "summary.md").read_text()  # MLM has no AUC
     assert (
         second.declared.rows["mlm"].reference == "electra"
         and list(second.rows) == ["electra", "untrained", "mlm"]
@@ -282,7 +284,7 @@ def test_more_seeds_arms_and_probes_extend(data: Path, tmp_path: Path, monkeypat
     assert len(steps) == 3 * STEPS  # kept runs are probed, not trained again
     assert third.rows["electra"]["pos/accuracy"].n == third.rows["electra"]["held-out/loss"].n == 2
     assert "pos/accuracy" not in third.rows["mlm"]  # it was not among this call's arms
-    assert third.metrics == ("pos/accuracy",)
+    assert third.metrics == ("pos/accuracy",) and apart not in third.text()
     untrained = results(out)["untrained-1"]["facts"]
     assert (untrained["steps"], untrained["tokens"], untrained["flops_paper"]) == (0, 0, 0)
 

@@ -339,8 +339,23 @@ def remarks(summary: Summary) -> Iterator[str]:
     if summary.unmeasured:
         names = ", ".join(f"{metric} of {row}" for metric, row in summary.unmeasured)
         yield f"Declared and not measured, but counted by Holm's correction: {names}."
+    if apart := _apart(summary):
+        yield (
+            f"Not compared with the first arm, because no declared metric is measured for both: {', '.join(apart)}. "
+            "Repeat the command with a probe that all arms have, for example --probe pos=TREEBANK_DIR."
+        )
     for note in dict.fromkeys(one.found.note for one in summary.contrasts if one.found.note):
         yield f"Note: {note}."
+
+
+def _apart(summary: Summary) -> list[str]:
+    """Trained arms of a comparison without any contrast, measured or missing."""
+    if summary.declared.verb != "compare":
+        return []
+    known = {one.row for one in summary.contrasts} | {row for _, row in summary.unmeasured}
+    trained = {key for key, results in summary.results.items() if any(one.failed is None for one in results.values())}
+    rows = summary.declared.rows.items()
+    return [key for key, row in rows if row.metrics and {key, row.reference} <= trained and key not in known]
 
 
 def row_remarks(summary: Summary, key: str, title: str, *, verdicts: bool = True) -> Iterator[str]:
