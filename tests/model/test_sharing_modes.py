@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from tests.prepared import small_config, write_store
 from tests.reach import RNG, distance, gradients, lively, losses, made, masked_rows
+from tests.small import PAD
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -29,6 +30,7 @@ from electra_trainer.train.loop import pretrain
 from electra_trainer.train.weights import restore, stored
 
 OBJECTIVES: dict[str, ObjectiveSettings] = {"rtd": RTD(), "replace-mlm": ReplaceMLM(), "all-tokens-mlm": AllTokensMLM()}
+TABLE = "discriminator.electra.embeddings.word_embeddings.weight"
 EVERY = pytest.mark.parametrize("kind", OBJECTIVES)
 SHARING = pytest.mark.parametrize("sharing", ["none", "tables", "embeddings", "all"])
 EMBEDDINGS = {
@@ -102,6 +104,17 @@ WAYS: dict[str, Callable[[Objective], nn.Module]] = {
 def test_the_very_same_parameters(kind: str, sharing: str, way: str) -> None:
     objective = WAYS[way](build(settings(kind, sharing)))
     assert_shared(objective, sharing)
+
+
+@pytest.mark.parametrize("sharing", ["none", "embeddings"])
+def test_the_softmax_trains_every_word_of_a_tied_table(sharing: str) -> None:
+    """§3.2: the discriminator alone trains the words in its input, a tied generator's softmax the whole vocabulary."""
+    objective, masked = made(given := settings("rtd", sharing)), masked_rows(settings("rtd", sharing))
+    found = losses(objective, masked)
+    gradient_VE = gradients(objective, found.total({"masked": 1.0, "real": 1.0}))[TABLE]
+    trained = set(gradient_VE.abs().sum(1).nonzero().flatten().tolist())
+    read = set(found.diagnostics["corrupted_BT"].unique().tolist())
+    assert trained == (read - {PAD} if sharing == "none" else {*range(given.model.vocab_size)}) != {*()}
 
 
 @EVERY

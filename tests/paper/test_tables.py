@@ -115,7 +115,11 @@ def test_several_experiments_stand_under_one_row(tmp_path: Path, tiny: Path) -> 
     other = write_experiment(tmp_path / "other", arms=("electra",), seeds=(1,))
     write_cell(other, "electra", 1, {"pos/accuracy": 0.9})
     rows = [row for row in build(4, tiny, other).rows if row.model == "ELECTRA"]
-    assert [row.source for row in rows] == ["paper", "ours (tiny, tiny one)", "ours (tiny, other)"]
+    assert [row.source for row in rows] == [
+        "paper",
+        "ours (tiny, tiny one, 50 % masked)",
+        "ours (tiny, other, 50 % masked)",
+    ]
 
 
 @pytest.mark.parametrize("number", TABLES)
@@ -148,7 +152,7 @@ def test_formats_parse_back(tiny: Path, tmp_path: Path, number: int) -> None:
 def test_what_the_cells_say(tiny: Path, tmp_path: Path) -> None:
     rows = {(row[0], row[1]): row for row in markdown(write(build(4, tiny), "md", base=tmp_path))}
     titles = rows["Model", "From"]
-    electra = dict(zip(titles, rows["ELECTRA", "ours (tiny)"], strict=True))
+    electra = dict(zip(titles, rows["ELECTRA", "ours (tiny, 50 % masked)"], strict=True))
     assert LINK.sub(r"\1", electra["GLUE score"]) == "41.0 ± 1.0"
     assert LINK.sub(r"\1", electra["pos/accuracy"]) == "0.820 ± 0.020"
     assert LINK.sub(r"\1", electra["Train FLOPs"]) == "1.0e12"

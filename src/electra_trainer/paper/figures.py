@@ -228,7 +228,13 @@ def _generator_sizes(axes: "Axes", experiments: Sequence[Summary], shown: Sequen
         axes.plot([at for at, _ in line], [mean for _, mean in line], color=colour, label=_labelled(experiment))
     axes.set_xticks(range(len(places)), [label for _, label in places])
     axes.margins(x=0.15)
-    _name_axes(axes, "Generator sizes", "generator's hidden units (share of the discriminator's)", metric, sized)
+    _name_axes(
+        axes,
+        "Generator sizes",
+        "generator's hidden units (share of the discriminator's), layers if fewer",
+        metric,
+        sized,
+    )
 
 
 def _figure_4(experiments: Sequence[Summary], shown: Sequence[Reading], metric: str) -> "tuple[Figure, str]":

@@ -36,6 +36,7 @@ PUBLISHED_SCORES = ("glue/", "glue-test/", "squad1/", "squad2/")
 """How metrics begin that have a column of their own in some table of the paper; it prints them in points."""
 _TOTAL_LOSS = "held-out/loss"
 """A weighted sum of other terms in each objective: shown on request only."""
+_PAPERS_MASKED = 0.15
 _PREFERRED = (
     "glue/average",
     Q,
@@ -366,8 +367,8 @@ def generator_size(reading: Reading) -> tuple[float, str] | None:
         return None
     shape, main = generator_shape(config), config.model
     width, layers = shape.hidden_size, shape.num_hidden_layers
-    depth = "" if layers == main.num_hidden_layers else f",\n{layers} of {main.num_hidden_layers} layers"
-    return (width, f"{width}\n({width / main.hidden_size:.3g}x{depth})")
+    depth = "" if layers == main.num_hidden_layers else f"\n{layers} of {main.num_hidden_layers}"
+    return (width, f"{width}\n({width / main.hidden_size:.3g}x){depth}")
 
 
 Format = Literal["md", "tex", "csv"]
@@ -503,6 +504,8 @@ def _ours(model: str, entry: Entry, columns: Sequence[Column], reference: float,
         elif found is not None:
             values[column.key] = Value(number=found.mean, sd=found.sd)
     about = [entry.preset, *([entry.experiment.name] if several else [])]
+    masked = entry.config.masking.fraction if entry.config is not None else _PAPERS_MASKED
+    about += [f"{100 * masked:g} % masked"] if masked != _PAPERS_MASKED and {*entry.facts("steps")} != {0} else []
     about += [entry.unfinished] if entry.unfinished else []
     return PaperRow(
         model=model,
