@@ -199,7 +199,7 @@ class FineTuning(engine.Work):
         precision = begun.settings["recipe"]["precision"] if begun else choose_precision("auto", where)
 
         def row(key: str, chosen: Mapping[str, float], rows: int = len(data.train)) -> Row:
-            return self._row(task, data, source, chosen, precision, key.endswith(PLUS + UNTRAINED), rows)
+            return self._row(task, data, source, chosen, precision, PLUS + UNTRAINED in key, rows)
 
         if plan.trials:
             keys = (task.name, fresh)

@@ -81,12 +81,12 @@ def draw(train: Sequence[TextExample], count: int, *, seed: int) -> list[TextExa
     its turn after (n + 1/2) / m of all.
     """
     order = np.random.default_rng(key(seed, "labels curve")).permutation(len(train))
-    strata, seen = strata_of(train), Counter[str]()
+    strata, drawn = strata_of(train), Counter[str]()
     sizes, turn = Counter(strata), {}
     for index in order.tolist():
-        before = seen[strata[index]]
+        before = drawn[strata[index]]
         turn[index] = (before + 0.5) / sizes[strata[index]] if before else 0.0
-        seen[strata[index]] += 1
+        drawn[strata[index]] += 1
     return [train[index] for index in sorted(sorted(turn, key=turn.__getitem__)[:count])]
 
 

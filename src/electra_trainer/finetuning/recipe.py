@@ -229,4 +229,5 @@ def recipe(name: str, *, hidden_size: int, epochs: float, **changes: object) -> 
     if name not in (known := (*RECIPES, AUTO)):
         raise ConfigError(f"--recipe {name}: unknown.{did_you_mean(name, known)} Known: {', '.join(known)}.")
     changed = {field: value for field, value in changes.items() if value is not None}
-    return replace(RECIPES.get(name, paper)(hidden_size=hidden_size, epochs=epochs), **changed)  # type: ignore[arg-type]
+    found = RECIPES.get(name, paper)(hidden_size=hidden_size, epochs=epochs)
+    return replace(found, **changed)  # type: ignore[arg-type]
