@@ -88,6 +88,12 @@ MODERN = [name for name in METHODS if "modern" not in name and name != "printed 
 """Methods that the modern block has too: its head is transformers'."""
 
 
+def alternated(name: str, config: Config) -> Config:
+    """The method, every second one on the modern block: for tests that are dear, and know nothing of a block."""
+    made = METHODS[name](config)
+    return modern(made) if name in MODERN and MODERN.index(name) % 2 else made
+
+
 def without_dropout(config: Config) -> Config:
     """The same with nothing left to chance inside the networks."""
     model = dataclasses.replace(config.model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
