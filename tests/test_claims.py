@@ -15,6 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from electra_trainer.cost.parameters import parameters
+from electra_trainer.paper.paper_tables import _PREFERRED
+from electra_trainer.paper.probes import PROBES
+from electra_trainer.presets.arms import ARMS, PRESET
+from electra_trainer.presets.models import preset
+
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "electra_trainer"
 STRICT = ("README.md", "docs/evidence.md", "docs/recipes.md")
@@ -145,6 +151,68 @@ def test_claims_about_encoders_say_n() -> None:
     rows += [row for row in blocks(readme) if row.startswith(("| `mini`", "| `tiny`"))]
     assert len(rows) >= 8
     assert [row for row in rows if not re.search(r"n = \d|\bseeds?\b|one run|one pre-training", row)] == []
+
+
+WORDS = "two three four five six seven eight nine ten eleven twelve".split()
+RATIO = re.compile(rf"\b({'|'.join(WORDS)}) times\b")
+
+
+def unrecorded_ratios(page: str, folder: Path) -> list[str]:
+    """Ratios in words, "ten times", that no record or bound next to them has."""
+    found = [(block, word) for block in blocks(page) for word in RATIO.findall(block)]
+    return [f"{word} times" for block, word in found if WORDS.index(word) + 2.0 not in known_of(block, folder)]
+
+
+@pytest.mark.parametrize("name", STRICT)
+def test_ratios_in_words_are_on_record_too(name: str) -> None:
+    assert unrecorded_ratios((ROOT / name).read_text(encoding="utf-8"), (ROOT / name).parent) == []
+    invented = f"80,000 steps are ten times the compute ({RECORD})."
+    assert unrecorded_ratios(invented.replace("pair-head", "last-third"), ROOT / "docs") == ["ten times"]
+
+
+@pytest.mark.parametrize(
+    "name", ["README.md", "docs/index.md", "docs/site.yml", "pyproject.toml", "src/electra_trainer/__init__.py"]
+)
+def test_no_front_page_praises(name: str) -> None:
+    """No task is above its best baseline by two standard errors (docs/evidence.md): nothing here is called strong."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert not re.search(r"(?i)\b(strong|powerful|superior|state.of.the.art)\b", text)
+
+
+def test_files_that_the_source_names_exist() -> None:
+    """Pages, records and tests that docstrings and comments send a reader to."""
+    place = re.compile(r"(?<![\w/.])(?:docs|records|reference|tests|benchmarks)/(?:[\w-]+/)*[\w-]+(?:\.\w+)?")
+    for file in [*SOURCE.rglob("*.py"), *SOURCE.rglob("*.toml"), *(ROOT / "benchmarks").glob("*.py")]:
+        text = re.sub(r"https?://\S+|huggingface\.co\S+", "", file.read_text(encoding="utf-8"))
+        assert [one for one in place.findall(text) if not (ROOT / one).exists()] == [], file
+
+
+def test_parameters_of_presets_are_those_of_the_code() -> None:
+    """The table of docs/training.md, each preset with its joint parameters."""
+    table = (ROOT / "docs/training.md").read_text(encoding="utf-8").split("| preset | joint parameters |")[1]
+    rows = [row.split("|")[1:3] for row in table.split("\n\n")[0].splitlines()[2:]]
+    found = {
+        name: int(figure.replace(",", ""))
+        for names, figure in rows
+        for name, figure in zip(
+            re.findall(r"`(\w+)`", names), re.findall(r"\d{1,3}(?:,\d{3}){2,}", figure), strict=False
+        )
+    }
+    assert len(found) >= 8 and found == {name: parameters(preset(name)).joint for name in found}
+
+
+def test_the_default_metric_of_figures_is_documented() -> None:
+    short = [name.replace("discriminator_auc", "AUC").split("_")[-1].split("held-out/")[-1] for name in _PREFERRED[3:]]
+    names = ", ".join(f"`{name}`" for name in _PREFERRED[:3])
+    words = f"the first of {names}, held-out {short[0]}, {short[1]} and {short[2]}"
+    assert words in " ".join((ROOT / "docs/analysis.md").read_text(encoding="utf-8").split())
+
+
+def test_the_help_of_compare_names_all_arms_and_probes() -> None:
+    help_text = (SOURCE / "paper/request.py").read_text(encoding="utf-8")
+    arms, probes = (help_text.split(f"    {name}: ")[1].split('"""')[1] for name in ("arms", "probe"))
+    assert {*re.findall(r"[\w-]+", arms)} >= {*ARMS, PRESET, "untrained"}
+    assert {*re.findall(r"[\w-]+", probes)} >= {*PROBES, "quick"}
 
 
 RECORD, TEST = "[record](../records/2026-11-23-pair-head)", "`pytest tests/google/test_mini.py`"

@@ -1,4 +1,4 @@
-"""Give it text; it gives you a strong small text encoder, pre-trained by replaced token detection (ELECTRA)."""
+"""Give it text; it gives you a small text encoder, pre-trained by replaced token detection (ELECTRA)."""
 
 import importlib
 import sys

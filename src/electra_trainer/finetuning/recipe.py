@@ -171,9 +171,7 @@ def paper(*, hidden_size: int, epochs: float = 3.0) -> Recipe:
 
 
 def released(*, hidden_size: int, epochs: float = 3.0) -> Recipe:
-    """Recipe that google-research/electra runs, where it differs from the paper: reference/implementations.md, rows 17
-    to 20.
-    """
+    """Recipe that google-research/electra runs, where it differs from the paper."""
     rate, decay = (1e-4, 0.8) if hidden_size < 1024 else (5e-5, 0.9)
     return Recipe(
         learning_rate=rate,
