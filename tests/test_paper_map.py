@@ -110,9 +110,10 @@ def names_of_fields(cls: Any) -> set[str]:
     """Names of a request's flags, with those of the settings in it."""
     found = set()
     for field in dataclasses.fields(cls):
-        hint = get_type_hints(cls)[field.name]
+        hint = get_type_hints(cls, include_extras=True)[field.name]
         kinds = [kind for kind in (hint, *get_args(hint)) if is_dataclass(kind)]
-        found |= {field.name.replace("_", "-")}.union(*map(names_of_fields, kinds))
+        named = {name for one in getattr(hint, "__metadata__", ()) if (name := getattr(one, "name", None))}
+        found |= {field.name.replace("_", "-"), *named}.union(*map(names_of_fields, kinds))
     return found
 
 

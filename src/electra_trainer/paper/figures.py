@@ -215,6 +215,10 @@ def _figure_3(experiments: Sequence[Summary], shown: Sequence[Reading], metric: 
     return figure, ". Left: size of the generator. Right: training algorithms at their cost."
 
 
+_MOST_SIDE_BY_SIDE = 5
+"""Sizes of generators whose labels have room next to one another; the labels of more are turned."""
+
+
 def _generator_sizes(axes: "Axes", experiments: Sequence[Summary], shown: Sequence[Reading], metric: str) -> None:
     """Sizes at equal distances, those without hidden units first; a line joins an experiment's learned generators."""
     sized = [(size, reading) for reading in shown if (size := paper_tables.generator_size(reading)) is not None]
@@ -226,7 +230,11 @@ def _generator_sizes(axes: "Axes", experiments: Sequence[Summary], shown: Sequen
             _error_bar(axes, places.index(size), reading.score, colour, label=None)
         line = [(places.index(size), one.score.mean) for size, one in mine if size[0] > 0]
         axes.plot([at for at, _ in line], [mean for _, mean in line], color=colour, label=_labelled(experiment))
-    axes.set_xticks(range(len(places)), [label for _, label in places])
+    if len(places) > _MOST_SIDE_BY_SIDE:
+        labels = [label.replace("\n", " ") for _, label in places]
+        axes.set_xticks(range(len(places)), labels, rotation=90)
+    else:
+        axes.set_xticks(range(len(places)), [label for _, label in places])
     axes.margins(x=0.15)
     _name_axes(
         axes,

@@ -70,8 +70,8 @@ class RTD(ObjectiveSettings):
     `other`: as many random tokens, drawn independently of those (footnote 8). The loss is the mean over them, so one of
     them weighs 1/fraction times as much as in `all`."""
     lucky: Literal["original", "fake"] = "original"
-    """What a sample that equals the original word counts as: `original`, which moderately improved the paper's results
-    (§2), or `fake`."""
+    """Label of a sample that equals the original word: `original`, which moderately improved the paper's results (§2),
+    or `fake`."""
 
 
 @dataclass(frozen=True, kw_only=True)
