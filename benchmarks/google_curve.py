@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import csv
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -182,7 +183,9 @@ def compute_again(reference: Path, curve: Path, fact: dict[str, Any], steps: int
     with tempfile.TemporaryDirectory() as folder:
         again = Path(folder) / curve.name
         words = ["--seed", str(fact["seed"]), "--precision", fact["precision"], "--steps", str(steps), "--out", again]
-        environment = os.environ | {"ELECTRA_NATIVE": fact["native"], "OMP_NUM_THREADS": str(fact["threads"])}
+        kernels = re.search(r"native kernels \((\w+)\)", fact["arithmetic"])  # another processor may prefer others
+        native = fact["native"] or (kernels[1] if kernels else "")
+        environment = os.environ | {"ELECTRA_NATIVE": native, "OMP_NUM_THREADS": str(fact["threads"])}
         command = [sys.executable, "-m", "benchmarks.google_curve", reference, *words]
         subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
         here = curve_record.read(again.parent)[again.name]["arithmetic"]

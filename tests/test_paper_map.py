@@ -111,7 +111,7 @@ def names_of_fields(cls: Any) -> set[str]:
     found = set()
     for field in dataclasses.fields(cls):
         hint = get_type_hints(cls, include_extras=True)[field.name]
-        kinds = [kind for kind in (hint, *get_args(hint)) if is_dataclass(kind)]
+        kinds = [kind for kind in (hint, *get_args(hint)) if isinstance(kind, type) and is_dataclass(kind)]
         named = {name for one in getattr(hint, "__metadata__", ()) if (name := getattr(one, "name", None))}
         found |= {field.name.replace("_", "-"), *named}.union(*map(names_of_fields, kinds))
     return found
