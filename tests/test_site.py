@@ -162,7 +162,7 @@ def test_a_notebook_is_kept_without_output(path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["own_language", "fine_tuning", "what_a_step_saw"])
+@pytest.mark.parametrize("name", ["own_language", "own_labels", "fine_tuning", "what_a_step_saw"])
 def test_a_notebook_runs(name: str, tmp_path: Path) -> None:
     """The demo's is left to `make notebooks`: tests/cli/test_demo.py runs its command."""
     import nbformat
