@@ -146,7 +146,8 @@ class Embedder:
         """
         if isinstance(texts, str):
             raise DataError("embed: expected a list of texts, found one text. Put it in brackets.")
-        for index, text in enumerate(texts):
+        given: Sequence[object] = texts
+        for index, text in enumerate(given):
             if not isinstance(text, str) or not text.strip():
                 raise DataError(f"embed: item {index} is {short(text)}, expected a text.")
         where, done = choose_device(device), 0
