@@ -17,6 +17,7 @@ from tests import small
 from tests.command import Electra
 
 from electra_trainer.cli.main import main
+from electra_trainer.errors import as_command
 from electra_trainer.inspection import report
 from electra_trainer.inspection.report import Run
 from electra_trainer.settings.config import Config
@@ -28,6 +29,8 @@ MEMORY = Path("/dev/shm")
 PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mNoAAAAggCB2kUIOwAAAABJRU5ErkJggg==")
 """A picture of one grey point."""
 DRAW = report.draw
+SHOWN = as_command()
+"""Lines go to standard error, as the command shows them, although pytest gives `logging` a handler."""
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored under nohup, where a run does not stop for it
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background of a script
 
@@ -70,8 +73,13 @@ def pytest_configure() -> None:
     if room_in_memory() > 6e9:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))  # else a third of the time is waiting for the disk
     report.draw = draw_pixels  # every `pretrain` in this process ends with a report: a second or two of drawing
+    SHOWN.__enter__()
     torch.set_num_threads(1)  # tiny tensors: more threads cost more than they bring
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # the same for `pretrain` here and for the commands that tests start
+
+
+def pytest_unconfigure() -> None:
+    SHOWN.__exit__(None, None, None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -16,12 +16,13 @@
 import difflib
 import errno
 import itertools
+import logging
 import math
 import re
 import signal
 import sys
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -145,8 +146,36 @@ def storage_error(error: OSError, path: Path | str, *, writing: bool = False) ->
     return StorageError(f"{path}: {what}.")
 
 
+_LOGGER = logging.getLogger("electra_trainer")
+_commands: list[str] = []
+"""Not empty while the command line runs in this process."""
+
+
+@contextmanager
+def as_command() -> Iterator[None]:
+    """Show progress and notes on standard error, whatever is configured in `logging`, inside a `with`."""
+    _commands.append("")
+    try:
+        yield
+    finally:
+        _commands.pop()
+
+
+def logs(line: str = "", level: int = logging.INFO) -> bool:
+    """Send a line to the logger `electra_trainer` if it is the place for progress and notes: in Python, where `logging`
+    has a handler. Returns whether it is; otherwise they are shown on standard error.
+    """
+    if _commands or not _LOGGER.hasHandlers():
+        return False
+    if line:
+        _LOGGER.log(level, "%s", plain(line.strip()))
+    return True
+
+
 def tell(line: str) -> None:
-    """Print a line to standard error; ignore a closed terminal and a full disk."""
+    """Print a line to standard error, or log it as a warning (see `logs`); ignore a closed terminal and a full disk."""
+    if logs(line, logging.WARNING):
+        return
     with suppress(OSError):
         print(f"electra: {plain(line, keep=chr(10))}", file=sys.stderr, flush=True)
 

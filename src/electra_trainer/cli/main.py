@@ -19,7 +19,7 @@ from electra_trainer.cli.pretrain import Launch, Pretrain
 from electra_trainer.cli.show import Doctor, Flops, Show
 from electra_trainer.cli.text_verbs import Check, Merge, Prepare, Tokenizer
 from electra_trainer.cli.use import Evaluate, Export, Fill, Playground, Push, Replay, Report, Score, Track
-from electra_trainer.errors import ConfigError, ElectraError, as_known, did_you_mean, plain, tell
+from electra_trainer.errors import ConfigError, ElectraError, as_command, as_known, did_you_mean, plain, tell
 from electra_trainer.files.wording import plain_output, styles
 from electra_trainer.finetuning.request import Finetune, Glue, Squad
 from electra_trainer.paper.request import Cloze, Compare, Figure, MinimalPairs, Table
@@ -104,7 +104,7 @@ _LONGEST = 4000
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb; returns the exit code (errors.py lists them)."""
-    with plain_output():
+    with plain_output(), as_command():
         code = _main(argv)
     ended(code)
     if argv is None and abandoned.is_set():

@@ -30,7 +30,7 @@ from rich.markup import escape
 
 from electra_trainer.cost.flops import run_flops
 from electra_trainer.cost.parameters import parameters
-from electra_trainer.errors import ConfigError, ElectraError, Interrupted, named
+from electra_trainer.errors import ConfigError, ElectraError, Interrupted, logs, named
 from electra_trainer.experiments import cell as cells_on_disk
 from electra_trainer.experiments.cell import Cell, Declared
 from electra_trainer.experiments.summary import Summary, number, write_summary
@@ -198,7 +198,9 @@ class Board:
         self._began = self._last_line = time.monotonic()
 
     def say(self, line: str, *, style: str | None = None) -> None:
-        """Print a line."""
+        """Print a line, or log it where `logging` is configured."""
+        if self.console.quiet or logs(line):
+            return
         self.console.print(escape(line), style=style, soft_wrap=True)
 
     def begin(self, cell: Cell) -> None:

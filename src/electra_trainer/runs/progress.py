@@ -7,6 +7,7 @@ start that finds another process at work does not. A file that says `running` wi
 killed.
 """
 
+import logging
 import os
 import platform
 import sys
@@ -18,7 +19,7 @@ from typing import Any, Protocol, Self
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from electra_trainer.errors import ConfigError, ElectraError, Interrupted, StorageError, as_known
+from electra_trainer.errors import ConfigError, ElectraError, Interrupted, StorageError, as_known, logs
 from electra_trainer.files.wording import Terminal
 from electra_trainer.runs import checkpoint, run_folder, signals
 
@@ -56,7 +57,7 @@ class Display:
         self.total, self._silent, self._last_line = total, silent, 0.0
         self.console = Terminal(file=sys.stderr, quiet=quiet, highlight=False)
         self._bar: Progress | None = None
-        if self.console.is_terminal and not quiet:
+        if self.console.is_terminal and not quiet and not logs():
             self._bar = Progress(
                 TextColumn("step"),
                 MofNCompleteColumn(),
@@ -79,14 +80,18 @@ class Display:
 
     def say(self, line: str, *, style: str | None = None) -> None:
         """A line that stays. If the terminal is gone the line is lost, and training continues."""
+        if self.console.quiet or logs(line):
+            return
         with suppress(OSError):
             self.console.print(escape(line), style=style, soft_wrap=True)
 
     def warn(self, line: str, *, style: str | None = None) -> None:
         """A line that stays, and is also shown where only warnings are wanted."""
+        if self._silent or logs(line, logging.WARNING):
+            return
         if not self.console.quiet:
             self.say(line, style=style)
-        elif not self._silent:
+        else:
             with suppress(OSError):
                 print(line.strip(), file=sys.stderr, flush=True)
 

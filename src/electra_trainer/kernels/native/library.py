@@ -10,7 +10,6 @@ import platform
 import shlex
 import shutil
 import subprocess
-import sys
 import time
 import tomllib
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from typing import Any
 
 import torch
 
-from electra_trainer.errors import ConfigError
+from electra_trainer.errors import ConfigError, tell
 from electra_trainer.files.durable import scratch
 
 _HERE = Path(__file__).parent
@@ -154,7 +153,7 @@ def cache_folder() -> Path:
 @functools.cache
 def _say_once() -> None:
     """Say why the program waits; a process may compile the kernels of two precisions."""
-    print("electra: compiling the native kernels, once on this machine", file=sys.stderr, flush=True)
+    tell("compiling the native kernels, once on this machine")
 
 
 def _compile(command: list[str]) -> None:
