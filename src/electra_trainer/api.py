@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Unpack
 
 from tokenizers import Tokenizer
 
@@ -20,6 +20,7 @@ from electra_trainer.finetuning.task import TaskSource
 from electra_trainer.finetuning.text_tasks import OwnTask
 from electra_trainer.inspection.replay import Evaluated, Replayed, evaluate, replay
 from electra_trainer.inspection.report import write_report as report
+from electra_trainer.keywords import CompareKeywords, PrepareKeywords, ReadingKeywords, RecipeKeywords
 from electra_trainer.paper.appendix_g import ClozeScores, PairScores, cloze, minimal_pairs
 from electra_trainer.paper.request import Compare
 from electra_trainer.presets.models import preset as preset_named
@@ -66,7 +67,7 @@ def train_tokenizer(
     keep_accents: bool | None = None,
     nfc: bool = False,
     max_length: int = 512,
-    **reading: Any,
+    **reading: Unpack[ReadingKeywords],
 ) -> Tokenizer:
     """Train a WordPiece vocabulary.
 
@@ -108,7 +109,7 @@ def prepare(
     out: str | Path,
     seq_len: int = 128,
     overwrite: bool = False,
-    **settings: Any,
+    **settings: Unpack[PrepareKeywords],
 ) -> Manifest:
     """Turn text into rows of token ids, a folder to pre-train on; the same rows every time, whatever the workers.
 
@@ -211,7 +212,7 @@ def compare(
     preset: str | Config = "small",
     seeds: int | Sequence[int] = 3,
     shard: tuple[int, int] = (1, 1),
-    **asked: Any,
+    **asked: Unpack[CompareKeywords],
 ) -> Summary:
     """Pre-train several arms with several seeds at equal compute, and compare what their encoders learned.
 
@@ -232,12 +233,13 @@ def compare(
         ElectraError: see errors.py.
     """
     config = preset_named(preset) if isinstance(preset, str) else preset
+    fields: dict[str, Any] = {**asked}
     if not isinstance(metrics := asked.get("metrics"), str | None):
-        asked["metrics"] = ",".join(metrics)
+        fields["metrics"] = ",".join(metrics)
     listed = str(seeds) if isinstance(seeds, int) else ",".join(map(str, [*seeds, ""]))
     names, part = ",".join(arms), "/".join(map(str, shard))
-    asked |= {"arms": names, "settings": config, "seeds": listed, "shard": part}
-    return Compare(data=Path(data), out=Path(out), **asked).run()
+    fields |= {"arms": names, "settings": config, "seeds": listed, "shard": part}
+    return Compare(data=Path(data), out=Path(out), **fields).run()
 
 
 def finetune(
@@ -246,13 +248,13 @@ def finetune(
     *,
     out: str | Path,
     seeds: int | Sequence[int] = 3,
-    recipe: str = "auto",
+    recipe: Literal["auto", "paper", "released"] = "auto",
     baselines: bool = False,
     search: bool = False,
     parallel: int | None = None,
     device: str = "auto",
     quiet: bool = False,
-    **changes: object,
+    **changes: Unpack[RecipeKeywords],
 ) -> Finetuned:
     """Fine-tune an encoder on a task with several seeds, or resume where that stopped; the best run is exported to
     OUT/model.
@@ -282,7 +284,7 @@ def finetune(
         model=str(model),
         tasks=(task,),
         recipe=recipe,
-        changes=changes,
+        changes={**changes},
         seeds=_numbered(seeds),
         baselines=baselines,
         keep_weights=True,

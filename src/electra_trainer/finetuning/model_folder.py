@@ -27,7 +27,7 @@ from electra_trainer.data.tokenizer import Legibility
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError
 from electra_trainer.experiments.by_class import ClassReport
 from electra_trainer.experiments.cell import KEPT, OPTIMISTIC, Result, printed, read_result
-from electra_trainer.experiments.statistics import spread
+from electra_trainer.experiments.statistics import Spread, spread
 from electra_trainer.files.reading import read_file, short
 from electra_trainer.files.wording import render
 from electra_trainer.finetuning.examples import Prediction
@@ -83,6 +83,18 @@ class Finetuned:
     """electra_task.json."""
     precision: str = "auto"
     """Arithmetic of its predictions, the one of its scores."""
+
+    @property
+    def scores(self) -> Mapping[str, Mapping[str, Spread]]:
+        """Scores of all seeds (n, median, mean, SD) by split, the main one first, and metric:
+        `scores["dev"]["accuracy"].median`.
+        """
+        return {
+            split: {
+                name: spread({int(seed): score for seed, score in by_seed.items()}) for name, by_seed in one.items()
+            }
+            for split, one in self.table["scores"].items()
+        }
 
     def predict(self, texts: Sequence[Any], *, device: str = "auto") -> list[Prediction]:
         """One prediction per text, in the precision of its training and scores.
