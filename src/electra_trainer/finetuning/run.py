@@ -440,8 +440,7 @@ class FineTuning(resumable.Resumable[FineTuned]):
         if self.metrics is not None:
             self.metrics.write({"step": self.step, "split": split, "epoch": round(self.epochs, 3), **scores})
         shown = f"{data.task.metric.replace('_', ' ')} {printed(main, data.task.metric)}{', the best so far' * better}"
-        name = self.job.key or data.task.name
-        self.say(f"{name}, seed {self.job.seed}, epoch {self.epochs:g} of {recipe.epochs:g}: {split} {shown}")
+        self.say(f"epoch {self.epochs:g} of {recipe.epochs:g}: {split} {shown}")
 
     def _is_scored(self) -> bool:
         """Whether metrics.jsonl, which is on disk before a checkpoint, has the scores of this epoch."""
