@@ -76,6 +76,27 @@ def test_hidden_states_are_those_of_modern_bert(name: str) -> None:
     torch.testing.assert_close(encoder(full.ids_BT, full), expected_BTD, atol=STATES, rtol=0)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("tokens", [512, 2048])
+def test_long_rows_are_those_of_modern_bert(tokens: int) -> None:
+    """Beyond the window of 128 tokens that ModernBERT's own layers have; by the kernels and as it is written; with padding. Sums are longer."""
+    model = dataclasses.replace(shape("one head"), hidden_size=32, max_position_embeddings=tokens)
+    encoder, random = scrambled(build_encoder(model)), torch.Generator().manual_seed(1)
+    ids_BT = torch.randint(5, WORDS, (2, tokens), generator=random)
+    ids_BT[:, 0] = 2
+    ids_BT[1, -100:] = 0
+    real_BT = (ids_BT > 0).long()
+    place_BT = torch.arange(tokens) * real_BT
+    data = Batch(ids_BT=ids_BT, segment_BT=0 * real_BT, position_BT=place_BT, piece_BT=real_BT)
+    expected_BTD = theirs(encoder)(ids_BT, attention_mask=real_BT).last_hidden_state
+    for run in (encoder.run, run_plainly):
+        encoder.run = run
+        found_BTD = encoder(ids_BT, data)
+        torch.testing.assert_close(found_BTD[real_BT > 0], expected_BTD[real_BT > 0], atol=5 * STATES, rtol=0)
+    near = encoder(ids_BT[:1, :129], Batch(**{name: one[:1, :129] for name, one in vars(data).items()}))
+    assert float((near[0, 0] - found_BTD[0, 0]).abs().max()) > 1e-3, "the first token sees beyond 128"
+
+
 @EACH
 @torch.no_grad()
 def test_halves_are_the_pass_cut_in_two(name: str) -> None:

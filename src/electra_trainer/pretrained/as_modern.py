@@ -120,7 +120,9 @@ def model_fields(table: Mapping[str, Any], *, where: Path) -> dict[str, Any]:
     full = set(map(str, kinds)) <= {"full_attention"} if isinstance(kinds, list) else table.get(_EVERY) == 1
     if not full:
         raise CheckpointError(
-            f"{where}: some layers see a window alone, expected full attention. Choose another model."
+            f"{where}: some layers see a window alone, as in ModernBERT's own models; here every layer sees the whole "
+            "row. Give an export of this program's modern block, or a ModernBERT that was trained with "
+            f"{_EVERY} = 1; `--init` begins with an ELECTRA or a BERT too."
         )
     inner = table.get("intermediate_size")
     if isinstance(inner, int) and inner % 32:
