@@ -76,9 +76,9 @@ def export_onnx(model: Path, out: Path, *, int8: bool = False) -> list[str]:
         if int8:
             serving.quantize(plain, small)
             (rough,) = serving.answers(small, [inputs])
-            both = (_shown(loaded, one, batch) for one in (rough, wanted))
+            away = _largest(_shown(loaded, rough, batch), _shown(loaded, wanted, batch), batch)
             what = "numbers, in standard deviations of the training file," if scale != 1.0 else "probabilities"
-            line += f"; in 8 bits its {what} within {_largest(*both, batch):.1g}"
+            line += f"; in 8 bits its {what} within {away:.1g}"
             files[f"onnx/{small.name}"] = small
         files |= {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
         publish(out, _contents(files), lambda _: None)
