@@ -32,7 +32,7 @@ IN_FILES = re.compile(r"(?<![\w.])\d[\d,_]*(?:\.\d+)?(?:e[+-]?\d+|[kMB]\b)?")
 LINK = re.compile(r"\]\(([^)#\s]*records/[^)#\s]+)\)")
 TESTS = re.compile(r"(?<![\w/])tests/[\w/]+(?:\.py)?")
 NAME = re.compile(
-    r"(?:SQuAD|Python|Zen|footnotes?|Tables?|Figures?|versions?|torch|transformers|g\+\+|§|Apache-)\s?\d[\w.]*(?:(?:,| and| to| –) §?\d[\d.]*\b)*"
+    r"(?:^\| (?=\d+ \|)|rows? |SQuAD|Python|Zen|footnotes?|Tables?|Figures?|versions?|torch|transformers|g\+\+|§|Apache-)\s?\d[\w.]*(?:(?:,| and| to| –) §?\d[\d.]*\b)*"
     r"|\b\d+ × \d+\b|\b[A-Z][A-Za-z]+-\d+\b"
 )
 COST = re.compile(r"\*{0,2}\s?(?:times|[GM]B|T?GFLOP/s|\w+/s|ms|µs|s|seconds|minutes|hours|days|points|nats)\b")
