@@ -21,6 +21,7 @@ from electra_trainer.errors import CheckpointError, ConfigError
 from electra_trainer.files.durable import scratch
 from electra_trainer.files.reading import read_file
 from electra_trainer.finetuning.model_folder import Finetuned, finetuned_folder, load_finetuned
+from electra_trainer.finetuning.multi_label import MultiLabel
 from electra_trainer.finetuning.pair_head import PairHead
 from electra_trainer.finetuning.run import collate
 from electra_trainer.finetuning.squad_head import JointHead
@@ -151,7 +152,7 @@ def _shown(loaded: Finetuned, logits: Tensor, batch: Batch) -> Tensor:
         return logits / loaded.task.scale
     if isinstance(loaded.task, QuestionAnswering):
         return logits.masked_fill(~batch.real_BT[..., None], float("-inf")).softmax(1)
-    return logits.softmax(-1)
+    return logits.sigmoid() if isinstance(loaded.task, MultiLabel) else logits.softmax(-1)
 
 
 def _largest(one: Tensor, two: Tensor, batch: Batch) -> float:
