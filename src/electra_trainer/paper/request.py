@@ -84,7 +84,7 @@ class Compare:
                 "--phases",
                 "--objective.loss-over",
                 "--objective.lucky",
-                "--objective.copy",
+                "--objective.no-copy",
             ),
             "is what arms differ in. Name the arm that has it in --arms (see --help).",
         ),
