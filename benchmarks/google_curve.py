@@ -178,39 +178,56 @@ def losses(path: Path) -> NDArray[np.float64]:
     return np.array([[float(row["generator_loss"]), float(row["discriminator_loss"])] for row in rows])
 
 
-def compute_again(reference: Path, curve: Path, fact: dict[str, Any], steps: int) -> str:
-    """Compute a curve's first steps with this tree; empty where they are the recorded ones, else what differs."""
+def compute_again(reference: Path, curve: Path, fact: dict[str, Any], steps: int, beside: str | None = None) -> str:
+    """Compute a curve's first steps with this tree; empty where they are the recorded ones, else what differs.
+
+    Args:
+        beside: a revision whose tree computes them here, too, instead of the record: they have to be equal to the bit.
+    """
     with tempfile.TemporaryDirectory() as folder:
         again = Path(folder) / curve.name
         words = ["--seed", str(fact["seed"]), "--precision", fact["precision"], "--steps", str(steps), "--out", again]
+        words = [sys.executable, "-m", "benchmarks.google_curve", reference.resolve(), *words]
         kernels = re.search(r"native kernels \((\w+)\)", fact["arithmetic"])  # another processor may prefer others
         native = fact["native"] or (kernels[1] if kernels else "")
         environment = os.environ | {"ELECTRA_NATIVE": native, "OMP_NUM_THREADS": str(fact["threads"])}
-        command = [sys.executable, "-m", "benchmarks.google_curve", reference, *words]
-        subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
+        subprocess.run(words, env=environment, stdout=subprocess.DEVNULL, check=True)
         here = curve_record.read(again.parent)[again.name]["arithmetic"]
         if here != fact["arithmetic"]:
             return f"it was made in {fact['arithmetic']}, and this machine computes in {here}"
-        recorded = losses(curve)[:steps]
-        off_S = np.abs(losses(again) / recorded - 1).max(1)
-    wrong = np.flatnonzero(off_S > AGREE)
+        mine, recorded = losses(again), losses(curve)[:steps]
+        if beside:
+            old = Path(folder) / "old"
+            subprocess.run(
+                ["git", "worktree", "add", "--quiet", "--detach", old, beside], cwd=curve_record.ROOT, check=True
+            )
+            environment["PYTHONPATH"] = f"{old}/src"
+            subprocess.run(words, env=environment, cwd=old, stdout=subprocess.DEVNULL, check=True)
+            subprocess.run(["git", "worktree", "remove", "--force", old], cwd=curve_record.ROOT, check=True)
+            recorded = losses(again)
+        off_S = np.abs(mine / recorded - 1).max(1)
+    wrong = np.flatnonzero(off_S > (0 if beside else AGREE))
     return f"step {wrong[0] + 1} differs by {off_S[wrong[0]]:.1e}" if len(wrong) else ""
 
 
-def check(reference: Path, folder: Path, steps: int = CHECKED) -> bool:
-    """Whether all curves of a folder are this tree's; those that are get its code."""
+def check(reference: Path, folder: Path, steps: int = CHECKED, beside: str | None = None) -> bool:
+    """Whether all curves of a folder are this tree's; those that are get its code. `beside`: see compute_again."""
     made, right = curve_record.read(folder), True
     for arithmetic_of in sorted({fact["arithmetic"] for fact in made.values()}):
         names = sorted(name for name, fact in made.items() if fact["arithmetic"] == arithmetic_of)
-        said = compute_again(reference, folder / names[0], made[names[0]], steps)
+        said = compute_again(reference, folder / names[0], made[names[0]], steps, beside)
         right = right and not said
-        print(f"{arithmetic_of}: {said or f'{names[0]} has the same {steps} steps'}", flush=True)
+        print(
+            f"{arithmetic_of}: {said or f'{names[0]} has the same {steps} steps' + (f' as by {beside}' if beside else '')}",
+            flush=True,
+        )
         for name in [] if said else names:
             made[name] |= {
                 "settings": curve_record.values(config(made[name]["seed"])),
                 "code": curve_record.code_hash(),
             }
             made[name]["checked"] = {"steps": steps, "git": curve_record.git_revision()}
+            made[name]["checked"] |= {"beside": beside} if beside else {}
     curve_record.write(folder, made)
     return right
 
@@ -225,9 +242,12 @@ def main() -> int:
     todo = parser.add_mutually_exclusive_group(required=True)
     todo.add_argument("--out", type=Path, metavar="FILE")
     todo.add_argument("--check", type=Path, metavar="FOLDER")
+    parser.add_argument(
+        "--beside", metavar="REV", help="with --check on another processor: compare with this revision, computed here"
+    )
     asked = parser.parse_args()
     if asked.check:
-        return 0 if check(asked.reference, asked.check) else 1
+        return 0 if check(asked.reference, asked.check, min(asked.steps, CHECKED), asked.beside) else 1
     curve = run(asked.reference, seed=asked.seed, steps=asked.steps, precision=asked.precision)
     with asked.out.open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
