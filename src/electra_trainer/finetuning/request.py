@@ -280,9 +280,9 @@ class Finetune(Tuning):
     def _curve(self, counts: str) -> "LabelsCurve":
         from electra_trainer.finetuning.labels_curve import LabelsCurve, parse_counts
 
-        for flag, given in (("--predict", self.predict), ("--search", self.search or None)):
+        for flag, given in (("--predict", self.predict), ("--test", self.test), ("--search", self.search or None)):
             if given is not None:
-                raise ConfigError(f"{flag}: --labels-curve exports no model and searches nothing. Leave it out.")
+                raise ConfigError(f"{flag}: --labels-curve exports no model, and scores on --dev alone. Leave it out.")
         if self.seeds != Finetune.seeds:
             raise ConfigError(f"--seeds {self.seeds}: --labels-curve has one seed a draw. Type --draws {self.seeds}")
         if self.task == "tagging":
