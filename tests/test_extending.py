@@ -118,7 +118,7 @@ def test_a_task_of_ones_own(tmp_path: Path) -> None:
         (tmp_path / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
     program = (tmp_path / "topics.py").read_text()
     assert "baselines=True)" in program
-    program = program.replace("baselines=True)", "baselines=True, learning_rate=1e-2)")
+    program = program.replace("baselines=True)", "baselines=True, learning_rate=5e-3)")
     (tmp_path / "topics.py").write_text(program.replace("the striker met the minister", "w23 w1 w3"))
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(

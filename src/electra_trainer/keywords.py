@@ -41,11 +41,14 @@ class RecipeKeywords(TypedDict, total=False):
     dropout: float
     attention_dropout: float
     head_dropout: Literal["all", "texts"]
-    pooling: Literal["cls", "mean", "pair"] | None
+    pooling: Literal["auto", "cls", "mean", "pair"] | None
     reduction: Literal["mean", "sum"]
     clip_norm: float
     clip_words: Literal["summed", "by-token"]
     double_unordered: bool
+    evaluate: Literal["end", "epoch"]
+    keep: Literal["last", "best"]
+    patience: int | None
     precision: Literal["auto", "fp32", "bf16"]
 
 

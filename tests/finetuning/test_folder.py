@@ -397,7 +397,13 @@ def test_card_and_description(made: Made) -> None:
     assert str(made.root) not in card
     table = json.loads((made.model("pairs") / "electra_task.json").read_text())
     assert table["task"]["kind"] == "Classification" and table["seed"] == 3 and table["max_length"] == 32
-    assert table["columns"] == {"text": "sentence1", "pair": "sentence2", "label": "label"}
+    assert table["columns"] == {
+        "text": "sentence1",
+        "pair": "sentence2",
+        "label": "label",
+        "labels": [],
+        "separator": None,
+    }
     assert table["scores"]["dev"]["accuracy"].keys() == {"3"}
     config = json.loads((made.model("classes") / "config.json").read_text())
     assert config["id2label"] == {"0": "fruit", "1": "tool"} and config["problem_type"] == "single_label_classification"

@@ -23,7 +23,7 @@ from electra_trainer.pretrained.as_modern import modern_table, modern_tensors
 from electra_trainer.settings.config import Model
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-STATES = 1e-5  # absolute, fp32
+STATES = 2e-5  # absolute, fp32; on a Xeon with AMX, whose products sum in another order, one of 3,072 is 1.3e-5 off
 SHAPES: dict[str, dict[str, Any]] = {
     "narrow embeddings": {},
     "equal widths": {"embedding_size": 32},

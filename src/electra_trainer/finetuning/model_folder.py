@@ -353,7 +353,7 @@ def finetuned_card(task: Task, *, head: TransformersHead, table: Mapping[str, An
         encoder=source if on_hub else PurePath(source).name,
         length=table["max_length"],
         scores=list(_score_rows(scores, metric=task.metric, seed=table["seed"])),
-        tested=table["tested"],
+        tested=table.get("tested", ()),
         reports={split: ClassReport(**one).markdown() for split, one in table["reports"].items()},
         seed=table["seed"],
         notes=table["notes"],
@@ -372,6 +372,6 @@ def _score_rows(scores: Scores, *, metric: str, seed: int) -> Iterator[dict[str,
             yield {
                 "split": split,
                 "metric": name,
-                "own": printed(metrics[name][seed], name),
+                "own": printed(metrics[name][seed], name) if seed in metrics[name] else "-",
                 "numbers": [found.n, *numbers],
             }

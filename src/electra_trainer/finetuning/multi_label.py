@@ -100,7 +100,7 @@ class MultiLabel(TextTask):
         precision, recall, f1, support = (tuple(np.atleast_1d(one)[-len(self.labels) :].tolist()) for one in found)
         return ClassReport(
             labels=self.labels,
-            support=support,
+            support=tuple(map(int, support)),
             precision=precision,
             recall=recall,
             f1=f1,

@@ -147,8 +147,8 @@ class Tuning:
     """Trackers between commas: tensorboard, wandb, trackio, mlflow. Each cell is a run there."""
 
     brief: ClassVar[str] = (
-        "model out seeds baselines search parallel device track train dev test predict task text text_pair label data "
-        "tasks version split labels_curve draws recipe learning_rate epochs batch_size max_length pooling config"
+        "model out seeds baselines search device train dev test predict task text text_pair label data "
+        "tasks version split labels_curve recipe learning_rate epochs batch_size max_length pooling config"
     )
     """Flags of the short help."""
 

@@ -300,7 +300,7 @@ def class_report(labels: Sequence[str], truth: Sequence[str], predictions: Seque
     confidence = [one["probabilities"][one["label"]] for one in predictions]
     return ClassReport(
         labels=tuple(labels),
-        support=tuple(support.tolist()),
+        support=tuple(map(int, support)),
         precision=tuple(precision.tolist()),
         recall=tuple(recall.tolist()),
         f1=tuple(f1.tolist()),
