@@ -18,6 +18,7 @@ from tests.reliability.forking import Forks, Outcome, listing
 from tests.reliability.materials import write_all
 from tests.reliability.spoiling import bomb, put, sparse, spoilt
 
+from electra_trainer.experiments.by_class import ClassReport
 from electra_trainer.finetuning.model_folder import finetuned_card
 from electra_trainer.finetuning.task import TransformersHead
 from electra_trainer.finetuning.text_tasks import Classification
@@ -295,12 +296,20 @@ def test_no_text_becomes_markup(tmp_path: Path) -> None:
             Training(config=named, init=attack),
         )
     task = Classification(labels=tuple(attacks))
+    shares, counts = (0.5,) * len(attacks), (1,) * len(attacks)
+    confused = {name: dict.fromkeys(attacks, 1) for name in attacks}
+    classes = ClassReport(
+        labels=tuple(attacks), support=counts, precision=shares, recall=shares, f1=shares, confusion=confused,
+        calibration_error=0.5,
+    )  # fmt: skip
     table = {
         "source": {"model": attacks[0], "sha256": "0"},
         "recipe": {},
         "seed": 1,
         "columns": {"text": attacks[0]},
         "scores": {attacks[0]: {attacks[1]: {1: 0.5}}},
+        "tested": attacks[:1],
+        "reports": {split: vars(classes) for split in attacks},
         "notes": attacks,
         "pair": False,
         "max_length": 32,

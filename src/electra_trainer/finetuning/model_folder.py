@@ -353,7 +353,7 @@ def finetuned_card(task: Task, *, head: TransformersHead, table: Mapping[str, An
         encoder=source if on_hub else PurePath(source).name,
         length=table["max_length"],
         scores=list(_score_rows(scores, metric=task.metric, seed=table["seed"])),
-        tested=table.get("tested", ()),
+        tested=table["tested"],
         reports={split: ClassReport(**one).markdown() for split, one in table["reports"].items()},
         seed=table["seed"],
         notes=table["notes"],
