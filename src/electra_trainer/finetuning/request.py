@@ -16,6 +16,7 @@ import tyro
 
 from electra_trainer.errors import ConfigError
 from electra_trainer.experiments import cell
+from electra_trainer.experiments.by_class import WIDEST
 from electra_trainer.experiments.summary import Summary
 from electra_trainer.files import wording
 from electra_trainer.files.durable import replace_durably
@@ -66,14 +67,10 @@ class Tuned:
         }
 
 
-_WIDEST = 10
-"""Most classes for which the table has a row and a column each; with more, the most frequent confusions are listed."""
-
-
 def shown_confusions(found: Counter[tuple[str, str]], labels: Sequence[str]) -> str:
     """The counts as lines of text: true classes down, predicted ones across."""
-    if len(labels) > _WIDEST:
-        wrong = [(pair, count) for pair, count in found.most_common() if pair[0] != pair[1]][:_WIDEST]
+    if len(labels) > WIDEST:
+        wrong = [(pair, count) for pair, count in found.most_common() if pair[0] != pair[1]][:WIDEST]
         lines = [f"  {truth} taken for {guess}: {count:,}" for (truth, guess), count in wrong]
         return "\n".join(["confused most often:", *(lines or ["  nothing"])])
     rows = [[truth, *(f"{found[truth, guess]:,}" for guess in labels)] for truth in labels]

@@ -59,6 +59,7 @@ from electra_trainer.finetuning.task import (
     text_head,
 )
 from electra_trainer.finetuning.task_head import output_head
+from electra_trainer.pretrained.embedding import pooled
 from electra_trainer.settings.config import Model
 
 Pooling = Literal["cls", "mean", "pair"]
@@ -335,10 +336,7 @@ def text_rows(examples: Sequence[TextExample], text: Text) -> list[tuple[int, ..
 
 def text_vector(hidden_BTD: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
     """[B, T, D] -> [B, D]. Each row of the batch is one text or one pair."""
-    if pooling == "cls":
-        return hidden_BTD[:, 0]
-    real_BT1 = batch.real_BT.unsqueeze(-1)
-    return (hidden_BTD * real_BT1).sum(1) / real_BT1.sum(1)
+    return pooled(hidden_BTD, batch, "cls" if pooling == "cls" else "mean")
 
 
 def with_pooling(data: TaskData, recipe: Recipe) -> tuple[TaskData, Recipe]:

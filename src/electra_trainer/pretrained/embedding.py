@@ -159,7 +159,10 @@ class Embedder:
                 batch = padded([rows[index] for index in indices], self.text.specials).to(where)
                 with autocast(precision, where):
                     hidden_BTD = encoder(batch.ids_BT, batch)
-                found[first + indices] = _pooled(hidden_BTD.float(), batch, self.form).cpu().numpy()
+                vectors_BD = pooled(hidden_BTD.float(), batch, self.form.pooling)
+                if self.form.normalized:
+                    vectors_BD = torch.nn.functional.normalize(vectors_BD, dim=1)
+                found[first + indices] = vectors_BD.cpu().numpy()
                 progress(done := done + len(indices))
         return found
 
@@ -176,16 +179,14 @@ def embedder(encoder: Encoder, text: Text, *, folder: Path | None) -> Embedder:
     )
 
 
-def _pooled(hidden_BTD: Tensor, batch: Batch, form: VectorForm) -> Tensor:
-    """[B, T, D] -> [B, D]."""
+def pooled(hidden_BTD: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
+    """[B, T, D] -> [B, D]: the state of [CLS], or the mean or the maximum over a row's real tokens."""
+    if pooling == "cls":
+        return hidden_BTD[:, 0]
     real_BT1 = batch.real_BT.unsqueeze(-1)
-    if form.pooling == "cls":
-        vectors_BD = hidden_BTD[:, 0]
-    elif form.pooling == "max":
-        vectors_BD = hidden_BTD.masked_fill(~real_BT1, -torch.inf).amax(1)
-    else:
-        vectors_BD = (hidden_BTD * real_BT1).sum(1) / real_BT1.sum(1)
-    return torch.nn.functional.normalize(vectors_BD, dim=1) if form.normalized else vectors_BD
+    if pooling == "max":
+        return hidden_BTD.masked_fill(~real_BT1, -torch.inf).amax(1)
+    return (hidden_BTD * real_BT1).sum(1) / real_BT1.sum(1)
 
 
 def nearest(vectors: NDArray[np.float32], query: NDArray[np.float32], *, top: int) -> list[tuple[int, float]]:
