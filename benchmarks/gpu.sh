@@ -99,14 +99,14 @@ case $call in
     measure environment 60 gpu_environment
     if "$python" -c 'import tyro' 2>/dev/null; then stage doctor 60 "$python" -m electra_trainer doctor; fi
     stage first 330 "$python" -m benchmarks.gpu_first run "$work/run" --device "$device" --preset "$first" ${DATA:+--data "${data[-1]}"}
-    [ "$first" = tiny ] || measure speed 150 speed --preset "$first" --batch "$(batch_of "$first")" --rounds 1 \
+    [ "$first" = tiny ] || measure speed 300 speed --preset "$first" --batch "$(batch_of "$first")" --rounds 1 \
       --systems electra-trainer,transformers-bf16-compiled --json
     "$python" -m benchmarks.gpu_first page "$record" >"$out/page.md"
     ;;
   1)
     measure environment 150 gpu_environment
     measure parity 200 parity "${small[@]}"
-    stage tests 150 "$python" -m pytest tests/gpu/test_on_a_card.py -m gpu -o addopts= --import-mode=importlib -p no:cacheprovider -q -rA
+    stage tests 280 "$python" -m pytest tests/gpu/test_on_a_card.py -m gpu -o addopts= --import-mode=importlib -p no:cacheprovider -q -rA
     ;;
   2)
     measure "ways-$first" 150 gpu_steps ways --preset "$first" --batch "$(batch_of "$first")" --seconds $seconds

@@ -63,4 +63,5 @@ def make(config: Config, device: torch.device, *, precision: str = "auto") -> Ma
     )  # fmt: skip
     objective = build(config).to(device)
     objective.train()
-    return Made(objective=objective, optimizer=build_optimizer(objective, config.optimizer), feed=feed)
+    optimizer = build_optimizer(objective, config.optimizer, precision=feed.precision)
+    return Made(objective=objective, optimizer=optimizer, feed=feed)

@@ -24,6 +24,7 @@ from tests.train.test_static import weights
 from electra_trainer.errors import ConfigError, Interrupted
 from electra_trainer.model.encoder import Layer
 from electra_trainer.objectives import build, vocabulary_softmax
+from electra_trainer.objectives.vocabulary_softmax import LOOK
 from electra_trainer.ranks import world
 from electra_trainer.runs.signals import StopRequest
 from electra_trainer.settings.config import BatchShape
@@ -74,7 +75,7 @@ def test_layers_are_compiled_for_the_step_alone(precision: str, monkeypatch: pyt
     assert ["CUDA graph" in str(warning.message) for warning in said] == [True]  # compiling itself gave no warning
     assert isinstance(step, graph.GraphStep)
     layers = [module for module in objective.modules() if isinstance(module, Layer)]
-    assert list(step.compiled) == layers and all(layer._compiled_call_impl is None for layer in layers)
+    assert list(step.compiled) == [*layers, LOOK] and all(layer._compiled_call_impl is None for layer in layers)
     other, its_optimizer, _ = made()
     plain = dataclasses.replace(given, precision=precision)
     for number in range(2):

@@ -13,12 +13,21 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from electra_trainer.kernels.native import native_softmax as native
 
 CHUNK_ELEMENTS = 4_000_000
 """Logits in a chunk: 16 MB in fp32."""
+_GPU_CHUNKS = 4
+"""A GPU takes chunks so many times as large, all of one shape, which is compiled once."""
+_BLOCK = 128
+"""Words whose probabilities are added before one is drawn; on a GPU words of probability 0 fill the last block, also
+since its fast matrix products want a multiple of 8.
+"""
+_NEVER = -1e30
+"""The logit of an added word: exp gives 0, and 0 times it is 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,33 +98,37 @@ class _TokenSoftmax(torch.autograd.Function):
         how: tuple[Any, ...],
     ) -> tuple[Tensor, ...]:
         dtype, wants, diagnose, sampling = how
+        on_gpu, count = projected_KE.is_cuda, len(words_VE)
         with torch.autocast(projected_KE.device.type, enabled=False):
-            hidden_KE, words = projected_KE.to(dtype), words_VE.to(dtype)
+            hidden_KE, words, bias = projected_KE.to(dtype), words_VE.to(dtype), bias_V
+            if added := -count % _BLOCK if on_gpu else 0:
+                words, bias = F.pad(words, (0, 0, 0, added)), F.pad(bias_V, (0, added), value=_NEVER)
             loss = torch.zeros((), device=projected_KE.device)
-            inputs = (projected_KE, words_VE, bias_V) if wants else ()
+            inputs = (projected_KE, words, bias) if wants else ()
             grads = [torch.zeros_like(tensor, dtype=torch.float32) for tensor in inputs]
             sampled, correct, entropy = torch.zeros_like(labels_K), [], []
-            for part in chunks(len(labels_K), len(words_VE), CHUNK_ELEMENTS):
-                logits_kV = (hidden_KE[part] @ words.t()).float().add_(bias_V)
-                used_k1, label_k1 = labels_K[part, None] >= 0, labels_K[part, None].clamp(min=0)
-                log_z_k1 = logits_kV.logsumexp(-1, keepdim=True)
-                loss += ((log_z_k1 - logits_kV.gather(1, label_k1)) * used_k1).sum()
+            for part in chunks(len(labels_K), len(words), CHUNK_ELEMENTS * (_GPU_CHUNKS if on_gpu else 1), even=on_gpu):
+                found = LOOK(
+                    hidden_KE[part] @ words.t(),
+                    bias,
+                    labels_K[part],
+                    None if draws_K is None else draws_K[part],
+                    delta=dtype if wants else None,
+                    diagnose=diagnose,
+                    temperature=sampling.temperature,
+                    disallow_label=sampling.disallow_label,
+                )
+                loss += found.loss
+                if found.sampled_k is not None:
+                    sampled[part] = found.sampled_k.clamp(max=count - 1)
                 if diagnose:
-                    correct.append(logits_kV.argmax(-1) == labels_K[part])
-                    log_p_kV = logits_kV - log_z_k1  # not log Z - Σ p·logit, which cancels where logits are large
-                    entropy.append(-(log_p_kV.exp() * log_p_kV).sum(-1))
-                if draws_K is not None and sampling != _AS_THEY_ARE:
-                    sampled[part] = invert(_sampled_from(logits_kV, label_k1, sampling), draws_K[part])
-                # an infinite normaliser makes a whole row 0, without another pass over it
-                p_kV = logits_kV.sub_(log_z_k1.masked_fill(~used_k1, float("inf"))).exp_()
-                if draws_K is not None and sampling == _AS_THEY_ARE:
-                    sampled[part] = invert(p_kV, draws_K[part])
-                if wants:
-                    p_kV.scatter_add_(1, label_k1, -used_k1.to(p_kV.dtype))
-                    grads[2] += p_kV.sum(0)
-                    delta_kV = p_kV.to(dtype)
-                    grads[0][part] = delta_kV @ words
-                    grads[1] += delta_kV.t() @ hidden_KE[part]
+                    correct.append(found.correct_k)
+                    entropy.append(found.entropy_k)
+                if found.delta_kV is not None:
+                    grads[2] += found.bias_V
+                    grads[0][part] = found.delta_kV @ words
+                    grads[1] += found.delta_kV.t() @ hidden_KE[part]
+            grads[1:] = [grad[:count] for grad in grads[1:]]
         ctx.save_for_backward(*grads)
         looked = torch.cat([labels_K.new_zeros(0).bool(), *correct]), torch.cat([loss.new_zeros(0), *entropy])
         ctx.mark_non_differentiable(sampled, *looked)
@@ -126,26 +139,100 @@ class _TokenSoftmax(torch.autograd.Function):
         return *(grad * upstream[0] for grad in ctx.saved_tensors), None, None, None
 
 
-def invert(p_KV: Tensor, draws_K: Tensor) -> Tensor:
-    """The word at which the cumulative distribution of each row passes its draw, int64 [K]; rows need not add up to
-    1.
+class _Found(NamedTuple):
+    """What a chunk of logits gives."""
+
+    loss: Tensor
+    sampled_k: Tensor | None
+    correct_k: Tensor | None
+    entropy_k: Tensor | None
+    delta_kV: Tensor | None  # the gradient of the logits
+    bias_V: Tensor | None  # the gradient of the bias
+
+
+class _Look(nn.Module):
+    """All that is as wide as the vocabulary, but the products: a module, so that a GPU's step compiles it
+    (train/graph.py) as it does the layers.
     """
-    cumulative_KV = p_KV.cumsum(-1)
-    # right=True finds the first entry above the draw, so a word of probability 0 is never taken
-    found_K1 = torch.searchsorted(cumulative_KV, draws_K[:, None] * cumulative_KV[:, -1:], right=True)
-    return found_K1[:, 0].clamp(max=p_KV.shape[1] - 1)
+
+    def forward(
+        self,
+        product_kV: Tensor,
+        bias_V: Tensor,
+        labels_k: Tensor,
+        draws_k: Tensor | None,
+        *,
+        delta: torch.dtype | None,
+        diagnose: bool,
+        temperature: float,
+        disallow_label: bool,
+    ) -> _Found:
+        """See `_Found`; no gradient without `delta`, in which it is rounded."""
+        logits_kV = product_kV.float() + bias_V
+        used_k1, label_k1 = labels_k[:, None] >= 0, labels_k[:, None].clamp(min=0)
+        log_z_k1 = logits_kV.logsumexp(-1, keepdim=True)
+        loss = ((log_z_k1 - logits_kV.gather(1, label_k1)) * used_k1).sum()
+        sampled_k, correct_k, entropy_k, delta_kV, bias_grad_V = (None,) * 5
+        if diagnose:
+            correct_k = logits_kV.argmax(-1) == labels_k
+            log_p_kV = logits_kV - log_z_k1  # not log Z - Σ p·logit, which cancels where logits are large
+            entropy_k = -(log_p_kV.exp() * log_p_kV).sum(-1)
+        plain = temperature == 1.0 and not disallow_label
+        if draws_k is not None and not plain:
+            sampled_k = invert(_sampled_from(logits_kV, label_k1, temperature, disallow_label), draws_k)
+        # an infinite normaliser makes a whole row 0, without another pass over it
+        p_kV = (logits_kV - log_z_k1.masked_fill(~used_k1, float("inf"))).exp()
+        if draws_k is not None and plain:
+            sampled_k = invert(p_kV, draws_k)
+        if delta is not None:
+            place_V = torch.arange(len(bias_V), device=bias_V.device)
+            whole_kV = torch.where(place_V == label_k1, p_kV - used_k1.to(p_kV.dtype), p_kV)
+            bias_grad_V, delta_kV = whole_kV.sum(0), whole_kV.to(delta)
+        return _Found(loss, sampled_k, correct_k, entropy_k, delta_kV, bias_grad_V)
 
 
-def chunks(positions: int, words: int, elements: int) -> list[slice]:
-    """Places of the positions, in order, with at most `elements` logits each, but at least one position."""
+LOOK = _Look()
+"""The one that `token_softmax` uses."""
+
+
+def invert(p_KV: Tensor, draws_K: Tensor) -> Tensor:
+    """The word at which the cumulative distribution of each row passes its draw, int64 [K]; rows need not add up to 1.
+
+    First among sums of blocks of words, then in the block: a GPU adds up a whole row slowly.
+    """
+    count = p_KV.shape[1]
+    p_KBW = F.pad(p_KV, (0, -count % _BLOCK)).unflatten(1, (-1, _BLOCK))
+    sums_KB = p_KBW.sum(-1).cumsum(-1)
+    target_K1 = draws_K[:, None] * sums_KB[:, -1:]
+    block_K1 = _first_above(sums_KB, target_K1)
+    before_K1 = F.pad(sums_KB, (1, 0)).gather(1, block_K1)
+    share_K1 = (target_K1 - before_K1) / (sums_KB.gather(1, block_K1) - before_K1)
+    inside_KW = p_KBW.gather(1, block_K1[:, :, None].expand(-1, -1, _BLOCK))[:, 0].cumsum(-1)
+    word_K1 = block_K1 * _BLOCK + _first_above(inside_KW, share_K1 * inside_KW[:, -1:])
+    return word_K1[:, 0].clamp(max=count - 1)
+
+
+def _first_above(cumulative_KN: Tensor, target_K1: Tensor) -> Tensor:
+    """The place of each row's first entry above its target, so that one of probability 0 is never taken."""
+    return torch.searchsorted(cumulative_KN, target_K1, right=True).clamp(max=cumulative_KN.shape[1] - 1)
+
+
+def chunks(positions: int, words: int, elements: int, *, even: bool = False) -> list[slice]:
+    """Places of the positions, in order, with at most `elements` logits each, but at least one position.
+
+    Args:
+        even: as many positions in each, but for the last.
+    """
     rows = max(1, elements // words)
+    if even and positions:
+        rows = -(-positions // -(-positions // rows))
     return [slice(first, first + rows) for first in range(0, positions, rows)]
 
 
-def _sampled_from(logits_kV: Tensor, label_k1: Tensor, sampling: Sampling) -> Tensor:
+def _sampled_from(logits_kV: Tensor, label_k1: Tensor, temperature: float, disallow_label: bool) -> Tensor:
     """Probabilities to sample from, [k, V], in proportion."""
-    logits_kV = logits_kV / sampling.temperature
-    if sampling.disallow_label:
+    logits_kV = logits_kV / temperature
+    if disallow_label:
         logits_kV = logits_kV.scatter(1, label_k1, float("-inf"))
     return logits_kV.softmax(-1)
 

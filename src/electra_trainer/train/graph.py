@@ -18,11 +18,13 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import nn
 
 from electra_trainer.errors import ElectraError, out_of_memory, tell
 from electra_trainer.kernels.native import layers
 from electra_trainer.model.modern import AnyLayer
 from electra_trainer.objectives import Objective
+from electra_trainer.objectives.vocabulary_softmax import LOOK
 from electra_trainer.ranks.sharding import is_sharded
 from electra_trainer.ranks.world import any_rank, world
 from electra_trainer.runs.signals import beat, finish_first, raise_again
@@ -246,7 +248,7 @@ class GraphStep(StaticStep):
         super().__init__(objective, optimizer, feed)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._update: torch.cuda.CUDAGraph | None = None
-        self.compiled: dict[AnyLayer, object] = {}
+        self.compiled: dict[nn.Module, object] = {}
 
     @property
     def recorded(self) -> bool:
@@ -262,10 +264,12 @@ class GraphStep(StaticStep):
         return {**sums, "the norm of the gradient": result.gradient_norm}
 
     def compile(self) -> Outcome:
-        """Compile the encoder's layers for this step alone: evaluation has other shapes and runs them uncompiled."""
+        """Compile the encoder's layers and the vocabulary softmax, for this step alone: evaluation has other shapes and
+        runs them uncompiled.
+        """
         torch._dynamo.reset()  # an earlier step's shapes would count against the limit of recompilations
         _release_unused(self.feed.device)
-        for layer in _layers(self.objective):
+        for layer in (*_layers(self.objective), LOOK):
             layer.compile(fullgraph=True, dynamic=False, backend=_BACKEND)
             self.compiled[layer] = layer._compiled_call_impl
             layer._compiled_call_impl = None
