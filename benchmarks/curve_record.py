@@ -15,6 +15,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -51,28 +52,35 @@ def code_files(root: Path = ROOT) -> list[Path]:
 
 
 def _imported(path: Path, source: Path) -> Iterator[Path]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if not isinstance(node, ast.ImportFrom) or node.module is None:
-            continue
-        for name in (f"{node.module}.{alias.name}" for alias in node.names):
-            for module in (name, node.module):
-                file = source / f"{module.replace('.', '/')}.py"
-                if file.is_file() and not module.removeprefix(_PACKAGE).startswith(_NO_NUMBERS):
-                    yield file
-                    break
+    for names in _names(path.read_text(encoding="utf-8")):
+        for module in names:
+            file = source / f"{module.replace('.', '/')}.py"
+            if file.is_file() and not module.removeprefix(_PACKAGE).startswith(_NO_NUMBERS):
+                yield file
+                break
+
+
+@cache
+def _names(text: str) -> list[tuple[str, str]]:
+    """Each `from module import name` of a file: both together, and the module."""
+    lines = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
+    return [(f"{line.module}.{one.name}", line.module) for line in lines if line.module for one in line.names]
 
 
 def code_hash(root: Path = ROOT) -> str:
     """SHA-256 of what the files say, without what does not count."""
-    said = [[path.relative_to(root).as_posix(), _what_counts(path)] for path in code_files(root)]
+    said = [
+        [path.relative_to(root).as_posix(), _what_counts(path.read_text(encoding="utf-8"), path.suffix)]
+        for path in code_files(root)
+    ]
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
-def _what_counts(path: Path) -> object:
-    text = path.read_text(encoding="utf-8")
-    if path.suffix == ".py":
+@cache
+def _what_counts(text: str, suffix: str) -> object:
+    if suffix == ".py":
         return _plain(ast.parse(text))
-    if path.suffix == ".toml":
+    if suffix == ".toml":
         return tomllib.loads(text)
     return " ".join(re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL).split())
 

@@ -1,5 +1,6 @@
 """Whole fine-tuned models in ONNX: the logits of `predict`, in 8 bits nearly."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from electra_trainer.finetuning.task import TaskData
 from electra_trainer.finetuning.text_tasks import Classification, Regression
 from electra_trainer.pretrained.source import load_source
 
-runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-pytest.importorskip("onnxscript", reason="onnxscript is not installed")
+NEEDED = ("onnxruntime", "onnxscript")
+pytestmark = pytest.mark.skipif(not all(map(find_spec, NEEDED)), reason=" or ".join(NEEDED) + " is not installed")
 KINDS = ("bert pair", "modern numbers", "bert means", "modern pair", "modern tagging", "bert independent")
 
 
@@ -49,6 +50,8 @@ def model(kind: str, root: Path) -> Path:
 @pytest.mark.parametrize("kind", KINDS)
 def test_onnx_predicts_as_the_model_does(electra: Electra, tmp_path: Path, kind: str) -> None:
     """For other rows than it was compared with, by the command; the folder is still one that `predict` reads."""
+    import onnxruntime
+
     folder = model(kind, tmp_path)
     code, out, err = electra("export", folder, "--out", tmp_path / "out", "--to", "onnx", "--int8")
     assert code == 0, err
@@ -70,7 +73,7 @@ def test_onnx_predicts_as_the_model_does(electra: Electra, tmp_path: Path, kind:
         wanted = task.output(head, states, batch) if hasattr(task, "output") else head(states)
     wanted = wanted * task.scale + task.shift if isinstance(task, Regression) else wanted
     for name, bound in (("model.onnx", 1e-4), ("model_int8.onnx", 0.5)):
-        session = runtime.InferenceSession(str(tmp_path / "out" / "onnx" / name))
+        session = onnxruntime.InferenceSession(str(tmp_path / "out" / "onnx" / name))
         names = [put.name for put in session.get_inputs()]
         assert ("token_type_ids" in names) == kind.startswith("bert")
         found = torch.from_numpy(session.run(None, {put: inputs[put].numpy() for put in names})[0])

@@ -132,7 +132,8 @@ def _row_documents(path: Path) -> None:
 def parsers() -> tuple[Parser, ...]:
     vocab = "".join(f"{token}\n" for token in (*SPECIAL_TOKENS, "a", "##b", "c")).encode()
     tokenizer = word_piece({t: i for i, t in enumerate((*SPECIAL_TOKENS, "a", "##b"))}, cased=False, keep_accents=None)
-    shape = json.dumps({"architectures": ["ElectraModel"], **shape_table(_SHAPE, pad_id=0)}).encode()
+    table = shape_table(_SHAPE, pad_id=0, layers=torch.nn.ModuleList())  # building them imports PyTorch's compiler
+    shape = json.dumps({"architectures": ["ElectraModel"], **table}).encode()
     csv = b"text,label\n" + b"".join(f'"{text}",{label}\n'.encode() for text, label in rows(4))
     objects = _lines(*({"text": text, "label": label} for text, label in rows(4)))
     pair = {"sentence_good": "a b", "sentence_bad": "b a", "UID": "x", "field": "syntax"}
