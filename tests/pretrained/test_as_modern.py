@@ -161,8 +161,13 @@ def test_fine_tuned_models_in_transformers(tuned: Path) -> None:
 
 
 @EACH
-def test_same_logits_in_transformers(modern: Path, folder: Path, name: str) -> None:
-    assert check_agreement(folder / name, network_of(modern, name), load(modern).tokenizer, length=300) <= 1e-5
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_same_logits_in_transformers(modern: Path, tmp_path: Path, name: str, dtype: str) -> None:
+    """Also where a folded table is rounded."""
+    export_run(modern, tmp_path / "out", dtype=dtype)
+    assert (
+        check_agreement(tmp_path / "out" / name, network_of(modern, name), load(modern).tokenizer, length=300) <= 1e-5
+    )
 
 
 ASK = """

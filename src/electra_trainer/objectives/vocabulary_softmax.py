@@ -21,7 +21,7 @@ from electra_trainer.kernels.native import native_softmax as native
 CHUNK_ELEMENTS = 4_000_000
 """Logits in a chunk: 16 MB in fp32."""
 _GPU_CHUNKS = 4
-"""A GPU takes chunks so many times as large, all of one shape, which is compiled once."""
+"""A GPU's chunks are this many times as large, and of one shape, so that one is compiled."""
 _BLOCK = 128
 """Words whose probabilities are added before one is drawn; on a GPU words of probability 0 fill the last block, also
 since its fast matrix products want a multiple of 8.
@@ -140,7 +140,7 @@ class _TokenSoftmax(torch.autograd.Function):
 
 
 class _Found(NamedTuple):
-    """What a chunk of logits gives."""
+    """Results of a chunk of logits."""
 
     loss: Tensor
     sampled_k: Tensor | None
@@ -201,7 +201,7 @@ def invert(p_KV: Tensor, draws_K: Tensor) -> Tensor:
     First among sums of blocks of words, then in the block: a GPU adds up a whole row slowly.
     """
     count = p_KV.shape[1]
-    p_KBW = F.pad(p_KV, (0, -count % _BLOCK)).unflatten(1, (-1, _BLOCK))
+    p_KBW = F.pad(p_KV, (0, -count % _BLOCK)).view(len(p_KV), -1, _BLOCK)
     sums_KB = p_KBW.sum(-1).cumsum(-1)
     target_K1 = draws_K[:, None] * sums_KB[:, -1:]
     block_K1 = _first_above(sums_KB, target_K1)

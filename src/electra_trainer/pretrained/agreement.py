@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.errors import CheckpointError, ConfigError, install
+from electra_trainer.model.modern import ModernEncoder
 from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.pretrained import as_modern
 from electra_trainer.settings.records import read_table
@@ -140,4 +141,10 @@ def _as_stored(network: nn.Module, dtype: torch.dtype) -> nn.Module:
     """The network with its weights rounded to the type that they are stored in, computing in fp32."""
     if dtype == torch.float32:
         return network.eval()
-    return copy.deepcopy(network).to(dtype).float().eval()
+    mine = copy.deepcopy(network)
+    encoder = mine.electra
+    if isinstance(encoder, ModernEncoder) and encoder.embeddings_project is not None:  # stored as one table
+        words_VD = encoder.embeddings.word_embeddings.weight @ encoder.embeddings_project.weight.t()
+        encoder.embeddings.word_embeddings = nn.Embedding(*words_VD.shape, _weight=words_VD)
+        encoder.embeddings_project = None
+    return mine.to(dtype).float().eval()
