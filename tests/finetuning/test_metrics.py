@@ -130,6 +130,6 @@ def test_classes_and_calibration_equal_loops(rows: list[tuple[str, str, int]]) -
     assert report.calibration_error == pytest.approx(gap, abs=1e-9)
     for at, label in enumerate("abc"):
         hits = sum(a == b == label for a, b, _ in rows)
-        assert report.confusion[label].get(label, 0) == hits and report.support[at] == truth.count(label)
+        assert report.confusion.get(label, {}).get(label, 0) == hits and report.support[at] == truth.count(label)
         assert report.recall[at] == pytest.approx(hits / max(truth.count(label), 1))
     assert len(report.rows()) == 3 and "| true \\\\ said | a | b | c |" in report.markdown()

@@ -18,11 +18,10 @@ from electra_trainer import OwnTask, load_finetuned
 from electra_trainer.api import finetune
 from electra_trainer.cli.main import main, read
 from electra_trainer.errors import DataError
+from electra_trainer.experiments.by_class import confusion_of, confusion_table
 from electra_trainer.files.tables import Table
-from electra_trainer.finetuning.examples import TextExample, predicted_csv, predicted_jsonl, tagged_text
-from electra_trainer.finetuning.experiment import confusions
+from electra_trainer.finetuning.examples import predicted_csv, predicted_jsonl, tagged_text
 from electra_trainer.finetuning.recipe import Recipe, recipe
-from electra_trainer.finetuning.request import shown_confusions
 from electra_trainer.finetuning.text_tasks import Classification
 
 SHORT = ("--seeds", "2", "--epochs", "2", "--parallel", "1", "--device", "cpu")
@@ -411,17 +410,15 @@ def test_predictions_beside_any_columns() -> None:
 
 
 def test_confusion() -> None:
-    truth = [TextExample(text="t", label=label) for label in "aabbc"]
-    found = confusions(truth, [{"label": label} for label in "abbbb"])
-    assert found == {("a", "a"): 1, ("a", "b"): 1, ("b", "b"): 2, ("c", "b"): 1}
-    assert shown_confusions(found, ["a", "b", "c"]).splitlines()[1:] == [
+    found = confusion_of(zip("aabbc", "abbbb", strict=True))
+    assert found == {"a": {"a": 1, "b": 1}, "b": {"b": 2}, "c": {"b": 1}}
+    assert confusion_table(found, ["a", "b", "c"]).text().splitlines()[1:] == [
         "a            1  1  0",
         "b            0  2  0",
         "c            0  1  0",
     ]
     wide = [f"label {n}" for n in range(11)]
-    assert shown_confusions(found, wide) == "confused most often:\n  a taken for b: 1\n  c taken for b: 1"
-    assert confusions([TextExample(text="t", value=1.0)], [{"value": 2.0}]) == {}
+    assert confusion_table(found, wide).text().splitlines()[1:] == ["a     b        1", "c     b        1"]
 
 
 def test_an_empty_list_is_predicted(work: Path, first: tuple[int, str, str]) -> None:

@@ -1,6 +1,7 @@
 """Scores class by class: precision, recall, F1, confusions and calibration of a split. No torch here."""
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -17,6 +18,28 @@ listed."""
 HEAD = ("class", "rows", "precision", "recall", "F1")
 
 
+Confusion = dict[str, dict[str, int]]
+"""True label -> predicted label -> count, without zeros."""
+
+
+def confusion_of(pairs: Iterable[tuple[str, str]]) -> Confusion:
+    """Count pairs of a true label and a predicted one."""
+    found: Confusion = {}
+    for (truth, said), count in sorted(Counter(pairs).items()):
+        found.setdefault(truth, {})[said] = count
+    return found
+
+
+def confusion_table(confusion: Confusion, labels: Sequence[str]) -> Table:
+    """True classes down, predicted ones across; of many classes the most frequent confusions."""
+    if len(labels) <= WIDEST:
+        rows = [[one, *(f"{confusion.get(one, {}).get(other, 0):,}" for other in labels)] for one in labels]
+        return Table(head=("true \\ said", *labels), rows=rows, words=1)
+    counts = [(-count, truth, said) for truth, row in confusion.items() for said, count in row.items() if said != truth]
+    worst = [(truth, said, f"{-count:,}") for count, truth, said in sorted(counts)[:WIDEST]]
+    return Table(head=("true", "said", "rows"), rows=worst, words=2)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ClassReport:
     """Predictions of one split, class by class. A share without a denominator is 0, as scikit-learn's with
@@ -29,8 +52,8 @@ class ClassReport:
     precision: tuple[float, ...]
     recall: tuple[float, ...]
     f1: tuple[float, ...]
-    confusion: dict[str, dict[str, int]]
-    """True label -> predicted label -> count, without zeros; empty where a text has several labels."""
+    confusion: Confusion
+    """Empty where a text has several labels."""
     calibration_error: float
     """See `calibration_error`."""
 
@@ -42,29 +65,11 @@ class ClassReport:
             for label, count, shares in zip(self.labels, self.support, numbers, strict=True)
         ]
 
-    def confusions(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """Head and rows of a table: true classes down, predicted ones across; of many classes the most frequent
-        confusions.
-        """
-        if len(self.labels) <= WIDEST:
-            counts = [[self.confusion.get(one, {}).get(other, 0) for other in self.labels] for one in self.labels]
-            named = zip(self.labels, counts, strict=True)
-            return ("true \\ said", *self.labels), [(one, *(f"{count:,}" for count in row)) for one, row in named]
-        wrong = [
-            (count, truth, taken)
-            for truth, row in self.confusion.items()
-            for taken, count in row.items()
-            if taken != truth
-        ]
-        worst = sorted(wrong, key=lambda one: (-one[0], *one[1:]))[:WIDEST]
-        return ("true", "said", "rows"), [(truth, taken, f"{count:,}") for count, truth, taken in worst]
-
     def markdown(self) -> str:
         """Tables of classes and confusions, and a sentence on calibration."""
         parts = [Table(head=HEAD, rows=self.rows(), words=1).markdown(), self.calibrated()]
         if self.confusion:
-            head, rows = self.confusions()
-            parts.append(Table(head=head, rows=rows, words=1 if len(self.labels) <= WIDEST else 2).markdown())
+            parts.append(confusion_table(self.confusion, self.labels).markdown())
         return "\n\n".join(parts)
 
     def calibrated(self) -> str:

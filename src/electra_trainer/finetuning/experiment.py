@@ -12,8 +12,7 @@ way. Dev sets are not looked at.
 import json
 import re
 import shutil
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -24,6 +23,7 @@ import torch
 from electra_trainer import errors
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments import engine, sweep
+from electra_trainer.experiments.by_class import Confusion, confusion_of
 from electra_trainer.experiments.cell import (
     PLUS,
     SEARCH,
@@ -424,8 +424,8 @@ class BestExport:
     """Folder that transformers loads."""
     predictions: Path | None
     """For the unlabelled file, if there was one."""
-    confusion: Counter[tuple[str, str]]
-    """(true, predicted) label -> count, of the best run on the main development split."""
+    confusion: Confusion
+    """Of the best run on the main development split, by text or by word; empty for tasks without labels."""
 
 
 def export_best(source: TaskSource, data: TaskData, *, model: str, out: Path) -> BestExport:
@@ -465,7 +465,7 @@ def export_best(source: TaskSource, data: TaskData, *, model: str, out: Path) ->
     split, examples = next(iter(data.dev.items()))
     predictions = None
     try:
-        confusion = confusions(examples, _predictions(best, split))
+        confusion = confusion_of(_answers(examples, _predictions(best, split)))
         if data.test and data.written is not None:
             name, write = data.written
             predictions = out / name
@@ -481,15 +481,14 @@ def _predictions(best: Path, split: str) -> list[Prediction]:
     return [json.loads(line) for line in lines]
 
 
-def confusions(examples: Sequence[Any], predictions: Sequence[Prediction]) -> Counter[tuple[str, str]]:
-    """(true, predicted) label -> count, of texts or of words; empty for tasks without labels."""
-    pairs: list[tuple[str | None, str]] = []
+def _answers(examples: Sequence[Any], predictions: Sequence[Prediction]) -> Iterator[tuple[str, str]]:
+    """True and predicted label of each text, or of each word that has one."""
     for example, prediction in zip(examples, predictions, strict=True):
         if "label" in prediction:
-            pairs.append((example.label, prediction["label"]))
+            yield example.label, prediction["label"]
         elif "tags" in prediction:
-            pairs += zip(example.labels, prediction["tags"], strict=True)
-    return Counter((truth, content) for truth, content in pairs if truth is not None)
+            words = zip(example.labels, prediction["tags"], strict=True)
+            yield from (pair for pair in words if pair[0] is not None)
 
 
 RATES = (1.0, 2.0, 10 / 3)

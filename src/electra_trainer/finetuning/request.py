@@ -6,7 +6,6 @@ electra glue MODEL --data DIR --seeds 10 --out EXP
 electra squad MODEL --train train-v1.1.json --dev dev-v1.1.json --version 1 --out EXP
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -16,9 +15,8 @@ import tyro
 
 from electra_trainer.errors import ConfigError
 from electra_trainer.experiments import cell
-from electra_trainer.experiments.by_class import WIDEST
+from electra_trainer.experiments.by_class import confusion_table
 from electra_trainer.experiments.summary import Summary
-from electra_trainer.files import wording
 from electra_trainer.files.durable import replace_durably
 from electra_trainer.finetuning.recipe import Changes
 from electra_trainer.settings import records
@@ -44,8 +42,8 @@ class Tuned:
         """Scores, confusions, and where the model is."""
         parts = [self.summary.text()]
         if self.best.confusion:
-            counts = shown_confusions(self.best.confusion, self.data.task.labels)  # type: ignore[attr-defined]
-            parts.append(f"The best run on {next(iter(self.data.dev))}:\n\n{counts}")
+            counts = confusion_table(self.best.confusion, self.data.task.labels)  # type: ignore[attr-defined]
+            parts.append(f"The best run on {next(iter(self.data.dev))}:\n\n{counts.text()}")
         model = self.best.model
         refused = "has no class for its head, refuses it, and loads its encoder from"
         loads = f"{refused} {model / 'encoder'}" if (model / "head.safetensors").exists() else "loads it"
@@ -55,27 +53,13 @@ class Tuned:
 
     def as_json(self) -> dict[str, Any]:
         """Notes, summary, confusions (true label -> predicted label -> count), folders."""
-        confusion: dict[str, dict[str, int]] = {}
-        for (truth, predicted), count in sorted(self.best.confusion.items()):
-            confusion.setdefault(truth, {})[predicted] = count
         return {
             "notes": [*self.data.notes],
             "summary": self.summary.as_json(),
-            "confusion": confusion,
+            "confusion": self.best.confusion,
             "model": str(self.best.model),
             "predictions": str(self.best.predictions) if self.best.predictions is not None else None,
         }
-
-
-def shown_confusions(found: Counter[tuple[str, str]], labels: Sequence[str]) -> str:
-    """The counts as lines of text: true classes down, predicted ones across."""
-    if len(labels) > WIDEST:
-        wrong = [(pair, count) for pair, count in found.most_common() if pair[0] != pair[1]][:WIDEST]
-        lines = [f"  {truth} taken for {guess}: {count:,}" for (truth, guess), count in wrong]
-        return "\n".join(["confused most often:", *(lines or ["  nothing"])])
-    rows = [[truth, *(f"{found[truth, guess]:,}" for guess in labels)] for truth in labels]
-    widest = len(f"{max(found.values(), default=0):,}")
-    return wording.Table(head=["true \\ said", *labels], rows=rows, words=1).text(least=widest)
 
 
 @dataclass(frozen=True, kw_only=True)

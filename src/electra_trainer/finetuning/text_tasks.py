@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from electra_trainer.batch import Batch
 from electra_trainer.data.tokenizer import Text
 from electra_trainer.errors import ConfigError, DataError
-from electra_trainer.experiments.by_class import ClassReport, calibration_error
+from electra_trainer.experiments.by_class import ClassReport, calibration_error, confusion_of
 from electra_trainer.files.tables import NUMBER, Table, labels, numbers, read_table_file
 from electra_trainer.files.wording import render
 from electra_trainer.finetuning.examples import (
@@ -293,11 +293,10 @@ def classification_scores(
 
 def class_report(labels: Sequence[str], truth: Sequence[str], predictions: Sequence[Prediction]) -> ClassReport:
     """Scores class by class, from predictions with probabilities."""
-    from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+    from sklearn.metrics import precision_recall_fscore_support
 
     guesses = [one["label"] for one in predictions]
     precision, recall, f1, support = precision_recall_fscore_support(truth, guesses, labels=labels, zero_division=0.0)
-    counts = confusion_matrix(truth, guesses, labels=labels)
     confidence = [one["probabilities"][one["label"]] for one in predictions]
     return ClassReport(
         labels=tuple(labels),
@@ -305,10 +304,7 @@ def class_report(labels: Sequence[str], truth: Sequence[str], predictions: Seque
         precision=tuple(precision.tolist()),
         recall=tuple(recall.tolist()),
         f1=tuple(f1.tolist()),
-        confusion={
-            label: {other: count for other, count in zip(labels, row, strict=True) if count}
-            for label, row in zip(labels, counts.tolist(), strict=True)
-        },
+        confusion=confusion_of(zip(truth, guesses, strict=True)),
         calibration_error=calibration_error(confidence, [a == b for a, b in zip(truth, guesses, strict=True)]),
     )
 
