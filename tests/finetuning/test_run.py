@@ -18,6 +18,7 @@ from electra_trainer.errors import ConfigError, DataError, Diverged, Interrupted
 from electra_trainer.experiments.cell import Result, read_result
 from electra_trainer.finetuning import run as engine
 from electra_trainer.finetuning.run import Job, finetune_run, is_finished
+from electra_trainer.finetuning.text_tasks import Classification
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.verified import Saved, read
 from electra_trainer.train import step as stepping
@@ -351,8 +352,12 @@ def test_a_run_that_keeps_the_best_resumes_to_the_bit(
     assert_same_end(kept, tmp_path / "killed")
 
 
-def test_scoring_epochs_changes_nothing_else(whole: Path, tmp_path: Path) -> None:
+def test_scoring_epochs_changes_nothing_else(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is dev tokenized again: rows are made of the training set and of three splits, once each."""
+    made, rows = [], Classification.rows
+    monkeypatch.setattr(Classification, "rows", lambda *given, **more: made.append(1) or rows(*given, **more))
     go(toy.job(evaluate="epoch"), tmp_path / "run")
+    assert len(made) == 4
     one, two = weights(whole).weights, weights(tmp_path / "run").weights
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert sum(row.get("split") == "dev" for row in curve(tmp_path / "run")) == 1

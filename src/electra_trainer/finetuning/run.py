@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -314,14 +314,18 @@ def predict(
     text: Text,
     device: torch.device,
     precision: str,
+    rows: Sequence[Row] | None = None,
     stop: Callable[[], str | None] = lambda: None,
 ) -> list[Prediction]:
     """One prediction per example, dropout off.
 
+    Args:
+        rows: those of the examples, where they have been made.
+
     Raises:
         Interrupted: `stop` named a signal.
     """
-    rows = task.rows(examples, text, training=False)
+    rows = task.rows(examples, text, training=False) if rows is None else rows
     predicted: list[Any] = [None] * len(rows)
     network.eval()
     read = outputs(network, rows, specials=text.specials, device=device, precision=precision, stop=stop)
@@ -418,6 +422,24 @@ class FineTuning(resumable.Resumable[FineTuned]):
         kept = self.job.recipe.keep == "best" and self.best is not None
         return self.best[0] / self.feed.order.per_epoch if kept and self.best else None
 
+    @cached_property
+    def text(self) -> Text:
+        """How the rows are read."""
+        return self.job.source.text(self.job.recipe.max_length)
+
+    @cached_property
+    def dev_rows(self) -> list[Row]:
+        """Rows of dev's main split, tokenized once for all epochs."""
+        return self.job.data.task.rows(next(iter(self.job.data.dev.values())), self.text, training=False)
+
+    def predictions(self, split: str, task: Task, stop: Callable[[], str | None]) -> list[Prediction]:
+        """Predictions for a split, as `predict`."""
+        data, network = self.job.data, self.network
+        examples = {**data.dev, **data.tested, **data.test}[split]
+        rows = self.dev_rows if split == next(iter(data.dev), None) else None
+        how: dict[str, Any] = {"device": self.device, "precision": self.precision, "stop": stop}
+        return predict(network, task, examples, text=self.text, rows=rows, **how)
+
     def _epoch_ends(self) -> bool:
         return self.step % self.feed.order.per_epoch == 0 or self.step == self.feed.steps
 
@@ -425,9 +447,7 @@ class FineTuning(resumable.Resumable[FineTuned]):
         """Score dev's main split, and keep the weights if none were better."""
         data, recipe = self.job.data, self.job.recipe
         split, examples = next(iter(data.dev.items()))
-        text = self.job.source.text(recipe.max_length)
-        how: dict[str, Any] = {"device": self.device, "precision": self.precision, "stop": self.stop}
-        scores = data.task.score(examples, predict(self.network, data.task, examples, text=text, **how))
+        scores = data.task.score(examples, self.predictions(split, data.task, self.stop))
         self.network.train()
         main = scores[data.task.metric]
         better = self.best is None or main > self.best[1]
@@ -634,7 +654,7 @@ def _evaluate(
     """Predict every split, write the predictions down, and score those with answers: test splits by the task that the
     dev splits settled.
     """
-    data, text = run.job.data, run.job.source.text(run.job.recipe.max_length)
+    data = run.job.data
     scores: dict[str, dict[str, float]] = {}
     reports: dict[str, ClassReport] = {}
     doubts: list[str] = []
@@ -642,9 +662,7 @@ def _evaluate(
     for split, examples in {**data.dev, **data.tested, **data.test}.items():
         if split not in data.dev:
             task = data.task.settled({name: scores[name] for name in data.dev})
-        predictions = predict(
-            run.network, task, examples, text=text, device=run.device, precision=run.precision, stop=stop
-        )
+        predictions = run.predictions(split, task, stop)
         path = run.folder.path / "predictions" / f"{split}.jsonl"
         make_folder(path.parent)
         replace_durably(path, jsonl(predictions).encode())
