@@ -43,7 +43,7 @@ def model(kind: str, root: Path) -> Path:
     pools = {"pooling": pooling} if name in own else {}
     job = Job(source=source, data=data, recipe=recipe("paper", hidden_size=32, epochs=1, **pools), seed=1)
     finetune_run(job, out=root / "run", keep_weights=True, quiet=True, device="cpu")
-    return export_finetuned(root / "run", out=root / "model", pair=name in ("pair", "means"))
+    return export_finetuned(root / "run", out=root / "model", data=data)
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ from electra_trainer.finetuning import model_folder as folder_module
 from electra_trainer.finetuning.model_folder import Finetuned, export_finetuned, load_finetuned, task_from
 from electra_trainer.finetuning.recipe import recipe
 from electra_trainer.finetuning.run import Job, collate, finetune_run
-from electra_trainer.finetuning.task import TransformersHead
+from electra_trainer.finetuning.task import TaskData, TransformersHead
 from electra_trainer.finetuning.text_tasks import Classification, OwnTask, Regression
 from electra_trainer.pretrained import export
 from electra_trainer.pretrained.read_back import read_tensors
@@ -54,6 +54,10 @@ class Made:
 
     def model(self, kind: str) -> Path:
         return self.root / "models" / kind
+
+    def data(self, kind: str) -> TaskData:
+        name, label = ("regression", "price") if kind == "numbers" else ("classification", "label")
+        return OwnTask(train=self.root / f"{kind}.csv", kind=name, label=label).load()  # type: ignore[arg-type]
 
 
 def table_of(kind: str) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
@@ -81,19 +85,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     source = load_source(write_encoder(root / "encoder"))
     for kind in KINDS:
         table, header = table_of(kind)
-        train = write_csv(root / f"{kind}.csv", table, header)
-        own = OwnTask(train=train, kind="regression" if kind == "numbers" else "classification", label=header[-1])
-        data = own.load()
+        write_csv(root / f"{kind}.csv", table, header)
+        data = Made(root).data(kind)
         pooling = {"means": "mean", "compared": "pair"}.get(kind)
         job = Job(source=source, data=data, recipe=recipe("paper", hidden_size=32, epochs=2, pooling=pooling), seed=3)
         finetune_run(job, out=Made(root).run(kind), keep_weights=True, quiet=True, device="cpu")
-        export_finetuned(
-            Made(root).run(kind),
-            out=Made(root).model(kind),
-            notes=data.notes,
-            pair=kind in PAIRED,
-            columns=data.columns,
-        )
+        export_finetuned(Made(root).run(kind), out=Made(root).model(kind), data=data)
     return Made(root)
 
 
@@ -412,7 +409,7 @@ def test_card_and_description(made: Made) -> None:
 
 def test_scores_of_seeds_stand_on_the_card(made: Made, tmp_path: Path) -> None:
     scores = {"dev": {"matthews": {1: 0.5}, "accuracy": {1: 0.5, 2: 0.7, 3: 0.9}}}
-    export_finetuned(made.run("classes"), out=tmp_path / "model", scores=scores)
+    export_finetuned(made.run("classes"), out=tmp_path / "model", data=made.data("classes"), scores=scores)
     lines = (tmp_path / "model" / "README.md").read_text().splitlines()
     at = lines.index("| dev, accuracy | 3 | 70.0 | 70.0 | 20.0 |")
     assert "The weights are those of seed 3, the best of 3 by these scores: expect the median of it." in lines
@@ -420,32 +417,33 @@ def test_scores_of_seeds_stand_on_the_card(made: Made, tmp_path: Path) -> None:
 
 
 def test_what_strangers_wrote_does_not_break_the_card(made: Made, tmp_path: Path) -> None:
-    export_finetuned(made.run("classes"), out=tmp_path / "model", notes=("a | bar\n\n# no title <b>",))
+    data = replace(made.data("classes"), notes=("a | bar\n\n# no title <b>",))
+    export_finetuned(made.run("classes"), out=tmp_path / "model", data=data)
     assert "\n- a \\| bar # no title \\<b\\>\n" in (tmp_path / "model" / "README.md").read_text()
 
 
 def test_an_export_replaces_an_export_only(made: Made, tmp_path: Path) -> None:
     out = tmp_path / "model"
-    export_finetuned(made.run("classes"), out=out)
-    export_finetuned(made.run("numbers"), out=out)
+    export_finetuned(made.run("classes"), out=out, data=made.data("classes"))
+    export_finetuned(made.run("numbers"), out=out, data=made.data("numbers"))
     assert isinstance(load_finetuned(out).task, Regression)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("years of work")
     with pytest.raises(ConfigError, match=r"is not an empty folder and holds no electra_task\.json"):
-        export_finetuned(made.run("classes"), out=tmp_path / "other")
+        export_finetuned(made.run("classes"), out=tmp_path / "other", data=made.data("classes"))
 
 
 def test_a_full_disk_leaves_the_old_export(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "model"
-    export_finetuned(made.run("classes"), out=out)
+    export_finetuned(made.run("classes"), out=out, data=made.data("classes"))
 
     def full(path: Path, content: bytes) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(export, "write_durably", full)
     with pytest.raises(StorageError, match="the disk is full"):
-        export_finetuned(made.run("numbers"), out=out)
+        export_finetuned(made.run("numbers"), out=out, data=made.data("numbers"))
     assert isinstance(load_finetuned(out).task, Classification)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
@@ -455,11 +453,11 @@ def test_runs_that_cannot_be_handed_on(made: Made, tmp_path: Path) -> None:
     shutil.copytree(made.run("classes"), run)
     shutil.rmtree(run / "weights")
     with pytest.raises(MissingInputError):
-        export_finetuned(run, out=tmp_path / "model")
+        export_finetuned(run, out=tmp_path / "model", data=made.data("classes"))
     shutil.copytree(made.run("classes") / "weights", run / "weights")
     other = str(write_encoder(tmp_path / "other", hidden_size=16))
     with pytest.raises(CheckpointError, match=r"began with another encoder"):
-        export_finetuned(run, out=tmp_path / "model", model=other)
+        export_finetuned(run, out=tmp_path / "model", data=made.data("classes"), model=other)
     assert not (tmp_path / "model").exists()
 
 

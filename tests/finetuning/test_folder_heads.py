@@ -60,7 +60,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for kind in KINDS:
         job = Job(source=source, data=data_of(kind), recipe=recipe("paper", hidden_size=32, epochs=2), seed=1)
         finetune_run(job, out=root / "runs" / kind, keep_weights=True, quiet=True, device="cpu")
-        export_finetuned(root / "runs" / kind, out=root / kind)
+        export_finetuned(root / "runs" / kind, out=root / kind, data=data_of(kind))
     return root
 
 
@@ -75,7 +75,7 @@ def silent(models: Path) -> Path:
     source = load_source(models / "encoder")
     job = Job(source=source, data=data, recipe=recipe("paper", hidden_size=32, epochs=2), seed=1)
     finetune_run(job, out=models / "runs" / "silent", keep_weights=True, quiet=True, device="cpu")
-    return export_finetuned(models / "runs" / "silent", out=models / "silent")
+    return export_finetuned(models / "runs" / "silent", out=models / "silent", data=data)
 
 
 def test_a_model_of_2_0_answers_at_its_best_threshold(models: Path, silent: Path) -> None:

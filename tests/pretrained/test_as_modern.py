@@ -101,7 +101,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pooling = getattr(data.task, "pooling", None)
         job = Job(source=source, data=data, recipe=recipe("paper", hidden_size=32, epochs=1, pooling=pooling), seed=1)
         finetune_run(job, out=root / "runs" / kind, keep_weights=True, quiet=True, device="cpu")
-        export_finetuned(root / "runs" / kind, out=root / kind, pair=kind == "means")
+        export_finetuned(root / "runs" / kind, out=root / kind, data=data)
     return root
 
 

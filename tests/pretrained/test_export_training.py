@@ -56,7 +56,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     task = OwnTask(train=write_csv(root / "rows.csv", rows(60)), kind="classification", label="label")
     job = Job(source=source, data=task.load(), recipe=recipe("paper", hidden_size=32, epochs=1), seed=3)
     finetune_run(job, out=root / "finetuning", keep_weights=True, quiet=True, device="cpu")
-    export_finetuned(root / "finetuning", out=root / "classifier")
+    export_finetuned(root / "finetuning", out=root / "classifier", data=job.data)
     return {
         **{name: root / name / "discriminator" for name in forms},
         "generator": root / "half" / "generator",

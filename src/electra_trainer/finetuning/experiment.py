@@ -447,18 +447,7 @@ def export_best(source: TaskSource, data: TaskData, *, model: str, out: Path) ->
         split, slash, metric = name.partition("/")
         if slash:
             scores.setdefault(split, {})[metric] = by_seed
-    pair = getattr(data.train[0], "pair", None) is not None
-    folder = model_folder.export_finetuned(
-        best,
-        out=out / "model",
-        scores=scores,
-        notes=data.notes,
-        pair=pair,
-        columns=data.columns,
-        model=model,
-        own=[type(data.task)],
-        tested=tuple(data.tested),
-    )
+    folder = model_folder.export_finetuned(best, out=out / "model", data=data, scores=scores, model=model)
     for other in (best.parent / f"seed-{seed}" / "weights" for seed in summary.results[source.name]):
         if other.parent != best:
             shutil.rmtree(other, ignore_errors=True)

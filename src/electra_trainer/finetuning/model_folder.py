@@ -36,7 +36,7 @@ from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.run import FineTuned, predict
 from electra_trainer.finetuning.squad_task import QuestionAnswering
 from electra_trainer.finetuning.tagging import Tagging
-from electra_trainer.finetuning.task import Task, TransformersHead
+from electra_trainer.finetuning.task import Task, TaskData, TransformersHead
 from electra_trainer.finetuning.text_tasks import Classification, Regression
 from electra_trainer.pretrained import as_modern, export, read_back
 from electra_trainer.pretrained.model_card import TAG, CardFields, card_head, is_on_hub
@@ -131,35 +131,24 @@ class Finetuned:
 
 
 def export_finetuned(
-    run: Path,
-    *,
-    out: Path,
-    scores: Scores | None = None,
-    notes: Sequence[str] = (),
-    pair: bool = False,
-    columns: Any = None,
-    model: str | None = None,
-    own: Collection[type[Task]] = (),
-    tested: Sequence[str] = (),
+    run: Path, *, out: Path, data: TaskData, scores: Scores | None = None, model: str | None = None
 ) -> Path:
     """Export a finished run that kept its weights; an earlier export in `out` is replaced.
 
     Args:
         run: folder of finetuning/run.py.
         out: a new or empty folder, or an earlier export.
+        data: what it learned from: notes and tested splits for the card, columns and pairs for predictions, the class
+            of a task outside this package.
         scores: those of all seeds, for the card; none: of this run alone.
-        notes: on the data, for the card.
-        pair: whether it learned from pairs of texts.
-        columns: how the files that it learned from were read.
         model: where its encoder is now; None: where it was.
-        own: classes of tasks outside this package that it may have.
-        tested: names of the splits that chose nothing; the card shows their scores apart.
 
     Raises:
         MissingInputError: the run kept no weights, or its encoder is gone. ConfigError: `out` holds something else.
         CheckpointError: the encoder has changed since, or the files do not read back bit for bit.
         StorageError: the disk is full or read-only; nothing is left behind.
     """
+    own = [type(data.task)]
     config, task, result, weights = _finished(run, own=own)
     source, seed = load_source(model or config["model"]), config["seed"]
     if source.sha256 != config["model_sha256"]:
@@ -177,15 +166,15 @@ def export_finetuned(
     table = {
         "format": FORMAT,
         "task": task.described(),
-        "pair": pair,
-        "columns": columns and asdict(columns),
+        "pair": data.pairs,
+        "columns": data.columns and asdict(data.columns),
         "max_length": length,
         "source": {"model": source.name, "sha256": source.sha256},
         **{name: config[name] for name in ("data_sha256", "recipe", "seed")},
         "scores": scores or alone,
-        "tested": list(tested),
+        "tested": [*data.tested],
         "reports": {split: asdict(one) for split, one in result.reports.items()},
-        "notes": [*notes, *([OPTIMISTIC] if KEPT in result.facts else [])],
+        "notes": [*data.notes, *([OPTIMISTIC] if KEPT in result.facts else [])],
         "electra_trainer": __version__,
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
     }

@@ -429,6 +429,11 @@ class TaskData:
     written: tuple[str, Callable[[Sequence[Prediction]], str]] | None = None
     """Name and content of the file that the predictions for `test` are written to, if there is one."""
 
+    @property
+    def pairs(self) -> bool:
+        """Whether its examples are pairs of texts."""
+        return any(getattr(example, "pair", None) is not None for example in self.train[:1])
+
     def notes_for(self, given: Collection[str]) -> list[str]:
         """The notes on a run whose recipe has these fields from elsewhere."""
         return [*self.notes, *(note for name, note in self.defaults.items() if name not in given)]

@@ -352,7 +352,7 @@ def with_pooling(data: TaskData, recipe: Recipe) -> tuple[TaskData, Recipe]:
         if not pools:
             return data, replace(recipe, pooling=None)
         pooling = "pair" if isinstance(task, TextTask) else "mean"
-    if pooling == "pair" and not _are_pairs(data.train):
+    if pooling == "pair" and not data.pairs:
         pooling = "mean"
     if not pools or (pooling == "pair" and not isinstance(task, TextTask)):
         raise ConfigError(
@@ -360,10 +360,6 @@ def with_pooling(data: TaskData, recipe: Recipe) -> tuple[TaskData, Recipe]:
             "have it. Leave it out."
         )
     return replace(data, task=replace(task, pooling=pooling)), replace(recipe, pooling=pooling)
-
-
-def _are_pairs(examples: Sequence[Any]) -> bool:
-    return any(getattr(example, "pair", None) is not None for example in examples[:1])
 
 
 def text_baselines(train: Sequence[TextExample], answer: Literal["label", "value"]) -> dict[str, Baseline]:
@@ -384,7 +380,7 @@ def text_baselines(train: Sequence[TextExample], answer: Literal["label", "value
         ),
         "tf_idf": learned("TF-IDF", tf_idf),
     }
-    if _are_pairs(train):
+    if train[0].pair is not None:
         found["word_overlap"] = learned("the word overlap", overlap_features)
     return found
 
