@@ -35,6 +35,7 @@ class RecipeKeywords(TypedDict, total=False):
     micro_batch: int | None
     batches: Literal["by-length", "random"]
     max_length: int
+    windows: bool
     warmup_fraction: float
     schedule: Literal["linear", "released"]
     weight_decay: float

@@ -25,7 +25,7 @@ from electra_trainer.finetuning.run import (
     fit_head,
     outputs,
 )
-from electra_trainer.finetuning.text_tasks import with_pooling
+from electra_trainer.finetuning.text_tasks import with_recipe
 
 CPU = torch.device("cpu")
 
@@ -100,7 +100,7 @@ def test_folds_hold_out_examples_and_never_a_rare_class() -> None:
 
 def started(job: Job) -> tuple[FineTuned, Feed]:
     """The network of a job as its first step finds it."""
-    data, recipe = with_pooling(job.data, job.recipe)
+    data, recipe = with_recipe(job.data, job.recipe)
     job = replace(job, data=data, recipe=recipe)
     feed, network = build_feed(job, device=CPU, precision="fp32"), build_network(job.source, data.task, recipe, seed=1)
     data.task.prepare(network.head, data.train, job.source.text(recipe.max_length))

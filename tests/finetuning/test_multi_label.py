@@ -91,8 +91,8 @@ def test_the_threshold_is_the_best_of_all() -> None:
     task = MultiLabel(labels=("a", "b", "c"))
     examples = [TextExample(text="x", labels=tuple(np.array(list("abc"))[row])) for row in truth]
     raw = shares.tolist()
-    scores = task.score(examples, task.predict(examples, [], raw))
+    scores = task.score(examples, task.at_threshold(raw))
     settled = task.settled({"dev": scores})
-    again = settled.score(examples, settled.predict(examples, [], raw))
+    again = settled.score(examples, settled.at_threshold(raw))
     assert again == {name: scores[name] for name in ("micro_f1", "macro_f1")} and scores["micro_f1"] == found
-    assert replace(settled, threshold=1.1).predict(examples, [], raw)[0]["labels"] == []
+    assert replace(settled, threshold=1.1).at_threshold(raw)[0]["labels"] == []

@@ -20,7 +20,7 @@ from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.run import FineTuned, build_network, collate
 from electra_trainer.finetuning.tagging import Tagging
 from electra_trainer.finetuning.task import Row, TaskData
-from electra_trainer.finetuning.text_tasks import Classification, Pooling, Regression, with_pooling
+from electra_trainer.finetuning.text_tasks import Classification, Pooling, Regression, with_recipe
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.settings.config import Model
 
@@ -181,9 +181,7 @@ def test_a_run_that_was_stopped_ends_the_same(tmp_path: Path, kind: str) -> None
     go(job, tmp_path / "run")
     assert_same_end(tmp_path / "whole", tmp_path / "run")
     kept = weights(tmp_path / "run").weights
-    fresh = build_network(
-        job.source, with_pooling(job.data, job.recipe)[0].task, job.recipe, seed=job.seed
-    ).state_dict()
+    fresh = build_network(job.source, with_recipe(job.data, job.recipe)[0].task, job.recipe, seed=job.seed).state_dict()
     assert kept["head.idf_V"].unique().numel() > 3
     assert all(not torch.equal(kept[name], fresh[name]) for name in fresh if "key.bias" not in name)
 
@@ -200,11 +198,11 @@ def test_one_text_is_the_mean() -> None:
     single, pairs = Toy().load(), Toy(paired=True).load()
     for recipe in (Recipe(pooling="pair"), Recipe()):
         asked = replace(single, task=replace(single.task, pooling="pair"))  # type: ignore[type-var]
-        data, settled = with_pooling(asked, recipe)
+        data, settled = with_recipe(asked, recipe)
         assert (data.task.pooling, settled.pooling) == ("mean", "mean")  # type: ignore[attr-defined]
-    data, settled = with_pooling(pairs, Recipe(pooling="pair"))
+    data, settled = with_recipe(pairs, Recipe(pooling="pair"))
     assert (data.task.pooling, settled.pooling) == ("pair", "pair")  # type: ignore[attr-defined]
     empty: Any = TaskData(task=pairs.task, train=[], dev={})
-    assert with_pooling(empty, Recipe(pooling="pair"))[1].pooling == "mean"
+    assert with_recipe(empty, Recipe(pooling="pair"))[1].pooling == "mean"
     with pytest.raises(ConfigError, match="--pooling pair: tagging has no such representation"):
-        with_pooling(replace(pairs, task=Own(labels=("a",))), Recipe(pooling="pair"))
+        with_recipe(replace(pairs, task=Own(labels=("a",))), Recipe(pooling="pair"))

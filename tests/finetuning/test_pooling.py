@@ -13,7 +13,7 @@ from electra_trainer.finetuning.recipe import Recipe, recipe
 from electra_trainer.finetuning.run import collate
 from electra_trainer.finetuning.tagging import Tagging
 from electra_trainer.finetuning.task import Row, TaskData
-from electra_trainer.finetuning.text_tasks import Classification, Regression, text_vector, with_pooling
+from electra_trainer.finetuning.text_tasks import Classification, Regression, text_vector, with_recipe
 
 ROWS = [Row(ids=(2, 7, 8, 3), example=0), Row(ids=(2, 9, 3), example=1), Row(ids=(2, 5, 6, 7, 8, 3), example=2)]
 
@@ -45,17 +45,17 @@ def test_the_tasks_of_texts_pool_so(batch: Any, task: Any) -> None:
 
 def test_the_recipe_decides_where_it_says_so() -> None:
     data = TaskData(task=Classification(labels=("a", "b"), pooling="mean"), train=[TextExample(text="x")], dev={})
-    assert with_pooling(data, Recipe()) == (data, Recipe(pooling="mean"))
-    pooled, settled = with_pooling(data, Recipe(pooling="cls"))
+    assert with_recipe(data, Recipe()) == (data, Recipe(pooling="mean"))
+    pooled, settled = with_recipe(data, Recipe(pooling="cls"))
     assert pooled.task == Classification(labels=("a", "b")) and settled == Recipe(pooling="cls")
-    auto, settled = with_pooling(data, Recipe(pooling="auto"))
+    auto, settled = with_recipe(data, Recipe(pooling="auto"))
     assert auto.task.pooling == settled.pooling == "mean"  # type: ignore[attr-defined]
     paired = replace(data, train=[TextExample(text="x", pair="y")])
-    assert with_pooling(paired, Recipe(pooling="auto"))[1].pooling == "pair"
+    assert with_recipe(paired, Recipe(pooling="auto"))[1].pooling == "pair"
     tags = replace(data, task=Tagging(labels=("A",)))
-    assert with_pooling(tags, Recipe()) == with_pooling(tags, Recipe(pooling="auto")) == (tags, Recipe())
+    assert with_recipe(tags, Recipe()) == with_recipe(tags, Recipe(pooling="auto")) == (tags, Recipe())
     with pytest.raises(ConfigError, match="--pooling cls: tagging has no such representation"):
-        with_pooling(tags, Recipe(pooling="cls"))
+        with_recipe(tags, Recipe(pooling="cls"))
     with pytest.raises(ConfigError, match="pooling = 'max'"):
         recipe("paper", hidden_size=32, epochs=1, pooling="max")
     assert Recipe().pooling is None

@@ -108,7 +108,7 @@ def test_stopped_while_predicting_trains_no_step_again(
 
 
 def test_micro_batches_resume_as_well(tmp_path: Path) -> None:
-    job = toy.job(micro_batch=3)
+    job = toy.job(micro_batch=3, windows=True, max_length=8)
     go(job, tmp_path / "whole")
     with pytest.raises(Interrupted):
         go(job, tmp_path / "run", stop=after(7))

@@ -52,14 +52,14 @@ def test_texts_that_are_cut(electra: Electra, encoder: Path, tmp_path: Path) -> 
     words = ("finetune", encoder, "--train", tmp_path / "train.csv", *RUN)
     code, _, err = electra(*words, "--max-length", 8, "--out", tmp_path / "short")
     assert "100.0 % of the texts are longer than 6 tokens and are cut: " in err
-    assert "of all tokens are not read. Read more with --max-length 32." in err and code == 0
+    assert "of all tokens are not read. Read more with --max-length 32, or all with --windows." in err and code == 0
     code, _, err = electra("predict", tmp_path / "short/model", tmp_path / "train.csv", "--out", tmp_path / "p.csv")
-    assert code == 0 and "longer than 6 tokens and are cut" in err and "when fine-tuning" in err
+    assert code == 0 and "longer than 6 tokens and are cut" in err and "--windows" in err
     code, _, err = electra(*words, "--max-length", 32, "--out", tmp_path / "long")
     assert code == 0 and "cut" not in err and "warning" not in err
     write_csv(tmp_path / "train.csv", [(text + " box" * 30, label) for text, label in rows(80)])
     code, _, err = electra(*words, "--out", tmp_path / "longest")
-    assert code == 0 and "The encoder was trained on rows of 32 tokens: split the texts" in err
+    assert code == 0 and "The encoder was trained on rows of 32 tokens: read all with --windows" in err
 
 
 def test_every_kind_of_task_is_counted(text: Text) -> None:

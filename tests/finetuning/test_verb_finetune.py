@@ -377,7 +377,8 @@ def test_every_field_of_a_recipe_is_a_flag() -> None:
         "pooling": "mean", "batches": "random", "clip_words": "by-token",
         "evaluate": "epoch", "keep": "best", "patience": 2,
     }  # fmt: skip
-    made = changes(*(word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))))
+    words = (word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value)))
+    made, given["windows"] = changes(*words, "--windows"), True
     assert made == given and made.keys() == {field.name for field in fields(Recipe)}
     assert vars(recipe("paper", hidden_size=256, **made)) == given  # type: ignore[arg-type]
 

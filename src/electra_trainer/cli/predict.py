@@ -114,7 +114,8 @@ def _predicted(model: "Finetuned", examples: Sequence[Any], request: "Predict | 
 
     tally = Legibility()
     predictions = model.counting(tally).predict_examples(examples, device=request.device)
-    longer = "Split them, or put first what matters; a larger --max-length counts when fine-tuning."
+    windows = "" if model.pair else " or with --windows"
+    longer = f"Fine-tune with a larger --max-length{windows}, or put first what matters."
     for finding in tally.findings(reader=str(request.folder), longer=longer):
         tell(finding)
     return predictions

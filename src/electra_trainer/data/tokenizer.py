@@ -89,6 +89,10 @@ class Legibility:
     """Tokens of texts that are beyond the end of their rows."""
     room: int = 0
     """Tokens of a text for which there is room."""
+    long: int = 0
+    """Texts that are read in several windows."""
+    windows: int = 0
+    """Windows of these."""
     kind: str = "texts"
     """Noun for the units that are cut: texts, questions, words."""
     examples: Counter[str] = field(default_factory=Counter)
@@ -119,6 +123,12 @@ class Legibility:
         self.rows, self.room, self.kind = self.rows + 1, room, kind
         self.cut += tokens > room
         self.unread += max(0, tokens - room)
+
+    def add_windows(self, windows: int, room: int) -> None:
+        """Count a text that is read in windows of at most `room` tokens."""
+        self.rows, self.room = self.rows + 1, room
+        self.long += windows > 1
+        self.windows += windows if windows > 1 else 0
 
     @property
     def fertility(self) -> float:
@@ -171,6 +181,11 @@ class Legibility:
         if line := self.cut_line():
             mark = "warning: " if self.unread > UNREADABLE_IS_MUCH * self.tokens else ""
             found.append(f"{mark}{line}." + (f" {longer}" if self.kind == "texts" else ""))
+        if self.long:
+            found.append(
+                f"{percent(self.long, self.rows)} of the texts are longer than {self.room} tokens and are read in "
+                f"windows, {self.windows / self.long:.2g} on average."
+            )
         return found
 
 
@@ -682,6 +697,15 @@ class Text:
             return (cls, *first[: self.length - 2], sep)
         left, right = fit_pair(len(first), len(second), self.length - 3)
         return (cls, *first[:left], sep, *second[:right], sep)
+
+    def windows(self, ids: Sequence[int]) -> list[tuple[int, ...]]:
+        """Rows that together hold a whole text; each begins with the last quarter of the one before it."""
+        cls, sep, room = self.specials.cls, self.specials.sep, self.length - 2
+        shared = room // 4
+        starts = range(0, max(1, len(ids) - shared), room - shared)
+        if self.tally is not None:
+            self.tally.add_windows(len(starts), room)
+        return [(cls, *ids[first : first + room], sep) for first in starts]
 
 
 def fit_pair(first: int, second: int, room: int) -> tuple[int, int]:

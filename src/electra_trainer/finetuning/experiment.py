@@ -43,7 +43,7 @@ from electra_trainer.files import durable, processes
 from electra_trainer.finetuning import labels_curve, model_folder, recipe, run
 from electra_trainer.finetuning.examples import Prediction
 from electra_trainer.finetuning.task import TaskData, TaskSource, findings_of
-from electra_trainer.finetuning.text_tasks import with_pooling
+from electra_trainer.finetuning.text_tasks import with_recipe
 from electra_trainer.pretrained.source import Source, load_source, untrained
 from electra_trainer.randomness import drawn
 from electra_trainer.runs.run_folder import RunFolder
@@ -206,8 +206,9 @@ class FineTuning(engine.Work):
             return {sweep.named(key, one): row(key, one) for key in keys for one in plan.trials.get(key, ())}
         chosen = plan.chosen.get(task.name, {})
         main = row(task.name, chosen)
-        text = source.text(Settings.of(main).recipe.max_length)
-        findings = findings_of(data, text, reader=plan.model, longest=source.length)
+        settled = Settings.of(main).recipe
+        as_read, text = with_recipe(data, settled)[0], source.text(settled.max_length)
+        findings = findings_of(as_read, text, reader=plan.model, longest=source.length)
         for finding in () if self._quiet else findings:
             errors.tell(f"{task.name}: {finding}")
         if not plan.labels:
@@ -227,7 +228,7 @@ class FineTuning(engine.Work):
         against: dict[str, Any] = {"reference": key, "metrics": main.metrics, "apart": main.apart}
         if plan.baselines:
             rows[f"{key}{PLUS}{UNTRAINED}"] = replace(fresh, baseline="the untrained encoder", notes=(), **against)
-        for name, one in with_pooling(data, settled.recipe)[0].task.baselines(data.train).items():
+        for name, one in with_recipe(data, settled.recipe)[0].task.baselines(data.train).items():
             if plan.baselines or (plan.labels and name == labels_curve.AGAINST):
                 rows[f"{key}{PLUS}{name}"] = Row(
                     settings=asdict(replace(settled, baseline=name)),
@@ -252,11 +253,11 @@ class FineTuning(engine.Work):
         name, own = plan.recipe_name, getattr(task, "recipe_for", None)
         named = recipe.recipe(name, hidden_size=source.model.hidden_size, epochs=task.epochs, max_length=length)
         changes = own(rows, source.model.num_hidden_layers) if own is not None and name == recipe.AUTO else {}
-        usual, named = named, with_pooling(data, replace(named, **changes))[1] if changes else named
+        usual, named = named, with_recipe(data, replace(named, **changes))[1] if changes else named
         asked = replace(named, **{**chosen, **plan.given})
         if asked.precision == "auto":
             asked = replace(asked, precision=precision)  # type: ignore[arg-type]
-        data, asked = with_pooling(data, asked)
+        data, asked = with_recipe(data, asked)
         settled = asked.fitted(source.length)
         searched = plan.chosen.get(task.name, {})
         notes = data.notes_for(plan.given.keys() | searched.keys() | changes.keys())
@@ -312,7 +313,7 @@ class FineTuning(engine.Work):
             data = replace(data, train=labels_curve.draw(data.train, settings.train_rows, seed=cell.seed))
         if settings.baseline not in (None, UNTRAINED):
             durable.make_folder(cell.folder)
-            task = with_pooling(data, settings.recipe)[0].task
+            task = with_recipe(data, settings.recipe)[0].task
             predict = task.baselines(data.train)[settings.baseline].predict
             scores = {split: task.score(rows, predict(rows)) for split, rows in data.dev.items()}
             if data.tested:

@@ -16,9 +16,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from electra_trainer.batch import Batch
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments.by_class import ClassReport, calibration_error
 from electra_trainer.files.tables import Table, label_lists, marks
@@ -50,32 +49,32 @@ class MultiLabel(TextTask):
     """A label is predicted where its probability is at least this; None: not chosen yet, so predictions have
     probabilities alone.
     """
+    windows: bool = False
 
-    def head(self, model: Model) -> nn.Module:
-        """[B, D] -> [B, C]."""
-        return self.layer(model, len(self.labels))
+    @property
+    def outputs(self) -> int:
+        return len(self.labels)
 
     def targets(self, examples: Sequence[TextExample]) -> list[tuple[int, ...]]:
         """0 or 1 for each label."""
         return [tuple(map(int, row)) for row in self._truth(examples)]
 
-    def loss(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> tuple[Tensor, int]:
-        target_BC = torch.tensor([row.target for row in rows], dtype=torch.float32, device=hidden_BTD.device)
-        logits_BC = self.output(head, hidden_BTD, batch)
-        return F.binary_cross_entropy_with_logits(logits_BC, target_BC, reduction="sum"), target_BC.numel()
+    def losses(self, output_BC: Tensor, rows: Sequence[Row]) -> Tensor:
+        target_BC = torch.tensor([row.target for row in rows], dtype=torch.float32, device=output_BC.device)
+        return F.binary_cross_entropy_with_logits(output_BC, target_BC, reduction="none")
 
-    def read(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> list[Any]:
-        """Probabilities of the labels, one list per row."""
-        return list(self.output(head, hidden_BTD, batch).sigmoid().tolist())
+    def said(self, output_EC: Tensor) -> list[Prediction]:
+        return self.at_threshold(output_EC.sigmoid().tolist())
 
-    def predict(self, examples: Sequence[Any], rows: Sequence[Row], predicted: Sequence[Any]) -> list[Prediction]:
-        shares = [dict(zip(self.labels, p, strict=True)) for p in predicted]
-        return [{**self._said(one), "probabilities": one} for one in shares]
-
-    def _said(self, shares: Mapping[str, float]) -> dict[str, list[str]]:
-        if self.threshold is None:
-            return {}
-        return {"labels": [label for label, share in shares.items() if share >= self.threshold]}
+    def at_threshold(self, shares: Sequence[Sequence[float]]) -> list[Prediction]:
+        """Predictions from the probabilities of the labels, one list per example."""
+        named = [dict(zip(self.labels, p, strict=True)) for p in shares]
+        at = self.threshold
+        if at is None:
+            return [{"probabilities": one} for one in named]
+        return [
+            {"labels": [label for label, share in one.items() if share >= at], "probabilities": one} for one in named
+        ]
 
     def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
         """F1 at the task's threshold; without one at the best of these examples, which is among the scores."""
@@ -140,12 +139,9 @@ class MultiLabel(TextTask):
         model = cache(lambda: _learned(train, truth))  # when it is asked for: it takes minutes
         return {
             "majority": Baseline(
-                title="the most frequent labels",
-                predict=lambda examples: self.predict(examples, (), [often] * len(examples)),
+                title="the most frequent labels", predict=lambda examples: self.at_threshold([often] * len(examples))
             ),
-            "tf_idf": Baseline(
-                title="TF-IDF", predict=lambda examples: self.predict(examples, (), model()(examples).tolist())
-            ),
+            "tf_idf": Baseline(title="TF-IDF", predict=lambda examples: self.at_threshold(model()(examples).tolist())),
         }
 
     def as_transformers(self, model: Model) -> TransformersHead:

@@ -11,7 +11,7 @@ from electra_trainer.settings.records import ADDED
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """Overrides of a recipe, as flags; None: as the recipe says."""
+    """Overrides of a recipe, as flags; None (of windows False): as the recipe says."""
 
     learning_rate: float | None = None
     """Peak learning rate of the head; lower layers learn more slowly. Table 6: 3e-4 for Small and narrower, 1e-4 for
@@ -35,7 +35,11 @@ class Changes:
     """by-length: rows of like length are read together, so that little is computed on padding; random: as they come, as
     in the paper and the released code."""
     max_length: int | None = None
-    """Longest row in tokens, at most the encoder's; longer texts are cut, longer contexts read in windows."""
+    """Longest row in tokens, at most the encoder's; longer texts are cut (but see windows), longer contexts read in
+    windows."""
+    windows: bool = False
+    """Read a text that is longer than a row in overlapping windows, and average their outputs; in classification and
+    regression of one text."""
     warmup_fraction: float | None = None
     """Share of the steps over which the learning rate rises."""
     schedule: Literal["linear", "released"] | None = None
@@ -80,7 +84,7 @@ class Changes:
 
     def given(self) -> dict[str, object]:
         """Fields that are set; `dropout` holds for attention weights too unless these are given."""
-        found = {name: value for name, value in vars(self).items() if value is not None}
+        found = {name: value for name, value in vars(self).items() if value is not getattr(Changes, name)}
         return ({"attention_dropout": self.dropout} if self.dropout is not None else {}) | found
 
 
@@ -109,6 +113,7 @@ class Recipe:
     clip_norm: float = 1.0
     clip_words: Literal["summed", "by-token"] = "summed"
     double_unordered: bool = False
+    windows: bool = field(default=False, metadata=ADDED)
     evaluate: Literal["end", "epoch"] = field(default="end", metadata=ADDED)
     keep: Literal["last", "best"] = field(default="last", metadata=ADDED)
     patience: int | None = field(default=None, metadata=ADDED)

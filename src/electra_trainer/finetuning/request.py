@@ -107,7 +107,7 @@ class Tuning:
     recipe: Literal["auto", "paper", "released"] = "auto"
     """`paper` (Table 6) or `released`, the recipe that google-research/electra runs. auto: the paper's, and for own
     tables of texts what measurements on small files chose."""
-    changes: Annotated[Changes, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff] = field(default_factory=Changes)
+    changes: Annotated[Changes, tyro.conf.arg(name="")] = field(default_factory=Changes)
     """Overrides of the recipe."""
     baselines: bool = False
     """Also score what the encoder has to beat: itself with fresh weights, and baselines without an encoder: the
@@ -129,7 +129,7 @@ class Tuning:
 
     brief: ClassVar[str] = (
         "model out seeds baselines search device train dev test predict task text text_pair label data "
-        "tasks version split labels_curve recipe learning_rate epochs batch_size max_length pooling config"
+        "tasks version split labels_curve recipe learning_rate epochs batch_size max_length windows pooling config"
     )
     """Flags of the short help."""
 

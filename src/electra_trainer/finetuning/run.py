@@ -47,7 +47,7 @@ from electra_trainer.files.durable import make_folder, replace_durably
 from electra_trainer.finetuning.examples import Prediction, jsonl
 from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.task import Row, Task, TaskData, lengths_of
-from electra_trainer.finetuning.text_tasks import with_pooling
+from electra_trainer.finetuning.text_tasks import with_recipe
 from electra_trainer.model.attention import Dropout
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import is_norm
@@ -527,7 +527,7 @@ def finetune_run(
     folder = run_folder.RunFolder(out)
     where = choose_device(device)
     precision = choose_precision(job.recipe.precision, where)
-    data, recipe = with_pooling(job.data, replace(job.recipe, precision=precision))  # type: ignore[arg-type]
+    data, recipe = with_recipe(job.data, replace(job.recipe, precision=precision))  # type: ignore[arg-type]
     job = replace(job, recipe=recipe, data=data)
     with closing(folder), ExitStack() as stack:
         folder.open_for_writing()

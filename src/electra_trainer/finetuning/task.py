@@ -66,6 +66,8 @@ class Row:
     """Index of its example."""
     target: Any = None
     """Values that the loss needs; None for rows to be predicted."""
+    weight: float = 1.0
+    """Factor of its loss, in tasks that read a text in windows."""
     place: Any = None
     """Places for reading a prediction back: first tokens of words, offsets of a window."""
 
@@ -434,6 +436,11 @@ class TaskData:
         """Whether its examples are pairs of texts."""
         return any(getattr(example, "pair", None) is not None for example in self.train[:1])
 
+    @property
+    def has_windows(self) -> bool:
+        """Whether long texts can be read in windows: those of a task with such a field, one text an example."""
+        return hasattr(self.task, "windows") and not self.pairs
+
     def notes_for(self, given: Collection[str]) -> list[str]:
         """The notes on a run whose recipe has these fields from elsewhere."""
         return [*self.notes, *(note for name, note in self.defaults.items() if name not in given)]
@@ -483,10 +490,12 @@ def findings_of(data: TaskData, text: Text, *, reader: str, longest: int) -> lis
         reader: the encoder.
         longest: longest row that it can read, in tokens.
     """
+    windows = data.has_windows
     longer = (
-        f"Read more with --max-length {longest}."
+        f"Read more with --max-length {longest}{', or all with --windows' if windows else ''}."
         if text.length < longest
-        else f"The encoder was trained on rows of {longest} tokens: split the texts, or put first what matters."
+        else f"The encoder was trained on rows of {longest} tokens: "
+        f"{'read all with --windows' if windows else 'split the texts'}, or put first what matters."
     )
     return legibility_of(data.task, data.train, text).findings(reader=reader, longer=longer)
 

@@ -68,6 +68,14 @@ included. `pair`: two texts compared (pair_head.py).
 """
 
 
+_LATER = ("class_weights", "windows")
+"""Fields of tasks that are described only where they are set."""
+_IN_WINDOWS = (
+    "read in windows of that length, a quarter of which overlaps, and the outputs of the windows are averaged "
+    "(electra-trainer); transformers and ONNX Runtime read one row"
+)
+
+
 class TextTask(Task):
     """Common part of classification and regression: `output_head` on the vector of a text or pair, or
     `PairHead`.
@@ -75,10 +83,19 @@ class TextTask(Task):
 
     metrics: tuple[str, ...]
     pooling: Pooling
+    windows: bool
+    """Read a text that is longer than a row in overlapping windows. In training each window is a row with the text's
+    answer, and a text counts as much as a short one; the outputs of its windows are averaged to predict.
+    """
 
     @property
     def metric(self) -> str:
         return self.metrics[0]
+
+    @property
+    def outputs(self) -> int:
+        """Numbers that the head gives for a row, C."""
+        raise NotImplementedError
 
     def targets(self, examples: Sequence[TextExample]) -> list[Any]:
         """Targets of the loss, one for each example."""
@@ -86,8 +103,16 @@ class TextTask(Task):
 
     def rows(self, examples: Sequence[TextExample], text: Text, *, training: bool) -> list[Row]:
         targets = self.targets(examples) if training else [None] * len(examples)
-        rows = zip(text_rows(examples, text), targets, strict=True)
-        return [Row(ids=ids, example=index, target=target) for index, (ids, target) in enumerate(rows)]
+        if self.windows:
+            read = [text.windows(encoding.ids) for encoding in text.encode([example.text for example in examples])]
+        else:
+            read = [[ids] for ids in text_rows(examples, text)]
+        mean = sum(map(len, read)) / max(len(read), 1)  # so that weights are 1 on average
+        return [
+            Row(ids=ids, example=index, target=target, weight=mean / len(windows))
+            for index, (windows, target) in enumerate(zip(read, targets, strict=True))
+            for ids in windows
+        ]
 
     def answers_in(
         self, table: Table, columns: Columns, examples: Sequence[TextExample]
@@ -112,9 +137,13 @@ class TextTask(Task):
         """Examples with the answers of a file like the training file; DataError: one that this task cannot score."""
         raise DataError(f"{table.path}: {self.name} reads no answers from it.")
 
-    def layer(self, model: Model, outputs: int) -> nn.Module:
-        """The head with `outputs` outputs."""
-        return PairHead(model, outputs) if self.pooling == "pair" else output_head(model, outputs)
+    def described(self) -> dict[str, Any]:
+        """See `Task`; without empty fields that earlier versions had not."""
+        return {name: value for name, value in super().described().items() if value or name not in _LATER}
+
+    def head(self, model: Model) -> nn.Module:
+        """[B, D] -> [B, C]; of a pair see `PairHead`."""
+        return PairHead(model, self.outputs) if self.pooling == "pair" else output_head(model, self.outputs)
 
     def prepare(self, head: nn.Module, train: Sequence[TextExample], text: Text) -> None:
         if isinstance(head, PairHead):
@@ -133,6 +162,30 @@ class TextTask(Task):
         output_BC: Tensor = head(text_vector(hidden_BTD, batch, self.pooling))
         return output_BC
 
+    def losses(self, output_BC: Tensor, rows: Sequence[Row]) -> Tensor:
+        """The losses of each row, [B, 1] or [B, C]."""
+        raise NotImplementedError
+
+    def loss(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> tuple[Tensor, int]:
+        losses = self.losses(self.output(head, hidden_BTD, batch), rows)
+        weight_B1 = torch.tensor([[row.weight] for row in rows], device=losses.device)
+        return (weight_B1 * losses).sum(), losses.numel()
+
+    def read(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> list[Any]:
+        """The head's output for each row, C numbers."""
+        return list(self.output(head, hidden_BTD, batch).tolist())
+
+    def said(self, output_EC: Tensor) -> list[Prediction]:
+        """Predictions from the head's output for each example."""
+        raise NotImplementedError
+
+    def predict(self, examples: Sequence[Any], rows: Sequence[Row], predicted: Sequence[Any]) -> list[Prediction]:
+        output_RC = torch.tensor(predicted, dtype=torch.float32).view(len(rows), self.outputs)
+        example_R = torch.tensor([row.example for row in rows], dtype=torch.long)
+        windows_E1 = torch.bincount(example_R, minlength=len(examples))[:, None]
+        output_EC = output_RC.new_zeros(len(examples), self.outputs).index_add_(0, example_R, output_RC)
+        return self.said(output_EC / windows_E1)
+
     def words(self, says: str, *, pair: bool, labels: Sequence[str] = (), top: str = "") -> CardWords:
         """The words of a card; `top`: how many labels transformers is asked for."""
         texts = '"one text", "another"' if pair else '"some text"'
@@ -140,7 +193,7 @@ class TextTask(Task):
             says=says.format("a pair of texts" if pair else "a text"),
             labels=labels,
             pipeline="text-classification",
-            longer="; longer texts are cut",
+            longer="; longer texts are " + (_IN_WINDOWS if self.windows else "cut"),
             sample=f"[({texts})]" if pair else f"[{texts}]",
             code=render("card_texts.py", texts=texts, pair=pair, top=top),
         )
@@ -157,34 +210,25 @@ class Classification(TextTask):
     pooling: Pooling = "cls"
     class_weights: tuple[float, ...] = ()
     """Weight of each label's loss; empty: all alike. The sum is divided by the number of rows."""
+    windows: bool = False
 
-    def described(self) -> dict[str, Any]:
-        """See `Task`; weights are left out where there are none, as earlier versions had none."""
-        found = super().described()
-        return {name: value for name, value in found.items() if value or name != "class_weights"}
-
-    def head(self, model: Model) -> nn.Module:
-        """[B, D] -> [B, C]."""
-        return self.layer(model, len(self.labels))
+    @property
+    def outputs(self) -> int:
+        return len(self.labels)
 
     def targets(self, examples: Sequence[TextExample]) -> list[int | None]:
         number = {label: index for index, label in enumerate(self.labels)}
         return [None if example.label is None else number[example.label] for example in examples]
 
-    def loss(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> tuple[Tensor, int]:
-        labels_B = torch.tensor([row.target for row in rows], device=hidden_BTD.device)
-        weight_C = torch.tensor(self.class_weights, device=hidden_BTD.device) if self.class_weights else None
-        logits_BC = self.output(head, hidden_BTD, batch)
-        return F.cross_entropy(logits_BC, labels_B, weight=weight_C, reduction="sum"), len(rows)
+    def losses(self, output_BC: Tensor, rows: Sequence[Row]) -> Tensor:
+        labels_B = torch.tensor([row.target for row in rows], device=output_BC.device)
+        weight_C = torch.tensor(self.class_weights, device=output_BC.device) if self.class_weights else None
+        return F.cross_entropy(output_BC, labels_B, weight=weight_C, reduction="none")[:, None]
 
-    def read(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> list[Any]:
-        """Probabilities of the labels, one list per row."""
-        return list(self.output(head, hidden_BTD, batch).softmax(-1).tolist())
-
-    def predict(self, examples: Sequence[Any], rows: Sequence[Row], predicted: Sequence[Any]) -> list[Prediction]:
+    def said(self, output_EC: Tensor) -> list[Prediction]:
         return [
             {"label": self.labels[p.index(max(p))], "probabilities": dict(zip(self.labels, p, strict=True))}
-            for p in predicted
+            for p in output_EC.softmax(-1).tolist()
         ]
 
     def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
@@ -227,24 +271,21 @@ class Regression(TextTask):
     """See `regression_scores`; the first is the main one."""
     name: str = "regression"
     pooling: Pooling = "cls"
+    windows: bool = False
 
-    def head(self, model: Model) -> nn.Module:
-        """[B, D] -> [B, 1]."""
-        return self.layer(model, 1)
+    @property
+    def outputs(self) -> int:
+        return 1
 
     def targets(self, examples: Sequence[TextExample]) -> list[float | None]:
         return [None if example.value is None else (example.value - self.shift) / self.scale for example in examples]
 
-    def loss(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> tuple[Tensor, int]:
-        target_B = torch.tensor([row.target for row in rows], dtype=torch.float32, device=hidden_BTD.device)
-        return (self.output(head, hidden_BTD, batch).squeeze(-1) - target_B).square().sum(), len(rows)
+    def losses(self, output_BC: Tensor, rows: Sequence[Row]) -> Tensor:
+        target_B1 = torch.tensor([[row.target] for row in rows], dtype=torch.float32, device=output_BC.device)
+        return (output_BC - target_B1).square()
 
-    def read(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> list[Any]:
-        """The learned number of each row, not yet in the file's units."""
-        return list(self.output(head, hidden_BTD, batch).squeeze(-1).tolist())
-
-    def predict(self, examples: Sequence[Any], rows: Sequence[Row], predicted: Sequence[Any]) -> list[Prediction]:
-        return [{"value": value * self.scale + self.shift} for value in predicted]
+    def said(self, output_EC: Tensor) -> list[Prediction]:
+        return [{"value": value * self.scale + self.shift} for (value,) in output_EC.tolist()]
 
     def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
         truth = [float(example.value) for example in examples if example.value is not None]
@@ -335,14 +376,21 @@ def text_vector(hidden_BTD: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
     return pooled(hidden_BTD, batch, "cls" if pooling == "cls" else "mean")
 
 
-def with_pooling(data: TaskData, recipe: Recipe) -> tuple[TaskData, Recipe]:
-    """The data with the recipe's pooling in its task; if the recipe names none, the recipe with the task's. For one
-    text `pair` is `mean`; `auto` is either.
+def with_recipe(data: TaskData, recipe: Recipe) -> tuple[TaskData, Recipe]:
+    """The data with the recipe's pooling and windows in its task; if the recipe names no pooling, the recipe with the
+    task's. For one text `pair` is `mean`; `auto` is either.
 
     Raises:
         ConfigError: the recipe names a pooling, and the task has no field `pooling`; or `pair`, and the task has a head
-            of another kind.
+            of another kind; or windows, and the task does not read them.
     """
+    if recipe.windows:
+        if not data.has_windows:
+            raise ConfigError(
+                f"--windows: {data.task.name} has none. Expected classification or regression of one text (contexts of "
+                "questions are always read in windows). Leave it out."
+            )
+        data = replace(data, task=replace(cast(Any, data.task), windows=True))
     task = cast(Any, data.task)
     pools = "pooling" in {field.name for field in fields(task)}
     if not pools and recipe.pooling is None:
