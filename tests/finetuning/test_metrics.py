@@ -100,7 +100,7 @@ def test_a_number_is_learned_in_its_scale_and_given_in_the_files() -> None:
     examples = [TextExample(text="a", value=value) for value in (1.0, 3.0, 6.0)]
     targets = task.targets(examples)
     assert targets == pytest.approx([0.0, 0.4, 1.0])
-    said = task.said(torch.tensor(targets)[:, None])
+    said = task.decode(torch.tensor(targets)[:, None])
     assert [one["value"] for one in said] == pytest.approx([1.0, 3.0, 6.0])
 
 

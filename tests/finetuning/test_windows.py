@@ -70,7 +70,7 @@ def test_loss_and_predictions_against_loops(task: Any) -> None:
     assert mean_loss(found) == pytest.approx(float(expected), rel=1e-5)
     read = task.read(head, *states(found), found)
     outputs = [torch.tensor([raw for raw, row in zip(read, found, strict=True) if row.example == n]) for n in range(4)]
-    one_by_one = [prediction for each in outputs for prediction in task.said(each.mean(0, keepdim=True))]
+    one_by_one = [prediction for each in outputs for prediction in task.decode(each.mean(0, keepdim=True))]
     for mine, other in zip(task.predict(EXAMPLES, found, read), one_by_one, strict=True):
         numbers = [
             next(iter(one.values())) if "value" in one else [*one["probabilities"].values()] for one in (mine, other)

@@ -25,8 +25,8 @@ Confusion = dict[str, dict[str, int]]
 def confusion_of(pairs: Iterable[tuple[str, str]]) -> Confusion:
     """Count pairs of a true label and a predicted one."""
     found: Confusion = {}
-    for (truth, said), count in sorted(Counter(pairs).items()):
-        found.setdefault(truth, {})[said] = count
+    for (truth, guess), count in sorted(Counter(pairs).items()):
+        found.setdefault(truth, {})[guess] = count
     return found
 
 
@@ -35,8 +35,10 @@ def confusion_table(confusion: Confusion, labels: Sequence[str]) -> Table:
     if len(labels) <= WIDEST:
         rows = [[one, *(f"{confusion.get(one, {}).get(other, 0):,}" for other in labels)] for one in labels]
         return Table(head=("true \\ said", *labels), rows=rows, words=1)
-    counts = [(-count, truth, said) for truth, row in confusion.items() for said, count in row.items() if said != truth]
-    worst = [(truth, said, f"{-count:,}") for count, truth, said in sorted(counts)[:WIDEST]]
+    counts = [
+        (-count, truth, guess) for truth, row in confusion.items() for guess, count in row.items() if guess != truth
+    ]
+    worst = [(truth, guess, f"{-count:,}") for count, truth, guess in sorted(counts)[:WIDEST]]
     return Table(head=("true", "said", "rows"), rows=worst, words=2)
 
 

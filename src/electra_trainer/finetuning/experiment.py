@@ -426,7 +426,7 @@ class BestExport:
     predictions: Path | None
     """For the unlabelled file, if there was one."""
     confusion: Confusion
-    """Of the best run on the main development split, by text or by word; empty for tasks without labels."""
+    """Counts of the best run on the main development split, by text or by word; empty for tasks without labels."""
 
 
 def export_best(source: TaskSource, data: TaskData, *, model: str, out: Path) -> BestExport:

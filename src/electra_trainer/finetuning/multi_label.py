@@ -63,7 +63,7 @@ class MultiLabel(TextTask):
         target_BC = torch.tensor([row.target for row in rows], dtype=torch.float32, device=output_BC.device)
         return F.binary_cross_entropy_with_logits(output_BC, target_BC, reduction="none")
 
-    def said(self, output_EC: Tensor) -> list[Prediction]:
+    def decode(self, output_EC: Tensor) -> list[Prediction]:
         return self.at_threshold(output_EC.sigmoid().tolist())
 
     def at_threshold(self, shares: Sequence[Sequence[float]]) -> list[Prediction]:

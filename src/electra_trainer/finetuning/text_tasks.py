@@ -175,7 +175,7 @@ class TextTask(Task):
         """The head's output for each row, C numbers."""
         return list(self.output(head, hidden_BTD, batch).tolist())
 
-    def said(self, output_EC: Tensor) -> list[Prediction]:
+    def decode(self, output_EC: Tensor) -> list[Prediction]:
         """Predictions from the head's output for each example."""
         raise NotImplementedError
 
@@ -184,7 +184,7 @@ class TextTask(Task):
         example_R = torch.tensor([row.example for row in rows], dtype=torch.long)
         windows_E1 = torch.bincount(example_R, minlength=len(examples))[:, None]
         output_EC = output_RC.new_zeros(len(examples), self.outputs).index_add_(0, example_R, output_RC)
-        return self.said(output_EC / windows_E1)
+        return self.decode(output_EC / windows_E1)
 
     def words(self, says: str, *, pair: bool, labels: Sequence[str] = (), top: str = "") -> CardWords:
         """The words of a card; `top`: how many labels transformers is asked for."""
@@ -225,7 +225,7 @@ class Classification(TextTask):
         weight_C = torch.tensor(self.class_weights, device=output_BC.device) if self.class_weights else None
         return F.cross_entropy(output_BC, labels_B, weight=weight_C, reduction="none")[:, None]
 
-    def said(self, output_EC: Tensor) -> list[Prediction]:
+    def decode(self, output_EC: Tensor) -> list[Prediction]:
         return [
             {"label": self.labels[p.index(max(p))], "probabilities": dict(zip(self.labels, p, strict=True))}
             for p in output_EC.softmax(-1).tolist()
@@ -284,7 +284,7 @@ class Regression(TextTask):
         target_B1 = torch.tensor([[row.target] for row in rows], dtype=torch.float32, device=output_BC.device)
         return (output_BC - target_B1).square()
 
-    def said(self, output_EC: Tensor) -> list[Prediction]:
+    def decode(self, output_EC: Tensor) -> list[Prediction]:
         return [{"value": value * self.scale + self.shift} for (value,) in output_EC.tolist()]
 
     def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
