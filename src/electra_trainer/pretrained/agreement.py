@@ -145,6 +145,6 @@ def _as_stored(network: nn.Module, dtype: torch.dtype) -> nn.Module:
     encoder = mine.electra
     if isinstance(encoder, ModernEncoder) and encoder.embeddings_project is not None:  # stored as one table
         words_VD = encoder.embeddings.word_embeddings.weight @ encoder.embeddings_project.weight.t()
-        encoder.embeddings.word_embeddings = nn.Embedding(*words_VD.shape, _weight=words_VD)
+        encoder.embeddings.word_embeddings = nn.Embedding.from_pretrained(words_VD)  # type: ignore[no-untyped-call]
         encoder.embeddings_project = None
     return mine.to(dtype).float().eval()
