@@ -9,14 +9,17 @@ import torch
 from tests.command import Electra
 from tests.finetuning.own_files import rows, write_encoder
 from tests.finetuning.test_folder_heads import data_of
+from tests.pretrained.test_serving import with_lost_scales
 
-from electra_trainer.errors import ConfigError
+from electra_trainer.errors import CheckpointError, ConfigError
 from electra_trainer.finetuning.examples import TextExample
+from electra_trainer.finetuning.finetuned_onnx import export_onnx
 from electra_trainer.finetuning.model_folder import export_finetuned, load_finetuned
 from electra_trainer.finetuning.recipe import recipe
 from electra_trainer.finetuning.run import Job, collate, finetune_run
 from electra_trainer.finetuning.task import TaskData
 from electra_trainer.finetuning.text_tasks import Classification, Regression
+from electra_trainer.pretrained import serving
 from electra_trainer.pretrained.source import load_source
 
 NEEDED = ("onnxruntime", "onnxscript")
@@ -48,8 +51,11 @@ def model(kind: str, root: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_onnx_predicts_as_the_model_does(electra: Electra, tmp_path: Path, kind: str) -> None:
-    """For other rows than it was compared with, by the command; the folder is still one that `predict` reads."""
+def test_onnx_predicts_as_the_model_does(
+    electra: Electra, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For other rows than it was compared with, by the command; the folder is still one that `predict` reads. 8 bits
+    that are wrong are refused."""
     import onnxruntime
 
     folder = model(kind, tmp_path)
@@ -79,6 +85,14 @@ def test_onnx_predicts_as_the_model_does(electra: Electra, tmp_path: Path, kind:
         found = torch.from_numpy(session.run(None, {put: inputs[put].numpy() for put in names})[0])
         away = (found - wanted).abs() / getattr(task, "scale", 1.0)
         assert float((away[batch.real_BT] if away.dim() == 3 else away).max()) <= bound, name
+    if kind == "bert pair":  # its probabilities are near one half whatever the matrices are
+        return
+    plain = (tmp_path / "out" / "onnx" / "model.onnx").read_bytes()
+    monkeypatch.setattr(serving, "trace", lambda network, out, **_: out.write_bytes(plain))
+    monkeypatch.setattr(serving, "quantize", with_lost_scales)
+    with pytest.raises(CheckpointError, match=r"outputs in 8 bits are .* away on average, expected at most 0\.1"):
+        export_onnx(folder, tmp_path / "wrong", int8=True)
+    assert not (tmp_path / "wrong").exists()
 
 
 def test_what_has_no_onnx(electra: Electra, tmp_path: Path) -> None:

@@ -108,10 +108,13 @@ def serving(names: Sequence[Path | str]) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with checkpoints at 4, 8 and 12, whose scores differ from word to word."""
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with checkpoints at 4, 8 and 12, whose scores differ from word to word; BERT's block, or the one that a test
+    asks for.
+    """
     folder = tmp_path_factory.mktemp("playground")
-    settings = changed(small_config(steps=12), model={"initializer": "fan-in"}, checkpoint={"keep": 3})
+    shape = {"initializer": "fan-in", "block": getattr(request, "param", "bert")}
+    settings = changed(small_config(steps=12), model=shape, checkpoint={"keep": 3})
     return pretrain(settings, write_store(folder / "data"), out=folder / "run", device="cpu", quiet=True)
 
 

@@ -49,13 +49,14 @@ def traced_once() -> Iterator[None]:
     write, kept = serving.write_onnx, dict[str, tuple[serving.Compared, dict[str, bytes]]]()
 
     def once(folder: Path, network: Any, tokenizer: Any, *, int8: bool = False) -> serving.Compared:
-        if folder.name not in kept:
+        key = (folder / "config.json").read_text()
+        if key not in kept:
             found = write(folder, network, tokenizer, int8=True)
-            kept[folder.name] = found, {path.name: path.read_bytes() for path in (folder / "onnx").iterdir()}
+            kept[key] = found, {path.name: path.read_bytes() for path in (folder / "onnx").iterdir()}
         (folder / "onnx").mkdir(exist_ok=True)
-        for name, content in kept[folder.name][1].items():
+        for name, content in kept[key][1].items():
             (folder / "onnx" / name).write_bytes(content)
-        return kept[folder.name][0]
+        return kept[key][0]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(serving, "write_onnx", once)
@@ -93,6 +94,7 @@ def tokens(visit: Any) -> list[str]:
     return ["[UNK]" if title == "not in the vocabulary" else title for title in titles]
 
 
+@pytest.mark.parametrize("run", ["bert", pytest.param("modern", marks=pytest.mark.slow)], indirect=True)
 def test_the_static_page_has_the_runs_numbers(browser: Any, exported: Path, run: Path) -> None:
     """Tokens and probabilities of `electra score`, candidates of `electra fill`; every request goes to the server of files."""
     pretrained = load(run)

@@ -11,10 +11,11 @@ from electra_trainer.train.loop import pretrain
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its weights begin large enough for attention to look somewhere."""
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its weights begin large enough for attention to look somewhere; BERT's block, or the one that a test asks for."""
     folder = tmp_path_factory.mktemp("export")
-    settings = changed(small_config(steps=4), model={"initializer": "fan-in"})
+    shape = {"initializer": "fan-in", "block": getattr(request, "param", "bert")}
+    settings = changed(small_config(steps=4), model=shape)
     return pretrain(settings, write_store(folder / "data"), out=folder / "run", device="cpu", quiet=True)
 
 

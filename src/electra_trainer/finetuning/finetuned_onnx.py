@@ -33,7 +33,7 @@ from electra_trainer.pretrained.export import publish
 
 BOUND = 1e-4
 """Largest difference of logits that a file may have; of a regression, in standard deviations of its training file."""
-_LENGTHS = (5, 17, 64)
+_LENGTHS = (5, 17, 64) * 8
 """Tokens in the rows that are compared, all in one batch; longer ones than the model reads are cut."""
 
 
@@ -50,7 +50,8 @@ def export_onnx(model: Path, out: Path, *, int8: bool = False) -> list[str]:
 
     Raises:
         ConfigError: a package is missing, `out` is not empty, or the head cannot be written. CheckpointError: ONNX
-            Runtime computes something else. StorageError: the disk is full.
+            Runtime computes something else, or something too far away in 8 bits (`serving.INT8_BOUND`). StorageError:
+            the disk is full.
     """
     serving.need_onnx()
     loaded, folder = load_finetuned(model), finetuned_folder(model) or model
@@ -77,9 +78,11 @@ def export_onnx(model: Path, out: Path, *, int8: bool = False) -> list[str]:
         if int8:
             serving.quantize(plain, small)
             (rough,) = serving.answers(small, [inputs])
-            away = _largest(_shown(loaded, rough, batch), _shown(loaded, wanted, batch), batch)
-            what = "numbers, in standard deviations of the training file," if scale != 1.0 else "probabilities"
-            line += f"; in 8 bits its {what} within {away:.1g}"
+            number = isinstance(loaded.task, Regression)
+            both = [_shown(loaded, each, batch) for each in (rough, wanted)]
+            away = serving.distance(*both, distributions=not number, where=model)
+            of = "numbers, in standard deviations of the training file," if number else "probabilities"
+            line += f"; in 8 bits its {of} are {away:.1g} away on average"
             files[f"onnx/{small.name}"] = small
         files |= {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
         publish(out, _contents(files), lambda _: None)
@@ -147,12 +150,14 @@ def _rows(loaded: Finetuned) -> Batch:
 
 
 def _shown(loaded: Finetuned, logits: Tensor, batch: Batch) -> Tensor:
-    """Probabilities; of a regression, numbers in standard deviations."""
+    """Distributions over the last dimension; of a regression, numbers in standard deviations."""
     if isinstance(loaded.task, Regression):
         return logits / loaded.task.scale
     if isinstance(loaded.task, QuestionAnswering):
-        return logits.masked_fill(~batch.real_BT[..., None], float("-inf")).softmax(1)
-    return logits.sigmoid() if isinstance(loaded.task, MultiLabel) else logits.softmax(-1)
+        return logits.masked_fill(~batch.real_BT[..., None], float("-inf")).transpose(1, 2).softmax(-1)
+    if isinstance(loaded.task, MultiLabel):
+        return torch.stack([logits, torch.zeros_like(logits)], -1).softmax(-1)
+    return (logits[batch.real_BT] if logits.dim() == 3 else logits).softmax(-1)
 
 
 def _largest(one: Tensor, two: Tensor, batch: Batch) -> float:

@@ -44,7 +44,7 @@ def export_web(run: str | Path, out: Path, *, int8: bool = False, engine: Path |
     Args:
         run: the run, or RUN@STEP.
         out: a new or empty folder.
-        int8: matrices in 8 bits: a quarter of the bytes, and probabilities that differ in the third digit.
+        int8: matrices in 8 bits: a quarter of the bytes, and probabilities within serving.py's bounds.
         engine: a folder with the files `ENGINE`, somewhere within; None leaves them out, and README.md says how they
             come there.
 
@@ -61,8 +61,6 @@ def export_web(run: str | Path, out: Path, *, int8: bool = False, engine: Path |
     found = _engine_files(engine) if engine is not None else {}
     model = PretrainedModel(str(run))
     pretrained = model.first
-    if pretrained.networks[0].model.block == "modern":
-        raise ConfigError("--to web: is not made for the modern block (model.block = modern). Use --to onnx.")
     splits = json.loads(pretrained.tokenizer.to_str())
     kinds = [(splits[part] or {}).get("type") for part in ("model", "pre_tokenizer", "normalizer")]
     if kinds != ["WordPiece", "BertPreTokenizer", "BertNormalizer"]:

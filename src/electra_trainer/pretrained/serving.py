@@ -31,6 +31,10 @@ _LENGTHS = (5, 17, 64)
 _PADDING = 2
 _BOUND = 1e-3
 """Largest difference of logits that an ONNX file may have. 1e-5 is usual, 1e-4 where words have logits above ten."""
+INT8_BOUND = 0.1
+"""Largest mean distance that a file in 8 bits may have (`distance`); of a discriminator `INT8_REPLACED_BOUND`, since
+most of its probabilities are small."""
+INT8_REPLACED_BOUND = 0.02
 MOST = 2 << 30
 """Bytes of an ONNX file: beyond 2 GiB its format needs a second file."""
 
@@ -44,13 +48,13 @@ class Compared:
     largest: float
     """Largest absolute difference, in fp32."""
     int8: float | None = None
-    """Difference with matrices in 8 bits, of logits as probabilities; None: no such file was asked for."""
+    """Mean distance with matrices in 8 bits, of logits as probabilities; None: no such file was asked for."""
 
     @property
     def line(self) -> str:
         """For people."""
         rough = "probabilities" if self.of == "logits" else self.of
-        small = "" if self.int8 is None else f"; in 8 bits its {rough} within {self.int8:.1g}"
+        small = "" if self.int8 is None else f"; in 8 bits its {rough} are {self.int8:.1g} away on average"
         return f"ONNX Runtime has the run's {self.of} within {self.largest:.0e}, with and without padding{small}"
 
 
@@ -72,27 +76,32 @@ def write_onnx(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, int8: 
         int8: write `onnx/model_int8.onnx` too.
 
     Raises:
-        ConfigError: a package is missing. CheckpointError: its outputs differ by more than 1e-3. StorageError: the disk
-            is full.
+        ConfigError: a package is missing. CheckpointError: its outputs differ by more than 1e-3, or in 8 bits by more
+            than its bound; nothing is written. StorageError: the disk is full.
     """
     need_onnx()
     table = read_table(folder / "config.json")
     of = outputs(table)
     rows = [text_rows(tokenizer, table, length=length - _PADDING) for length in _LENGTHS]
-    expected = [(ids_BT, own_outputs(network, folder, ids_BT)) for ids_BT in rows]
+    expected = torch.cat([own_outputs(network, folder, ids_BT).flatten(0, 1) for ids_BT in rows])
     with scratch() as place, quiet():
         plain, small = place / "model.onnx", place / "model_int8.onnx"
         modern, twofold = table["model_type"] == as_modern.TYPE, as_modern.has_our_labels(table)
         names = ["last_hidden_state", "logits"][: 1 + (of == "logits")]
         trace(_States(transformers_network(folder, table), of), plain, outputs=names, segments=not modern)
         files = {plain.name: read_file(plain, limit=MOST)}
-        found = Compared(of=of, largest=_difference(plain, expected, twofold=twofold))
+        away = (_outputs_of(plain, rows, twofold=twofold) - expected).abs()
+        found = Compared(of=of, largest=float(away.max()))
         if not found.largest <= _BOUND:
             raise CheckpointError(f"{folder}: ONNX Runtime's {of} differ by {found.largest:.1e}. Please report it.")
         if int8:
             quantize(plain, small)
             files[small.name] = read_file(small, limit=MOST)
-            rough = _difference(small, expected, twofold=twofold, squash=of == "logits")
+            both, words = [_outputs_of(small, rows, twofold=twofold), expected], expected.dim() == 2
+            if of == "logits":
+                both = [each.softmax(-1) if words else each.sigmoid() for each in both]
+            bound = INT8_BOUND if words else INT8_REPLACED_BOUND
+            rough = distance(*both, distributions=words and of == "logits", bound=bound, where=folder)
             found = replace(found, int8=rough)
     make_folder(folder / "onnx")
     for name, content in files.items():
@@ -160,26 +169,38 @@ def answers(file: Path, inputs: list[dict[str, Tensor]]) -> list[Tensor]:
     return [torch.from_numpy(session.run(None, {name: one[name].numpy() for name in names})[-1]) for one in inputs]
 
 
-def _difference(file: Path, expected: list[tuple[Tensor, Tensor]], *, twofold: bool, squash: bool = False) -> float:
-    """The largest absolute difference of the last output from the run's; with `squash` of probabilities, where these
-    are logits.
+def _outputs_of(file: Path, rows: list[Tensor], *, twofold: bool) -> Tensor:
+    """The last output at each token of `rows`, int64 [B, T] each: [N, ..]. Padding follows the rows here, and must
+    change nothing.
 
     Args:
-        expected: rows of ids, int64 [B, T], and the run's outputs of them. Padding follows the rows here, and must
-            change nothing.
+        file: in ONNX.
+        rows: ids.
         twofold: the file has two logits a token, whose difference is the run's.
     """
-    asked, worst = [], 0.0
-    for ids_BT, _ in expected:
-        padded = [torch.nn.functional.pad(each, (0, _PADDING)) for each in (ids_BT, torch.ones_like(ids_BT))]
+    asked = []
+    for ids_BT in rows:
+        padded = [nn.functional.pad(each, (0, _PADDING)) for each in (ids_BT, torch.ones_like(ids_BT))]
         asked.append(dict(zip(INPUTS, (*padded, torch.zeros_like(padded[0])), strict=True)))
-    for (ids_BT, wanted), answer in zip(expected, answers(file, asked), strict=True):
-        found = answer[:, : ids_BT.shape[1]]
-        found = found[..., 1] - found[..., 0] if twofold else found
-        if squash:
-            found, wanted = (each.sigmoid() if each.dim() == 2 else each.softmax(-1) for each in (found, wanted))
-        worst = max(worst, float((found - wanted).abs().max()))
-    return worst
+    found = torch.cat([answer[:, :-_PADDING].flatten(0, 1) for answer in answers(file, asked)])
+    return found[..., 1] - found[..., 0] if twofold else found
+
+
+def distance(rough: Tensor, exact: Tensor, *, distributions: bool, where: Path, bound: float = INT8_BOUND) -> float:
+    """The mean distance of outputs in 8 bits from those in fp32: of distributions over the last dimension, half the sum
+    of their differences (total variation), otherwise of single numbers.
+
+    Raises:
+        CheckpointError: it is above `bound`.
+    """
+    away = (rough - exact).abs()
+    mean = float(away.sum(-1).mean() / 2 if distributions else away.mean())
+    if not mean <= bound:
+        raise CheckpointError(
+            f"{where}: --int8: outputs in 8 bits are {mean:.2g} away on average, expected at most {bound}. Leave "
+            "it out: the file in 32 bits has the model's outputs."
+        )
+    return mean
 
 
 @contextmanager

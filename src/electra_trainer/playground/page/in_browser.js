@@ -30,10 +30,10 @@ function load() {
     const tokens = [];
     for (const [token, id] of Object.entries(json.model.vocab)) tokens[id] = token;
     for (const { content, id } of json.added_tokens) tokens[id] = content;
-    // the class for each token's logit has another name there: it is the same network
-    const discriminator = networks.includes("discriminator") && (await lib.ElectraForTokenClassification.from_pretrained("discriminator", options));
+    // ELECTRA's class for each token's logit has another name there: it is the same network
+    const discriminator = networks.includes("discriminator") && (await lib.AutoModelForTokenClassification.from_pretrained("discriminator", options));
     const filler = ["generator", "encoder"].find((name) => networks.includes(name));
-    const generator = filler && (await lib.ElectraForMaskedLM.from_pretrained(filler, options));
+    const generator = filler && (await lib.AutoModelForMaskedLM.from_pretrained(filler, options));
     return { lib, tokenizer, tokens, discriminator, generator };
   })();
   return loading;
@@ -42,7 +42,7 @@ function load() {
 async function logits(network, ids) {
   const { Tensor } = (await load()).lib;
   const filled = (value) => new Tensor("int64", BigInt64Array.from(ids, value), [1, ids.length]);
-  const found = await network({ input_ids: filled((id) => BigInt(id)), attention_mask: filled(() => 1n), token_type_ids: filled(() => 0n) });
+  const found = await network({ input_ids: filled((id) => BigInt(id)), attention_mask: filled(() => 1n) }); // it adds segments of zeros
   return found.logits.data;
 }
 
@@ -81,9 +81,10 @@ export async function score(model, step, text, signal) {
   const room = about.length - 2;
   for (let first = 0; discriminator && first < ids.length; first += room) {
     const row = [about.specials.cls, ...ids.slice(first, first + room), about.specials.sep];
-    const found = await logits(discriminator, row);
+    const found = await logits(discriminator, row), pairs = found.length > row.length; // ModernBERT has two a token: original, replaced
     if (signal?.aborted) throw new DOMException("another text came", "AbortError");
-    shares.push(...Array.from(found.slice(1, row.length - 1), (logit) => 1 / (1 + Math.exp(-logit))));
+    const all = row.map((_, at) => (pairs ? found[2 * at + 1] - found[2 * at] : found[at]));
+    shares.push(...all.slice(1, -1).map((logit) => 1 / (1 + Math.exp(-logit))));
   }
   let at = 0;
   for (const word of words) {
