@@ -14,11 +14,15 @@ from typing import Any
 import pytest
 from tests.house import ROOT
 from tests.prepared import small_config, write_store
+from tests.train.test_resume import assert_same_state, curve
 
 from electra_trainer.cli import demo
 from electra_trainer.errors import Interrupted
 from electra_trainer.runs.checkpoint import numbered
+from electra_trainer.runs.run_folder import RunFolder
+from electra_trainer.settings.config import changed
 from electra_trainer.train import loop, plan
+from electra_trainer.train.optim import flat_ends
 from electra_trainer.train.plan import Length, Timing
 
 LEARNED = {
@@ -105,36 +109,46 @@ def test_what_is_left_of_the_time_decides_the_steps(tmp_path: Path, monkeypatch:
     for passed in (30, 130, 1e4):
         demo._train(demo.Demo(out=tmp_path / "none"), small_config(), tmp_path / "data", end=now - passed + 230)
     demo._train(demo.Demo(out=tmp_path / "none", steps=5), small_config(), tmp_path / "data", end=now)
-    first, second, late, given = asked
+    first, second, late, given = asked[::2]
     assert 180 < plan.seconds(str(first.budget)) <= 190 and 80 < plan.seconds(str(second.budget)) <= 90
     assert late.budget == "20s" and given.steps == 5  # too late: still a few
 
 
-def test_training_ends_in_time_on_a_machine_that_became_slow(
+def test_the_end_is_planned_from_the_speed_of_the_run(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Saved where it was, nothing raised, and the same call goes on; somebody's SIGTERM still stops the demo itself."""
-    monkeypatch.setattr(demo, "_BEYOND", -230.0)
-    monkeypatch.setattr(demo, "_LEAST", 0.5)
-    monkeypatch.setattr(loop, "measure_time", lambda *_, **__: Timing(step=1e-9, evaluation=0.0))
-    out = tmp_path / "run"
-    arguments, config = demo.Demo(out=out), small_config(steps=100_000)
-    before = signal.getsignal(signal.SIGTERM)
-    saved = []
-    for _ in range(2):
-        demo._train(arguments, config, data, end=time.monotonic() + 230)
-        saved.append(numbered(out / "checkpoints")[-1][0])
-        assert "training ends early" in capsys.readouterr().out
-    assert 0 < saved[0] < saved[1] < 100_000
-    assert signal.getsignal(signal.SIGTERM) is before
+    """By a clock that only steps move: on a machine that is a third as fast after a third of the time the rate has fallen to 0 in time, and
+    the run is, to the bit, the one that its config describes. Where the machine slows down later the run ends early and can be resumed. A
+    signal is no such end."""
+    now, slow, real = [1000.0], [1035.0], loop.train_step
 
-    real = loop.train_step
-
-    def interrupted(*arguments: Any, **more: Any) -> Any:
-        signal.raise_signal(signal.SIGTERM)
+    def step(*arguments: Any, **more: Any) -> Any:
+        now[0] += 1 if now[0] < slow[0] else 3
         return real(*arguments, **more)
 
-    monkeypatch.setattr(loop, "train_step", interrupted)
-    monkeypatch.setattr(demo, "_LEAST", 60.0)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(loop, "train_step", step)
+    monkeypatch.setattr(loop, "measure_time", lambda *_, **__: Timing(step=1.0, evaluation=0.0))
+    quick = {"evaluation": {"rows": 0}, "checkpoint": {"every": 1000}}  # a run of a hundred steps has little else to do
+    config, out = changed(small_config(lanes=1), schedule={"shape": "wsd"}, **quick), tmp_path / "run"
+    demo._train(demo.Demo(out=out), config, data, end=1110)
+    made = RunFolder(out).config()
+    rates = {row["step"]: row["learning_rate"] for row in curve(out) if "learning_rate" in row}
+    flat, steps = min(flat_ends(made)), made.schedule.steps
+    assert 1090 < now[0] <= 1100 and (flat, steps) == (35 + 12, 35 + 12 + 9) == (flat, len(rates))
+    assert rates[flat] == max(rates.values()) and rates[steps] == 0
+    assert_same_state(loop.pretrain(made, data, out=tmp_path / "again", device="cpu", quiet=True), out)
+
+    late, steps = RunFolder(tmp_path / "late"), []
+    slow[0] = now[0] + 75  # the rate falls already
+    for _ in range(2):
+        before = now[0]
+        demo._train(demo.Demo(out=late.path), config, data, end=before + 110)
+        assert now[0] <= before + 100 + demo._BEYOND + 3
+        steps.append(numbered(late.checkpoints)[-1][0])
+    assert capsys.readouterr().out.count("training ends early") == 1
+    assert 70 < steps[0] < steps[1] == late.config().schedule.steps == 98
+
+    monkeypatch.setattr(loop, "train_step", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
     with pytest.raises(Interrupted):
-        demo._train(arguments, config, data, end=time.monotonic() + 230)
+        demo._train(demo.Demo(out=tmp_path / "stopped"), config, data, end=now[0] + 110)

@@ -1,10 +1,7 @@
 """`electra demo`: vocabulary, rows, pre-training and scored sentences on text that is already installed."""
 
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from bisect import bisect
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,16 +9,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from electra_trainer.settings.config import Config
+    from electra_trainer.train.loop import Pretraining
 
 _EXCHANGED = 1_000
 """Held-out sentences in which a word is exchanged, at most: a hundred would leave the share a standard error of 5
 points.
 """
 _SHOWN = 3
+_FLAT = 0.7
+"""Share of the seconds of training after which the learning rate begins to fall, as by `wsd` of the steps."""
+_SHARE_OF_REST = 0.95
+"""Share of the rest that is planned; a start, an evaluation and a save need time as well."""
 _BEYOND = 35.0
-"""Seconds beyond the planned ones after which training ends: the machine may become slower than when it was
-measured.
-"""
+"""Seconds beyond the planned ones after which training ends: the machine may become slower while the rate falls."""
 _AFTERWARDS = 10.0
 """Seconds for the report and the sentences."""
 _LEAST = 20.0
@@ -53,11 +53,13 @@ class Demo:
         from electra_trainer.data.store import MANIFEST
         from electra_trainer.inspection.report import write_report
         from electra_trainer.presets.models import tiny
+        from electra_trainer.settings.config import changed
         from electra_trainer.train.plan import seconds
 
         start = time.monotonic()
         end = start + seconds(self.budget)
-        config, data = tiny(), self.out.with_name(self.out.name + "-data")
+        config = changed(tiny(), schedule={"shape": "wsd"})
+        data = self.out.with_name(self.out.name + "-data")
         if not (data / MANIFEST).exists():
             _say("1/4  a vocabulary, from the documentation of the packages installed here")
             tokenizer, _ = train_tokenizer_from(["docstrings"], vocab_size=config.model.vocab_size)
@@ -74,51 +76,58 @@ class Demo:
 
 
 def _train(request: Demo, config: "Config", data: Path, *, end: float) -> None:
-    """As many steps as were asked for, or as fit until `end`."""
-    from electra_trainer.errors import Interrupted
-    from electra_trainer.train.loop import pretrain
-    from electra_trainer.train.plan import Length
+    """As many steps as were asked for, or as fit until `end`.
 
-    remaining = max(_LEAST, end - _AFTERWARDS - time.monotonic())
-    length = Length(budget=f"{remaining:.0f}s") if request.steps is None else Length(steps=request.steps)
-    left = max(_LEAST, end + _BEYOND - time.monotonic()) if request.steps is None else threading.TIMEOUT_MAX
-    with _time_limit(left, request.out) as is_over:
-        try:
-            pretrain(config, data, out=request.out, length=length)
-        except Interrupted:
-            if not is_over():
-                raise
-            _say("     the machine has become slower: training ends early. The same command again resumes it")
-
-
-@contextmanager
-def _time_limit(seconds: float, run: Path) -> Iterator[Callable[[], bool]]:
-    """Stop training with a SIGTERM when `seconds` have passed and some steps are logged; yields whether that
-    happened.
+    The learning rate is flat for a share of that time. What is left of it, and the speed of the run until then, decide
+    over how many steps the rate falls to 0.
     """
-    over, ended = threading.Event(), threading.Event()
-    metrics = run / "metrics.jsonl"
-    before = _size(metrics)
+    from electra_trainer.errors import Interrupted
+    from electra_trainer.runs.run_folder import RunFolder
+    from electra_trainer.train.loop import pretrain
+    from electra_trainer.train.optim import flat_ends
+    from electra_trainer.train.plan import Length, with_decay
 
-    def stop() -> None:
-        while not ended.wait(0.05):
-            if _size(metrics) > before and callable(signal.getsignal(signal.SIGTERM)):  # it trains, and listens
-                over.set()
-                signal.raise_signal(signal.SIGTERM)
-                return
+    if request.steps is not None:
+        pretrain(config, data, out=request.out, length=Length(steps=request.steps))
+        return
+    folder, start = RunFolder(request.out), time.monotonic()
+    left = max(_LEAST, end - _AFTERWARDS - start)
+    train = partial(pretrain, config, data, out=request.out, length=Length(budget=f"{left:.0f}s"))
+    ended, over = [start], list[int]()
+    """When each step ended; the step after which the flat rate or the time was over."""
 
-    timer = threading.Timer(seconds, stop)
-    timer.daemon = True
-    timer.start()
+    def flat_is_over(run: "Pretraining") -> bool:
+        ended.append(time.monotonic())
+        if ended[-1] >= start + _FLAT * left or run.step >= min(flat_ends(run.config), default=run.steps):
+            over.append(run.step)
+        return bool(over)
+
+    def is_late(run: "Pretraining") -> bool:
+        if time.monotonic() >= start + left + _BEYOND:
+            over.append(run.step)
+        return bool(over)
+
     try:
-        yield over.is_set
-    finally:
-        ended.set()
-        timer.cancel()
+        if not folder.schedule_changed:
+            train(pause=flat_is_over)
+    except Interrupted:
+        if not over:
+            raise
+        rest = _SHARE_OF_REST * (start + left - time.monotonic())
+        steps = max(1, int(rest * _speed(ended)))
+        folder.change_schedule(with_decay(folder.config(), after=over.pop(), steps=steps))
+    try:
+        train(pause=is_late)
+    except Interrupted:
+        if not over:
+            raise
+        _say("     the machine has become slower: training ends early. The same command again resumes it")
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+def _speed(ended: list[float]) -> float:
+    """Steps a second in the last third of the time in which they ended."""
+    first = min(bisect(ended, ended[-1] - (ended[-1] - ended[0]) / 3), len(ended) - 2)
+    return (len(ended) - 1 - first) / max(1e-9, ended[-1] - ended[first])
 
 
 def _score(run: Path, data: Path) -> None:

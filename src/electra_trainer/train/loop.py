@@ -51,6 +51,7 @@ def pretrain(
     shard: bool = False,
     quiet: bool = False,
     status: progress.Status | None = None,
+    pause: Callable[["Pretraining"], bool] | None = None,
 ) -> Path:
     """Pre-train on prepared data, or resume the run in `out`; returns `out`.
 
@@ -65,10 +66,11 @@ def pretrain(
         shard: divide weights, gradients and moments among the processes (ranks/sharding.py); it may change from one
             call to the next.
         status: where to report that the run began and how it ended.
+        pause: asked after each step whether to save and stop there.
 
     Raises:
         ConfigError, DataError, StorageError, CheckpointError: see errors.py.
-        Interrupted: a signal of `STOP`; the run is saved, the same call resumes it.
+        Interrupted: a signal of `STOP`, or a pause; the run is saved, the same call resumes it.
         Diverged: the gradient was not finite for several steps; the last good state is saved.
     """
     threads = use_threads()
@@ -97,7 +99,7 @@ def pretrain(
             f"{here.described(threads)}{divided} -> {folder.path}"
         )
         with run.display, run.saver or nullcontext():
-            run.train(lambda: stop.name)
+            run.train(lambda: stop.name or ("paused" if pause and pause(run) else None))
     forget()
     return out
 
