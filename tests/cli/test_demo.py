@@ -123,31 +123,32 @@ def test_the_end_is_planned_from_the_speed_of_the_run(
     now, slow, real = [1000.0], [1035.0], loop.train_step
 
     def step(*arguments: Any, **more: Any) -> Any:
-        now[0] += 1 if now[0] < slow[0] else 3
+        now[0] += 2 if now[0] < slow[0] else 6
         return real(*arguments, **more)
 
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setattr(loop, "train_step", step)
-    monkeypatch.setattr(loop, "measure_time", lambda *_, **__: Timing(step=1.0, evaluation=0.0))
+    monkeypatch.setattr(loop, "measure_time", lambda *_, **__: Timing(step=2.0, evaluation=0.0))
     quick = {"evaluation": {"rows": 0}, "checkpoint": {"every": 1000}}  # a run of a hundred steps has little else to do
-    config, out = changed(small_config(lanes=1), schedule={"shape": "wsd"}, **quick), tmp_path / "run"
+    config = changed(small_config(lanes=1), schedule={"shape": "wsd", "decay_share": 1 - demo._FLAT}, **quick)
+    out = tmp_path / "run"
     demo._train(demo.Demo(out=out), config, data, end=1110)
     made = RunFolder(out).config()
     rates = {row["step"]: row["learning_rate"] for row in curve(out) if "learning_rate" in row}
     flat, steps = min(flat_ends(made)), made.schedule.steps
-    assert 1090 < now[0] <= 1100 and (flat, steps) == (35 + 12, 35 + 12 + 9) == (flat, len(rates))
+    assert 1090 < now[0] <= 1100 and (flat, steps) == (18 + 3, 18 + 3 + 7) == (flat, len(rates))
     assert rates[flat] == max(rates.values()) and rates[steps] == 0
     assert_same_state(loop.pretrain(made, data, out=tmp_path / "again", device="cpu", quiet=True), out)
 
-    late, steps = RunFolder(tmp_path / "late"), []
-    slow[0] = now[0] + 75  # the rate falls already
+    late, ends = RunFolder(tmp_path / "late"), []
+    slow[0] = now[0] + 65  # the rate falls already
     for _ in range(2):
         before = now[0]
         demo._train(demo.Demo(out=late.path), config, data, end=before + 110)
-        assert now[0] <= before + 100 + demo._BEYOND + 3
-        steps.append(numbered(late.checkpoints)[-1][0])
+        assert now[0] <= before + 100 + demo._BEYOND + 6
+        ends.append(numbered(late.checkpoints)[-1][0])
     assert capsys.readouterr().out.count("training ends early") == 1
-    assert 70 < steps[0] < steps[1] == late.config().schedule.steps == 98
+    assert 33 < ends[0] < ends[1] == late.config().schedule.steps == 23 + 25
 
     monkeypatch.setattr(loop, "train_step", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
     with pytest.raises(Interrupted):

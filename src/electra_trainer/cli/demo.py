@@ -16,8 +16,10 @@ _EXCHANGED = 1_000
 points.
 """
 _SHOWN = 3
-_FLAT = 0.7
-"""Share of the seconds of training after which the learning rate begins to fall, as by `wsd` of the steps."""
+_FLAT = 0.5
+"""Share of the time, or of the steps that were estimated before the first, after which the learning rate begins to
+fall.
+"""
 _SHARE_OF_REST = 0.95
 """Share of the rest that is planned; a start, an evaluation and a save need time as well."""
 _BEYOND = 35.0
@@ -58,7 +60,7 @@ class Demo:
 
         start = time.monotonic()
         end = start + seconds(self.budget)
-        config = changed(tiny(), schedule={"shape": "wsd"})
+        config = changed(tiny(), schedule={"shape": "wsd", "decay_share": 1 - _FLAT})
         data = self.out.with_name(self.out.name + "-data")
         if not (data / MANIFEST).exists():
             _say("1/4  a vocabulary, from the documentation of the packages installed here")
@@ -116,6 +118,7 @@ def _train(request: Demo, config: "Config", data: Path, *, end: float) -> None:
         rest = _SHARE_OF_REST * (start + left - time.monotonic())
         steps = max(1, int(rest * _speed(ended)))
         folder.change_schedule(with_decay(folder.config(), after=over.pop(), steps=steps))
+        _say(f"     {steps:,} more steps fit into the time that is left; the learning rate falls over them")
     try:
         train(pause=is_late)
     except Interrupted:
@@ -125,8 +128,8 @@ def _train(request: Demo, config: "Config", data: Path, *, end: float) -> None:
 
 
 def _speed(ended: list[float]) -> float:
-    """Steps a second in the last third of the time in which they ended."""
-    first = min(bisect(ended, ended[-1] - (ended[-1] - ended[0]) / 3), len(ended) - 2)
+    """Steps a second in the last quarter of the time in which they ended."""
+    first = min(bisect(ended, ended[-1] - (ended[-1] - ended[0]) / 4), len(ended) - 2)
     return (len(ended) - 1 - first) / max(1e-9, ended[-1] - ended[first])
 
 
