@@ -92,20 +92,22 @@ def _train(request: Demo, config: "Config", data: Path, *, end: float) -> None:
     if request.steps is not None:
         pretrain(config, data, out=request.out, length=Length(steps=request.steps))
         return
-    folder, start = RunFolder(request.out), time.monotonic()
-    left = max(_LEAST, end - _AFTERWARDS - start)
+    folder, now = RunFolder(request.out), time.monotonic()
+    left = max(_LEAST, end - _AFTERWARDS - now)
+    due = now + left
     train = partial(pretrain, config, data, out=request.out, length=Length(budget=f"{left:.0f}s"))
-    ended, over = [start], list[int]()
+    ended, over = list[float](), list[int]()
     """When each step ended; the step after which the flat rate or the time was over."""
 
     def flat_is_over(run: "Pretraining") -> bool:
         ended.append(time.monotonic())
-        if ended[-1] >= start + _FLAT * left or run.step >= min(flat_ends(run.config), default=run.steps):
+        late = ended[-1] - ended[0] >= _FLAT * (due - ended[0])  # what comes before the first step is no training
+        if len(ended) > 1 and (late or run.step >= min(flat_ends(run.config), default=run.steps)):
             over.append(run.step)
         return bool(over)
 
     def is_late(run: "Pretraining") -> bool:
-        if time.monotonic() >= start + left + _BEYOND:
+        if time.monotonic() >= due + _BEYOND:
             over.append(run.step)
         return bool(over)
 
@@ -115,8 +117,7 @@ def _train(request: Demo, config: "Config", data: Path, *, end: float) -> None:
     except Interrupted:
         if not over:
             raise
-        rest = _SHARE_OF_REST * (start + left - time.monotonic())
-        steps = max(1, int(rest * _speed(ended)))
+        steps = max(1, int(_SHARE_OF_REST * (due - time.monotonic()) * _speed(ended)))
         folder.change_schedule(with_decay(folder.config(), after=over.pop(), steps=steps))
         _say(f"     {steps:,} more steps fit into the time that is left; the learning rate falls over them")
     try:
