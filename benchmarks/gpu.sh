@@ -18,7 +18,7 @@
 #   STEPS=of the whole run that `train` is a part of (100000)   CHANGE=settings of runs, as {"schedule": {"shape": "wsd"}}
 #   REVISION=what `git describe` says, where .git does not travel
 #
-# DEVICE=cpu PRESETS=tiny BUDGET=60 rehearses a call. Not run on a GPU so far.
+# DEVICE=cpu PRESETS=tiny BUDGET=60 rehearses a call.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 usage='usage: OUT=folder benchmarks/gpu.sh 0|1|2|3|4, or train MINUTES'

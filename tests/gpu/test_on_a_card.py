@@ -1,4 +1,4 @@
-"""What only a real card can show: numbers. `pytest -m gpu tests/gpu`; elsewhere these are skipped. None has met a card so far."""
+"""What only a real card can show: numbers. `pytest -m gpu tests/gpu`; elsewhere these are skipped."""
 
 from __future__ import annotations
 
