@@ -159,3 +159,15 @@ def test_added_words_change_nothing() -> None:
         found = getattr(other, name)
         assert torch.allclose(found[..., :WORDS], getattr(one, name), rtol=1e-2, atol=1e-5), name
         assert not found[..., WORDS:].any(), name
+
+
+@pytest.mark.parametrize("words", [5, 128, 1003])
+def test_a_word_drawn_in_blocks_is_that_of_the_whole_row(words: int) -> None:
+    made = torch.Generator().manual_seed(words)
+    p_KV = (3 * torch.randn(2000, words, generator=made)).softmax(-1)
+    p_KV[:, ::3] = 0
+    draws_K = torch.rand(2000, generator=made)
+    draws_K[:2] = torch.tensor([0.0, 1 - 2**-24])
+    found_K = module.invert_in_blocks(p_KV, draws_K)
+    assert (p_KV.gather(1, found_K[:, None]) > 0).all()
+    assert (found_K == module.invert(p_KV, draws_K)).float().mean() > 0.998  # up to rounding

@@ -177,13 +177,14 @@ class _Look(nn.Module):
             correct_k = logits_kV.argmax(-1) == labels_k
             log_p_kV = logits_kV - log_z_k1  # not log Z - Σ p·logit, which cancels where logits are large
             entropy_k = -(log_p_kV.exp() * log_p_kV).sum(-1)
+        draw = invert_in_blocks if product_kV.is_cuda else invert
         plain = temperature == 1.0 and not disallow_label
         if draws_k is not None and not plain:
-            sampled_k = invert(_sampled_from(logits_kV, label_k1, temperature, disallow_label), draws_k)
+            sampled_k = draw(_sampled_from(logits_kV, label_k1, temperature, disallow_label), draws_k)
         # an infinite normaliser makes a whole row 0, without another pass over it
         p_kV = (logits_kV - log_z_k1.masked_fill(~used_k1, float("inf"))).exp()
         if draws_k is not None and plain:
-            sampled_k = invert(p_kV, draws_k)
+            sampled_k = draw(p_kV, draws_k)
         if delta is not None:
             place_V = torch.arange(len(bias_V), device=bias_V.device)
             whole_kV = torch.where(place_V == label_k1, p_kV - used_k1.to(p_kV.dtype), p_kV)
@@ -196,9 +197,16 @@ LOOK = _Look()
 
 
 def invert(p_KV: Tensor, draws_K: Tensor) -> Tensor:
-    """The word at which the cumulative distribution of each row passes its draw, int64 [K]; rows need not add up to 1.
+    """The word at which the cumulative distribution of each row passes its draw, int64 [K]; rows need not add up to
+    1.
+    """
+    sums_KV = p_KV.cumsum(-1)
+    return _first_above(sums_KV, draws_K[:, None] * sums_KV[:, -1:])[:, 0]
 
-    First among sums of blocks of words, then in the block: a GPU adds up a whole row slowly.
+
+def invert_in_blocks(p_KV: Tensor, draws_K: Tensor) -> Tensor:
+    """`invert` up to rounding: first among sums of blocks of words, then in the block, since a GPU adds up a whole row
+    slowly.
     """
     count = p_KV.shape[1]
     p_KBW = F.pad(p_KV, (0, -count % _BLOCK)).view(len(p_KV), -1, _BLOCK)
