@@ -27,7 +27,7 @@ from electra_trainer.finetuning.run import Job, collate, finetune_run
 from electra_trainer.finetuning.task import TaskData
 from electra_trainer.finetuning.text_tasks import Classification, Regression, TextTask
 from electra_trainer.model.encoder import Encoder
-from electra_trainer.model.modern import GatedFeedForward
+from electra_trainer.model.modern import GatedFeedForward, ModernEncoder
 from electra_trainer.objectives import build
 from electra_trainer.pretrained import as_modern, export, read_back
 from electra_trainer.pretrained.agreement import check_agreement
@@ -225,6 +225,16 @@ def test_what_is_read_back_is_written_alike(folder: Path, name: str) -> None:
     assert again.keys() == written.keys() and all(torch.equal(again[key], written[key]) for key in written)
     table = json.loads((folder / name / "config.json").read_text())
     assert table.items() >= as_modern.modern_table(model, pad_id=0).items()
+
+
+@EACH
+def test_a_folded_table_is_the_projected_words(modern: Path, folder: Path, name: str) -> None:
+    """What the encoder reads of each word, in fp32."""
+    network = network_of(modern, name)
+    assert isinstance(network.electra, ModernEncoder) and network.electra.embeddings_project is not None
+    projected_VD = network.electra.embeddings_project(network.electra.embeddings.word_embeddings.weight)
+    stored_VD = read_back.read_tensors(folder / name / "model.safetensors")["model.embeddings.tok_embeddings.weight"]
+    torch.testing.assert_close(stored_VD, projected_VD.detach(), atol=1e-6, rtol=0)
 
 
 def test_a_folder_scores_and_fills_as_the_run_does(modern: Path, folder: Path) -> None:
