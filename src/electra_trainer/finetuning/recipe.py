@@ -35,11 +35,9 @@ class Changes:
     """by-length: rows of like length are read together, so that little is computed on padding; random: as they come, as
     in the paper and the released code."""
     max_length: int | None = None
-    """Longest row in tokens, at most the encoder's; longer texts are cut (but see windows), longer contexts read in
-    windows."""
+    """Longest row in tokens, at most the encoder's; a longer text is cut, a longer context read in windows."""
     windows: bool = False
-    """Read a text that is longer than a row in overlapping windows, and average their outputs; in classification and
-    regression of one text."""
+    """Read a longer text in overlapping windows and average their outputs; not for pairs and tags."""
     warmup_fraction: float | None = None
     """Share of the steps over which the learning rate rises."""
     schedule: Literal["linear", "released"] | None = None

@@ -207,10 +207,9 @@ class Finetune(Tuning):
     dev: Path | None = None
     """Rows with labels to score on. Default: a tenth of --train, held out; of a treebank's folder its dev file."""
     test: Path | None = None
-    """Rows with labels that are scored when all is chosen, by the model of each seed; they choose nothing."""
+    """Rows with labels that choose nothing, scored by each seed."""
     predict: Path | None = None
-    """Rows without labels: OUT/predictions.csv gets their columns and the predictions of the best run; in tagging
-    OUT/predictions.conll.
+    """Rows without labels: OUT/predictions.csv (.conll in tagging) gets their columns and the best run's predictions.
     """
     task: Literal["classification", "regression", "tagging"] = "classification"
     """One of several labels, a number, or a label for each word."""
@@ -219,9 +218,8 @@ class Finetune(Tuning):
     text_pair: str | None = None
     """Column of a second text, for tasks about pairs. Default: none, or a usual pair such as sentence1, sentence2."""
     label: str | None = None
-    """Column of the label. Default: label, class, target, score or the like; of two columns else the second; in tagging
-    the last.
-    """
+    """Column of the label. Default: label, class, target, score or the like, else the second of two; in tagging the
+    last."""
     class_weights: Literal["balanced"] | None = None
     """balanced: rare classes count more in the loss, by their inverse frequency."""
     label_separator: str | None = None
@@ -241,9 +239,8 @@ class Finetune(Tuning):
     """
 
     labels_curve: str | None = None
-    """Numbers of labels, such as 50,100,200,500: instead of a model, how scores of the encoder and of TF-IDF (with
-    --baselines of all baselines) grow with them, and from how many on the encoder pays. The scored rows stay the same.
-    """
+    """Numbers of labels, such as 50,100,200: instead of a model, how scores of the encoder and of TF-IDF (--baselines:
+    of all) grow with them on the same rows, and from how many on the encoder pays."""
     draws: str = "5"
     """With --labels-curve: how many draws of training rows of each number, or which: 5 is 1,2,3,4,5."""
 
