@@ -33,9 +33,8 @@ def run(given: argparse.Namespace) -> dict[str, Any]:
     command = [sys.executable, "-m", "benchmarks.gpu_run", *map(str, words)]
     folder: Path = given.out / "run"
     first = subprocess.Popen(command, stdout=sys.stderr)
-    while first.poll() is None and not any(
-        (folder / "checkpoints").glob("step-*[1-9]*")
-    ):  # one of step 0 is there first
+    after_the_first = "step-*[1-9]*"  # one of step 0 is there from the beginning
+    while first.poll() is None and not any((folder / "checkpoints").glob(after_the_first)):
         time.sleep(0.2)
     first.kill()
     found: dict[str, Any] = {"ended before the kill": first.wait() == 0}
