@@ -30,6 +30,8 @@ SHAPES: dict[str, dict[str, Any]] = {
     "one head": {"num_attention_heads": 1, "hidden_size": 24},
     "one layer": {"num_hidden_layers": 1},
     "deep, another theta": {"num_hidden_layers": 5, "intermediate_size": 150, "num_attention_heads": 4, "rotary_theta": 50.0},
+    "windows": {"num_hidden_layers": 5, "local_attention": 9, "rotary_theta": 777.0, "local_rotary_theta": 50.0},
+    "every second layer": {"num_hidden_layers": 4, "local_attention": 2, "global_attn_every_n_layers": 2},
 }  # fmt: skip
 EACH = pytest.mark.parametrize("name", SHAPES)
 
@@ -180,6 +182,9 @@ def test_native_kernels_leave_it_alone() -> None:
         ({"layer_norm_eps": 1e-6}, "model.layer_norm_eps = 1e-06: expected 1e-12, the default, with model.block = modern"),
         ({"replaced_head": "linear"}, "model.replaced_head = 'linear': expected two-layers"),
         ({"num_attention_heads": 32}, "model.hidden_size = 32: expected a multiple of twice model.num_attention_heads = 32"),
+        ({"local_attention": -1}, "model.local_attention = -1: expected at least 0"),
+        ({"global_attn_every_n_layers": 0}, "model.global_attn_every_n_layers = 0: expected at least 1"),
+        ({"block": "bert", "local_attention": 128}, "model.local_attention = 128: expected 0, the default, with model.block = bert"),
         ({"rotary_theta": 0.0}, "model.rotary_theta = 0.0: expected a number above 0"),
         ({"block": "bert", "rotary_theta": 100.0}, "model.rotary_theta = 100.0: expected 10000.0, the default, with model.block = bert"),
     ],

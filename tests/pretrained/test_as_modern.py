@@ -42,12 +42,15 @@ NETWORKS = ("discriminator", "encoder", "generator")
 EACH = pytest.mark.parametrize("name", NETWORKS)
 IDS = [[2, *range(5, 30), 3], [2, *range(8, 20), 3]]
 LONG = [2, *(5 + at * 7 % 40 for at in range(298)), 3]
-"""Longer than the window of 128 tokens that ModernBERT's own layers have."""
+"""Longer than any window."""
 
 
 def settings() -> Config:
-    """All three networks, word tables narrower than the layers, and four layers, which ModernBERT's own pattern would treat unlike."""
-    shape = {"block": "modern", "initializer": "fan-in", "num_hidden_layers": 4, "embedding_size": 12}
+    """All three networks, word tables narrower than the layers, and four layers, the middle two with windows and other angles."""
+    shape = {
+        "block": "modern", "initializer": "fan-in", "num_hidden_layers": 4, "embedding_size": 12, "local_attention": 6,
+        "local_rotary_theta": 300.0,
+    }  # fmt: skip
     return dataclasses.replace(changed(small_config(steps=4), model=shape), objective=RtdMLM())
 
 
@@ -310,8 +313,9 @@ def test_layers_with_another_arithmetic_are_not_written(modern: Path, tmp_path: 
 
 
 FOREIGN = {
-    "windows": ({"layer_types": ["full_attention", "sliding_attention"] * 2}, "some layers see a window alone"),
-    "its own pattern": ({"layer_types": None, "global_attn_every_n_layers": 3}, "some layers see a window alone"),
+    "windows": ({"layer_types": ["full_attention", "sliding_attention", "full_attention", "full_attention"]}, "expected one a layer"),
+    "fewer kinds": ({"layer_types": ["full_attention"]}, "expected one a layer"),
+    "no window": ({"local_attention": 0}, "local_attention 0, expected at least 1"),
     "biases": ({"attention_bias": True}, "attention_bias True, expected False"),
     "activation": ({"hidden_activation": "silu"}, "hidden_activation 'silu', expected 'gelu'"),
     "epsilon": ({"norm_eps": 1e-6}, "norm_eps 1e-06, expected 1e-05"),
@@ -334,9 +338,42 @@ def test_what_computes_something_else_is_refused(folder: Path, tmp_path: Path, k
 
 
 def test_positions_of_another_config_are_read(folder: Path, tmp_path: Path) -> None:
-    """As 4.57 writes it, without `rope_parameters` and `layer_types`."""
+    """As 4.57 writes it, without `rope_parameters` and `layer_types`; null is the other layers' base, and what is missing ModernBERT's."""
     place = shutil.copytree(folder / "encoder", tmp_path / "encoder")
-    table = json.loads((place / "config.json").read_text()) | {"global_rope_theta": 500.0}
-    del table["rope_parameters"], table["layer_types"]
+    table = json.loads((place / "config.json").read_text()) | {"global_rope_theta": 500.0, "local_rope_theta": None}
+    for name in ("rope_parameters", "layer_types", "global_attn_every_n_layers", "local_attention"):
+        del table[name]
     (place / "config.json").write_text(json.dumps(table))
-    assert read_back.read_network(place)[1].rotary_theta == 500.0
+    model = read_back.read_network(place)[1]
+    assert (model.rotary_theta, model.local_rotary_theta, model.local_attention) == (500.0, 500.0, 128)
+    assert [model.is_local(layer) for layer in range(4)] == [False, True, True, False]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_modern_bert_that_transformers_made(tmp_path: Path, folder: Path, tied: bool) -> None:
+    """The shape of answerdotai/ModernBERT-base, scaled down; its window is smaller than the row."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(3)
+    shape = {
+        "vocab_size": 70,
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 7,
+        "num_attention_heads": 2,
+    }
+    others = {"pad_token_id": 0, "local_attention": 16, "tie_word_embeddings": tied, "initializer_range": 0.3}
+    config = transformers.ModernBertConfig(**shape, **others)
+    theirs = transformers.ModernBertForMaskedLM(config).eval()
+    theirs.save_pretrained(tmp_path)
+    ids_BT = torch.tensor([LONG[:100]])
+    encoder, model = read_back.read_encoder(tmp_path)
+    assert (model.local_attention, model.rotary_theta, model.local_rotary_theta) == (16, 160_000.0, 10_000.0)
+    wanted = theirs.model(ids_BT).last_hidden_state
+    torch.testing.assert_close(encoder(ids_BT, encode_rows(ids_BT)), wanted, atol=1e-4, rtol=0)
+    if not tied:
+        with pytest.raises(CheckpointError, match="the output's weights are not the word embeddings"):
+            read_back.read_network(tmp_path)
+        return
+    found = logits(read_back.read_network(tmp_path)[0], ids_BT[0].tolist(), discriminator=False)
+    torch.testing.assert_close(found, theirs(ids_BT).logits[0], atol=1e-4 * float(found.std()), rtol=0)

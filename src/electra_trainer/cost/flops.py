@@ -9,7 +9,8 @@ They are counted in two ways, and every number says which:
            backward = forward. Only for comparison with the paper.
     real   matrix products alone, as they are needed here, 2mkn each; look-ups are free, backward = 2 x forward.
     Attention counts as if
-           every token saw its whole row; rows of several pieces need less. For hours and hardware utilisation.
+           every token saw its whole row, or its whole window; rows of several pieces need less. For hours and hardware
+           utilisation.
 
 Recomputation in the backward pass to save memory is not counted. Of the optimizer Muon's products are, as real: they
 are a sixth of a small step, and runs that are compared at equal operations shall not have them for nothing.
@@ -190,7 +191,8 @@ def paper_encoder(model: Model, length: int, *, norm_slip: bool = NORM_SLIP) -> 
     e, h = model.embedding_size, model.hidden_size
     if model.block == "modern":
         embedding = 2 * e * model.vocab_size + (2 * h * e if e != h else 0) + (_LAYER_NORM + _DROPOUT) * h
-        return float(length * (model.num_hidden_layers * _paper_modern(model, length) + embedding + _LAYER_NORM * h))
+        layers = sum(_paper_modern(model, _seen(model, layer, length)) for layer in range(model.num_hidden_layers))
+        return length * (layers + embedding + _LAYER_NORM * h)
     look_ups = 2 * e * (model.vocab_size + length + 2)
     project = 2 * h * e + h if e != h else 0
     embedding = look_ups + (2 + _LAYER_NORM + _DROPOUT) * e + project
@@ -224,24 +226,33 @@ def _paper_layer(model: Model, length: int, norm_slip: bool) -> int:
     return attention + 4 * h * i + (1 + _GELU) * i + h + (_DROPOUT + 1) * h + _LAYER_NORM * h
 
 
-def _paper_modern(model: Model, length: int) -> int:
+def _seen(model: Model, layer: int, length: int) -> float:
+    """Tokens that a token of a row sees in that layer, on average: in a layer with a window fewer at the row's ends."""
+    reach = model.local_attention // 2
+    if not model.is_local(layer) or reach >= length - 1:
+        return length
+    return 2 * reach + 1 - reach * (reach + 1) / length
+
+
+def _paper_modern(model: Model, seen: float) -> float:
     """One token's in a modern layer: without biases, and with turned queries and keys, a gate, and two dropouts in
-    attention.
+    attention. It sees `seen` tokens.
     """
     h, i, rotation = model.hidden_size, model.inner_size, 3
-    products = 8 * h * h + 4 * h * length + 6 * h * i
-    on_scores = (1 + _SOFTMAX + _DROPOUT) * length * model.num_attention_heads
+    products = 8 * h * h + 4 * h * seen + 6 * h * i
+    on_scores = (1 + _SOFTMAX + _DROPOUT) * seen * model.num_attention_heads
     pointwise = 2 * rotation * h + _DROPOUT * h + (_GELU + 1 + _DROPOUT) * i + 2 * (1 + _LAYER_NORM) * h
     return products + on_scores + pointwise
 
 
-def real_encoder(model: Model, length: int) -> int:
+def real_encoder(model: Model, length: int) -> float:
     """Projection and layers, over one row."""
-    h, e = model.hidden_size, model.embedding_size
-    attention = 8 * h * h * length + 4 * h * length * length  # queries, keys, values and output; scores and mixture
-    layer = attention + 2 * inner_matrices(model) * h * model.inner_size * length
-    project = 2 * h * e * length if e != h else 0
-    return model.num_hidden_layers * layer + project
+    h, e, count = model.hidden_size, model.embedding_size, model.num_hidden_layers
+    seen = sum(_seen(model, layer, length) for layer in range(count))
+    attention = count * 8 * h * h + 4 * h * seen  # queries, keys, values and output; scores and mixture
+    inside = count * 2 * inner_matrices(model) * h * model.inner_size
+    project = 2 * h * e if e != h else 0
+    return length * (attention + inside + project)
 
 
 def real_token_head(model: Model) -> int:

@@ -31,14 +31,26 @@ def attend(query: Tensor, key: Tensor, value: Tensor, *, bias_B1TT: Tensor | Non
     return F.scaled_dot_product_attention(query, key, value, attn_mask=bias_B1TT, dropout_p=dropout)
 
 
-def attention_bias(piece_BT: Tensor, dtype: torch.dtype) -> Tensor | None:
-    """Added to attention scores, [B, 1, T, T]: 0 between tokens of one piece (or both padding), -inf elsewhere.
+def attention_bias(piece_BT: Tensor, dtype: torch.dtype, *, reach: int | None = None) -> Tensor | None:
+    """Added to attention scores, [B, 1, T, T]: 0 between tokens of one piece (or both padding), -inf elsewhere; B may
+    be 1.
 
     None where nothing is to be kept apart.
+
+    Args:
+        piece_BT: the piece that each token belongs to.
+        dtype: of the result.
+        reach: tokens to either side beyond which a token sees nothing; None: it sees the whole piece.
     """
+    tokens = piece_BT.shape[1]
     if whole_rows(piece_BT):
-        return None
+        if reach is None or reach >= tokens - 1:
+            return None
+        piece_BT = piece_BT[:1]
     same_BTT = piece_BT[:, :, None] == piece_BT[:, None, :]
+    if reach is not None:
+        place_T = torch.arange(tokens, device=piece_BT.device)
+        same_BTT = same_BTT & ((place_T[:, None] - place_T).abs() <= reach)
     zeros = torch.zeros(same_BTT.shape, dtype=dtype, device=piece_BT.device)
     return zeros.masked_fill(~same_BTT, float("-inf"))[:, None]
 

@@ -2,9 +2,11 @@
 et al., 2024).
 
     embeddings      dropout(LayerNorm(words @ projection)); neither positions nor segments
-    a layer         x + Wo(attention(turned(Wqkv(attn_norm(x))))), then x + Wo(GELU(a) * b) with [a, b] =
-    Wi(mlp_norm(x)) after the last  final_norm
+    a layer         x + Wo(attention(turned(Wqkv(attn_norm(x))))),
+                    then x + Wo(GELU(a) * b) with [a, b] = Wi(mlp_norm(x))
+    after the last  final_norm
 
+With `Model.local_attention` the tokens of some layers see a window of their piece, and are turned by other angles.
 Dropout is where transformers' ModernBertModel has it: `hidden_dropout_prob` after the embeddings and inside the
 feed-forward network, `attention_probs_dropout_prob` on attention weights and after attention. Parameters inside a layer
 have ModernBERT's names. As in encoder.py, each class declares the block that it is a part of, and `run` may be faster
@@ -33,13 +35,15 @@ class Places(NamedTuple):
     """Angle, fp32, by which each of the F = S / 2 pairs of dimensions of a head is turned; one row where all rows have
     the same positions.
     """
+    local_angle_BTF: Tensor | None = None
+    """The same in layers with a window; None where no layer has one."""
 
 
 class Placed(NamedTuple):
     """The places of the tokens, as plain layers use them; it is computed once a pass."""
 
     bias_B1TT: Tensor | None
-    """Added to attention scores."""
+    """Added to attention scores; B may be 1."""
     cos_BT1S: Tensor
     """Cosine of the angle by which each dimension of a head is turned; B may be 1."""
     sin_BT1S: Tensor
@@ -177,15 +181,22 @@ class ModernLayers(Layers):
         """Output of some of the layers, without the last norm."""
         device = hidden_BTD.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_BTD.dtype
-        cos, sin = places.angle_BTF[:, :, None].cos(), places.angle_BTF[:, :, None].sin()
-        placed = Placed(
-            bias_B1TT=attention_bias(places.piece_BT, dtype),
-            cos_BT1S=torch.cat([cos, cos], -1).to(dtype),
-            sin_BT1S=torch.cat([-sin, sin], -1).to(dtype),
-        )
-        for layer in self.layer[chosen]:
-            hidden_BTD = layer(hidden_BTD, placed)
+        placed = local = _placed(places.piece_BT, places.angle_BTF, dtype)
+        if places.local_angle_BTF is not None:
+            reach = self.model.local_attention // 2
+            local = _placed(places.piece_BT, places.local_angle_BTF, dtype, reach=reach)
+        for number in range(len(self.layer))[chosen]:
+            hidden_BTD = self.layer[number](hidden_BTD, local if self.model.is_local(number) else placed)
         return hidden_BTD
+
+
+def _placed(piece_BT: Tensor, angle_BTF: Tensor, dtype: torch.dtype, *, reach: int | None = None) -> Placed:
+    cos, sin = angle_BTF[:, :, None].cos(), angle_BTF[:, :, None].sin()
+    return Placed(
+        bias_B1TT=attention_bias(piece_BT, dtype, reach=reach),
+        cos_BT1S=torch.cat([cos, cos], -1).to(dtype),
+        sin_BT1S=torch.cat([-sin, sin], -1).to(dtype),
+    )
 
 
 class ModernEmbeddings(Embeddings):
@@ -203,7 +214,7 @@ class ModernEmbeddings(Embeddings):
 
 
 class ModernEncoder(Encoder):
-    """Token ids [B, T] -> hidden states [B, T, D], as transformers' ModernBertModel with full attention in every layer.
+    """Token ids [B, T] -> hidden states [B, T, D], as transformers' ModernBertModel.
 
     The projection from E to D has no bias, so that an export folds it into the word table.
 
@@ -247,8 +258,13 @@ class ModernEncoder(Encoder):
         size = model.hidden_size // model.num_attention_heads
         if whole_rows(batch.piece_BT):
             position = position[:1]
-        frequency_F = 1.0 / model.rotary_theta ** (torch.arange(0, size, 2, device=position.device).float() / size)
-        return Places(batch.piece_BT, position[..., None].float() * frequency_F)
+        share_F = torch.arange(0, size, 2, device=position.device).float() / size
+
+        def angles(theta: float) -> Tensor:
+            return position[..., None].float() * (1.0 / theta**share_F)
+
+        local_angle_BTF = angles(model.local_rotary_theta) if model.has_windows else None
+        return Places(batch.piece_BT, angles(model.rotary_theta), local_angle_BTF)
 
 
 class PredictionHead(nn.Module):

@@ -37,10 +37,12 @@ _FIXED = {
     "decoder_bias": True,
 }
 """Settings of ModernBERT that have one value here."""
-_EVERY = "global_attn_every_n_layers"
-"""1: attention over the whole row in every layer, as 4.48 to 4.57 read it; version 5 reads `layer_types`."""
-_DEFAULT_THETA = 160_000.0
-"""Base of the angles of a ModernBERT whose config.json names none."""
+_EVERY, _WINDOW = "global_attn_every_n_layers", "local_attention"
+"""Layers 0, n, 2n, .. see the whole row, as 4.48 to 4.57 read it; version 5 reads `layer_types`. Others see a window.
+"""
+_FULL, _LOCAL = "full_attention", "sliding_attention"
+_THETA = {_FULL: ("global_rope_theta", 160_000.0), _LOCAL: ("local_rope_theta", 10_000.0)}
+"""The base of a layer's angles by its names before version 5, and where config.json has none."""
 _SAME = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings")
 _NAMES = {
     "electra.embeddings.word_embeddings.": "model.embeddings.tok_embeddings.",
@@ -58,18 +60,19 @@ _WORDS, _PROJECTION = "embeddings.word_embeddings.weight", "embeddings_project.w
 
 def modern_table(model: Model, *, pad_id: int) -> dict[str, Any]:
     """The config.json of a ModernBERT of that shape without its architecture, for transformers from 4.48 on."""
-    theta = model.rotary_theta
-    turned = {kind: {"rope_type": "default", "rope_theta": theta} for kind in ("full_attention", "sliding_attention")}
+    near, every = model.has_windows, model.global_attn_every_n_layers if model.has_windows else 1
+    theta = {_FULL: model.rotary_theta, _LOCAL: model.local_rotary_theta if near else model.rotary_theta}
     return {
         "model_type": TYPE,
         **{name: getattr(model, name) for name in _SAME},
         "intermediate_size": model.inner_size,
         **_FIXED,
-        _EVERY: 1,
-        "layer_types": ["full_attention"] * model.num_hidden_layers,
-        "global_rope_theta": theta,
-        "local_rope_theta": theta,
-        "rope_parameters": turned,
+        _EVERY: every,
+        **({_WINDOW: model.local_attention} if near else {}),
+        "layer_types": _layer_types(every, model.num_hidden_layers),
+        "global_rope_theta": theta[_FULL],
+        "local_rope_theta": theta[_LOCAL],
+        "rope_parameters": {kind: {"rope_type": "default", "rope_theta": base} for kind, base in theta.items()},
         "embedding_dropout": model.hidden_dropout_prob,
         "mlp_dropout": model.hidden_dropout_prob,
         "classifier_dropout": model.hidden_dropout_prob,
@@ -110,20 +113,9 @@ def model_fields(table: Mapping[str, Any], *, where: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: it has something that the modern block does not have.
     """
-    kinds, rope = table.get("layer_types"), table.get("rope_parameters")
-    turned = rope.get("full_attention") if isinstance(rope, dict) else None
-    turned = turned if isinstance(turned, dict) else {}
-    for name, value in {**_FIXED, "rope_type": "default"}.items():
-        found = turned.get(name, value) if name == "rope_type" else table.get(name, value)
-        if found != value:
-            raise CheckpointError(f"{where}: {name} {short(found)}, expected {value!r}. Choose another model.")
-    full = set(map(str, kinds)) <= {"full_attention"} if isinstance(kinds, list) else table.get(_EVERY) == 1
-    if not full:
-        raise CheckpointError(
-            f"{where}: some layers see a window alone, as in ModernBERT's own models; here every layer sees the whole "
-            "row. Give an export of this program's modern block, or a ModernBERT that was trained with "
-            f"{_EVERY} = 1; `--init` begins with an ELECTRA or a BERT too."
-        )
+    for name, value in _FIXED.items():
+        if table.get(name, value) != value:
+            raise CheckpointError(f"{where}: {name} {short(table[name])}, expected {value!r}. Choose another model.")
     inner = table.get("intermediate_size")
     if isinstance(inner, int) and inner % 32:
         raise CheckpointError(f"{where}: intermediate_size {inner}, expected a multiple of 32. Choose another model.")
@@ -134,8 +126,41 @@ def model_fields(table: Mapping[str, Any], *, where: Path) -> dict[str, Any]:
         **({"embedding_size": table["hidden_size"]} if "hidden_size" in table else {}),
         **({"intermediate_size": inner * 3 // 2 if isinstance(inner, int) else inner} if inner is not None else {}),
         **{mine: table.get(theirs, 0.0) for mine, theirs in dropped.items()},
-        "rotary_theta": turned.get("rope_theta") or table.get("global_rope_theta", _DEFAULT_THETA),
+        **_attention_fields(table, where=where),
     }
+
+
+def _layer_types(every: Any, layers: int) -> list[str]:
+    """Names of the layers in version 5; empty where `every` is not a number of layers."""
+    sound = isinstance(every, int) and every > 0
+    return [_LOCAL if number % every else _FULL for number in range(layers)] if sound else []
+
+
+def _attention_fields(table: Mapping[str, Any], *, where: Path) -> dict[str, Any]:
+    """How far tokens see in each layer, and the bases of their angles."""
+    rope, bases = table.get("rope_parameters"), {}
+    for kind, (old, default) in _THETA.items():
+        turned = rope.get(kind) if isinstance(rope, dict) else None
+        turned = turned if isinstance(turned, dict) else {}
+        if turned.get("rope_type", "default") != "default":
+            found = short(turned["rope_type"])
+            raise CheckpointError(f"{where}: rope_type {found}, expected 'default'. Choose another model.")
+        bases[kind] = turned.get("rope_theta") or table.get(old, default)
+    every, window, layers = table.get(_EVERY, 3), table.get(_WINDOW, 128), table.get("num_hidden_layers")
+    if isinstance(kinds := table.get("layer_types"), list) and kinds:
+        fitting = [n for n in (every, *range(1, len(kinds) + 1)) if kinds == _layer_types(n, len(kinds))]
+        every = fitting[0] if fitting else None
+        if every is None or len(kinds) != layers:
+            raise CheckpointError(
+                f"{where}: layer_types {short(kinds)}, expected one a layer: {_FULL!r} at equal distances from the first "
+                f"on, {_LOCAL!r} between them. Choose another model."
+            )
+    if every == 1 or layers == 1:
+        return {"rotary_theta": bases[_FULL]}
+    if window == 0:
+        raise CheckpointError(f"{where}: {_WINDOW} 0, expected at least 1. Choose another model.")
+    base = bases[_FULL] if bases[_LOCAL] is None else bases[_LOCAL]  # before version 5 null: as in the other layers
+    return {"rotary_theta": bases[_FULL], _EVERY: every, _WINDOW: window, "local_rotary_theta": base}
 
 
 def tokenizer_files(words: Tokenizer, model: Model, *, max_length: int) -> dict[str, bytes]:
@@ -188,6 +213,5 @@ def our_tensors(tensors: Mapping[str, Tensor], *, discriminator: bool = False) -
         theirs = next((part for part in (*back, *bare) if name.startswith(part)), "")
         if theirs == "classifier." and len(tensor) == len(LABELS):
             tensor = tensor[1:] - tensor[:1]
-        if name != "decoder.weight":
-            found[(back | bare).get(theirs, "") + name.removeprefix(theirs)] = tensor
+        found[(back | bare).get(theirs, "") + name.removeprefix(theirs)] = tensor
     return found

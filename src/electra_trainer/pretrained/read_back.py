@@ -51,6 +51,8 @@ _HEADS = {
     as_modern.TYPE: {DISCRIMINATOR: "classifier.", PREDICTOR: "decoder."},
 }
 """`model_type` -> an ELECTRA's class -> prefix of the names of its head's tensors."""
+_OUTPUT = "generator_lm_head.weight"
+"""Weight of the output in a folder that stores it next to the word table, to which it is tied."""
 _SHARED = ("encoder.layer.0.attention.self.query.weight", "layers.0.attn.Wqkv.weight")
 """Endings of the name of a tensor that two networks have in common only if they have the same encoder."""
 
@@ -270,7 +272,7 @@ def _built(
     if isinstance(network, Encoder):
         prefix = "electra." if any(name.startswith("electra.") for name in tensors) else ""
         tensors = {name: tensors[prefix + name] for name in mine if prefix + name in tensors}
-    ignored = {"generator_lm_head.weight", "electra.embeddings.position_ids"}  # tied; a buffer of old versions
+    ignored = {_OUTPUT, "electra.embeddings.position_ids"}  # tied; a buffer of old versions
     if odd := sorted((mine.keys() ^ tensors.keys()) - ignored):
         raise CheckpointError(f"{where}: tensors do not match its config.json, such as {short(', '.join(odd[:3]))}.")
     for name, tensor in mine.items():
@@ -280,6 +282,13 @@ def _built(
                 f"{where}: {name} has shape {tuple(found.shape)} and type {found.dtype}, expected floating-point "
                 f"numbers of shape {tuple(tensor.shape)}."
             )
+    table_VE, output = (tensors.get(name) for name in ("electra.embeddings.word_embeddings.weight", _OUTPUT))
+    if output is not None and (table_VE is None or not torch.equal(output, table_VE)):
+        raise CheckpointError(
+            f"{where}: the output's weights are not the word embeddings (tie_word_embeddings = false), and here one table "
+            "serves both. Save its encoder alone, by AutoModel.from_pretrained(FOLDER).save_pretrained(DIR), and give "
+            "DIR with the tokenizer's files."
+        )
     network.load_state_dict({name: tensors[name].float() for name in mine}, strict=True, assign=True)
     return network.eval(), model
 

@@ -69,6 +69,14 @@ class Model:
     """Added to the variance in LayerNorm (released); in the modern block 1e-5."""
     rotary_theta: float = 10_000.0
     """Base of the angles by which the modern block turns queries and keys (rotary positions)."""
+    local_attention: int = 0
+    """Window of the modern block's local layers, in tokens: each token sees half of it to either side (ModernBERT:
+    128). 0: every layer sees the whole piece.
+    """
+    global_attn_every_n_layers: int = 3
+    """With a window, the layers that see the whole piece: the first and every that many after it."""
+    local_rotary_theta: float = 10_000.0
+    """Base of the angles in layers with a window."""
     replaced_head: Literal["two-layers", "linear"] = "two-layers"
     """The discriminator's head: dense, GELU, dense (released), or `linear`, sigmoid(w·h) without a bias, as the paper
     prints it (§2).
@@ -95,7 +103,8 @@ class Model:
         expected = f"a multiple of {'twice ' * modern}model.num_attention_heads = {heads}"
         require(self.hidden_size % (heads * (1 + modern)) == 0, "model.hidden_size", self.hidden_size, expected)
         require(segments >= 2, "model.type_vocab_size", segments, "at least 2 (segments A and B)")
-        for name in ("layer_norm_eps", "replaced_head") if modern else ("rotary_theta",):
+        windows = ("local_attention", "global_attn_every_n_layers", "local_rotary_theta")
+        for name in ("layer_norm_eps", "replaced_head") if modern else ("rotary_theta", *windows):
             value, only = getattr(self, name), getattr(type(self), name)
             require(value == only, f"model.{name}", value, f"{only}, the default, with model.block = {self.block}")
         narrow = self.position_initializer == "local" and not modern and self.hidden_size // heads < 8
@@ -103,7 +112,9 @@ class Model:
         linear = self.replaced_head == "linear" and self.hidden_size < 2
         require(not linear, "model.replaced_head", "linear", "two-layers with a hidden size of 1")
         _check("model", self, "hidden_dropout_prob attention_probs_dropout_prob", "a share between 0 and 1")
-        _check("model", self, "layer_norm_eps initializer_range rotary_theta", "a number above 0")
+        _check("model", self, "layer_norm_eps initializer_range rotary_theta local_rotary_theta", "a number above 0")
+        _check("model", self, "local_attention", "at least 0")
+        _check("model", self, "global_attn_every_n_layers", "at least 1")
         most = (
             f"at most model.vocab_size = {self.vocab_size} with model.word_initializer = co-occurrence, or "
             "--model.word-initializer random"
@@ -115,6 +126,15 @@ class Model:
     def inner_size(self) -> int:
         """Inner width as built: in the modern block two thirds, in multiples of 32, for about as many parameters."""
         return self.intermediate_size if self.block == "bert" else max(32, 2 * self.intermediate_size // 3 // 32 * 32)
+
+    def is_local(self, layer: int) -> bool:
+        """Whether the tokens of that layer, counted from 0, see a window of the piece."""
+        return self.local_attention > 0 and layer % self.global_attn_every_n_layers > 0
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether any layer is local."""
+        return self.local_attention > 0 and self.global_attn_every_n_layers > 1 and self.num_hidden_layers > 1
 
 
 @dataclass(frozen=True, kw_only=True)

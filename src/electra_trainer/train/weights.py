@@ -29,9 +29,11 @@ from electra_trainer.settings.config import Config, Model, generator_shape
 from electra_trainer.settings.methods import Learned, Unigram
 from electra_trainer.train.optim import optimizer_tensors
 
+_WINDOWS = ("local_attention", "global_attn_every_n_layers", "local_rotary_theta")
 _SHAPE = (
     "vocab_size", "embedding_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
     "max_position_embeddings", "type_vocab_size", "layer_norm_eps", "block", "rotary_theta",
+    *_WINDOWS,
 )  # fmt: skip
 """Settings that must be equal for weights to mean the same."""
 _ONE = {
@@ -188,6 +190,8 @@ def _differences(theirs: Model, mine: Model) -> dict[str, str]:
     """
     there, here = asdict(theirs), asdict(mine)
     there["max_position_embeddings"] = max(there["max_position_embeddings"], here["max_position_embeddings"])
+    if not (theirs.has_windows or mine.has_windows):  # a network of one layer
+        there |= {name: here[name] for name in _WINDOWS}
     if theirs.block == mine.block and theirs.inner_size == mine.inner_size:
         here["intermediate_size"] = theirs.intermediate_size  # an export has the width as built
     return {name: f"{name} {there[name]} there and {here[name]} here" for name in _SHAPE if there[name] != here[name]}

@@ -20,7 +20,8 @@ std::vector<float> numbers(long count) {
 
 void layers(long hidden, long inner, long heads, long tokens, long rows, double dropout, bool modern) {
     const std::vector<float> angles = numbers(tokens * hidden / heads);
-    const Shape s{2, hidden, inner, heads, tokens, 1e-12, dropout, dropout, 7, modern ? angles.data() : nullptr, 1};
+    const float* turns = modern ? angles.data() : nullptr;
+    const Shape s{2, hidden, inner, heads, tokens, 1e-12, dropout, dropout, 7, turns, 1, turns, 2, tokens / 5};  // the second layer's window
     std::vector<long> sizes;
     for (int i = 0; i < 2 * PARAMETERS && !modern; ++i) sizes.push_back(parameter_size(s, i % PARAMETERS));
     if (modern) {

@@ -33,7 +33,7 @@ SHAPES = {  # hidden, heads, layers, rows, tokens; of BERT's inner width, two th
 
 
 def build(
-    hidden: int, heads: int, layers: int, rows: int, tokens: int, *, dropout: float = 0.0
+    hidden: int, heads: int, layers: int, rows: int, tokens: int, *, dropout: float = 0.0, window: int = 0
 ) -> tuple[ModernLayers, Tensor, Places, Tensor]:
     """Layers with weights of a trained model's size, an input, pieces that begin at position 0, and a gradient."""
     random = torch.Generator().manual_seed(3)
@@ -46,6 +46,7 @@ def build(
             num_hidden_layers=layers,
             hidden_dropout_prob=dropout,
             attention_probs_dropout_prob=dropout,
+            local_attention=window,
         )
     )
     with torch.no_grad():
@@ -57,7 +58,8 @@ def build(
     position_BT = torch.arange(tokens).repeat(rows, 1)
     position_BT[0, tokens // 3 :] -= tokens // 3
     size = hidden // heads
-    places = Places(piece_BT, position_BT[..., None] / 10_000 ** (torch.arange(0, size, 2) / size))
+    angle_BTF = position_BT[..., None] / 10_000 ** (torch.arange(0, size, 2) / size)
+    places = Places(piece_BT, angle_BTF, 0.7 * angle_BTF if window else None)
     hidden_BTD = torch.randn(rows, tokens, hidden, generator=random).requires_grad_()
     return net, hidden_BTD, places, torch.randn(rows, tokens, hidden, generator=random)
 
@@ -68,7 +70,9 @@ def run(
     """Output and gradients by `how`: native; plain, PyTorch in the same precision; or truth, in fp64."""
     if how == "truth":
         net, upstream = copy.deepcopy(net).double(), upstream.double()
-        hidden, places = hidden.detach().double().requires_grad_(), places._replace(angle_BTF=places.angle_BTF.double())
+        piece_BT, *angles = places
+        places = Places(piece_BT, *(one if one is None else one.double() for one in angles))
+        hidden = hidden.detach().double().requires_grad_()
     with precision() if how != "truth" else contextlib.nullcontext():
         assert how != "native" or not native.why_not(net, hidden)
         out = native.run_layers(net, hidden, places) if how == "native" else net(hidden, places)
@@ -80,6 +84,15 @@ def run(
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 def test_as_exact_as_pytorch(shape: tuple[int, ...]) -> None:
     arguments = build(*shape)
+    truth, theirs, ours = (run(*arguments, how=how) for how in ("truth", "plain", "native"))
+    for name in truth:
+        assert close(error(ours[name], truth[name]), error(theirs[name], truth[name])), name
+
+
+@pytest.mark.parametrize(("tokens", "window"), [(64, 2), (45, 9), (130, 64), (32, 500)])
+def test_windows(tokens: int, window: int) -> None:
+    """Layers 1 and 2 of 4 see a window, and are turned by other angles; in pieces and in a whole row."""
+    arguments = build(64, 2, 4, 3, tokens, window=window)
     truth, theirs, ours = (run(*arguments, how=how) for how in ("truth", "plain", "native"))
     for name in truth:
         assert close(error(ours[name], truth[name]), error(theirs[name], truth[name])), name

@@ -15,7 +15,10 @@ struct Shape {  // as library.py fills it in
     int64_t key;  // of dropout
     const float* angles;  // of modern_layers.hpp; null: these layers
     int64_t angle_rows;
+    const float* local_angles;  // of layers whose tokens see a window; null: no layer has one
+    int64_t every, reach;  // layers 0, `every`, 2 `every`, .. see the whole piece, the others `reach` tokens to either side
 
+    bool is_local(long layer) const { return local_angles && layer % every; }
     long head() const { return hidden / heads; }
     long layer_operands() const { return 2 * (4 * hidden * hidden + 2 * hidden * inner); }
 };
@@ -133,17 +136,30 @@ struct Heads {  // memory for one head of one row of T tokens, used again for ea
         : T(T), d(d), a(T * d), b(T * d), c(T * d), one(T * T), two(T * T), turned(T * T), scores(32 * T), slopes(32 * T) {}
 };
 
-struct Row {  // of T tokens: where it is and which piece each token belongs to
+constexpr int32_t COUNT[32] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
+                               16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
+
+struct Row {  // of T tokens: where it is, which piece each token belongs to, and how far it sees there
     const int32_t* piece;
-    bool whole;  // one piece
+    bool whole, near;  // every token sees every other; it sees `reach` tokens to either side
     uint32_t number;
-    Row(const int32_t* piece, long T, long number) : piece(piece), number(static_cast<uint32_t>(number)) {
-        whole = std::all_of(piece, piece + T, [&](int32_t p) { return p == *piece; });
+    int32_t reach;
+    Row(const int32_t* piece, long T, long number, long reach = -1)
+        : piece(piece), near(reach >= 0 && reach < T - 1), number(static_cast<uint32_t>(number)), reach(static_cast<int32_t>(reach)) {
+        whole = !near && std::all_of(piece, piece + T, [&](int32_t p) { return p == *piece; });
     }
     // `values` of 32 keys from `key`, `other` where the query must not see one
     INLINE Line seen(long query, long key, const Line& values, float other) const {
         if (whole) return values;
-        return each([&](int i) { return read<I>(piece + key + i * LANES) == piece[query] ? values.v[i] : all(other); });
+        const int32_t from = static_cast<int32_t>(key - query);
+        return each([&](int i) {
+            I mine = read<I>(piece + key + i * LANES) == piece[query];
+            if (near) {
+                const I away = read<I>(COUNT + i * LANES) + from;
+                mine = mine & (away <= reach) & (away >= -reach);
+            }
+            return mine ? values.v[i] : all(other);
+        });
     }
 };
 

@@ -30,6 +30,9 @@ class _Shape(ctypes.Structure):
         ("key", ctypes.c_int64),
         ("angles", ctypes.c_void_p),
         ("angle_rows", ctypes.c_int64),
+        ("local_angles", ctypes.c_void_p),
+        ("every", ctypes.c_int64),
+        ("reach", ctypes.c_int64),
     )
 
 
@@ -112,11 +115,19 @@ def run_layers(layers: Stack, hidden_BTD: Tensor, places: Any) -> Tensor:
     if pad:
         hidden, piece = F.pad(hidden, (0, 0, 0, pad)), F.pad(piece, (0, pad), value=-1)
     if modern:
-        angles = F.pad(torch.cat([places.angle_BTF.cos(), places.angle_BTF.sin()], -1), (0, 0, 0, pad)).contiguous()
-        shape.angles, shape.angle_rows, shape.kept = angles.data_ptr(), len(angles), angles
+        angles, near = _turns(places.angle_BTF, pad), places.local_angle_BTF is not None
+        local = _turns(places.local_angle_BTF, pad) if near else angles
+        shape.angles, shape.angle_rows, shape.kept = angles.data_ptr(), len(angles), (angles, local)
+        shape.local_angles = local.data_ptr() if near else None
+        shape.every, shape.reach = model.global_attn_every_n_layers, model.local_attention // 2
     library = kernels(cpu_precision())
     out: Tensor = _Layers.apply(library, hidden, piece, shape, keep, *parameters)  # type: ignore[no-untyped-call]
     return out[:, :tokens] if pad else out
+
+
+def _turns(angle_BTF: Tensor, pad: int) -> Tensor:
+    """Cosines, then sines of angles, of rows that are `pad` tokens longer."""
+    return F.pad(torch.cat([angle_BTF.cos(), angle_BTF.sin()], -1), (0, 0, 0, pad)).contiguous()
 
 
 _spare: list[Tensor] = []

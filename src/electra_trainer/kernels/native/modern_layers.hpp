@@ -12,6 +12,8 @@ namespace {
 
 enum ModernParameter { ATTN_NORM, WQKV, WO, MLP_NORM, WI, WD, MODERN };  // of a layer, in the order of the module; the first has no ATTN_NORM
 
+inline long reach_of(const Shape& s, long layer) { return s.is_local(layer) ? s.reach : -1; }
+
 inline long modern_operand_count(const Shape& s) { return 2 * s.hidden * (4 * s.hidden + 3 * s.inner); }
 
 // The row of Wqkv, or of Wi, that is the kernels' row `r`
@@ -87,7 +89,8 @@ struct ModernKept {
 struct Turns {  // by which angle the dimensions of a head are turned: [rows or 1, tokens, head]: cosines of a half, then sines
     const float* angles;
     long rows, tokens, head;
-    explicit Turns(const Shape& s) : angles(s.angles), rows(s.angle_rows), tokens(s.tokens), head(s.head()) {}
+    Turns(const Shape& s, long layer)
+        : angles(s.is_local(layer) ? s.local_angles : s.angles), rows(s.angle_rows), tokens(s.tokens), head(s.head()) {}
     // 32 numbers `n` of a token's queries or keys, turned, or turned back
     INLINE Line apply(const Line& x, long token, long n, bool back) const {
         const float* cosine = angles + (rows > 1 ? token : token % tokens) * head + n % (head / 32) * 16;
@@ -158,8 +161,8 @@ void modern_layer_forward(const Shape& s, long layer, const ModernOperands& w, c
         put(at, 32 * n < 2 * H ? turns.apply(v, first + 16 * i + r, n, false) : v);
     });
     for (long t = 0; t < tokens; t += T)
-        attend(kept.qkv + 3 * t * H, Row(piece + t, T, (first + t) / T), H, s.heads, attention, place.attention, m, kept.mixed + t * H,
-               kept.log_z + t * s.heads);
+        attend(kept.qkv + 3 * t * H, Row(piece + t, T, (first + t) / T, reach_of(s, layer)), H, s.heads, attention, place.attention, m,
+               kept.mixed + t * H, kept.log_z + t * s.heads);
     multiply(kept.mixed, 16 * H, w.out, 32 * H, tokens / 32, H / 32, H / 32, [&](long i, long r, long n, const Line& p) {
         add_to(x + (16 * i + r) * H + 32 * n, attention.row(place.middle, first + 16 * i + r).apply(p, n));
     });
@@ -231,8 +234,9 @@ void modern_layer_backward(const Shape& s, long layer, const ModernOperands& w, 
         const auto turn_back = [&](int which, long token, long n, const Line& p) {
             return which < 2 ? turns.apply(p, first + t + token, n, true) : p;
         };
-        attend_backward(kept.qkv + 3 * t * H, kept.mixed + t * H, work.mixed + t * H, Row(piece + t, T, (first + t) / T), H, s.heads, attention,
-                        place.attention, m, kept.log_z + t * s.heads, work.qkv + 3 * t * H, turn_back);
+        const Row row(piece + t, T, (first + t) / T, reach_of(s, layer));
+        attend_backward(kept.qkv + 3 * t * H, kept.mixed + t * H, work.mixed + t * H, row, H, s.heads, attention, place.attention, m,
+                        kept.log_z + t * s.heads, work.qkv + 3 * t * H, turn_back);
     }
     weight_gradient(work.qkv, 3 * H, kept.one, H, tokens, work, work.sums);
     if (!layer) return input_gradient(work.qkv, 3 * H, w.qkv_back, H, tokens, dy);
@@ -251,12 +255,12 @@ void modern_pack(const Shape& s, const float* const* p, long first, long last, b
 void modern_forward(const Shape& s, Number* operands, const float* const* p, const int32_t* piece, const float* in, long all_tokens, long first,
                     long tokens, bool keep, uint8_t* memory, float* out) {
     const long H = s.hidden, chunk = std::min(chunk_of(s), tokens);
-    const Turns turns(s);
     Heads heads(s.tokens, s.head());
     Buffer<Number> inner(chunk * s.inner);
     std::memcpy(out + first * H, in + first * H, 4 * tokens * H);
     for (long l = 0; l < s.layers; ++l) {
         const ModernOperands w(s, operands + l * modern_operand_count(s));
+        const Turns turns(s, l);
         for (long t = first; t < first + tokens; t += chunk) {
             const ModernKept kept(s, memory, all_tokens, l, t, keep);
             modern_layer_forward(s, l, w, kept, piece + t, turns, t, std::min(chunk, first + tokens - t), heads, inner, out + t * H);
@@ -269,7 +273,6 @@ void modern_forward(const Shape& s, Number* operands, const float* const* p, con
 void modern_backward(const Shape& s, Number* operands, const float* const* p, const int32_t* piece, const float* d_out, long all_tokens,
                      long first, long tokens, uint8_t* memory, float* d_in, float* const* d) {
     const long H = s.hidden, F = s.inner, chunk = std::min(chunk_of(s), tokens);
-    const Turns turns(s);
     Heads heads(s.tokens, s.head());
     ModernWork work(s, chunk);
     float *const dy = d_in + first * H, *const d_gain = d[MODERN * s.layers];
@@ -286,6 +289,7 @@ void modern_backward(const Shape& s, Number* operands, const float* const* p, co
     float *const qkv = work.work.sums, *const mixed = qkv + 3 * H * H, *const up = mixed + H * H, *const down = up + 2 * F * H;
     for (long l = s.layers - 1; l >= 0; --l) {
         const ModernOperands w(s, operands + l * modern_operand_count(s));
+        const Turns turns(s, l);
         const float* const* own = p + MODERN * l;
         float* const* d_own = d + MODERN * l;
         std::memset(qkv, 0, 4 * H * (4 * H + 3 * F));
