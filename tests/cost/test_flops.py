@@ -12,7 +12,16 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from electra_trainer import objectives
 from electra_trainer.batch import Batch, Masked
-from electra_trainer.cost.flops import infer_flops, muon_products, row_parts, run_flops, step_flops, steps_for_flops
+from electra_trainer.cost.flops import (
+    infer_flops,
+    muon_products,
+    paper_encoder,
+    real_encoder,
+    row_parts,
+    run_flops,
+    step_flops,
+    steps_for_flops,
+)
 from electra_trainer.cost.parameters import parameters, single_output, slots
 from electra_trainer.presets import models
 from electra_trainer.randomness import Rng
@@ -159,6 +168,17 @@ def test_the_modern_block_costs_what_berts_does(name: str) -> None:
     assert step_flops(modern).paper == pytest.approx(step_flops(bert).paper, rel=0.03)
     assert step_flops(modern).real == pytest.approx(step_flops(bert).real, rel=0.03)
     assert parameters(modern).encoder == pytest.approx(parameters(bert).encoder, rel=0.03)
+
+
+@pytest.mark.parametrize(("window", "length"), [(8, 40), (9, 5), (128, 128), (128, 64), (1, 7)])
+def test_products_of_layers_with_windows(window: int, length: int) -> None:
+    """Each token's scores and mixture with those that it sees, counted one by one; layers 0 and 3 of 5 see all."""
+    whole = dataclasses.replace(models.preset("tiny").model, block="modern", num_hidden_layers=5)
+    near = dataclasses.replace(whole, local_attention=window)
+    hidden = sum(abs(i - j) > window // 2 for i in range(length) for j in range(length))
+    less = 3 * 4 * whole.hidden_size * hidden
+    assert real_encoder(near, length) == pytest.approx(real_encoder(whole, length) - less)
+    assert (paper_encoder(near, length) < paper_encoder(whole, length)) == (hidden > 0)
 
 
 def two_stage(**changes: Any) -> Config:

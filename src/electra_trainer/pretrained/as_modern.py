@@ -152,8 +152,8 @@ def _attention_fields(table: Mapping[str, Any], *, where: Path) -> dict[str, Any
         every = fitting[0] if fitting else None
         if every is None or len(kinds) != layers:
             raise CheckpointError(
-                f"{where}: layer_types {short(kinds)}, expected one a layer: {_FULL!r} at equal distances from the first "
-                f"on, {_LOCAL!r} between them. Choose another model."
+                f"{where}: layer_types {short(kinds)}, expected one a layer: {_FULL!r} at equal distances from the "
+                f"first on, {_LOCAL!r} between them. Choose another model."
             )
     if every == 1 or layers == 1:
         return {"rotary_theta": bases[_FULL]}

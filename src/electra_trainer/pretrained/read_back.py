@@ -285,9 +285,9 @@ def _built(
     table_VE, output = (tensors.get(name) for name in ("electra.embeddings.word_embeddings.weight", _OUTPUT))
     if output is not None and (table_VE is None or not torch.equal(output, table_VE)):
         raise CheckpointError(
-            f"{where}: the output's weights are not the word embeddings (tie_word_embeddings = false), and here one table "
-            "serves both. Save its encoder alone, by AutoModel.from_pretrained(FOLDER).save_pretrained(DIR), and give "
-            "DIR with the tokenizer's files."
+            f"{where}: the output's weights are not the word embeddings (tie_word_embeddings = false), and here one "
+            "table serves both. Save its encoder alone, by AutoModel.from_pretrained(FOLDER).save_pretrained(DIR), and "
+            "give DIR with the tokenizer's files."
         )
     network.load_state_dict({name: tensors[name].float() for name in mine}, strict=True, assign=True)
     return network.eval(), model

@@ -140,11 +140,9 @@ def describe(
     if config.model.block == "modern":
         unused = config.model.position_initializer != "random"
         unused_words = f"; model.position_initializer = {config.model.position_initializer} is not used" * unused
-        near, every = config.model.local_attention, config.model.global_attn_every_n_layers
-        windows = f", a window of {near} tokens in all but every {every}. layer" * bool(near)
-        lines["layers"] = (
-            f"ModernBERT's, rotary positions (theta {config.model.rotary_theta:,g}){windows}{unused_words}"
-        )
+        near, theta = sum(map(config.model.is_local, range(config.model.num_hidden_layers))), config.model.rotary_theta
+        windows = f", {near} of them with a window of {config.model.local_attention} tokens" if near else ""
+        lines["layers"] = f"ModernBERT's, rotary positions (theta {theta:,g}){windows}{unused_words}"
     if count.generator:
         lines[f"parameters, {config.objective.keeps}"] = f"{count.kept:,}"
         lines["parameters, generator"] = f"{count.generator:,}"
