@@ -191,7 +191,7 @@ def paper_encoder(model: Model, length: int, *, norm_slip: bool = NORM_SLIP) -> 
     e, h = model.embedding_size, model.hidden_size
     if model.block == "modern":
         embedding = 2 * e * model.vocab_size + (2 * h * e if e != h else 0) + (_LAYER_NORM + _DROPOUT) * h
-        layers = sum(_paper_modern(model, _seen(model, layer, length)) for layer in range(model.num_hidden_layers))
+        layers = sum(_paper_modern(model, _keys(model, layer, length)) for layer in range(model.num_hidden_layers))
         return length * (layers + embedding + _LAYER_NORM * h)
     look_ups = 2 * e * (model.vocab_size + length + 2)
     project = 2 * h * e + h if e != h else 0
@@ -226,7 +226,7 @@ def _paper_layer(model: Model, length: int, norm_slip: bool) -> int:
     return attention + 4 * h * i + (1 + _GELU) * i + h + (_DROPOUT + 1) * h + _LAYER_NORM * h
 
 
-def _seen(model: Model, layer: int, length: int) -> float:
+def _keys(model: Model, layer: int, length: int) -> float:
     """Tokens that a token of a row sees in that layer, on average: in a layer with a window fewer at the row's ends."""
     reach = model.local_attention // 2
     if not model.is_local(layer) or reach >= length - 1:
@@ -234,13 +234,13 @@ def _seen(model: Model, layer: int, length: int) -> float:
     return 2 * reach + 1 - reach * (reach + 1) / length
 
 
-def _paper_modern(model: Model, seen: float) -> float:
+def _paper_modern(model: Model, keys: float) -> float:
     """One token's in a modern layer: without biases, and with turned queries and keys, a gate, and two dropouts in
-    attention. It sees `seen` tokens.
+    attention. It sees `keys` tokens.
     """
     h, i, rotation = model.hidden_size, model.inner_size, 3
-    products = 8 * h * h + 4 * h * seen + 6 * h * i
-    on_scores = (1 + _SOFTMAX + _DROPOUT) * seen * model.num_attention_heads
+    products = 8 * h * h + 4 * h * keys + 6 * h * i
+    on_scores = (1 + _SOFTMAX + _DROPOUT) * keys * model.num_attention_heads
     pointwise = 2 * rotation * h + _DROPOUT * h + (_GELU + 1 + _DROPOUT) * i + 2 * (1 + _LAYER_NORM) * h
     return products + on_scores + pointwise
 
@@ -248,8 +248,8 @@ def _paper_modern(model: Model, seen: float) -> float:
 def real_encoder(model: Model, length: int) -> float:
     """Projection and layers, over one row."""
     h, e, count = model.hidden_size, model.embedding_size, model.num_hidden_layers
-    seen = sum(_seen(model, layer, length) for layer in range(count))
-    attention = count * 8 * h * h + 4 * h * seen  # queries, keys, values and output; scores and mixture
+    keys = sum(_keys(model, layer, length) for layer in range(count))
+    attention = count * 8 * h * h + 4 * h * keys  # queries, keys, values and output; scores and mixture
     inside = count * 2 * inner_matrices(model) * h * model.inner_size
     project = 2 * h * e if e != h else 0
     return length * (attention + inside + project)

@@ -36,7 +36,7 @@ class Places(NamedTuple):
     the same positions.
     """
     local_angle_BTF: Tensor | None = None
-    """The same in layers with a window; None where no layer has one."""
+    """Angles in layers with a window; None where no layer has one."""
 
 
 class Placed(NamedTuple):
