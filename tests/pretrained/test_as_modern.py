@@ -377,3 +377,23 @@ def test_a_modern_bert_that_transformers_made(tmp_path: Path, folder: Path, tied
         return
     found = logits(read_back.read_network(tmp_path)[0], ids_BT[0].tolist(), discriminator=False)
     torch.testing.assert_close(found, theirs(ids_BT).logits[0], atol=1e-4 * float(found.std()), rtol=0)
+
+
+def test_agreement_reads_beyond_a_window(folder: Path, tmp_path: Path) -> None:
+    """Rows of 64 tokens would not show that two windows of more than twice as many tokens differ."""
+    pytest.importorskip("transformers")
+    place = shutil.copytree(folder / "discriminator", tmp_path / "discriminator")
+    table = json.loads((place / "config.json").read_text())
+    for window in (140, 150):
+        (place / "config.json").write_text(json.dumps(table | {"local_attention": window}))
+        if window == 140:
+            network, _ = read_back.read_network(place)
+            check_agreement(place, network, load(folder).tokenizer)
+    with torch.no_grad():  # large enough to see what one more token does
+        for name, parameter in network.named_parameters():
+            if "Wqkv" in name:
+                parameter.mul_(5)
+    export_tensors = as_modern.modern_tensors(network.state_dict())
+    (place / "model.safetensors").write_bytes(export.safetensors_bytes(export_tensors))
+    with pytest.raises(CheckpointError, match="logits differ from transformers'"):
+        check_agreement(place, network, load(folder).tokenizer)

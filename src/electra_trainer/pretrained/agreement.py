@@ -54,7 +54,8 @@ def check_agreement(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, l
         folder: one network's folder.
         network: the run's network that it was written from, on the CPU.
         tokenizer: the run's.
-        length: ids in each of the two rows of text whose logits are compared, or as many as the network has positions.
+        length: ids in each of the two rows of text whose logits are compared, but at least two windows of attention, or
+            as many as the network has positions.
 
     Returns:
         The largest absolute difference of `outputs`, computed in fp32 from the weights as they are stored: the run's,
@@ -76,7 +77,7 @@ def check_agreement(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, l
         if ours != other:
             raise CheckpointError(f"{folder}: {text[:60]!r} has other ids in transformers. Please report it.")
     table = read_table(folder / "config.json")
-    rows = text_rows(tokenizer, table, length=length)
+    rows = text_rows(tokenizer, table, length=max(length, 2 * table.get("local_attention", 0)))
     segments = {} if table["model_type"] == as_modern.TYPE else {"token_type_ids": torch.zeros_like(rows)}
     found = transformers_network(folder, table)(input_ids=rows, **segments)
     expected = found.logits if outputs(table) == "logits" else found.last_hidden_state

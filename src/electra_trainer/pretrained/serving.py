@@ -27,7 +27,8 @@ from electra_trainer.settings.records import read_table
 _PACKAGES = ("transformers", "onnx", "onnxscript", "onnxruntime")
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _LENGTHS = (5, 17, 64)
-"""Tokens in the rows on which an ONNX file is compared, the last `_PADDING` of which are padding."""
+"""Tokens in the rows on which an ONNX file is compared, the last `_PADDING` of which are padding; two windows of
+attention are longer."""
 _PADDING = 2
 _BOUND = 1e-3
 """Largest difference of logits that an ONNX file may have. 1e-5 is usual, 1e-4 where words have logits above ten."""
@@ -82,7 +83,8 @@ def write_onnx(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, int8: 
     need_onnx()
     table = read_table(folder / "config.json")
     of = outputs(table)
-    rows = [text_rows(tokenizer, table, length=length - _PADDING) for length in _LENGTHS]
+    lengths = {*_LENGTHS, max(*_LENGTHS, 2 * table.get("local_attention", 0))}
+    rows = [text_rows(tokenizer, table, length=length - _PADDING) for length in sorted(lengths)]
     expected = torch.cat([own_outputs(network, folder, ids_BT).flatten(0, 1) for ids_BT in rows])
     with scratch() as place, quiet():
         plain, small = place / "model.onnx", place / "model_int8.onnx"
