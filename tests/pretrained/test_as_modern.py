@@ -36,7 +36,7 @@ from electra_trainer.pretrained.source import InitFrom, load_source
 from electra_trainer.settings.config import Config, changed
 from electra_trainer.settings.methods import RtdMLM
 from electra_trainer.train.loop import pretrain
-from electra_trainer.train.weights import begin_with
+from electra_trainer.train.weights import _differences, begin_with
 
 NETWORKS = ("discriminator", "encoder", "generator")
 EACH = pytest.mark.parametrize("name", NETWORKS)
@@ -272,6 +272,15 @@ def test_another_run_begins_with_it(modern: Path, folder: Path) -> None:
         begin_with(made, initial)
         kept = made.exported()[0].network.get_submodule("electra")
         assert all(torch.equal(tensor, initial.encoder[name]) for name, tensor in kept.state_dict().items())
+
+
+def test_shapes_that_mean_the_same(folder: Path) -> None:
+    """Rows may be shorter, since no position has weights; windows matter where a layer has one."""
+    shape = read_back.read_encoder(folder / "discriminator")[1]
+    alone = dataclasses.replace(shape, num_hidden_layers=1)
+    same = [(shape, {"max_position_embeddings": 8}), (alone, {"local_attention": 0, "local_rotary_theta": 7.0})]
+    assert not any(_differences(one, dataclasses.replace(one, **change)) for one, change in same)
+    assert _differences(shape, dataclasses.replace(shape, local_attention=8)).keys() == {"local_attention"}
 
 
 def test_folder_of_a_pair_head(modern: Path, tmp_path: Path, electra: Electra) -> None:

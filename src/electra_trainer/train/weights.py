@@ -190,6 +190,8 @@ def _differences(theirs: Model, mine: Model) -> dict[str, str]:
     """
     there, here = asdict(theirs), asdict(mine)
     there["max_position_embeddings"] = max(there["max_position_embeddings"], here["max_position_embeddings"])
+    if theirs.block == mine.block == "modern":  # without a table of positions
+        there["max_position_embeddings"] = here["max_position_embeddings"]
     if not (theirs.has_windows or mine.has_windows):  # a network of one layer
         there |= {name: here[name] for name in _WINDOWS}
     if theirs.block == mine.block and theirs.inner_size == mine.inner_size:
