@@ -21,14 +21,16 @@ TOOLS = ("hammer", "chisel", "saw", "file", "drill")
 WORDS = "the a of on was is left there old new red small in box and with table shop garden we saw they took".split()
 
 
-def write_encoder(folder: Path, *, hidden_size: int = 32, length: int = 32, block: Block = "bert") -> Path:
+def write_encoder(
+    folder: Path, *, hidden_size: int = 32, length: int = 32, block: Block = "bert", layers: int = 2
+) -> Path:
     """A folder that transformers loads, with random weights far enough from zero that heads differ."""
     letters = "abcdefghijklmnopqrstuvwxyz0123456789.,!?\"'-"
     pieces = [*SPECIAL_TOKENS, *FRUIT, *TOOLS, *WORDS, *letters, *("##" + letter for letter in letters)]
     vocab = {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
     tokenizer = word_piece(vocab, cased=False, keep_accents=None)
     model = Model(
-        block=block, vocab_size=vocab_size_of(tokenizer), embedding_size=16 if block == "bert" else hidden_size, hidden_size=hidden_size, num_hidden_layers=2,
+        block=block, vocab_size=vocab_size_of(tokenizer), embedding_size=16 if block == "bert" else hidden_size, hidden_size=hidden_size, num_hidden_layers=layers,
         num_attention_heads=2, intermediate_size=48, max_position_embeddings=64,
     )  # fmt: skip
     encoder = build_encoder(model)
