@@ -192,15 +192,18 @@ for folder in sys.argv[2:]:
 """
 
 
-@pytest.mark.parametrize(
-    "version", [pytest.param("5.", id="5"), *(pytest.param(name, marks=pytest.mark.slow) for name in ("4.57", "4.49"))]
-)
+def without_class(made: Made, heads: Path) -> list[Path]:
+    """Models whose heads transformers does not have."""
+    return [*(made.model(kind) for kind in ("many", "means", "compared")), heads / "joint"]
+
+
+@pytest.mark.parametrize("version", [pytest.param("5.", id="5"), pytest.param("4.49", marks=pytest.mark.slow)])
 def test_transformers_refuses_a_head_that_it_does_not_have(made: Made, heads: Path, version: str) -> None:
-    """No class, and no pipeline, puts a new head on it; the remedy in the sentence works."""
-    places = {"5.": [], "4.57": [OLD], "4.49": [OLD.with_name("transformers-4.49"), OLD]}[version]
+    """No class, and no pipeline, puts a new head on it; the remedy in the sentence works. 4.57 is asked below."""
+    places = {"5.": [], "4.49": [OLD.with_name("transformers-4.49"), OLD]}[version]
     if not all(place.is_dir() for place in places):
         pytest.skip(f"transformers {version} is not installed beside the environment (make test does it)")
-    folders = [*(made.model(kind) for kind in ("many", "means", "compared")), heads / "joint"]
+    folders = without_class(made, heads)
     for folder in folders:
         header = ModelCard.load(folder / "README.md").data.to_dict()
         assert "pipeline_tag" not in header and header["library_name"] == "electra-trainer"
@@ -244,7 +247,7 @@ json.dump(answers, open(sys.argv[2], "w"))
     not OLD.is_dir(), reason="transformers 4.57 is not installed beside the environment (make test does it)"
 )
 def test_the_same_in_transformers_4(made: Made, heads: Path, tmp_path: Path) -> None:
-    """Those of test_folder_heads.py too: asked in one process, for it takes long to begin."""
+    """Those of test_folder_heads.py too, and what it refuses: asked in one process, for it takes long to begin."""
     asked = {
         kind: (str(made.model(kind)), [TEXTS, OTHERS] if kind == "pairs" else [TEXTS])
         for kind in ("classes", "pairs", "numbers")
@@ -256,9 +259,10 @@ def test_the_same_in_transformers_4(made: Made, heads: Path, tmp_path: Path) -> 
         real_BT = ids_BT != loaded.text.specials.pad
         rows_asked[kind] = (str(heads / kind), ids_BT.tolist(), segment_BT.tolist(), real_BT.long().tolist())
         expected[kind] = (logits_BTC, real_BT)
-    (tmp_path / "asked.json").write_text(json.dumps([asked, rows_asked]))
+    files = tmp_path / "asked.json", tmp_path / "answers.json"
+    files[0].write_text(json.dumps([asked, rows_asked]))
     done = subprocess.run(
-        [sys.executable, "-c", ASK_OLD, str(tmp_path / "asked.json"), str(tmp_path / "answers.json")],
+        [sys.executable, "-c", ASK_OLD + "del sys.argv[1:3]" + REFUSED, *map(str, (*files, "4.57", *without_class(made, heads)))],
         env={**os.environ, "PYTHONPATH": str(OLD)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
