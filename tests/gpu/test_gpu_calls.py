@@ -86,13 +86,13 @@ def test_is_it_right(data: Path, tmp_path: Path) -> None:
 def test_training_continues_from_what_was_carried(data: Path, tmp_path: Path) -> None:
     """The second call has other rows' folder, no .git, nothing of the first but its parts, and begins at its last step."""
     more = {"CHANGE": '{"schedule": {"shape": "wsd"}, "evaluation": {"rows": 0}}', "STEPS": "100000"}
-    found = called("train", "0.1", folder=tmp_path, data=data, **more)
+    found = called("train", "0.04", folder=tmp_path, data=data, **more)
     assert [*found] == STAGES["train"] and all(line.startswith("done") for line in found.values()), found
     first = int(re.findall(r"saved at step ([\d,]+)", output(tmp_path, "train", "train"))[0].replace(",", ""))
     (tmp_path / "carry").mkdir()
     for part in (tmp_path / "out").glob("carried.*"):
         part.rename(tmp_path / "carry" / part.name)
-    found = called("train", "0.1", folder=tmp_path, data=data, **more)
+    found = called("train", "0.04", folder=tmp_path, data=data, **more)
     assert [*found] == ["unpack", *STAGES["train"]] and all(line.startswith("done") for line in found.values()), found
     run = tmp_path / "record" / "train" / "run"
     log = (run / "log.txt").read_text()
