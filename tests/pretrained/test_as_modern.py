@@ -332,6 +332,7 @@ FOREIGN = {
     "stretched positions": (
         {"rope_parameters": {"full_attention": {"rope_type": "yarn", "rope_theta": 1e4}}}, "rope_type 'yarn', expected 'default'",
     ),
+    "scaled positions": ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_type 'linear', expected 'default'"),
     "a task's labels": ({"id2label": {"0": "O", "1": "B-PER"}}, "describes 'modernbert' 'ModernBertForTokenClassification'"),
 }  # fmt: skip
 

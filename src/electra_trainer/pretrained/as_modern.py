@@ -138,14 +138,16 @@ def _layer_types(every: Any, layers: int) -> list[str]:
 
 def _attention_fields(table: Mapping[str, Any], *, where: Path) -> dict[str, Any]:
     """How far tokens see in each layer, and the bases of their angles."""
-    rope, bases = table.get("rope_parameters"), {}
+    rope = table.get("rope_parameters")
+    by_kind: Mapping[str, Any] = rope if isinstance(rope, dict) else {}
+    for angles in (table.get("rope_scaling"), rope, *by_kind.values()):
+        kind = angles.get("rope_type", angles.get("type", "default")) if isinstance(angles, dict) else "default"
+        if kind != "default":
+            raise CheckpointError(f"{where}: rope_type {short(kind)}, expected 'default'. Choose another model.")
+    bases = {}
     for kind, (old, default) in _THETA.items():
-        turned = rope.get(kind) if isinstance(rope, dict) else None
-        turned = turned if isinstance(turned, dict) else {}
-        if turned.get("rope_type", "default") != "default":
-            found = short(turned["rope_type"])
-            raise CheckpointError(f"{where}: rope_type {found}, expected 'default'. Choose another model.")
-        bases[kind] = turned.get("rope_theta") or table.get(old, default)
+        angles = by_kind.get(kind)
+        bases[kind] = (angles.get("rope_theta") if isinstance(angles, dict) else None) or table.get(old, default)
     every, window, layers = table.get(_EVERY, 3), table.get(_WINDOW, 128), table.get("num_hidden_layers")
     if isinstance(kinds := table.get("layer_types"), list) and kinds:
         fitting = [n for n in (every, *range(1, len(kinds) + 1)) if kinds == _layer_types(n, len(kinds))]
