@@ -1,10 +1,11 @@
 """What a user of own labels waits for: `python -m benchmarks.finetune_users`.
 
 `electra finetune`, as a command from start to exit, on 1,000 texts of 60 tokens with the shape of `mini`, three seeds and the recipe's
-defaults; then the predictions of its model for the same texts, by `load_finetuned(...).predict`, which is the work of `electra predict`,
-and by transformers' text-classification pipeline on the same folder, one text at a time (its default) and in batches of 32, in turn in
-one process. Weights and words are made up: time depends on neither. Seconds of the clock and of a processor are given, since other work
-may run on the machine.
+defaults; then predictions for the same texts, by `load_finetuned(...).predict`, which is the work of `electra predict`, and by
+transformers' text-classification pipeline on the same folder, one text at a time (its default) and in batches of 32, in turn in one
+process. Their model is that of a short run with `--pooling cls`, whose head transformers has. Weights and words are made up: time depends
+on neither. Seconds of the clock and of a processor are given, since other work may run on the machine. A table is printed; `--out` writes
+all that was measured as JSON.
 """
 
 from __future__ import annotations
@@ -86,9 +87,9 @@ def timed(work: Callable[[], object]) -> dict[str, float]:
     return {"clock": time.perf_counter() - clock, "processor": processor() - spent}
 
 
-def fine_tuned(folder: Path, model: Path, given: argparse.Namespace) -> dict[str, float]:
+def fine_tuned(folder: Path, model: Path, out: str, *flags: object) -> dict[str, float]:
     """The command."""
-    words = ["finetune", model, "--train", folder / "texts.tsv", "--out", folder / "out", "--seeds", given.seeds]
+    words = ["finetune", model, "--train", folder / "texts.tsv", "--out", folder / out, *flags]
     command = [sys.executable, "-m", "electra_trainer", *map(str, words)]
     with (folder / "log.txt").open("wb") as log:
         return timed(lambda: subprocess.run(command, check=True, stdout=log, stderr=log))
@@ -127,26 +128,49 @@ def predictions(folder: Path, texts: list[str], rounds: int) -> dict[str, Any]:
     }
 
 
+def shown(facts: dict[str, Any]) -> str:
+    """The tables."""
+    spent, given = facts["finetune_seconds"], (facts["texts"], facts["tokens"], facts["seeds"])
+    head = "{:,} texts of {} tokens, {} seeds".format(*given)
+    lines = [
+        f"{facts['preset']}, {facts['cores']} cores, {facts['precision']}, load {facts['load']:.1f}",
+        f"finetune, {head}: {spent['clock']:.0f} s, {spent['processor']:.0f} s of a processor",
+        f"{'predict':<26}{'texts/s':>10}{'of a processor':>16}{'ours is faster':>16}{'same label':>12}",
+    ]
+    for name, one in facts["predict"].items():
+        lines.append(
+            f"{name:<26}{one['texts_per_second']:>10,.0f}{one['texts_per_processor_second']:>16,.0f}"
+            f"{one['ours_is_faster']:>15.1f}x{100 * one['same_label']:>11.1f}%"
+        )
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--preset", default="mini")
     parser.add_argument("--texts", type=int, default=1000)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     torch.set_num_threads(cores())
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        rows = texts_of(write_encoder(folder / "encoder", given.preset), given.texts)
+        model = folder / "encoder"
+        rows = texts_of(write_encoder(model, given.preset), given.texts)
         (folder / "texts.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in [("text", "label"), *rows]))
         facts = {
-            **vars(given), "tokens": TOKENS, "cores": cores(), "load": os.getloadavg()[0],
+            "preset": given.preset, "texts": given.texts, "seeds": given.seeds, "rounds": given.rounds,
+            "tokens": TOKENS, "cores": cores(), "load": os.getloadavg()[0],
             "precision": choose_precision("auto", torch.device("cpu")),
-            "finetune_seconds": fine_tuned(folder, folder / "encoder", given),
-            "predict": predictions(folder / "out" / "model", [text for text, _ in rows], given.rounds),
-            "hardware": hardware(), "versions": versions(),
+            "finetune_seconds": fine_tuned(folder, model, "out", "--seeds", given.seeds),
         }  # fmt: skip
-    print(json.dumps(facts, indent=1))
+        print(json.dumps(facts["finetune_seconds"]), file=sys.stderr)
+        fine_tuned(folder, model, "cls", "--seeds", 1, "--epochs", 1, "--pooling", "cls")
+        facts["predict"] = predictions(folder / "cls" / "model", [text for text, _ in rows], given.rounds)
+    print(shown(facts))
+    if given.out is not None:
+        given.out.write_text(json.dumps({**facts, "hardware": hardware(), "versions": versions()}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -250,6 +250,7 @@ def finetune(
     seeds: int | Sequence[int] = 3,
     recipe: Literal["auto", "paper", "released"] = "auto",
     baselines: bool = False,
+    against: str | Path | None = None,
     search: bool = False,
     parallel: int | None = None,
     device: str = "auto",
@@ -266,6 +267,7 @@ def finetune(
         seeds: how many (1, 2, ...), or which.
         recipe: paper, released, or auto: the paper's, and of own tables what was measured on small files.
         baselines: also score the majority class, TF-IDF and fresh weights.
+        against: another model, fine-tuned with the same seeds on the same rows, for the comparison in summary.md.
         search: first choose learning rate, layer decay and epochs on a tenth of the training rows.
         parallel: runs at once; None: as many as the machine has cores or GPUs for.
         device: auto, cpu, cuda, cuda:N or mps.
@@ -287,6 +289,7 @@ def finetune(
         changes={**changes},
         seeds=_numbered(seeds),
         baselines=baselines,
+        against=None if against is None else str(against),
         keep_weights=True,
     )
     if search:

@@ -20,13 +20,15 @@ from tests.finetuning.toy import Toy
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, Interrupted, MissingInputError
 from electra_trainer.experiments import cell as folder
-from electra_trainer.experiments.cell import Cell, read_result
+from electra_trainer.experiments import engine as rounds
+from electra_trainer.experiments.cell import Cell, Declared, read_result
 from electra_trainer.experiments.engine import Board
 from electra_trainer.experiments.summary import Summary, summarize
 from electra_trainer.files.wording import duration
 from electra_trainer.finetuning import experiment as engine
 from electra_trainer.finetuning.experiment import Plan, run_plan
 from electra_trainer.finetuning.task import TaskData
+from electra_trainer.runs.signals import StopRequest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SMALL = {"learning_rate": 5e-3, "batch_size": 8, "max_length": 24}
@@ -224,6 +226,43 @@ def test_threads_stay_what_they_were(model: str, tmp_path: Path, monkeypatch: py
     assert go(plan(model, Toy(rows=16), seeds=(1,)), tmp_path / "out").declared.facts["threads"] == 1
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     assert go(plan(model, Toy(rows=16), seeds=(1, 2)), tmp_path / "out").declared.facts["threads"] == 1
+
+
+@pytest.mark.parametrize(
+    ("cells", "threads", "cores", "at_once"), [(3, 1, 2, 3), (4, 1, 2, 2), (3, 2, 4, 2), (1, 1, 2, 1), (2, 1, 2, 2)]
+)
+def test_runs_of_one_thread_share_cores_for_a_last_round(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cells: int, threads: int, cores: int, at_once: int
+) -> None:
+    monkeypatch.setattr(rounds, "cores", lambda: cores)
+    declared = Declared(verb="finetune", facts={"threads": threads}, rows={}, seeds=(1,))
+    work, stop = engine.FineTuning(plan("x"), device="cpu"), StopRequest()
+    made = rounds._Engine(work, declared, [], device="cpu", parallel=None, request=stop)
+    assert len(made._devices(cells)) == at_once
+
+
+# Another model
+
+
+def test_another_model_is_compared_seed_by_seed(model: str, tmp_path: Path) -> None:
+    """Its rows have the scores of an experiment with that model alone, and only the encoder's own weights stay."""
+    other = toy.write_model(tmp_path / "other", seed=9)
+    asked = plan(model, Toy(rows=32), against=other, keep_weights=True)
+    both, alone = go(asked, tmp_path / "both"), go(plan(other, Toy(rows=32)), tmp_path / "alone")
+    row = "toy+against-other"
+    assert both.values[row]["dev/accuracy"] == alone.values["toy"]["dev/accuracy"]
+    rival, own, same = (
+        (tmp_path / place / "seed-2" / "predictions" / "dev.jsonl").read_bytes()
+        for place in (f"both/cells/{row}", "both/cells/toy", "alone/cells/toy")
+    )
+    assert rival == same != own
+    (contrast,) = both.contrasts
+    assert (contrast.row, contrast.reference, contrast.found.n) == (row, "toy", 2)
+    assert set(kept(tmp_path / "both")) == {"seed-1", "seed-2"} and not list(tmp_path.glob("both/cells/*+*/*/weights"))
+    assert other in both.text()
+    toy.write_model(tmp_path / "other", seed=10)
+    with pytest.raises(ConfigError, match=r"began with other settings.*rival"):
+        go(replace(asked, seeds=(1, 2, 3)), tmp_path / "both")
 
 
 # Whose weights stay

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from tests.command import Electra
 from tests.finetuning.own_files import rows, write_csv, write_encoder
@@ -14,7 +15,7 @@ from tests.finetuning.own_files import rows, write_csv, write_encoder
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.model_folder import load_finetuned
-from electra_trainer.finetuning.multi_label import MultiLabel, MultiLabelTask, best_threshold
+from electra_trainer.finetuning.multi_label import MultiLabel, MultiLabelTask, best_macro_threshold, best_threshold
 
 
 def labelled(count: int) -> list[tuple[str, str]]:
@@ -88,6 +89,9 @@ def test_the_threshold_is_the_best_of_all() -> None:
     found = f1_score(truth, shares >= best_threshold(truth, shares), average="micro")
     assert found == max(f1_score(truth, shares >= at, average="micro") for at in np.arange(0, 1, 0.005))
     assert best_threshold(np.zeros((2, 2), dtype=bool), shares[:2, :2]) == 0.5
+    macro = f1_score(truth, shares >= best_macro_threshold(truth, shares), average="macro")
+    assert macro == max(f1_score(truth, shares >= at, average="macro") for at in np.arange(0, 1.01, 0.005))
+    assert best_macro_threshold(np.zeros((2, 2), dtype=bool), shares[:2, :2]) == 0.5
     task = MultiLabel(labels=("a", "b", "c"))
     examples = [TextExample(text="x", labels=tuple(np.array(list("abc"))[row])) for row in truth]
     raw = shares.tolist()
@@ -96,3 +100,25 @@ def test_the_threshold_is_the_best_of_all() -> None:
     again = settled.score(examples, settled.at_threshold(raw))
     assert again == {name: scores[name] for name in ("micro_f1", "macro_f1")} and scores["micro_f1"] == found
     assert replace(settled, threshold=1.1).at_threshold(raw)[0]["labels"] == []
+    assert replace(task, metrics=("macro_f1", "micro_f1")).score(examples, task.at_threshold(raw))["macro_f1"] == macro
+
+
+def test_the_baseline_s_penalty_is_chosen_on_training_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weakest where a word decides on a label, a stronger one where the labels are noise."""
+    random = np.random.default_rng(0)
+    used: list[float] = []
+    fit = LogisticRegression.fit
+    monkeypatch.setattr(LogisticRegression, "fit", lambda model, *data: (used.append(model.C), fit(model, *data))[1])
+    penalties = []
+    for noise in (True, False):
+        truth = random.random((60, 2)) < 0.5
+        shown = random.random((60, 2)) < 0.5 if noise else truth
+        texts = [f"{'red' if red else 'blue'} {'big' if big else 'small'} {n}" for n, (red, big) in enumerate(shown)]
+        train = [
+            TextExample(text=text, labels=tuple(np.array(["a", "b"])[row]))
+            for text, row in zip(texts, truth, strict=True)
+        ]
+        found = MultiLabel(labels=("a", "b"), threshold=0.5).baselines(train)["tf_idf"].predict(train)
+        penalties.append(used[-1])
+    assert penalties[0] < penalties[1] == 100.0
+    assert [set(one["labels"]) for one in found] == [set(one.labels or ()) for one in train]

@@ -3,6 +3,7 @@
 import json
 import pickle
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -42,7 +43,7 @@ WRONG: dict[str, Case] = {
     "text is label": ({"train.csv": GOOD}, {"text": "label", "label": "label"}, ConfigError, "--text and --label are both 'label'", "Name two different columns"),
     "text is its own pair": ({"train.csv": PAIRED}, {"text": "one", "text_pair": "one"}, ConfigError, "--text and --text-pair are both 'one'", ""),
     "empty text": ({"train.csv": GOOD + b",fruit\n"}, {}, DataError, "train.csv:22: ", "column 'text' is empty. Fill it in, or delete the row"),
-    "blank texts": ({"train.csv": GOOD + b"  ,fruit\n" * 6}, {}, DataError, "train.csv:22: ", "is empty. Fill it in, or delete the row."),
+    "blank texts": ({"train.csv": GOOD + b"  ,fruit\n" * 6}, {}, DataError, "train.csv:22: ", "is empty (as in 5 more rows). Fill it in, or delete the row."),
     "empty label": ({"train.csv": GOOD + b"a pear, \n"}, {}, DataError, "train.csv:22: ", "column 'label' is empty. Fill it in, or delete the row"),
     "empty pair": ({"train.csv": PAIRED + b"a,,0\n"}, {"text": "one", "text_pair": "two"}, DataError, "train.csv:22: ", "column 'two' is empty"),
     "one class": ({"train.csv": b"text,label\na,b\nc,b\n"}, {}, DataError, "train.csv: ", "all rows have the label 'b'. Expected two classes or more"),
@@ -285,3 +286,26 @@ def test_balanced_weights_are_inverse_to_the_frequencies(tmp_path: Path) -> None
     assert weighted[0].item() == pytest.approx(2.5 * alike[0].item(), rel=1e-5) and weighted[1] == alike[1] == 1
     with pytest.raises(ConfigError, match="--class-weights balanced: regression has no classes"):
         OwnTask(train="x.csv", kind="regression", class_weights="balanced")
+
+
+def test_the_main_score_is_chosen_and_accuracy_is_doubted_where_one_class_is_large(tmp_path: Path) -> None:
+    """With nine rows in ten of a class accuracy is 90 % without a model; baselines get the weights of classes too."""
+    table = [(f"{'red' if n % 10 == 0 else 'blue'} {n} or so", "rare" if n % 10 == 0 else "often") for n in range(80)]
+    path = write_csv(tmp_path / "train.csv", table)
+    plain, chosen = OwnTask(train=path).load(), OwnTask(train=path, metric="macro_f1").load()
+    assert plain.task.metric == "accuracy" and chosen.task.metric == "macro_f1"
+    assert any("warning: 90 % of the training rows have the same label" in note for note in plain.notes)
+    assert not any("same label" in note for note in chosen.notes)
+    score = chosen.task.score(
+        chosen.dev["dev"], chosen.task.baselines(chosen.train)["majority"].predict(plain.dev["dev"])
+    )
+    assert next(iter(score)) == "macro_f1" and score["macro_f1"] < 0.5 < score["accuracy"]
+    with pytest.raises(ConfigError, match="--metric f1: classification has accuracy, macro_f1, matthews"):
+        OwnTask(train=path, metric="f1").load()
+    noisy = [
+        (f"{'red' if n % 10 == 0 or n % 4 == 0 else 'blue'}", "rare" if n % 10 == 0 else "often") for n in range(80)
+    ]
+    train = OwnTask(train=write_csv(tmp_path / "noisy.csv", noisy), dev=path, class_weights="balanced").load()
+    found = [task.baselines(train.train)["tf_idf"].predict([TextExample(text="red")])[0]["label"]
+             for task in (replace(train.task, class_weights=()), train.task)]  # fmt: skip
+    assert found == ["often", "rare"]  # 8 rare reds among 24: more than half by balanced weights

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from electra_trainer.errors import DataError, ElectraError, MissingInputError, StorageError
 from electra_trainer.files import reading
-from electra_trainer.files.tables import Table, read_table_file
+from electra_trainer.files.tables import Table, numbers, read_table_file
 
 GOOD = b"text,label\nan apple,fruit\na saw,tool\n"
 
@@ -34,7 +34,7 @@ WRONG: dict[str, tuple[str, bytes, str, str]] = {
     "UTF-16 without its mark": ("a.csv", "text,label\na,b\n".encode("utf-16-le"), "a.csv", "is UTF-16LE. Save it as UTF-8 text: `iconv -f UTF-16LE"),
     "a Latin-1 letter": ("a.csv", "text,label\na,b\ncafé,c\n".encode("latin-1"), "a.csv:3", "not UTF-8 at byte 4 of the line (0xe9). Save it as UTF-8 text: `iconv -f CP1252 -t UTF-8 a.csv > a-new.csv`"),
     "cut within a letter": ("a.csv", "text,label\na,é".encode()[:-1], "a.csv:2", "not UTF-8 at byte 3 of the line (0xc3)"),
-    "semicolons": ("a.csv", b"text;label\nan apple;fruit\n", "a.csv:1", "semicolons between the columns, expected commas in a .csv. Rename the file, or save it with the right separator"),
+    "short row next to semicolons": ("a.csv", b"text;label\nan apple\n", "a.csv:2", "expected 2 fields (text, label), found 1"),
     "tabs in a .csv": ("a.csv", b"text\tlabel\nan apple\tfruit\n", "a.csv:1", "tabs between the columns, expected commas in a .csv. Rename the file"),
     "commas in a .tsv": ("a.tsv", GOOD, "a.tsv:1", "commas between the columns, expected tabs in a .tsv. Rename the file"),
     "bars": ("a.csv", b"text|label\na|b\n", "a.csv:1", "bars between the columns"),
@@ -142,6 +142,19 @@ def test_quoting_of_csv(tmp_path: Path) -> None:
     assert table.column("text") == ["one\n\ntwo, three", '5" pipe', 'say "hi"', "", "  padded "]
     assert table.lines == [2, 5, 6, 7, 8]
     assert table.where(1).endswith("a.csv:5")
+
+
+def test_semicolons_and_decimal_commas(tmp_path: Path) -> None:
+    """As spreadsheets write .csv where the comma is the decimal sign; a column has one decimal sign, or is refused."""
+    content = '\ufefftext;score;other\n"one; ""two"", three";"0,5";1.5\nfour, five;-12;0,25\n'
+    table = read(tmp_path, "a.csv", content.encode())
+    assert table.columns == ("text", "score", "other") and table.lines == [2, 3]
+    assert table.column("text") == ['one; "two", three', "four, five"]
+    assert numbers(table, "score") == [0.5, -12.0]
+    with pytest.raises(DataError, match=r"a\.csv:2: column 'other' holds '1.5', and others a decimal comma"):
+        numbers(table, "other")
+    with pytest.raises(DataError, match=r"b\.csv:2: column 'score' holds '1,5', expected a finite number"):
+        numbers(read(tmp_path, "b.csv", b'text,score\na,"1,5"\n'), "score")  # 1.5, or 15?
 
 
 def test_quoting_of_tsv(tmp_path: Path) -> None:

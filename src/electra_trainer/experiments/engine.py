@@ -73,6 +73,8 @@ class Work(Protocol):
     """The cells that are asked for, and how one is done. It is sent to other processes, so it can be pickled."""
 
     verb: str
+    shares_cores: bool = False
+    """Whether runs of one thread may share cores where a second round would leave most of these idle."""
 
     def declare(self, old: Declared | None) -> Declared:
         """The rows, seeds and parts that are asked for. Every file is read, so that faults are reported before anything
@@ -315,6 +317,8 @@ class _Engine:
         gpus = torch.cuda.device_count() if self._device == "cuda" else 1
         on_cpu = torch.device(self._device).type == "cpu"
         room = max(1, cores() // (self._threads or 1)) if on_cpu else gpus
+        if on_cpu and self._work.shares_cores and self._threads == 1 and room < cells < 2 * room:
+            room = cells  # 3 runs on 2 cores end after 1.5 times a run's time, not 2
         count = 1 if self._alone and alone else max(1, min(cells, self._parallel or room))
         return [f"cuda:{index % gpus}" if gpus > 1 else self._device for index in range(count)]
 

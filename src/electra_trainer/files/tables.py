@@ -1,6 +1,8 @@
 """Read a table of one's own, .csv, .tsv or .jsonl: its columns and rows, and what is wrong with it, with the line.
 
-.csv    RFC 4180: commas; a field between double quotes may hold commas, line ends and doubled quotes.
+.csv    RFC 4180: commas; a field between double quotes may hold commas, line ends and doubled quotes. Semicolons where
+        the line of column names has them and no comma, as spreadsheets write them where the comma is the decimal sign;
+        numbers there may have a decimal comma.
 .tsv    One line a row, tabs between fields, quotes are ordinary characters, as in GLUE's files. But a field that is
         quoted whole, every quote within doubled, as pandas writes it, is taken out of its quotes.
 .jsonl  One object a line; columns are the keys in the order in which they first come.
@@ -16,6 +18,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -53,6 +56,8 @@ class Table:
     """Line on which each row begins, counted from 1."""
     sha256: str = ""
     """Hash of the file's bytes."""
+    semicolons: bool = False
+    """Whether it has semicolons between its columns, so that numbers may have a decimal comma."""
 
     def where(self, row: int) -> str:
         """`file:line` of a row."""
@@ -87,12 +92,20 @@ def read_table_file(path: Path) -> Table:
             raise DataError(f"{path}: holds column names ({', '.join(columns)}) and no rows.")
     rows, numbers = [row for _, row in numbered], [number for number, _ in numbered]
     digest = hashlib.sha256(content).hexdigest()
-    return Table(path=path, columns=columns, rows=rows, lines=numbers, sha256=digest)
+    head = next((line for _, line in reading.lines(content, path) if line.strip()), "")
+    semicolons = suffix == ".csv" and _separator(head) == ";"
+    return Table(path=path, columns=columns, rows=rows, lines=numbers, sha256=digest, semicolons=semicolons)
 
 
 def _csv(path: Path | str, lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
     """Fields of each record and the line on which it begins."""
-    reader = csv.reader((line for _, line in lines), strict=True)
+    head: list[str] = []
+    for _, line in lines:
+        head.append(line)
+        if line.strip():
+            break
+    rest = (line for _, line in lines)
+    reader = csv.reader(chain(head, rest), delimiter=_separator("".join(head)), strict=True)
     before = csv.field_size_limit(reading.MOST_LINE)
     try:
         while True:
@@ -105,6 +118,11 @@ def _csv(path: Path | str, lines: Iterator[tuple[int, str]]) -> Iterator[tuple[i
                 raise DataError(f"{path}:{first}: {_QUOTING.format(error=error, last=reader.line_num)}") from None
     finally:
         csv.field_size_limit(before)
+
+
+def _separator(head: str) -> str:
+    """The sign between the columns of a .csv, from its line of column names."""
+    return ";" if ";" in head and "," not in head else ","
 
 
 def _tsv(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
@@ -214,24 +232,41 @@ def marks(table: Table, column: str) -> list[bool]:
 
 
 def numbers(table: Table, column: str) -> list[float]:
-    """The numbers of a column; DataError: one is not a finite number."""
-    return _each(table, column, _number)
+    """The numbers of a column; DataError: one is not a finite number. Next to semicolons they may have a decimal comma:
+    all of a column that have a sign have the same.
+    """
+    if not (table.semicolons and any("," in str(cell) for cell in table.column(column))):
+        return _each(table, column, _number)
+
+    def read(cell: Any) -> float:
+        if "." in cell:
+            raise ValueError(f"holds {short(cell)}, and others a decimal comma. Write one of 0,5 and 0.5 everywhere")
+        return _number(cell.replace(",", ".", 1))
+
+    return _each(table, column, read)
 
 
 def _each(table: Table, column: str, read: Callable[[Any], T], *, empty: T | None = None) -> list[T]:
     """`read` of every cell, `empty` for one without content; DataError names the first row that it refuses."""
     found: list[T] = []
-    for row, cell in enumerate(table.column(column)):
+    cells = table.column(column)
+    for row, cell in enumerate(cells):
         try:
-            if cell is None or (isinstance(cell, str) and not cell.strip()):
+            if _is_empty(cell):
                 if empty is not None:
                     found.append(empty)
                     continue
-                raise ValueError(f"is {'missing' if cell is None else 'empty'}. Fill it in, or delete the row")
+                others = sum(map(_is_empty, cells)) - 1
+                more = f" (as in {others:,} more row{'s' * (others > 1)})" if others else ""
+                raise ValueError(f"is {'missing' if cell is None else 'empty'}{more}. Fill it in, or delete the row")
             found.append(read(cell))
         except ValueError as error:
             raise DataError(f"{table.where(row)}: column {column!r} {error}.") from None
     return found
+
+
+def _is_empty(cell: Any) -> bool:
+    return cell is None or (isinstance(cell, str) and not cell.strip())
 
 
 def _text(cell: Any) -> str:

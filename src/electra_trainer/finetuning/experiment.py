@@ -47,11 +47,13 @@ from electra_trainer.finetuning.text_tasks import with_recipe
 from electra_trainer.pretrained.source import Source, load_source, untrained
 from electra_trainer.randomness import drawn
 from electra_trainer.runs.run_folder import RunFolder
-from electra_trainer.settings.records import is_run, read, run_and_step, to_dict
+from electra_trainer.settings.records import ADDED, is_run, read, run_and_step, to_dict
 from electra_trainer.train.device import choose_device, choose_precision
 
 UNTRAINED = "untrained"
 """Name of the baseline that is the same encoder with fresh weights."""
+RIVAL = f"{PLUS}against-"
+"""Between a task and the name of the model that the encoder is compared with."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -75,6 +77,8 @@ class Plan:
     seeds: tuple[int, ...] = (1,)
     baselines: bool = False
     """Measure the baselines too: the untrained encoder with the same seeds, majority, TF-IDF."""
+    against: str | None = None
+    """Another model, fine-tuned with the same seeds on the same rows, and compared seed by seed."""
     keep_weights: bool = False
     """Whether weights stay on disk; `export_best` leaves those of the best run."""
 
@@ -88,6 +92,12 @@ class Plan:
     def given(self) -> dict[str, Any]:
         """The changes that are not None."""
         return {name: value for name, value in self.changes.items() if value is not None}
+
+    @property
+    def rival(self) -> str:
+        """End of the rows of the other model."""
+        name = str(self.against).rstrip("/").rpartition("/")[2]
+        return RIVAL + re.sub(r"[^A-Za-z0-9._-]", "-", name)
 
     def __post_init__(self) -> None:
         names = [task.name for task in self.tasks]
@@ -116,6 +126,8 @@ class Settings:
     """Fewer than the task has: drawn by the seed."""
     baseline: str | None = None
     """`untrained`, or the name of a baseline without an encoder; None: the encoder itself."""
+    rival: str | None = field(default=None, metadata=ADDED)
+    """Hash of the weights of another model, where the row is that model's."""
 
     @classmethod
     def of(cls, row: Row) -> Self:
@@ -157,23 +169,24 @@ class FineTuning(engine.Work):
     """The work of a plan. Encoder and task stay loaded between cells."""
 
     verb = "finetune"
+    shares_cores = True
 
     def __init__(self, plan: Plan, *, device: str, data: TaskData | None = None, quiet: bool = False) -> None:
         self._plan, self._device, self._quiet = plan, device, quiet
         self._tasks = {task.name: task for task in plan.tasks}
-        self._source: Source | None = None
+        self._sources: dict[str, Source] = {}
         self._loaded: tuple[str, TaskData] | None = None if data is None else (plan.tasks[0].name, data)
 
     def __getstate__(self) -> dict[str, Any]:
         """Another process loads its own copy."""
-        return {**vars(self), "_source": None, "_loaded": None}
+        return {**vars(self), "_sources": {}, "_loaded": None}
 
     def declare(self, old: Declared | None) -> Declared:
         """See `Work`."""
         plan = self._plan
         where = choose_device(old.facts["device"] if old is not None and self._device == "auto" else self._device)
-        source = self._encoder()
-        rows = {key: row for task in plan.tasks for key, row in self._rows(task, source, where, old).items()}
+        source = self._encoder(plan.model)
+        rows = {key: row for task in plan.tasks for key, row in self._rows(task, where, old).items()}
         runs = sum(len(plan.seeds) for row in rows.values() if row.seeded)
         return Declared(
             verb=self.verb,
@@ -189,67 +202,79 @@ class FineTuning(engine.Work):
             about={"model": plan.model, "encoder": _encoder_facts(plan.model)},
         )
 
-    def _rows(self, task: TaskSource, source: Source, where: torch.device, old: Declared | None) -> dict[str, Row]:
-        """A task's own row and those of its baselines; of a search those of its trials."""
+    def _rows(self, task: TaskSource, where: torch.device, old: Declared | None) -> dict[str, Row]:
+        """A task's own row and those it is compared with; of a search those of its trials."""
         plan, data = self._plan, self._load(task.name)
         if not data.dev:
             raise DataError(f"{data.task.name}: has no examples with answers to score on. Give it a dev set.")
-        fresh = f"{task.name}{PLUS}{UNTRAINED}"
+        fresh, rival = f"{task.name}{PLUS}{UNTRAINED}", f"{task.name}{plan.rival}"
         begun = old and old.rows.get(task.name, next(iter(old.rows.values())))
         precision = begun.settings["recipe"]["precision"] if begun else choose_precision("auto", where)
 
         def row(key: str, chosen: Mapping[str, float], rows: int = len(data.train)) -> Row:
-            return self._row(task, data, source, chosen, precision, PLUS + UNTRAINED in key, rows)
+            return self._row(task, data, key, chosen, precision, rows)
 
         if plan.trials:
-            keys = (task.name, fresh)
-            return {sweep.named(key, one): row(key, one) for key in keys for one in plan.trials.get(key, ())}
+            keys = (task.name, fresh, rival)
+            return {
+                sweep.named(key, one): replace(row(key, one), title=sweep.named(key, one))
+                for key in keys
+                for one in plan.trials.get(key, ())
+            }
         chosen = plan.chosen.get(task.name, {})
-        main = row(task.name, chosen)
-        settled = Settings.of(main).recipe
-        as_read, text = with_recipe(data, settled)[0], source.text(settled.max_length)
-        findings = findings_of(as_read, text, reader=plan.model, longest=source.length)
-        for finding in () if self._quiet else findings:
-            errors.tell(f"{task.name}: {finding}")
-        if not plan.labels:
-            main = replace(main, notes=(*main.notes, *findings))
-            return self._beside(task.name, main, row(fresh, plan.chosen.get(fresh, chosen)), data)
+        counts = labels_curve.checked(plan.labels, data) if plan.labels else (len(data.train),)
         found: dict[str, Row] = {}
-        for count in labels_curve.checked(plan.labels, data):
-            key = labels_curve.key_of(task.name, count)
-            one = row(key, {}, count)
-            one = replace(one, notes=() if found else (*one.notes, *findings))
-            found |= self._beside(key, one, row(f"{key}{PLUS}{UNTRAINED}", {}, count), data)
+        for count in counts:
+            key = labels_curve.key_of(task.name, count) if plan.labels else task.name
+            main = row(task.name, {} if plan.labels else chosen, count)
+            others = {UNTRAINED: row(fresh, {} if plan.labels else plan.chosen.get(fresh, chosen), count)}
+            if plan.against is not None:
+                others[plan.rival] = row(rival, {} if plan.labels else plan.chosen.get(rival, {}), count)
+            if found:
+                main = replace(main, notes=())
+                others = {name: replace(one, notes=()) for name, one in others.items()}
+            else:
+                main = replace(main, notes=(*main.notes, *self._findings(task.name, data, main, plan.model)))
+            found |= self._beside(key, main, others, data)
         return found
 
-    def _beside(self, key: str, main: Row, fresh: Row, data: TaskData) -> dict[str, Row]:
-        """A row, and those of the baselines that are wanted."""
+    def _findings(self, name: str, data: TaskData, row: Row, model: str) -> list[str]:
+        """What the encoder of a row cannot read of the data; printed too."""
+        settled, source = Settings.of(row).recipe, self._encoder(model)
+        as_read, text = with_recipe(data, settled)[0], source.text(settled.max_length)
+        findings = findings_of(as_read, text, reader=model, longest=source.length)
+        for finding in () if self._quiet else findings:
+            errors.tell(f"{name}: {finding}")
+        return findings
+
+    def _beside(self, key: str, main: Row, others: Mapping[str, Row], data: TaskData) -> dict[str, Row]:
+        """A row, and those that it is compared with."""
         rows, settled, plan = {key: main}, Settings.of(main), self._plan
-        against: dict[str, Any] = {"reference": key, "metrics": main.metrics, "apart": main.apart}
+        compared: dict[str, Any] = {"reference": key, "metrics": main.metrics, "apart": main.apart}
+        if plan.against is not None:
+            rival = others[plan.rival]
+            own = [f"{plan.against}: {note}" for note in rival.notes if note not in main.notes]
+            if rival.notes:
+                own += [f"{plan.against}: {note}" for note in self._findings(key, data, rival, plan.against)]
+            rows[key + plan.rival] = replace(rival, baseline=plan.against, notes=tuple(own), **compared)
         if plan.baselines:
-            rows[f"{key}{PLUS}{UNTRAINED}"] = replace(fresh, baseline="the untrained encoder", notes=(), **against)
+            fresh = replace(others[UNTRAINED], baseline="the untrained encoder", notes=(), **compared)
+            rows[f"{key}{PLUS}{UNTRAINED}"] = fresh
         for name, one in with_recipe(data, settled.recipe)[0].task.baselines(data.train).items():
             if plan.baselines or (plan.labels and name == labels_curve.AGAINST):
                 rows[f"{key}{PLUS}{name}"] = Row(
                     settings=asdict(replace(settled, baseline=name)),
                     seeded=bool(plan.labels),
                     baseline=one.title,
-                    **against,
+                    **compared,
                 )
         return rows
 
     def _row(
-        self,
-        task: TaskSource,
-        data: TaskData,
-        source: Source,
-        chosen: Mapping[str, float],
-        precision: str,
-        fresh: bool,
-        rows: int,
+        self, task: TaskSource, data: TaskData, key: str, chosen: Mapping[str, float], precision: str, rows: int
     ) -> Row:
         """A row that trains on `rows` rows. Its precision is as asked for; else as the task or experiment began."""
-        plan, length = self._plan, getattr(task, "max_length", None)
+        plan, length, source = self._plan, getattr(task, "max_length", None), self._encoder(self._of(key))
         name, own = plan.recipe_name, getattr(task, "recipe_for", None)
         named = recipe.recipe(name, hidden_size=source.model.hidden_size, epochs=task.epochs, max_length=length)
         changes = own(rows, source.model.num_hidden_layers) if own is not None and name == recipe.AUTO else {}
@@ -259,7 +284,7 @@ class FineTuning(engine.Work):
             asked = replace(asked, precision=precision)  # type: ignore[arg-type]
         data, asked = with_recipe(data, asked)
         settled = asked.fitted(source.length)
-        searched = plan.chosen.get(task.name, {})
+        searched = plan.chosen.get(key, {})
         notes = data.notes_for(plan.given.keys() | searched.keys() | changes.keys())
         if changes:
             notes.append(
@@ -283,14 +308,15 @@ class FineTuning(engine.Work):
             recipe=settled,
             dev=tuple(data.dev),
             train_rows=rows,
-            baseline=UNTRAINED if fresh else None,
+            baseline=UNTRAINED if key.endswith(PLUS + UNTRAINED) else None,
+            rival=source.sha256 if self._of(key) != plan.model else None,
         )
         metric = f"{next(iter(data.dev))}/{data.task.metric}"
         return Row(settings=asdict(settings), metrics=(metric,), notes=tuple(notes), apart=tuple(data.tested))
 
     def identity(self, settings: Mapping[str, Any]) -> Mapping[str, Any]:
         """Everything a score depends on. Pooling is taken from the task, not from the recipe."""
-        return {**settings, "recipe": {**asdict(recipe.Recipe()), **settings["recipe"], "pooling": None}}
+        return {"rival": None, **settings, "recipe": {**asdict(recipe.Recipe()), **settings["recipe"], "pooling": None}}
 
     def todo(self, cells: Sequence[Cell], declared: Declared) -> list[Cell]:
         """Cells that are not done, task by task."""
@@ -321,10 +347,11 @@ class FineTuning(engine.Work):
                 scores |= {split: settled.score(rows, predict(rows)) for split, rows in data.tested.items()}
             write_result(cell.folder, Result(key=cell.key, seed=cell.seed, scores=joined(scores)))
             return
-        source = self._encoder()
-        if source.sha256 != declared.facts["model_sha256"]:
+        model = self._of(settings.source if settings.rival is None else settings.source + self._plan.rival)
+        source = self._encoder(model)
+        if source.sha256 != (settings.rival or declared.facts["model_sha256"]):
             raise ConfigError(
-                f"{self._plan.model}: its weights changed after the experiment began. Give a folder that stays as it "
+                f"{model}: its weights changed after the experiment began. Give a folder that stays as it "
                 "is, such as an export, and another --out."
             )
         if fresh := settings.baseline == UNTRAINED:
@@ -335,7 +362,7 @@ class FineTuning(engine.Work):
                 job,
                 out=cell.folder,
                 device=device,
-                keep_weights=self._plan.keep_weights and not fresh,
+                keep_weights=self._plan.keep_weights and not (fresh or settings.rival),
                 display=lambda steps: _Relay(steps, reports, lines=not fresh),
                 stop=reports.stop,
             )
@@ -364,10 +391,15 @@ class FineTuning(engine.Work):
                 return f"{name}: its class is in the script itself, which no other process can import: one at a time"
         return None
 
-    def _encoder(self) -> Source:
-        if self._source is None:
-            self._source = load_source(self._plan.model)
-        return self._source
+    def _encoder(self, model: str) -> Source:
+        if model not in self._sources:
+            self._sources[model] = load_source(model)
+        return self._sources[model]
+
+    def _of(self, key: str) -> str:
+        """The model of a row."""
+        plan = self._plan
+        return plan.against if plan.against is not None and key.endswith(plan.rival) else plan.model
 
     def _load(self, task: str) -> TaskData:
         if self._loaded is None or self._loaded[0] != task:
@@ -552,7 +584,8 @@ def searched(plan: Plan, *, out: Path, device: str, parallel: int | None, quiet:
         durable.make_folder(begun)
     tasks = tuple(TrainingRows(source=task) for task in plan.tasks)
     asked = replace(plan, tasks=tasks, seeds=(1,), baselines=False, keep_weights=False)
-    rows = [f"{task.name}{end}" for task in tasks for end in ("", PLUS + UNTRAINED)[: 1 + plan.baselines]]
+    ends = ["", *[PLUS + UNTRAINED] * plan.baselines, *[plan.rival] * (plan.against is not None)]
+    rows = [f"{task.name}{end}" for task in tasks for end in ends]
 
     def best(trials: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, Mapping[str, float]]:
         """The best of each row's trials; none where all diverged."""

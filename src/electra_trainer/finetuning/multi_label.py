@@ -1,7 +1,8 @@
 """Several labels for a text or a pair: a sigmoid for each label, binary cross-entropy, one threshold for all of them.
 
-The threshold is the one with the best micro F1 on the development rows, which the exported model keeps. With one number
-chosen on all of them dev is a little too good; a test file is scored at that threshold. Metrics are scikit-learn's.
+The threshold is the one with the best main score on the development rows, which the exported model keeps. With one
+number chosen on all of them dev is a little too good; a test file is scored at that threshold. Metrics are
+scikit-learn's.
 """
 
 import warnings
@@ -30,7 +31,7 @@ from electra_trainer.finetuning.examples import (
     text_examples,
 )
 from electra_trainer.finetuning.task import Baseline, CardWords, Row, Task, TransformersHead, text_head
-from electra_trainer.finetuning.text_tasks import OwnTask, Pooling, TextTask, known_labels, tf_idf
+from electra_trainer.finetuning.text_tasks import TRIED_ROWS, OwnTask, Pooling, TextTask, known_labels, tf_idf
 from electra_trainer.settings.config import Model
 
 METRICS = ("micro_f1", "macro_f1")
@@ -81,7 +82,7 @@ class MultiLabel(TextTask):
         from sklearn.metrics import f1_score
 
         truth, shares = self._truth(examples), self._shares(predictions)
-        at = best_threshold(truth, shares) if self.threshold is None else self.threshold
+        at = self._at(truth, shares)
         found = {
             f"{average}_f1": float(f1_score(truth, shares >= at, average=average, zero_division=0.0))
             for average in ("micro", "macro")
@@ -94,7 +95,7 @@ class MultiLabel(TextTask):
         from sklearn.metrics import precision_recall_fscore_support
 
         truth, shares = self._truth(examples), self._shares(predictions)
-        at = best_threshold(truth, shares) if self.threshold is None else self.threshold
+        at = self._at(truth, shares)
         found = precision_recall_fscore_support(truth, shares >= at, average=None, zero_division=0.0)
         precision, recall, f1, support = (tuple(np.atleast_1d(one)[-len(self.labels) :].tolist()) for one in found)
         return ClassReport(
@@ -106,6 +107,12 @@ class MultiLabel(TextTask):
             confusion={},
             calibration_error=calibration_error(shares.ravel(), truth.ravel()),
         )
+
+    def _at(self, truth: NDArray[np.bool_], shares: NDArray[np.float64]) -> float:
+        """The threshold, or the one with the best main score."""
+        if self.threshold is not None:
+            return self.threshold
+        return best_threshold(truth, shares) if self.metric == "micro_f1" else best_macro_threshold(truth, shares)
 
     def _truth(self, examples: Sequence[TextExample]) -> NDArray[np.bool_]:
         """[examples, C]."""
@@ -202,8 +209,8 @@ class MultiLabelTask(OwnTask):
         more = " and others" if len(counts) > 10 else ""
         note = (
             f"{len(counts)} labels, several a text, in {len(train):,} training rows: {shown}{more}; {none:,} rows have "
-            f"none, the others {each:.3g} on average. The threshold is the best for dev's micro F1, so dev is a "
-            "little too good: score with --test FILE."
+            f"none, the others {each:.3g} on average. The threshold is the best for dev's main score, so dev is "
+            "a little too good: score with --test FILE."
         )
         return MultiLabel(labels=tuple(sorted(counts))), note
 
@@ -220,6 +227,22 @@ def best_threshold(truth: NDArray[np.bool_], shares: NDArray[np.float64]) -> flo
     return float((places[best] + (places[best - 1] if best else 0.0)) / 2)
 
 
+def best_macro_threshold(truth: NDArray[np.bool_], shares: NDArray[np.float64]) -> float:
+    """The same for macro F1, over all labels; of equals the largest."""
+    at_or_above = np.unique(shares)[::-1]  # in decreasing order: more and more labels are predicted
+    order = np.argsort(-shares, axis=0, kind="stable")
+    sorted_shares, right = np.take_along_axis(shares, order, 0), np.take_along_axis(truth, order, 0).cumsum(0)
+    f1 = np.zeros(len(at_or_above))
+    for label in range(shares.shape[1]):
+        found = np.searchsorted(-sorted_shares[:, label], -at_or_above, side="right")
+        hits = np.concatenate([[0], right[:, label]])[found]
+        f1 += 2 * hits / np.maximum(found + truth[:, label].sum(), 1)
+    best = int(np.argmax(f1))
+    if not f1[best] > 0:
+        return 0.5
+    return float((at_or_above[best] + (at_or_above[best + 1] if best + 1 < len(at_or_above) else 0.0)) / 2)
+
+
 def with_labels(examples: Sequence[TextExample], table: Table, columns: Columns) -> list[TextExample]:
     """Examples with the labels of a file; an empty cell of a column with a separator means no label."""
     if columns.labels:
@@ -233,20 +256,40 @@ def with_labels(examples: Sequence[TextExample], table: Table, columns: Columns)
     return [replace(one, labels=labels) for one, labels in zip(examples, found, strict=True)]
 
 
+_PENALTIES = (1.0, 10.0, 100.0)
+"""Values of C that are tried."""
+
+
 def _learned(train: Sequence[TextExample], truth: NDArray[np.bool_]) -> Any:
-    """Examples -> probabilities [examples, C] of a logistic regression for each label on TF-IDF."""
+    """Examples -> probabilities [examples, C] of a logistic regression for each label on TF-IDF, all with the penalty
+    whose likelihood is best in cross-validation on the training rows.
+    """
     from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import log_loss
+    from sklearn.model_selection import KFold
     from sklearn.multiclass import OneVsRestClassifier
     from threadpoolctl import threadpool_limits
+
+    def model(penalty: float) -> Any:
+        one = LogisticRegression(C=penalty, solver="liblinear", dual=True, random_state=0)
+        return OneVsRestClassifier(one)
+
+    def loss(penalty: float, some: NDArray[np.int64]) -> float:
+        shares = np.zeros((len(some), truth.shape[1]))
+        for seen, held in KFold(min(5, len(some)), shuffle=True, random_state=0).split(some):
+            fitted = model(penalty).fit(matrix[some[seen]], truth[some[seen]].astype(int))
+            shares[held] = fitted.predict_proba(matrix[some[held]])[:, -truth.shape[1] :]
+        return float(log_loss(truth[some].ravel(), shares.ravel(), labels=[False, True]))
 
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a label that every row has, or none
         matrix, read = tf_idf(train)
-        one = LogisticRegression(C=10.0, solver="liblinear", dual=True, random_state=0)
-        model = OneVsRestClassifier(one).fit(matrix, truth.astype(int))
+        some = np.sort(np.random.default_rng(1).permutation(len(train))[:TRIED_ROWS])
+        best = min(_PENALTIES, key=lambda penalty: loss(penalty, some)) if len(train) > 1 else _PENALTIES[1]
+        chosen = model(best).fit(matrix, truth.astype(int))
 
     def predict(examples: Sequence[TextExample]) -> NDArray[np.float64]:
-        shares: NDArray[np.float64] = model.predict_proba(read(examples))[:, -truth.shape[1] :]
+        shares: NDArray[np.float64] = chosen.predict_proba(read(examples))[:, -truth.shape[1] :]
         return shares
 
     return predict

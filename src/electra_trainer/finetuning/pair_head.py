@@ -13,6 +13,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -338,6 +339,7 @@ def chosen(
     examples: Indices,
     *,
     classes: bool,
+    balanced: bool = False,
 ) -> Any:
     """The model with the penalty that is best in cross-validation, not fitted yet; with the second one where no class
     has enough examples to hold one out.
@@ -346,18 +348,23 @@ def chosen(
         penalties: name of the parameter -> values to try.
         examples: of which example each row is.
         classes: the answers are classes; else numbers.
+        balanced: classes count alike.
     """
     from sklearn.model_selection import GridSearchCV, PredefinedSplit
 
     fold = folds(answers, examples, classes=classes)
     if fold.max() < 0:
         return model.set_params(**{name: values[1] for name, values in penalties.items()})
-    scoring: Any = _log_likelihood if classes else "neg_mean_squared_error"
+    scoring: Any = partial(_log_likelihood, balanced=balanced) if classes else "neg_mean_squared_error"
     search = GridSearchCV(model, penalties, cv=PredefinedSplit(fold), scoring=scoring, refit=False)
     return model.set_params(**search.fit(matrix, answers).best_params_)
 
 
-def _log_likelihood(model: Any, matrix: Any, answers: NDArray[np.generic]) -> float:
-    """The mean over rows; unlike scikit-learn's, also where no row of some class is held out."""
-    shares = model.predict_proba(matrix)[np.arange(len(answers)), np.searchsorted(model.classes_, answers)]
-    return float(np.log(np.maximum(shares, 1e-300)).mean())
+def _log_likelihood(model: Any, matrix: Any, answers: NDArray[np.generic], *, balanced: bool) -> float:
+    """The mean over rows, `balanced`: over classes; unlike scikit-learn's, also where no row of some class is held
+    out.
+    """
+    number = np.searchsorted(model.classes_, answers)
+    shares = model.predict_proba(matrix)[np.arange(len(answers)), number]
+    weights = 1 / np.bincount(number)[number] if balanced else None
+    return float(np.average(np.log(np.maximum(shares, 1e-300)), weights=weights))

@@ -129,7 +129,8 @@ class Tuning:
 
     brief: ClassVar[str] = (
         "model out seeds baselines search device train dev test predict task text text_pair label data "
-        "tasks version split labels_curve recipe learning_rate epochs batch_size max_length windows pooling config"
+        "tasks version split metric against labels_curve recipe learning_rate epochs batch_size max_length windows "
+        "pooling config"
     )
     """Flags of the short help."""
 
@@ -150,6 +151,7 @@ class Tuning:
             changes=self.changes.given(),
             **{"seeds": cell.parse_seeds(self.seeds), **more},
             baselines=self.baselines,
+            against=vars(self).get("against"),
             keep_weights=keep_weights,
         )
         quiet = self.quiet or self.json
@@ -238,6 +240,12 @@ class Finetune(Tuning):
     Default: detect.
     """
 
+    metric: str | None = None
+    """Main score, by which the best seed and epoch are chosen. Classification: accuracy, macro_f1 or matthews; several
+    labels: micro_f1 or macro_f1; regression: spearman or pearson. Default: the first."""
+    against: str | None = None
+    """Another model, fine-tuned with the same seeds on the same rows: the tables compare the two seed by seed. MODEL is
+    the one that is exported."""
     labels_curve: str | None = None
     """Numbers of labels, such as 50,100,200: instead of a model, how scores of the encoder and of TF-IDF (--baselines:
     of all) grow with them on the same rows, and from how many on the encoder pays."""
@@ -274,7 +282,7 @@ class Finetune(Tuning):
     def source(self) -> "TaskSource":
         """The task that the flags describe; ConfigError: one that it does not have."""
         for flag in (
-            ("text", "text_pair", "label_separator", "labels", "class_weights")
+            ("text", "text_pair", "label_separator", "labels", "class_weights", "metric")
             if self.task == "tagging"
             else ("words", "scheme", "tag_names")
         ):

@@ -26,11 +26,12 @@ from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
 from electra_trainer.data.tokenizer import Text
-from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.errors import ConfigError, DataError, did_you_mean
 from electra_trainer.experiments.by_class import ClassReport, calibration_error, confusion_of
 from electra_trainer.files.tables import NUMBER, Table, labels, numbers, read_table_file
 from electra_trainer.files.wording import render
 from electra_trainer.finetuning.examples import (
+    WARNING,
     Columns,
     Prediction,
     TextExample,
@@ -250,7 +251,7 @@ class Classification(TextTask):
         return [f"collapsed: {next(iter(counts))!r} for every example."] if collapsed else []
 
     def baselines(self, train: Sequence[TextExample]) -> dict[str, Baseline]:
-        return text_baselines(train, "label")
+        return text_baselines(train, "label", balanced=bool(self.class_weights))
 
     def as_transformers(self, model: Model) -> TransformersHead:
         return text_head(model, self.labels, "single_label_classification", pooling=self.pooling)
@@ -410,15 +411,22 @@ def with_recipe(data: TaskData, recipe: Recipe) -> tuple[TaskData, Recipe]:
     return replace(data, task=replace(task, pooling=pooling)), replace(recipe, pooling=pooling)
 
 
-def text_baselines(train: Sequence[TextExample], answer: Literal["label", "value"]) -> dict[str, Baseline]:
-    """The most frequent label (the mean value), TF-IDF, of pairs the overlap of words; none without answers."""
+def text_baselines(
+    train: Sequence[TextExample], answer: Literal["label", "value"], *, balanced: bool = False
+) -> dict[str, Baseline]:
+    """The most frequent label (the mean value), TF-IDF, of pairs the overlap of words; none without answers.
+
+    Args:
+        balanced: classes count alike in the loss of the linear models.
+    """
     answers = [getattr(one, answer) for one in train]
     if None in answers:
         return {}
     always = most_frequent(Counter(answers)) if answer == "label" else sum(answers) / len(answers)
 
     def learned(title: str, features: Learns) -> Baseline:
-        model = cache(lambda: learn(train, answers, features))  # when it is asked for: it takes minutes
+        # when it is asked for: it takes minutes
+        model = cache(lambda: learn(train, answers, features, balanced=balanced))
         return Baseline(title=title, predict=lambda examples: [{answer: value} for value in model()(examples)])
 
     found = {
@@ -450,7 +458,7 @@ def terms(text: str) -> list[str]:
 
 
 def learn(
-    train: Sequence[TextExample], answers: Sequence[str | float], features: Learns
+    train: Sequence[TextExample], answers: Sequence[str | float], features: Learns, *, balanced: bool = False
 ) -> Callable[[Sequence[TextExample]], list[Any]]:
     """A linear model (logistic or ridge regression) on some features; the same for the same rows.
 
@@ -459,6 +467,7 @@ def learn(
 
     Args:
         answers: the label of each row, or its value.
+        balanced: classes count alike, in its loss and in the choice of the penalty.
     """
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
@@ -472,9 +481,10 @@ def learn(
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # a baseline need not be exact to the last digit
         matrix, read = features(train)
-        model, penalties = _linear(matrix, classes=known.dtype.kind == "U")
+        classes = known.dtype.kind == "U"
+        model, penalties = _linear(matrix, classes=classes, balanced=balanced)
         some = np.sort(np.random.default_rng(1).permutation(len(known))[:TRIED_ROWS])
-        model = chosen(model, penalties, matrix[some], known[some], some, classes=known.dtype.kind == "U")
+        model = chosen(model, penalties, matrix[some], known[some], some, classes=classes, balanced=balanced)
         model.fit(matrix, known)
 
     def predict(examples: Sequence[TextExample]) -> list[Any]:
@@ -485,7 +495,7 @@ def learn(
     return predict
 
 
-def _linear(matrix: Any, *, classes: bool) -> tuple[Any, dict[str, list[float]]]:
+def _linear(matrix: Any, *, classes: bool, balanced: bool) -> tuple[Any, dict[str, list[float]]]:
     """A linear model for a matrix of features, sparse or not, and the weights of its penalty to try."""
     from scipy import sparse
     from sklearn.linear_model import LogisticRegression, Ridge
@@ -493,10 +503,12 @@ def _linear(matrix: Any, *, classes: bool) -> tuple[Any, dict[str, list[float]]]
 
     if not classes:
         return Ridge(solver="sparse_cg"), {"alpha": [0.1, 1.0, 10.0]}
+    weights = "balanced" if balanced else None
     if not sparse.issparse(matrix):
-        return LogisticRegression(max_iter=100), {"C": [0.1, 10.0, 1000.0]}
+        return LogisticRegression(max_iter=100, class_weight=weights), {"C": [0.1, 10.0, 1000.0]}
     # in the dual: there are more features than rows
-    model = OneVsRestClassifier(LogisticRegression(solver="liblinear", dual=True, random_state=0))
+    one = LogisticRegression(solver="liblinear", dual=True, random_state=0, class_weight=weights)
+    model = OneVsRestClassifier(one)
     return model, {"estimator__C": [1.0, 10.0, 100.0]}
 
 
@@ -567,6 +579,8 @@ class OwnTask:
     label: str | None = None
     class_weights: Literal["balanced"] | None = None
     """balanced: the loss of a row has the inverse frequency of its class as its weight."""
+    metric: str | None = None
+    """The main score, one of its task's; None: the first."""
 
     def __post_init__(self) -> None:
         if self.class_weights is not None and self.name != "classification":
@@ -630,6 +644,12 @@ class OwnTask:
             task = _balanced(task, train)
             weights = zip(task.labels[:10], task.class_weights, strict=False)
             notes.append(f"class weights: {', '.join(f'{name} {weight:.3g}' for name, weight in weights)}.")
+        task = _led_by(task, self.metric)
+        if self.metric is None and isinstance(task, Classification) and (much := _largest_class(train)) >= UNEVEN:
+            notes.append(
+                f"{WARNING}{100 * much:.0f} % of the training rows have the same label, so predicting it always has "
+                f"about that accuracy. Seeds and epochs are chosen by accuracy; --metric macro_f1 counts classes alike."
+            )
         if self.kind == "classification":
             known_labels([*dev, *tested.get("test", ())], task.labels, columns)  # type: ignore[attr-defined]
         test, written = {}, None
@@ -691,6 +711,25 @@ def _balanced(task: Classification, train: Sequence[TextExample]) -> Classificat
     named = np.array([str(example.label) for example in train])
     weights = compute_class_weight("balanced", classes=np.array(task.labels), y=named)
     return replace(task, class_weights=tuple(weights.tolist()))
+
+
+UNEVEN = 0.8
+"""Share of the largest class from which on accuracy says little."""
+
+
+def _largest_class(train: Sequence[TextExample]) -> float:
+    """The largest class's share of the rows."""
+    return max(Counter(example.label for example in train).values()) / len(train)
+
+
+def _led_by(task: Task, metric: str | None) -> Task:
+    """The task with `metric` as its main score; ConfigError: it has no such score."""
+    known: tuple[str, ...] = cast(Any, task).metrics
+    if metric is None:
+        return task
+    if metric not in known:
+        raise ConfigError(f"--metric {metric}: {task.name} has {', '.join(known)}.{did_you_mean(metric, known)}")
+    return cast(Task, replace(cast(Any, task), metrics=(metric, *(one for one in known if one != metric))))
 
 
 def _range(train: Sequence[TextExample], path: Path) -> tuple[Task, str]:
