@@ -239,7 +239,7 @@ class FineTuning(engine.Work):
         return found
 
     def _findings(self, name: str, data: TaskData, row: Row, model: str) -> list[str]:
-        """What the encoder of a row cannot read of the data; printed too."""
+        """Find and print texts and letters that the encoder of a row cannot read."""
         settled, source = Settings.of(row).recipe, self._encoder(model)
         as_read, text = with_recipe(data, settled)[0], source.text(settled.max_length)
         findings = findings_of(as_read, text, reader=model, longest=source.length)

@@ -228,7 +228,7 @@ def best_threshold(truth: NDArray[np.bool_], shares: NDArray[np.float64]) -> flo
 
 
 def best_macro_threshold(truth: NDArray[np.bool_], shares: NDArray[np.float64]) -> float:
-    """The same for macro F1, over all labels; of equals the largest."""
+    """The threshold with the best macro F1 over all labels; of equals the largest."""
     at_or_above = np.unique(shares)[::-1]  # in decreasing order: more and more labels are predicted
     order = np.argsort(-shares, axis=0, kind="stable")
     sorted_shares, right = np.take_along_axis(shares, order, 0), np.take_along_axis(truth, order, 0).cumsum(0)
