@@ -276,8 +276,8 @@ def _learned(train: Sequence[TextExample], truth: NDArray[np.bool_]) -> Any:
 
     def loss(penalty: float, some: NDArray[np.int64]) -> float:
         shares = np.zeros((len(some), truth.shape[1]))
-        for seen, held in KFold(min(5, len(some)), shuffle=True, random_state=0).split(some):
-            fitted = model(penalty).fit(matrix[some[seen]], truth[some[seen]].astype(int))
+        for kept, held in KFold(min(5, len(some)), shuffle=True, random_state=0).split(some):
+            fitted = model(penalty).fit(matrix[some[kept]], truth[some[kept]].astype(int))
             shares[held] = fitted.predict_proba(matrix[some[held]])[:, -truth.shape[1] :]
         return float(log_loss(truth[some].ravel(), shares.ravel(), labels=[False, True]))
 
