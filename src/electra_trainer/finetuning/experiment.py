@@ -216,11 +216,7 @@ class FineTuning(engine.Work):
 
         if plan.trials:
             keys = (task.name, fresh, rival)
-            return {
-                sweep.named(key, one): replace(row(key, one), title=sweep.named(key, one))
-                for key in keys
-                for one in plan.trials.get(key, ())
-            }
+            return {sweep.named(key, one): row(key, one) for key in keys for one in plan.trials.get(key, ())}
         chosen = plan.chosen.get(task.name, {})
         counts = labels_curve.checked(plan.labels, data) if plan.labels else (len(data.train),)
         found: dict[str, Row] = {}
