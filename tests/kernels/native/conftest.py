@@ -7,7 +7,10 @@ for AVX512-BF16 and AMX with their instructions replaced by plain C++, so that e
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import functools
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -24,14 +27,18 @@ FOR_TESTS = {
 RUN_HERE = {name: dict(variant) for name, variant in VARIANTS.items() if not library.missing(variant)} | {
     name: {"precision": "bf16", "flags": f"-O1 -DELECTRA_NUMBER=bf16 {flags}"} for name, flags in FOR_TESTS.items()
 }
-RUN_HERE["portable"]["flags"] = "-DELECTRA_NUMBER=float"  # with vectors of four; else it is the best of this CPU again
+RUN_HERE["portable"]["flags"] = (
+    "-O1 -DELECTRA_NUMBER=float"  # with vectors of four; else it is the best of this CPU again
+)
 
 
 @functools.cache
 def opened(name: str) -> ctypes.CDLL | str:
     """The library, or why there is no compiler for it. One that does not compile is an error."""
     try:
-        return library.opened(name, RUN_HERE[name])
+        with (Path(tempfile.gettempdir()) / f"electra-compiles-{name}-{os.getuid()}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # two processes that want the same would both compile it
+            return library.opened(name, RUN_HERE[name])
     except Unavailable as error:
         if "no C++ compiler" not in str(error):
             raise
