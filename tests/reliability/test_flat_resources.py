@@ -21,9 +21,9 @@ from tests.reliability.whole_runs import each_step, saved_by_now, store, tiny_ru
 
 from electra_trainer.runs import checkpoint, run_folder
 
-STEPS, SAVES = (2000, 50) if LONG else (240, 40)
+STEPS, SAVES = (2000, 50) if LONG else (120, 40)
 EVERY = STEPS // SAVES
-CONTROL_STEPS, CONTROL_SAVES = 120, 40
+CONTROL_STEPS, CONTROL_SAVES = 40, 40
 MOST_MEGABYTES = 4.0
 """Growth of resident memory over the second half of the saves; one copy of what a checkpoint holds is 0.7 MB."""
 Sample = tuple[float, int, int]
