@@ -26,6 +26,8 @@ from electra_trainer.train import loop, timing
 TESTS = Path(__file__).resolve().parent
 SHARED = TESTS.parents[1] / "shared"
 MEMORY = Path("/dev/shm")
+PIXELS = TESTS / "pixels"
+"""Where `sitecustomize.py` does in other processes what `draw_pixels` does in this one."""
 PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mNoAAAAggCB2kUIOwAAAABJRU5ErkJggg==")
 """A picture of one grey point."""
 DRAW = report.draw
@@ -91,7 +93,11 @@ def room_in_memory() -> float:
 def pytest_configure() -> None:
     if room_in_memory() > 6e9:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))  # else a third of the time is waiting for the disk
-    report.draw = draw_pixels  # every `pretrain` in this process ends with a report: a second or two of drawing
+    report.draw = draw_pixels  # every `pretrain` ends with a report: a second or two of drawing
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = (
+        f"{PIXELS}{os.pathsep}{before}" if before else str(PIXELS)
+    )  # for the processes that tests start
     SHOWN.__enter__()
     torch.set_num_threads(1)  # tiny tensors: more threads cost more than they bring
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # the same for `pretrain` here and for the commands that tests start
@@ -122,6 +128,10 @@ def pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """Real ones for tests that are marked `draws`; see `pytest_configure`."""
     if request.node.get_closest_marker("draws") is not None:
         monkeypatch.setattr(report, "draw", DRAW)
+        others = [
+            place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place not in ("", str(PIXELS))
+        ]
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(others))
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-PATHS = {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-"""What a process needs to import the package and its tests from here."""
+PATHS = {"PYTHONPATH": os.pathsep.join(map(str, (ROOT / "src", ROOT, ROOT / "tests" / "pixels")))}
+"""What a process needs to import the package and its tests from here, with reports' pictures of one point."""
 ROOM = 1 << 30
 """Bytes of address space that a child may take beyond what it begins with."""
 PATIENCE = float(os.environ.get("ELECTRA_TEST_PATIENCE", "120"))

@@ -1,0 +1,49 @@
+"""On the path of processes that tests start: pictures of reports have one point there, as in the tests' process."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any
+
+REPORT = "electra_trainer.inspection.report"
+PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mNoAAAAggCB2kUIOwAAAABJRU5ErkJggg==")
+"""A picture of one grey point."""
+
+
+class OnePoint:
+    """Finds the module that draws, and replaces its `draw`."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name != REPORT or (spec := PathFinder.find_spec(name, path, target)) is None or spec.loader is None:
+            return None
+        run = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            run(module)
+            replace_pictures(module)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def replace_pictures(report: Any) -> None:
+    """`draw` gives the same names; `rendered` stays as it is for the figures of other verbs."""
+    draw, rendered = report.draw, report.rendered
+
+    def draw_pixels(runs: Sequence[Any]) -> dict[str, bytes]:
+        report.rendered = lambda make, form: PIXEL
+        try:
+            drawn: dict[str, bytes] = draw(runs)
+            return drawn
+        finally:
+            report.rendered = rendered
+
+    report.draw = draw_pixels
+
+
+sys.meta_path.insert(0, OnePoint)
