@@ -34,8 +34,8 @@ SCRIPTS = ("chinese", "japanese", "korean", "thai", "hindi", "arabic", "hebrew",
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_letters_are_readable(script: str, mixed: bool) -> None:
     """With the default settings, and with capitals in a smaller vocabulary."""
-    own = lines_of(script, count=350)
-    lines = own + (lines_of("english", count=200) if mixed else [])
+    own = lines_of(script, count=200)
+    lines = own + (lines_of("english", count=100) if mixed else [])
     for options in ({"vocab_size": 30_522}, {"vocab_size": 4000, "cased": True}):
         tokenizer = train_tokenizer(lines, **options)
         found = statistics(tokenizer, own)
