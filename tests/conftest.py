@@ -30,7 +30,7 @@ PIXELS = TESTS / "pixels"
 """Where `sitecustomize.py` does in other processes what `draw_pixels` does in this one."""
 PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mNoAAAAggCB2kUIOwAAAABJRU5ErkJggg==")
 """A picture of one grey point."""
-DRAW = report.draw
+DRAW = getattr(report.draw, "__wrapped__", report.draw)  # workers of xdist have PIXELS on their path, too
 SHOWN = as_command()
 """Lines go to standard error, as the command shows them, although pytest gives `logging` a handler."""
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored under nohup, where a run does not stop for it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
@@ -35,6 +36,7 @@ def replace_pictures(report: Any) -> None:
     """`draw` gives the same names; `rendered` stays as it is for the figures of other verbs."""
     draw, rendered = report.draw, report.rendered
 
+    @functools.wraps(draw)
     def draw_pixels(runs: Sequence[Any]) -> dict[str, bytes]:
         report.rendered = lambda make, form: PIXEL
         try:
