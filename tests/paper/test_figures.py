@@ -75,6 +75,15 @@ def test_several_sizes(tmp_path: Path, tiny: Path, number: int) -> None:
     assert "small" in draw(number, tiny, small)
 
 
+def test_budgets_of_an_arm_are_one_line(tmp_path: Path) -> None:
+    folders = [write_experiment(tmp_path / name, arms=("electra",), seeds=(1,)) for name in ("less", "more")]
+    for folder, flops in zip(folders, (1e12, 2e12), strict=True):
+        write_cell(folder, "electra", 1, {"pos/accuracy": flops / 4e12}, flops=flops)
+    shown = draw(1, *folders)
+    assert shown.count("electra") == 1
+    assert "(less)" not in shown
+
+
 def test_glue_has_the_papers_points_on_its_axes(tmp_path: Path) -> None:
     path = write_experiment(tmp_path / "e", arms=("electra",), seeds=(1,))
     write_cell(path, "electra", 1, {"glue/average": 0.6})

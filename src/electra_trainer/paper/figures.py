@@ -9,7 +9,7 @@ terminal.
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +23,7 @@ from electra_trainer.inspection.report import COLOURS, FAINT, INK, rendered
 from electra_trainer.paper import paper_tables, published
 from electra_trainer.paper.paper_tables import Reading
 from electra_trainer.pretrained.pretrained import Pretrained
+from electra_trainer.settings.config import Config
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -280,16 +281,31 @@ FIGURES = {1: _figure_1, 3: _figure_3, 4: _figure_4}
 
 
 def _against_flops(axes: "Axes", title: str, shown: Sequence[Reading], metric: str, *, several: bool) -> None:
-    """Each seed's curve, thin, and the mean at the end."""
-    for index, reading in enumerate(shown):
-        colour = COLOURS[index % len(COLOURS)]
-        for curve in reading.curves:
-            if curve:
+    """Each seed's curve, thin, and the mean at the end; a line joins the budgets of one arm."""
+    lines: dict[object, list[Reading]] = {}
+    for reading in shown:
+        lines.setdefault(_whatever_its_length(reading), []).append(reading)
+    for index, budgets in enumerate(lines.values()):
+        colour, entry = COLOURS[index % len(COLOURS)], budgets[0].entry
+        label = entry.arm + (f" ({entry.experiment.name})" if several and len(budgets) == 1 else "")
+        budgets.sort(key=lambda reading: reading.flops)
+        for reading in budgets:
+            for curve in filter(None, reading.curves):
                 axes.plot(*zip(*curve, strict=True), color=colour, alpha=0.45, linewidth=1.0)
-        label = reading.entry.arm + (f" ({reading.entry.experiment.name})" if several else "")
-        _error_bar(axes, reading.flops, reading.score, colour, label=label)
+            _error_bar(axes, reading.flops, reading.score, colour, label=label if reading is budgets[0] else None)
+        axes.plot([one.flops for one in budgets], [one.score.mean for one in budgets], color=colour, linewidth=1.4)
     _powers(axes)
     _name_axes(axes, title, _FLOPS_LABEL, metric, shown)
+
+
+def _whatever_its_length(reading: Reading) -> object:
+    """Equal for readings of an arm that was trained for several budgets."""
+    entry = reading.entry
+    if entry.config is None:
+        return entry.arm, entry.experiment.path
+    usual = Config()  # its settings of what follows from the steps
+    apart = {name: getattr(usual, name) for name in ("schedule", "evaluation", "checkpoint", "log_every")}
+    return entry.arm, replace(entry.config, **apart)
 
 
 def _powers(axes: "Axes") -> None:
