@@ -161,6 +161,7 @@ READ: dict[str, tuple[str, bytes | Callable[[Path], None]]] = {
     "JSON lines .gz": ("a.jsonl.gz", gzip.compress(json_lines().encode())),
     "CSV": ("a.csv", table().encode()),
     "CSV with a byte order mark": ("a.csv", b"\xef\xbb\xbf" + table().encode()),
+    "CSV with semicolons": ("a.csv", table(";").encode()),
     "CSV .gz": ("a.csv.gz", gzip.compress(table().encode())),
     "TSV": ("a.tsv", table("\t").encode()),
 }  # fmt: skip
@@ -208,7 +209,6 @@ REFUSED: dict[str, tuple[str, bytes | Callable[[Path], None], str]] = {
     "Latin-1 all over": ("a.txt", (PROSE.split("\n\n")[2] * 20).replace(".", ".\n").encode("latin-1"), "not UTF-8 in many lines"),
     "CSV in Latin-1": ("a.csv", table().encode("latin-1"), "not UTF-8"),
     "ISO-2022-JP": ("a.txt", "日本語の文です。\n\n次の文です。\n".encode("iso-2022-jp"), "ISO-2022-JP"),
-    "CSV with semicolons": ("a.csv", table(";").encode(), "semicolons"),
     "TSV named text": ("a.txt", "id\ttext\n" * 1 + "".join(f"{n}\t{line}\n" for n, line in enumerate(LINES * 3)), "a table with tabs"),  # type: ignore[dict-item]
     "JSON lines named text": ("a.txt", json_lines().encode(), "JSON lines"),
     "JSON lines named text .gz": ("a.txt.gz", gzip.compress(json_lines().encode()), "JSON lines"),

@@ -34,6 +34,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         changes: dict[str, object]
         seeds: tuple[int, ...]
         baselines: bool
+        against: str | None
         keep_weights: bool
 
     def run_plan(plan: Plan, *, out: Path, quiet: bool, **how: Any) -> object:

@@ -129,7 +129,7 @@ class Tuning:
 
     brief: ClassVar[str] = (
         "model out seeds baselines search device train dev test predict task text text_pair label data "
-        "tasks version split metric against labels_curve recipe learning_rate epochs batch_size max_length windows "
+        "tasks version split labels_curve recipe learning_rate epochs batch_size max_length windows "
         "pooling config"
     )
     """Flags of the short help."""

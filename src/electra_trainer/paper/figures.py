@@ -305,7 +305,7 @@ def _whatever_its_length(reading: Reading) -> object:
         return entry.arm, entry.experiment.path
     usual = Config()  # its settings of what follows from the steps
     apart = {name: getattr(usual, name) for name in ("schedule", "evaluation", "checkpoint", "log_every")}
-    return entry.arm, replace(entry.config, **apart)
+    return entry.arm, entry.tuned, bool(entry.unfinished), replace(entry.config, **apart)
 
 
 def _powers(axes: "Axes") -> None:
