@@ -261,9 +261,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_store(tmp_path_factory.mktemp("methods") / "data")
 
 
-def run_config(name: str, *, steps: int = 4) -> Config:
-    """A few steps with dropout, a checkpoint and an evaluation every two. One lane: tests/train/test_resume.py has two."""
-    config = alternated(name, small_config(steps=steps, lanes=1))
+def run_config(name: str) -> Config:
+    """Six steps with dropout, a checkpoint and an evaluation every two. One lane: tests/train/test_resume.py has two."""
+    config = alternated(name, small_config(steps=6, lanes=1))
     return dataclasses.replace(
         config,
         checkpoint=dataclasses.replace(config.checkpoint, every=2),
@@ -289,7 +289,7 @@ def test_resumed_run_is_the_run(name: str, data: Path, tmp_path: Path, monkeypat
         pretrain(config, data, out=tmp_path / "run", device="cpu", quiet=True)
     pretrain(config, data, out=tmp_path / "run", device="cpu", quiet=True)
     one, two = (read(numbered(run / "checkpoints")[-1][1]) for run in (whole, tmp_path / "run"))
-    assert one.step == two.step == 4
+    assert one.step == two.step == 6
     for mine, theirs in ((one.weights, two.weights), (one.optimizer, two.optimizer)):
         assert mine.keys() == theirs.keys()
         assert all(torch.equal(mine[n], theirs[n]) for n in mine)
@@ -302,7 +302,7 @@ def curve(run: Path) -> list[dict[str, Any]]:
 
 
 def test_a_first_stage_says_nothing_of_a_discriminator_that_has_not_begun(data: Path, tmp_path: Path) -> None:
-    pretrain(run_config("two-stage", steps=6), data, out=tmp_path / "run", device="cpu", quiet=True)
+    pretrain(run_config("two-stage"), data, out=tmp_path / "run", device="cpu", quiet=True)
     first, *later = (line for line in (tmp_path / "run/log.txt").read_text().splitlines() if "held-out" in line)
     assert "generator" in first and "; the discriminator begins after step 3" in first and "guess" not in first
     assert len(later) == 2 and all("guess" in line and "begins" not in line for line in later)
