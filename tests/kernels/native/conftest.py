@@ -27,9 +27,7 @@ FOR_TESTS = {
 RUN_HERE = {name: dict(variant) for name, variant in VARIANTS.items() if not library.missing(variant)} | {
     name: {"precision": "bf16", "flags": f"-O1 -DELECTRA_NUMBER=bf16 {flags}"} for name, flags in FOR_TESTS.items()
 }
-RUN_HERE["portable"]["flags"] = (
-    "-O1 -DELECTRA_NUMBER=float"  # with vectors of four; else it is the best of this CPU again
-)
+RUN_HERE["portable"]["flags"] = "-DELECTRA_NUMBER=float"  # with vectors of four; else it is the best of this CPU again
 
 
 @functools.cache
