@@ -31,7 +31,7 @@ from electra_trainer.finetuning.examples import (
     text_examples,
 )
 from electra_trainer.finetuning.task import Baseline, CardWords, Row, Task, TransformersHead, text_head
-from electra_trainer.finetuning.text_tasks import TRIED_ROWS, OwnTask, Pooling, TextTask, known_labels, tf_idf
+from electra_trainer.finetuning.text_tasks import TRIED_ROWS, OwnTask, Pooling, TextTask, known_labels, linear, tf_idf
 from electra_trainer.settings.config import Model
 
 METRICS = ("micro_f1", "macro_f1")
@@ -256,37 +256,30 @@ def with_labels(examples: Sequence[TextExample], table: Table, columns: Columns)
     return [replace(one, labels=labels) for one, labels in zip(examples, found, strict=True)]
 
 
-_PENALTIES = (1.0, 10.0, 100.0)
-"""Values of C that are tried."""
-
-
 def _learned(train: Sequence[TextExample], truth: NDArray[np.bool_]) -> Any:
     """Examples -> probabilities [examples, C] of a logistic regression for each label on TF-IDF, all with the penalty
     whose likelihood is best in cross-validation on the training rows.
     """
-    from sklearn.linear_model import LogisticRegression
+    from sklearn.base import clone
     from sklearn.metrics import log_loss
     from sklearn.model_selection import KFold
-    from sklearn.multiclass import OneVsRestClassifier
     from threadpoolctl import threadpool_limits
 
-    def model(penalty: float) -> Any:
-        one = LogisticRegression(C=penalty, solver="liblinear", dual=True, random_state=0)
-        return OneVsRestClassifier(one)
-
-    def loss(penalty: float, some: NDArray[np.int64]) -> float:
+    def loss(model: Any, some: NDArray[np.int64]) -> float:
         shares = np.zeros((len(some), truth.shape[1]))
         for kept, held in KFold(min(5, len(some)), shuffle=True, random_state=0).split(some):
-            fitted = model(penalty).fit(matrix[some[kept]], truth[some[kept]].astype(int))
+            fitted = clone(model).fit(matrix[some[kept]], truth[some[kept]].astype(int))
             shares[held] = fitted.predict_proba(matrix[some[held]])[:, -truth.shape[1] :]
         return float(log_loss(truth[some].ravel(), shares.ravel(), labels=[False, True]))
 
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a label that every row has, or none
         matrix, read = tf_idf(train)
+        plain, penalties = linear(matrix, classes=True, balanced=False)
+        models = [clone(plain).set_params(**{name: one}) for name, values in penalties.items() for one in values]
         some = np.sort(np.random.default_rng(1).permutation(len(train))[:TRIED_ROWS])
-        best = min(_PENALTIES, key=lambda penalty: loss(penalty, some)) if len(train) > 1 else _PENALTIES[1]
-        chosen = model(best).fit(matrix, truth.astype(int))
+        best = min(models, key=lambda model: loss(model, some)) if len(train) > 1 else models[1]
+        chosen = best.fit(matrix, truth.astype(int))
 
     def predict(examples: Sequence[TextExample]) -> NDArray[np.float64]:
         shares: NDArray[np.float64] = chosen.predict_proba(read(examples))[:, -truth.shape[1] :]

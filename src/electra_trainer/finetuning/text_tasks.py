@@ -482,7 +482,7 @@ def learn(
         warnings.simplefilter("ignore", ConvergenceWarning)  # a baseline need not be exact to the last digit
         matrix, read = features(train)
         classes = known.dtype.kind == "U"
-        model, penalties = _linear(matrix, classes=classes, balanced=balanced)
+        model, penalties = linear(matrix, classes=classes, balanced=balanced)
         some = np.sort(np.random.default_rng(1).permutation(len(known))[:TRIED_ROWS])
         model = chosen(model, penalties, matrix[some], known[some], some, classes=classes, balanced=balanced)
         model.fit(matrix, known)
@@ -495,7 +495,7 @@ def learn(
     return predict
 
 
-def _linear(matrix: Any, *, classes: bool, balanced: bool) -> tuple[Any, dict[str, list[float]]]:
+def linear(matrix: Any, *, classes: bool, balanced: bool) -> tuple[Any, dict[str, list[float]]]:
     """A linear model for a matrix of features, sparse or not, and the weights of its penalty to try."""
     from scipy import sparse
     from sklearn.linear_model import LogisticRegression, Ridge
