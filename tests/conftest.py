@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import base64
 import functools
 import os
 import shutil
 import signal
-from collections.abc import Sequence
 from pathlib import Path
-from unittest import mock
 
 import pytest
 import torch
 from tests import small
 from tests.command import Electra
+from tests.pixels.sitecustomize import replace_pictures
 
 from electra_trainer.cli.main import main
 from electra_trainer.errors import as_command
 from electra_trainer.inspection import report
-from electra_trainer.inspection.report import Run
 from electra_trainer.settings.config import Config
 from electra_trainer.train import loop, timing
 
@@ -27,9 +24,7 @@ TESTS = Path(__file__).resolve().parent
 SHARED = TESTS.parents[1] / "shared"
 MEMORY = Path("/dev/shm")
 PIXELS = TESTS / "pixels"
-"""Where `sitecustomize.py` does in other processes what `draw_pixels` does in this one."""
-PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mNoAAAAggCB2kUIOwAAAABJRU5ErkJggg==")
-"""A picture of one grey point."""
+"""Where `sitecustomize.py` replaces the pictures of reports in other processes."""
 DRAW = getattr(report.draw, "__wrapped__", report.draw)  # workers of xdist have PIXELS on their path, too
 SHOWN = as_command()
 """Lines go to standard error, as the command shows them, although pytest gives `logging` a handler."""
@@ -75,12 +70,6 @@ SLOWEST = (
 """Files that take longest, in this order: with several workers none of them may be begun last."""
 
 
-def draw_pixels(runs: Sequence[Run]) -> dict[str, bytes]:
-    """The pictures of a report, each of one point."""
-    with mock.patch.object(report, "rendered", lambda make, form: PIXEL):
-        return DRAW(runs)
-
-
 def room_in_memory() -> float:
     """Bytes that temporary files may take in memory; 0 where there is no such file system."""
     try:
@@ -93,11 +82,10 @@ def room_in_memory() -> float:
 def pytest_configure() -> None:
     if room_in_memory() > 6e9:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))  # else a third of the time is waiting for the disk
-    report.draw = draw_pixels  # every `pretrain` ends with a report: a second or two of drawing
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = (
-        f"{PIXELS}{os.pathsep}{before}" if before else str(PIXELS)
-    )  # for the processes that tests start
+    report.draw = DRAW
+    replace_pictures(report)  # every `pretrain` ends with a report: a second or two of drawing
+    others = filter(None, [str(PIXELS), os.environ.get("PYTHONPATH")])
+    os.environ["PYTHONPATH"] = os.pathsep.join(others)  # for the processes that tests start
     SHOWN.__enter__()
     torch.set_num_threads(1)  # tiny tensors: more threads cost more than they bring
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # the same for `pretrain` here and for the commands that tests start
