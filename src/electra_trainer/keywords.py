@@ -63,6 +63,7 @@ class CompareKeywords(TypedDict, total=False):
     probe_sentences: int
     probe_pairs: int
     probe_seeds: int
+    probe_pooling: Literal["cls", "mean", "pair"]
     sweep: tuple[str, ...]
     metrics: str | Sequence[str] | None
     parallel: int

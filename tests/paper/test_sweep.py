@@ -156,7 +156,7 @@ def test_medians_over_fine_tuning_seeds(data: Path, tmp_path: Path) -> None:
     write_squad(squad)
     summary = api.compare(
         data, out=tmp_path / "exp", preset=small_config(), arms=("electra",), seeds=[2], steps=STEPS, device="cpu", quiet=True,
-        probe=(f"glue={glue}", f"squad1={squad}", f"squad2={squad}"), probe_seeds=3,
+        probe=(f"glue={glue}", f"squad1={squad}", f"squad2={squad}"), probe_seeds=3, probe_pooling="pair",
     )  # fmt: skip
     cell = tmp_path / "exp/cells/electra/seed-2"
     for folder, metric, name in (
@@ -168,4 +168,7 @@ def test_medians_over_fine_tuning_seeds(data: Path, tmp_path: Path) -> None:
         assert sorted(result["seed"] for result in results) == [2, 1002, 2002]
         median = statistics.median(result["scores"][f"dev/{name}"] for result in results)
         assert summary.rows["electra"][metric].mean == median
-    assert json.loads((tmp_path / "exp/experiment.json").read_text())["facts"]["probe_seeds"] == 3
+    tuned = [json.loads(path.read_text()) for path in cell.glob("glue/*/config.json")]
+    assert [one["recipe"]["pooling"] for one in tuned] == ["pair"] * 3
+    facts = json.loads((tmp_path / "exp/experiment.json").read_text())["facts"]
+    assert facts["probe_seeds"] == 3 and facts["probe_pooling"] == "pair"

@@ -84,6 +84,7 @@ class Comparing(Work):
                 "probe_pairs": asked.probe_pairs,
                 "metrics": asked.metric_names,
                 "probe_seeds": asked.probe_seeds if asked.probe_seeds > 1 else None,
+                "probe_pooling": asked.probe_pooling if asked.probe_pooling != "cls" else None,
             },
             rows=rows,
             seeds=tuple(sorted({*self._seeds})),
@@ -145,6 +146,7 @@ class Comparing(Work):
                 sentences=declared.facts["probe_sentences"],
                 pairs=declared.facts["probe_pairs"],
                 tunings=declared.facts.get("probe_seeds") or 1,
+                pooling=declared.facts.get("probe_pooling"),
             )
             result = replace(result, scores=result.scores | probe(todo, subject))
         except Diverged as error:

@@ -368,6 +368,8 @@ class Subject:
     """Minimal pairs that are read of each paradigm."""
     tunings: int = 1
     """Fine-tuning seeds of a probe that fine-tunes."""
+    pooling: Literal["cls", "mean", "pair"] | None = None
+    """Of the tasks of GLUE; None: cls, the paper's."""
 
 
 def held_out(subject: Subject) -> dict[str, float]:
@@ -418,7 +420,7 @@ def glue(subject: Subject) -> dict[str, float]:
     source = load_source(subject.run)
     scores = {}
     for given in _glue_tasks(subject.folder):
-        found = _fine_tuned(subject, source, given, folder="glue")
+        found = _fine_tuned(subject, source, given, folder="glue", pooling=subject.pooling)
         scores[given.task] = found[glue_tasks.ROWS[given.task].metrics[0]]
     return {name.removeprefix("glue/"): value for name, value in glue_table.glue_metrics(scores).items()}
 
@@ -436,14 +438,16 @@ def squad(subject: Subject, *, version: Literal[1, 2]) -> dict[str, float]:
     return {column.partition("/")[2]: found[name] for name, column in SQUAD[given.name].items()}
 
 
-def _fine_tuned(subject: Subject, source: Source, given: TaskSource, *, folder: str) -> dict[str, float]:
+def _fine_tuned(
+    subject: Subject, source: Source, given: TaskSource, *, folder: str, pooling: str | None = None
+) -> dict[str, float]:
     """Medians over the fine-tuning seeds of a task's scores on its main split, by the paper's recipe.
 
     Each run is a folder next to the subject's run, so that finished ones are not repeated.
     """
     data = given.load()
-    longest = {"max_length": getattr(given, "max_length", None)}
-    settings = recipe("paper", hidden_size=source.model.hidden_size, epochs=given.epochs, **longest).fitted(
+    changes = {"max_length": getattr(given, "max_length", None), "pooling": pooling}
+    settings = recipe("paper", hidden_size=source.model.hidden_size, epochs=given.epochs, **changes).fitted(
         source.length
     )
     beside = subject.run.parent / folder

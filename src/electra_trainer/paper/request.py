@@ -54,6 +54,8 @@ class Compare:
     """Minimal pairs that are read of each paradigm."""
     probe_seeds: int = 1
     """Fine-tuning seeds of the probes that fine-tune; their scores are medians, as the paper's."""
+    probe_pooling: Literal["cls", "mean", "pair"] = "cls"
+    """What the probe glue gives its head, as `electra glue --pooling`: cls, as the paper, mean or pair."""
     sweep: tuple[str, ...] = ()
     """Values of settings, crossed, each combination an arm: optimizer.learning-rate=1e-4,3e-4
     objective.weight=10,50.
