@@ -369,7 +369,7 @@ class Subject:
     tunings: int = 1
     """Fine-tuning seeds of a probe that fine-tunes."""
     pooling: Literal["cls", "mean", "pair"] | None = None
-    """Of the tasks of GLUE; None: cls, the paper's."""
+    """Representation of a text in the probe `glue`; None: cls, the paper's."""
 
 
 def held_out(subject: Subject) -> dict[str, float]:

@@ -55,7 +55,7 @@ class Compare:
     probe_seeds: int = 1
     """Fine-tuning seeds of the probes that fine-tune; their scores are medians, as the paper's."""
     probe_pooling: Literal["cls", "mean", "pair"] = "cls"
-    """What the probe glue gives its head, as `electra glue --pooling`: cls, as the paper, mean or pair."""
+    """Representation of a text in the probe glue: cls, as in the paper, mean or pair."""
     sweep: tuple[str, ...] = ()
     """Values of settings, crossed, each combination an arm: optimizer.learning-rate=1e-4,3e-4
     objective.weight=10,50.
