@@ -121,8 +121,8 @@ def tiny() -> config.Config:
 
 
 def mini() -> config.Config:
-    """Ours, for hours of a few CPU cores: masked language modelling first, then both objectives in its network
-    (docs/recipes.md).
+    """Ours, for hours of a few CPU cores: ModernBERT's block, replaced token detection and corrective MLM in one network
+    (records/2026-11-25-promise, docs/recipes.md).
     """
     start = tiny()
     return replace(
@@ -130,18 +130,18 @@ def mini() -> config.Config:
         preset="mini",
         model=replace(
             start.model,
+            block="modern",
             vocab_size=16_384,
             hidden_size=256,
             num_hidden_layers=4,
             num_attention_heads=8,
             intermediate_size=1024,
         ),
-        generator=methods.Learned(width=1.0),
-        sharing="none",
-        objective=methods.RtdMLM(weight=10.0),
-        masking=config.Masking(fraction=0.25),
+        generator=methods.Learned(width=1 / 4),
+        sharing="disentangled",
+        objective=methods.RtdMLM(),
+        masking=config.Masking(fraction=0.15),
         optimizer=replace(start.optimizer, learning_rate=7e-4),
-        phases=methods.TwoStage(share=2 / 3),
         schedule=config.Schedule(steps=12_000, warmup_steps=100, shape="wsd"),
         batch=config.BatchShape(size=32, sequence_length=128),
         evaluation=config.Evaluation(every=500, rows=1024),
