@@ -84,6 +84,14 @@ def test_a_column_of_another_table_is_shown_where_it_is_asked_for(tmp_path: Path
     ]
 
 
+def test_tasks_of_glue_are_shown_where_they_have_no_average(tmp_path: Path) -> None:
+    """In points under the paper's name, in a table that has only the average."""
+    root = write_experiment(tmp_path / "exp", seeds=(1,))
+    write_cell(root, "electra", 1, {"glue/rte": 0.6})
+    shown = build_table(4, [summarize(root)]).columns[-1]
+    assert (shown.key, shown.title, shown.kind) == ("glue/rte", "RTE", "score")
+
+
 def test_quick_finds_its_folders(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--probe quick=.*: expected --probe quick=DIR, a folder with glue/, blimp/"):
         parse_probes([f"quick={tmp_path}"])

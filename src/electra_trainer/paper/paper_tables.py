@@ -203,7 +203,7 @@ def _unknown(flag: str, word: str, names: Sequence[str]) -> ConfigError:
 
 def extra_metrics(experiments: Sequence[Summary], patterns: Sequence[str], *, columns: Sequence[str]) -> list[str]:
     """Metrics without a column in the table: those that match a pattern, or all of at most two levels that are in no
-    table of the paper, but the total loss.
+    table of the paper, but the total loss; tasks of GLUE too where too few are there for an average.
 
     Args:
         columns: of the table.
@@ -212,13 +212,14 @@ def extra_metrics(experiments: Sequence[Summary], patterns: Sequence[str], *, co
         ConfigError: a pattern that matches nothing.
     """
     names = _metric_names(entries(experiments))
+    own = [name for name in names if name not in columns]
     if not patterns:
-        own = [name for name in names if not name.startswith(PUBLISHED_SCORES)]
+        some = "glue/average" not in names
+        own = [name for name in own if not name.startswith(PUBLISHED_SCORES) or (some and name.startswith("glue/"))]
         return [name for name in own if name.count("/") <= 1 and name != _TOTAL_LOSS]
     for pattern in patterns:
         if not fnmatch.filter(names, pattern):
             raise _unknown("--metrics", pattern, names)
-    own = [name for name in names if name not in columns]
     return [name for name in own if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
 
 
@@ -472,7 +473,7 @@ def build_table(number: int, experiments: Sequence[Summary], *, metrics: Sequenc
     table, known = TABLES[number], entries(experiments)
     printed = [*_columns(table)]
     more = extra_metrics(experiments, metrics, columns=[column.key for column in printed])
-    columns = (*printed, *(Column(name, name, "metric") for name in more))
+    columns = (*printed, *(Column(name, *PRINTED["columns"].get(name, (name, "metric"))) for name in more))
     several = len(experiments) > 1
 
     def ours(model: str, entry: Entry, split: str) -> PaperRow:
