@@ -121,8 +121,8 @@ def tiny() -> config.Config:
 
 
 def mini() -> config.Config:
-    """Ours, for hours of a few CPU cores: ModernBERT's block, replaced token detection and corrective MLM in one network
-    (records/2026-11-25-promise, docs/recipes.md).
+    """Ours, for hours of a few CPU cores: ModernBERT's block, replaced token detection and corrective MLM in one
+    network (records/2026-11-25-promise, docs/recipes.md).
     """
     start = tiny()
     return replace(
