@@ -19,11 +19,14 @@ from tests.command import Electra
 from tests.finetuning.own_files import rows as labelled
 from tests.finetuning.own_files import write_csv, write_encoder
 from tests.prepared import small_config, write_store
+from tests.reliability.children import in_a_child
 from tests.reliability.whole_runs import different_tensors
 
+from electra_trainer.cli.main import main
 from electra_trainer.errors import ConfigError
 from electra_trainer.inspection import trackers
 from electra_trainer.inspection.trackers import send
+from electra_trainer.runs.metrics import Metrics
 from electra_trainer.settings.records import to_dict
 
 ALL = "tensorboard,trackio,wandb"
@@ -73,7 +76,7 @@ def words(data: Path, out: Path, *more: str) -> tuple[str, ...]:
 def plain(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run without trackers, in a separate process as the others are."""
     out = tmp_path_factory.mktemp("plain") / "run"
-    subprocess.run([sys.executable, "-m", "electra_trainer", *words(data, out)], check=True, capture_output=True)
+    assert in_a_child(lambda: main([*words(data, out)])) == 0
     return out
 
 
@@ -181,8 +184,19 @@ def test_resuming_sends_each_row_once(electra: Electra, data: Path, plain: Path,
     """A run that was killed after step 10 resumes from step 8, whether or not step 10 was sent: none twice, none lost."""
     out = tmp_path / "run"
     command = words(data, out, "--track", "tensorboard")
-    environment = {**os.environ, "AT": "10", "AFTER": str(after)}
-    assert subprocess.run([sys.executable, "-c", KILLED, *command], env=environment).returncode == -signal.SIGKILL
+    write = Metrics.write
+
+    def killed(self: Metrics, row: dict[str, Any]) -> None:
+        write(self, row)
+        if row["step"] == 10:
+            time.sleep(after)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def doomed() -> int:
+        Metrics.write = killed  # type: ignore[method-assign, assignment]
+        return main([*command])
+
+    assert in_a_child(doomed) == -signal.SIGKILL
     if after:
         assert max(step for _, step, _ in events(out)) == 10
     assert electra(*command)[0] == 0
@@ -194,25 +208,11 @@ def test_resuming_sends_each_row_once(electra: Electra, data: Path, plain: Path,
     )
 
 
-KILLED = """
-import os, signal, sys, time
-from electra_trainer.cli.main import main
-from electra_trainer.runs.metrics import Metrics
-write = Metrics.write
-def killed(self, row):
-    write(self, row)
-    if row["step"] == int(os.environ["AT"]):
-        time.sleep(float(os.environ["AFTER"]))
-        os.kill(os.getpid(), signal.SIGKILL)
-Metrics.write = killed
-main(sys.argv[1:])
-"""
-
-
-def broken(folder: Path, package: str, code: str) -> dict[str, str]:
-    """An environment in which a package does something else when it is imported."""
-    (folder / "broken" / package).mkdir(parents=True)
-    (folder / "broken" / package / "__init__.py").write_text(code)
+def broken(folder: Path, **code: str) -> dict[str, str]:
+    """An environment in which packages do something else when they are imported."""
+    for package, text in code.items():
+        (folder / "broken" / package).mkdir(parents=True)
+        (folder / "broken" / package / "__init__.py").write_text(text)
     return {**os.environ, "PYTHONPATH": f"{folder / 'broken'}:{os.environ['PYTHONPATH']}"}
 
 
@@ -232,7 +232,7 @@ FROZEN = (
 
 def test_a_frozen_tracker_is_abandoned(data: Path, plain: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    code, err, waited = trained(data, out, "trackio,tensorboard", broken(tmp_path, "trackio", FROZEN))
+    code, err, waited = trained(data, out, "trackio,tensorboard", broken(tmp_path, trackio=FROZEN))
     assert code == 0 and waited < trackers.PARTING + 10
     assert err.count("\n") == 1 and "--track trackio: did not answer within 10 s and was abandoned." in err
     assert f"electra track {out} --to trackio" in err
@@ -243,18 +243,7 @@ def test_a_frozen_tracker_is_abandoned(data: Path, plain: Path, tmp_path: Path) 
     assert_trackio(out, tmp_path / "trackio/electra.db")
 
 
-def test_a_broken_tracker_is_reported_once(data: Path, plain: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    code, err, _ = trained(data, out, "trackio,tensorboard", broken(tmp_path, "trackio", "raise SystemExit(3)"))
-    assert code == 0 and err.count("\n") == 1
-    assert "--track trackio: failed (" in err and "training is not affected. Send what is missing with: " in err
-    same_run(plain, out)
-    assert_events(out)
-
-
-def test_a_tracker_whose_process_is_killed(data: Path, plain: Path, tmp_path: Path) -> None:
-    """W&B computes in a process of its own: when that dies, the run ends as without it."""
-    die = """
+DIE = """
 import os, signal, subprocess, sys
 service = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], stdin=subprocess.PIPE)
 os.kill(service.pid, signal.SIGKILL)
@@ -262,10 +251,19 @@ service.wait()
 service.stdin.write(b"row" * 100_000)
 service.stdin.flush()
 """
+
+
+def test_broken_trackers_are_reported_once(data: Path, plain: Path, tmp_path: Path) -> None:
+    """W&B computes in a process of its own: when that dies, or a package exits, the run ends as without it."""
     out = tmp_path / "run"
-    code, err, _ = trained(data, out, "trackio", broken(tmp_path, "trackio", die))
-    assert code == 0 and "--track trackio: failed (BrokenPipeError" in err
+    environment = broken(tmp_path, trackio="raise SystemExit(3)", wandb=DIE)
+    code, err, _ = trained(data, out, "trackio,wandb,tensorboard", environment)
+    assert code == 0 and err.count("\n") == 2
+    assert "--track trackio: failed (" in err and "--track wandb: failed (BrokenPipeError" in err
+    for name in ("trackio", "wandb"):
+        assert f"training is not affected. Send what is missing with: electra track {out} --to {name}" in err
     same_run(plain, out)
+    assert_events(out)
 
 
 def test_an_experiment_is_a_group_of_runs(electra: Electra, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
