@@ -4,17 +4,18 @@ import fcntl
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from multiprocessing.context import ForkProcess as Command
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.finetuning import toy
+from tests.finetuning import run_toy, toy
 from tests.finetuning.test_run import Operations, in_a_child
 from tests.finetuning.toy import Toy
 
@@ -31,6 +32,7 @@ from electra_trainer.finetuning.task import TaskData
 from electra_trainer.runs.signals import StopRequest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+FORK = get_context("fork")
 SMALL = {"learning_rate": 5e-3, "batch_size": 8, "max_length": 24}
 
 
@@ -407,21 +409,32 @@ def test_killed_at_seeded_moments_of_one_process(
     assert_same(whole, out)
 
 
-def command(model: str, out: Path, settings: Path) -> subprocess.Popen[str]:
+def command(model: str, out: Path, settings: Path) -> Command:
+    """The experiment in a process of its own with two workers; what it says goes to a file next to `settings`."""
     asked = {"model": model, "seeds": SEEDS, "baselines": True, "keep_weights": True, "changes": SMALL}
     tasks = [{"rows": TASK.rows, "dev": TASK.dev, "epochs": TASK.epochs, "save_every": TASK.save_every}]
     settings.write_text(json.dumps({"plan": asked, "tasks": tasks, "out": str(out), "parallel": 2}))
-    path = os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.finetuning.run_toy", str(settings)],
-        env={**os.environ, "PYTHONPATH": path}, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+
+    def work() -> None:
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])
+        sys.argv = ["run_toy", str(settings)]
+        with said_by(settings).open("w", buffering=1) as sys.stderr:
+            os.dup2(sys.stderr.fileno(), 2)
+            sys.exit(run_toy.main())
+
+    process = FORK.Process(target=work)
+    process.start()
+    return process
 
 
-def wait_until(happens: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+def said_by(settings: Path) -> Path:
+    return settings.with_suffix(".said")
+
+
+def wait_until(happens: Callable[[], bool], process: Command, settings: Path) -> None:
     deadline = time.monotonic() + 120
     while not happens():
-        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        assert process.is_alive(), said_by(settings).read_text()
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -439,11 +452,11 @@ def under_way(out: Path) -> int:
 @pytest.mark.slow
 def test_killed_and_stopped_with_workers(model: str, whole: Path, tmp_path: Path) -> None:
     """A command with two workers: SIGKILL to it alone, then SIGTERM, and the rest of the runs one at a time in this process."""
-    out = tmp_path / "out"
-    first = command(model, out, tmp_path / "settings.json")
-    wait_until(lambda: done(out) >= 2 and under_way(out) > 0, first)
+    out, settings = tmp_path / "out", tmp_path / "settings.json"
+    first = command(model, out, settings)
+    wait_until(lambda: done(out) >= 2 and under_way(out) > 0, first, settings)
     first.kill()
-    first.communicate(timeout=60)
+    first.join(60)
     ended = time.monotonic()
     with (out / ".lock").open("w") as lock:  # free when the last worker has ended
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -456,12 +469,13 @@ def test_killed_and_stopped_with_workers(model: str, whole: Path, tmp_path: Path
 
     elsewhere = toy.write_model(tmp_path / "elsewhere")  # the same encoder
     begun = time.monotonic()
-    second = command(elsewhere, out, tmp_path / "settings.json")
-    wait_until(lambda: done(out) >= before + 2 and under_way(out) > 0, second)
+    second = command(elsewhere, out, settings)
+    wait_until(lambda: done(out) >= before + 2 and under_way(out) > 0, second, settings)
     asked = time.monotonic()
-    second.send_signal(signal.SIGTERM)
-    _, said = second.communicate(timeout=60)
-    assert second.returncode == 75, said
+    second.terminate()
+    second.join(60)
+    said = said_by(settings).read_text()
+    assert second.exitcode == 75, said
     assert time.monotonic() - asked < max(10, asked - begun)  # on a crowded machine its start took longer, too
     assert "SIGTERM: all runs are saved" in said and "Traceback" not in said
     assert "resuming at step" in said or not halfway

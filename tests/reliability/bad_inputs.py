@@ -43,7 +43,7 @@ COMMANDS = {
     "run": "score {bad} text",
     "export": "score {bad} text",
     "encoder": "finetune {bad} --train {good}/train.csv --seeds 1 --parallel 1 --device cpu --quiet --out out",
-    "tuned": "predict {bad} {good}/train.csv --device cpu --out out.csv",
+    "tuned": "predict {bad} {good}/new.csv --device cpu --out out.csv",
     "predict": "predict {good}/tuned {bad} --device cpu --out out.csv",
     "context": "answer {good}/tuned --context @{bad} --question why",
     "pairs": "minimal-pairs {good}/export/discriminator {bad}",

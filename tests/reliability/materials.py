@@ -34,7 +34,7 @@ COLA = "".join(
 
 
 def write_all(folder: Path) -> Path:
-    """text.txt, data/, run/, export/, encoder/, train.csv, tuned/, squad.json, words.conllu, glue/CoLA/, pairs/, config.json."""
+    """text.txt, data/, run/, export/, encoder/, train.csv, new.csv, tuned/, squad.json, words.conllu, glue/CoLA/, pairs/, config.json."""
     write_store(folder / "data")
     (folder / "text.txt").write_bytes((folder / "data.txt").read_bytes()[:20_000])
     config = small_config(steps=4)
@@ -42,6 +42,7 @@ def write_all(folder: Path) -> Path:
     export_run(folder / "run", folder / "export")
     write_encoder(folder / "encoder")
     write_csv(folder / "train.csv", rows(40))
+    (folder / "new.csv").write_text("\n".join(["text", *(text for text, _ in rows(8))]) + "\n")
     finetune(
         folder / "encoder", OwnTask(train=folder / "train.csv"), out=folder / "experiment",
         seeds=(1,), epochs=1.0, batch_size=16, parallel=1, device="cpu", quiet=True,
