@@ -122,7 +122,7 @@ def test_a_task_of_ones_own(tmp_path: Path) -> None:
     """The page's class is fine-tuned with three seeds and its baseline, in a file of the user's, and learns."""
     write_model(tmp_path / "RUN")
     (tmp_path / "topics.py").write_text(TASK, encoding="utf-8")
-    for split, count in (("train", 600), ("dev", 60)):
+    for split, count in (("train", 240), ("dev", 60)):
         lines = []
         for number in range(count):
             sport, news = number % 2 == 0, number % 3 == 0
