@@ -44,7 +44,7 @@ def run(data: Path, out: Path, **changes: Any) -> Summary:
     settings: dict[str, Any] = {"arms": ("electra", "mlm"), "seeds": 2, "steps": STEPS, **changes}
     if "probes" in settings:
         settings["probe"] = settings.pop("probes")
-    return api.compare(data, out=out, preset=small_config(), device="cpu", quiet=True, **settings)
+    return api.compare(data, out=out, preset=small_config(lanes=1), device="cpu", quiet=True, **settings)
 
 
 def states(summary: Summary) -> list[str]:
@@ -328,7 +328,7 @@ def test_other_data_and_other_config_are_named(data: Path, whole: Path, tmp_path
     with pytest.raises(ConfigError, match="tokenizer_sha256"):
         run(write_store(tmp_path / "other", vocab_size=300), whole)
     with pytest.raises(ConfigError, match=r"masking.fraction: 0\.15 -> 0\.2 in electra, mlm"):
-        config = replace(small_config(), masking=Masking(fraction=0.2))
+        config = replace(small_config(lanes=1), masking=Masking(fraction=0.2))
         api.compare(
             data, out=whole, arms=("electra", "mlm"), preset=config, seeds=2, steps=STEPS, device="cpu", quiet=True
         )
@@ -490,7 +490,7 @@ def test_declared_metrics_need_their_probe(data: Path, tmp_path: Path) -> None:
 
 def test_command_from_end_to_end(data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Three arms, two seeds, two probes; the tables; the same line again; wrong words."""
-    (tmp_path / "config.json").write_text(json.dumps(to_dict(small_config())))
+    (tmp_path / "config.json").write_text(json.dumps(to_dict(small_config(lanes=1))))
     treebank = write_treebank(tmp_path / "treebank")
     words = [
         "compare", str(data), "--config", str(tmp_path / "config.json"), "--arms", "electra,mlm,untrained", "--flops", "6e8",

@@ -37,7 +37,7 @@ CLOCKS = {"seconds", "tokens_per_second"}
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("track")
-    (folder / "c.json").write_text(json.dumps(to_dict(small_config(steps=12))))
+    (folder / "c.json").write_text(json.dumps(to_dict(small_config(steps=12, lanes=1))))
     return write_store(folder / "data")
 
 

@@ -94,7 +94,7 @@ def run(data: Path, tmp_path: Path) -> Run:
             "arms": ("electra", "mlm"), "seeds": 2, "steps": STEPS, "sweep": SWEEP, "probe": (f"pos={treebank}",),
             **changes,
         }  # fmt: skip
-        return api.compare(data, out=tmp_path / "exp", preset=small_config(), device="cpu", quiet=True, **asked)
+        return api.compare(data, out=tmp_path / "exp", preset=small_config(lanes=1), device="cpu", quiet=True, **asked)
 
     return made
 
@@ -135,7 +135,7 @@ def test_nothing_is_declared_on_a_run_s_own_fakes(run: Run, tmp_path: Path) -> N
 def test_generator_widths_fill_figure_3(data: Path, tmp_path: Path, electra: Electra) -> None:
     """Each width is a place on the left of Figure 3, the unigram generator first."""
     out, settings = tmp_path / "exp", tmp_path / "settings.json"
-    settings.write_text(json.dumps(to_dict(small_config())))
+    settings.write_text(json.dumps(to_dict(small_config(lanes=1))))
     code, _, err = electra(
         "compare", data, "--config", settings, "--arms", "electra,unigram", "--seeds", "1,", "--steps", STEPS, "--out", out, "--device",
         "cpu", "--quiet", "--sweep", "generator.width=0.25,0.5,1",
@@ -155,7 +155,7 @@ def test_medians_over_fine_tuning_seeds(data: Path, tmp_path: Path) -> None:
     glue, squad = write_glue(tmp_path / "glue", ["rte"], train=40), tmp_path / "squad"
     write_squad(squad)
     summary = api.compare(
-        data, out=tmp_path / "exp", preset=small_config(), arms=("electra",), seeds=[2], steps=STEPS, device="cpu", quiet=True,
+        data, out=tmp_path / "exp", preset=small_config(lanes=1), arms=("electra",), seeds=[2], steps=STEPS, device="cpu", quiet=True,
         probe=(f"glue={glue}", f"squad1={squad}", f"squad2={squad}"), probe_seeds=3, probe_pooling="pair",
     )  # fmt: skip
     cell = tmp_path / "exp/cells/electra/seed-2"

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -64,7 +65,8 @@ def sample_a_run(data: str, folder: str, *numbers: str) -> None:
         mock.patch.object(checkpoint, "_copied", leaky if leaking else checkpoint._copied),
         Operations(out, lambda operation: None, sync=False),
     ):
-        train(tiny_run(steps=steps, every=every), Path(data), out)
+        config = tiny_run(steps=steps, every=every)
+        train(replace(config, batch=replace(config.batch, lanes=1)), Path(data), out)
     out.with_suffix(".json").write_text(json.dumps(found))
 
 
