@@ -262,10 +262,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_config(name: str) -> Config:
-    """Six steps with dropout, a checkpoint and an evaluation every two. One lane: tests/train/test_resume.py has two."""
+    """Six steps with dropout, a checkpoint and an evaluation every two. tests/train/test_resume.py has two lanes and layers."""
     config = alternated(name, small_config(steps=6, lanes=1))
     return dataclasses.replace(
         config,
+        model=dataclasses.replace(config.model, num_hidden_layers=1),
         checkpoint=dataclasses.replace(config.checkpoint, every=2),
         evaluation=dataclasses.replace(config.evaluation, every=2),
     )
