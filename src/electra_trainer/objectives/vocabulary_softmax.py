@@ -20,8 +20,8 @@ from electra_trainer.kernels.native import native_softmax as native
 
 CHUNK_ELEMENTS = 4_000_000
 """Logits in a chunk: 16 MB in fp32."""
-_GPU_CHUNKS = 4
-"""A GPU's chunks are this many times as large, and of one shape, so that one is compiled."""
+_COMPILED_CHUNKS = 4
+"""Compiled chunks are this many times as large, since they keep less."""
 _BLOCK = 128
 """Words whose probabilities are added before one is drawn; on a GPU words of probability 0 fill the last block, also
 since its fast matrix products want a multiple of 8.
@@ -107,7 +107,8 @@ class _TokenSoftmax(torch.autograd.Function):
             inputs = (projected_KE, words, bias) if wants else ()
             grads = [torch.zeros_like(tensor, dtype=torch.float32) for tensor in inputs]
             sampled, correct, entropy = torch.zeros_like(labels_K), [], []
-            for part in chunks(len(labels_K), len(words), CHUNK_ELEMENTS * (_GPU_CHUNKS if on_gpu else 1), even=on_gpu):
+            elements = CHUNK_ELEMENTS * (1 if LOOK._compiled_call_impl is None else _COMPILED_CHUNKS)
+            for part in chunks(len(labels_K), len(words), elements, even=on_gpu):  # so that one shape is compiled
                 found = LOOK(
                     hidden_KE[part] @ words.t(),
                     bias,
