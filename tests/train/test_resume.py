@@ -15,6 +15,7 @@ import torch
 from tests.finetuning.test_run import in_a_child
 from tests.prepared import small_config, write_store
 
+from electra_trainer.cli.main import main
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, Interrupted
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.verified import read
@@ -149,6 +150,21 @@ def test_other_settings_or_data_are_refused(data: Path, whole: Path, tmp_path: P
     other = write_store(tmp_path / "other", vocab_size=300)
     with pytest.raises(DataError, match="trained on other data"):
         pretrain(small_config(), other, out=whole, device="cpu", quiet=True)
+
+
+def test_the_same_command_with_another_preset_is_told(
+    data: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A preset may be another one in a newer version: the same command is no remedy then, the config in the folder is."""
+    run = shutil.copytree(whole, tmp_path / "run")
+    noted = run / "environment.json"
+    noted.write_text(json.dumps(json.loads(noted.read_text()) | {"command": ["electra", "pretrain", "D"]}))
+    monkeypatch.setattr(sys, "argv", ["bin/electra", "pretrain", "D"])
+    again = f"To resume: electra pretrain {data} --config {run}/config.json --out {run} "
+    with pytest.raises(ConfigError, match="a preset is another one in this version") as caught:
+        pretrain(small_config(lanes=1), data, out=run, device="cpu", quiet=True)
+    assert again in str(caught.value)
+    assert main([*again.split()[3:], "--device", "cpu"]) == 0
 
 
 def test_a_finished_run_stays_as_it_is(data: Path, whole: Path) -> None:

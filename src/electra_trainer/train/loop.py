@@ -345,7 +345,9 @@ def _went_on(config: Config, folder: run_folder.RunFolder, store: Store, length:
     if length.budget is not None:  # its steps were measured when the run began
         changed = [c for c in changed if not c.startswith(FOLLOWS_FROM_STEPS)]
     if changed:
-        remedy = run_folder.remedy(facts)
+        kept = shlex.join(["--config", str(folder.path / "config.json"), "--out", str(folder.path)])
+        again = f"electra pretrain {shlex.quote(str(store.folder))} {kept}"
+        remedy = run_folder.remedy(facts, again=again)
         if asked.schedule.steps > began.schedule.steps and all(c.startswith(FOLLOWS_FROM_STEPS) for c in changed):
             longer = (
                 f"electra pretrain {shlex.quote(str(store.folder))} --continue-from {shlex.quote(str(folder.path))}"
