@@ -131,7 +131,7 @@ def test_table_1_and_figure_1(at: Path, electra: Electra, tmp_path: Path) -> Non
             "--out",
             along[-1],
             "--seeds",
-            "1",
+            "2",
             "--parallel",
             "1",
             "--quiet",
@@ -143,11 +143,7 @@ def test_table_1_and_figure_1(at: Path, electra: Electra, tmp_path: Path) -> Non
         found = row(rows, f"ELECTRA-Small, {share} trained")
         assert float(found["train_flops"]) == pytest.approx(full * step / 16)
         assert ("step" in found["from"]) == (step < 8)
-        assert (
-            found["glue/average"] != "NA"
-            and found["seeds"] == ("2" if step == 8 else "1")
-            and "threads: 1" in found["time_and_hardware"]
-        )
+        assert found["glue/average"] != "NA" and found["seeds"] == "2" and "threads: 1" in found["time_and_hardware"]
     assert "step 4 of 16" in row(rows, "ELECTRA-Small, 25% trained")["from"]
     for model in ("ELECTRA-Small", "BERT-Small"):
         assert float(row(rows, model)["train_flops"]) == pytest.approx(full, rel=0.15)

@@ -32,7 +32,7 @@ def write_job(folder: Path, words: list[str], flags: tuple[str, ...] = ("--gpus"
 def test_a_job_is_told_queued_again_and_ends(tmp_path: Path) -> None:
     data = write_store(tmp_path / "data")
     config, out, queue = tmp_path / "config.json", tmp_path / "my run", tmp_path / "queue"
-    config.write_text(json.dumps(to_dict(small_config(steps=60))))
+    config.write_text(json.dumps(to_dict(small_config(steps=150))))
     number = str(free_port())  # of the job, and so of its port: another run of this test may be going on
     words = ["pretrain", str(data), "--config", str(config), "--out", str(out), "--device", "cpu", "--quiet"]
     job = write_job(tmp_path, words)

@@ -27,10 +27,8 @@ from electra_trainer.supervise import supervise as supervise_module
 from electra_trainer.supervise.supervise import Policy, supervise
 from electra_trainer.train.loop import pretrain
 
-STEPS = 60 if LONG else 30
-"""A fault strikes at the eighth; so many are left that none ends before it."""
 CONFIG = dataclasses.replace(
-    small_config(steps=STEPS, lanes=2), deterministic=True
+    small_config(steps=60, lanes=2), deterministic=True
 )  # two processes end with the bits of one
 
 
@@ -112,7 +110,7 @@ def test_it_goes_on_by_itself(
     assert status["state"] == "done" and status["exit_code"] == 0 and len(status["starts"]) >= 2
     assert not processes_of(out)
     identical = digest(out) == digest(whole) and curve(out) == curve(whole)
-    control = unsupervised(data, tmp_path / "control", fault) if LONG else {}
+    control = unsupervised(data, tmp_path / "control", fault) if LONG or fault == "killed" else {}
     report(
         "supervisor",
         fault=fault,
@@ -124,7 +122,7 @@ def test_it_goes_on_by_itself(
         **control,
     )
     assert identical
-    assert not control or control["control_steps_of_60"] < STEPS
+    assert not control or control["control_steps_of_60"] < 60
 
 
 def test_a_heartbeat_always_holds_the_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +176,7 @@ def test_a_signal_to_the_supervisor_stops_the_run(data: Path, tmp_path: Path) ->
     assert supervise(command(data, out), out, Policy(restarts=3, pause=0.1)) == 75
     thread.join()
     status = json.loads((out / "status.json").read_text())
-    assert status["state"] == "stopped" and len(status["starts"]) == 1 and 0 < status["step"] < STEPS
+    assert status["state"] == "stopped" and len(status["starts"]) == 1 and 0 < status["step"] < 60
 
 
 def test_a_signal_before_anything_began(tmp_path: Path) -> None:
