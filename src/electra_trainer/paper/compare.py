@@ -95,6 +95,10 @@ class Comparing(Work):
     def _configs(self, config: Config, axes: sweep.Axes) -> dict[str, Config]:
         """The arms, and every combination of swept values of each that is trained."""
         arms = {name: arm_config(name, config) for name in self._asked.arm_names}
+        named: dict[Config, str] = {}
+        for name in (one for one in arms if one != UNTRAINED):
+            if (first := named.setdefault(arms[name], name)) != name:
+                raise ConfigError(f"--arms: {first} and {name} are the same with this preset. Leave one out.")
         sweep.require_fields(axes, [one for name, one in arms.items() if name != UNTRAINED])
         rows: dict[str, Config] = {}
         for name, one in arms.items():

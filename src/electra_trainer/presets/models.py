@@ -131,6 +131,7 @@ def mini() -> config.Config:
         model=replace(
             start.model,
             block="modern",
+            position_initializer="random",
             vocab_size=16_384,
             hidden_size=256,
             num_hidden_layers=4,
