@@ -224,7 +224,7 @@ def compare(
         seeds: how many (1, 2, ...), or which.
         shard: (i, N) runs every N-th cell, from the i-th on.
         asked: the other fields of `electra_trainer.paper.request.Compare`: one of flops and steps; match,
-            probe, metrics, probe_sentences, probe_pairs, sweep; parallel, device, quiet.
+            probe, metrics, probe_sentences, probe_pairs, probe_seeds, probe_pooling, sweep; parallel, device, quiet.
 
     Returns:
         Means, differences and the state of every cell; also in `out` as summary.json and summary.md.

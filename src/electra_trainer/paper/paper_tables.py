@@ -203,7 +203,7 @@ def _unknown(flag: str, word: str, names: Sequence[str]) -> ConfigError:
 
 def extra_metrics(experiments: Sequence[Summary], patterns: Sequence[str], *, columns: Sequence[str]) -> list[str]:
     """Metrics without a column in the table: those that match a pattern, or all of at most two levels that are in no
-    table of the paper, but the total loss; tasks of GLUE too where too few are there for an average.
+    table of the paper, but the total loss; tasks of GLUE too where an arm has no average of them.
 
     Args:
         columns: of the table.
@@ -211,11 +211,13 @@ def extra_metrics(experiments: Sequence[Summary], patterns: Sequence[str], *, co
     Raises:
         ConfigError: a pattern that matches nothing.
     """
-    names = _metric_names(entries(experiments))
+    known = entries(experiments)
+    names = _metric_names(known)
     own = [name for name in names if name not in columns]
     if not patterns:
-        some = "glue/average" not in names
-        own = [name for name in own if not name.startswith(PUBLISHED_SCORES) or (some and name.startswith("glue/"))]
+        alone = set(_metric_names([entry for entry in known if not entry.metric("glue/average")]))
+        apart = {name for name in names if name.startswith(PUBLISHED_SCORES)}
+        own = [name for name in own if name not in apart or (name in alone and name.startswith("glue/"))]
         return [name for name in own if name.count("/") <= 1 and name != _TOTAL_LOSS]
     for pattern in patterns:
         if not fnmatch.filter(names, pattern):

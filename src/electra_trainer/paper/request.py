@@ -107,6 +107,10 @@ class Compare:
             raise ConfigError(f"--arms: {twice[0]} is given twice.")
         for name in ("probe_sentences", "probe_pairs", "probe_seeds"):
             require(vars(self)[name] >= 1, f"--{name.replace('_', '-')}", vars(self)[name], "at least 1")
+        given = self.probe_pooling
+        require(given in ("cls", "mean", "pair"), "--probe-pooling", given, "cls, mean or pair")
+        fits = given == "cls" or any(one.startswith("glue=") for one in self.probe)
+        require(fits, "--probe-pooling", given, "cls, unless there is --probe glue=DIR")
 
     @property
     def arm_names(self) -> list[str]:
