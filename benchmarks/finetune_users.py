@@ -1,6 +1,6 @@
 """What a user of own labels waits for: `python -m benchmarks.finetune_users`.
 
-`electra finetune`, as a command from start to exit, on 1,000 texts of 60 tokens with the shape of `mini`, three seeds and the recipe's
+`electra finetune`, as a command from start to exit, on 1,000 texts of 60 tokens with the shape of `mini` in BERT's block, three seeds and the recipe's
 defaults; then predictions for the same texts, by `load_finetuned(...).predict`, which is the work of `electra predict`, and by
 transformers' text-classification pipeline on the same folder, one text at a time (its default) and in batches of 32, in turn in one
 process. Their model is that of a short run with `--pooling cls`, whose head transformers has. Weights and words are made up: time depends
@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ TOKENS = 60
 
 def write_encoder(folder: Path, name: str) -> list[str]:
     """An encoder of a preset's shape with fresh weights, and the words of its vocabulary."""
-    model = preset(name).model
+    model = replace(preset(name).model, block="bert")
     words = [
         f"{one}{two}{three}{four}"
         for one in "bdfgklmnprstvz"
