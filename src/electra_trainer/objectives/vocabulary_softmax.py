@@ -21,7 +21,7 @@ from electra_trainer.kernels.native import native_softmax as native
 CHUNK_ELEMENTS = 4_000_000
 """Logits in a chunk: 16 MB in fp32."""
 _COMPILED_CHUNKS = 4
-"""Compiled chunks are this many times as large, since they keep less."""
+"""Compiled chunks are this many times as large: fused code keeps fewer tensors of that width."""
 _BLOCK = 128
 """Words whose probabilities are added before one is drawn; on a GPU words of probability 0 fill the last block, also
 since its fast matrix products want a multiple of 8.
@@ -108,7 +108,7 @@ class _TokenSoftmax(torch.autograd.Function):
             grads = [torch.zeros_like(tensor, dtype=torch.float32) for tensor in inputs]
             sampled, correct, entropy = torch.zeros_like(labels_K), [], []
             elements = CHUNK_ELEMENTS * (1 if LOOK._compiled_call_impl is None else _COMPILED_CHUNKS)
-            for part in chunks(len(labels_K), len(words), elements, even=on_gpu):  # so that one shape is compiled
+            for part in chunks(len(labels_K), len(words), elements, even=on_gpu):  # even: one shape to compile
                 found = LOOK(
                     hidden_KE[part] @ words.t(),
                     bias,
