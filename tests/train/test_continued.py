@@ -200,6 +200,7 @@ def test_other_flags_are_told_the_command_that_the_run_began_with(
     words = ("pretrain", data, "--out", run, "--config", tmp_path / "config.json", "--device", "cpu")
     monkeypatch.setattr("sys.argv", ["electra", *map(str, words)])
     assert electra(*words)[0] == 0
+    monkeypatch.setattr("sys.argv", ["electra", "another", "command"])
     code, _, err = electra(*words, "--optimizer.beta2", "0.9")
     assert code == 78 and "optimizer.beta2: 0.999 -> 0.9" in err and "train it longer" not in err
     began = re.search(r"what it began with: electra (.*?)  ", err)
