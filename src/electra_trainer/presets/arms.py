@@ -161,10 +161,8 @@ def arm(name: str, config: Config) -> Config:
 
 
 def arm_of(config: Config) -> str | None:
-    """The arm that this config matches, or None: `electra` where that is one, as of a disentangled preset; else later
-    arms first, which are more specific.
-    """
-    for name in ("electra", *reversed(ARMS)):
+    """The arm that this config matches, or None. Later arms are more specific, so they are tried first."""
+    for name in reversed(ARMS):
         try:
             if arm(name, config) == config:
                 return name
