@@ -1,7 +1,7 @@
 """What a user of own labels waits for: `python -m benchmarks.finetune_users`.
 
-`electra finetune`, as a command from start to exit, on 1,000 texts of 60 tokens with the shape of `mini` in BERT's block, three seeds and the recipe's
-defaults; then predictions for the same texts, by `load_finetuned(...).predict`, which is the work of `electra predict`, and by
+`electra finetune`, as a command from start to exit, on 1,000 texts of 60 tokens with the shape of `mini` in BERT's block, three seeds and
+the recipe's defaults; then predictions for the same texts, by `load_finetuned(...).predict`, which is the work of `electra predict`, and by
 transformers' text-classification pipeline on the same folder, one text at a time (its default) and in batches of 32, in turn in one
 process. Their model is that of a short run with `--pooling cls`, whose head transformers has. Weights and words are made up: time depends
 on neither. Seconds of the clock and of a processor are given, since other work may run on the machine. A table is printed; `--out` writes

@@ -150,7 +150,7 @@ class Comparing(Work):
                 sentences=declared.facts["probe_sentences"],
                 pairs=declared.facts["probe_pairs"],
                 tunings=declared.facts.get("probe_seeds") or 1,
-                pooling=declared.facts.get("probe_pooling"),
+                pooling=declared.facts.get("probe_pooling") or "cls",
             )
             result = replace(result, scores=result.scores | probe(todo, subject))
         except Diverged as error:

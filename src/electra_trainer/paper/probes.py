@@ -54,6 +54,7 @@ from electra_trainer.finetuning.run import Job, finetune_run
 from electra_trainer.finetuning.squad_task import Squad
 from electra_trainer.finetuning.tagging import Tagging
 from electra_trainer.finetuning.task import TaskSource
+from electra_trainer.finetuning.text_tasks import Pooling
 from electra_trainer.inspection.replay import evaluate
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.paper.appendix_g import minimal_pairs as score_pairs
@@ -368,8 +369,8 @@ class Subject:
     """Minimal pairs that are read of each paradigm."""
     tunings: int = 1
     """Fine-tuning seeds of a probe that fine-tunes."""
-    pooling: Literal["cls", "mean", "pair"] | None = None
-    """Representation of a text in the probe `glue`; None: cls, the paper's."""
+    pooling: Pooling = "cls"
+    """Representation of a text in the probe `glue`; the paper's is cls."""
 
 
 def held_out(subject: Subject) -> dict[str, float]:
@@ -439,7 +440,7 @@ def squad(subject: Subject, *, version: Literal[1, 2]) -> dict[str, float]:
 
 
 def _fine_tuned(
-    subject: Subject, source: Source, given: TaskSource, *, folder: str, pooling: str | None = None
+    subject: Subject, source: Source, given: TaskSource, *, folder: str, pooling: Pooling | None = None
 ) -> dict[str, float]:
     """Medians over the fine-tuning seeds of a task's scores on its main split, by the paper's recipe.
 
