@@ -251,14 +251,17 @@ def remedy(environment: Mapping[str, Any], *, again: str | None = None) -> str:
     to repeat.
 
     Args:
-        again: what resumes it where that command was repeated: a preset is another one in this version.
+        again: what resumes it where that command was repeated, and so something that it names has changed.
     """
     words = environment.get("command")
     verb = words[1] if isinstance(words, list) and len(words) > 1 else None
     if verb not in ("pretrain", "compare", "finetune", "glue", "squad"):  # it was called from Python
         return "Repeat the command that it began with to resume, or choose another --out."
     if words == ["electra", *sys.argv[1:]]:
-        changed = "That is the command that it began with, so a preset is another one in this version."
+        changed = (
+            "That is the command that it began with, so a preset is another one in this version, or something that the "
+            "command names has changed."
+        )
         return f"{changed} {f'To resume: {again}  Otherwise choose' if again else 'Choose'} another --out."
     return f"To resume, repeat what it began with: {shlex.join(map(str, words or ()))}  Otherwise choose another --out."
 
