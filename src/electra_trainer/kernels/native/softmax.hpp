@@ -1,8 +1,8 @@
 // The softmax over the vocabulary at the chosen positions: loss, samples and gradients without ever writing the logits.
 //
 // Two looks, each on a block of 256 positions x 256 words at a time. The first finds, for each position and block, the largest
-// logit and the sum of exponentials, from which follow the loss and the block that a sample falls in (so that only 256
-// logits are made again to find its word). The second makes the logits again and turns them into the gradient at once.
+// logit and the sum of exponentials, from which follow the loss and the block that a sample falls in; the logits of that
+// block are made again to find its word. The second makes the logits again and turns them into the gradient at once.
 #pragma once
 
 #include <vector>
@@ -48,33 +48,58 @@ void softmax_pack_rows(const Softmax& s) {
     as_operand(s.rows, 16 * s.width, (s.positions + 31) / 32, s.width / 32, s.operand);
 }
 
-// The word at which the sum of exponentials of `block` passes `rest` (both relative to exp(top)).
-long find_word(const Softmax& s, long position, long block, float top, float rest) {
-    const long at = block * SPAN, n = std::min(SPAN, s.words - at);
-    std::vector<float> mass(SPAN, 0.f);
-    for (long w = 0; w < n; ++w) {
-        Line dot = all_of(0);
-        for (long n = 0; n < s.width / 32; ++n) {
-            const Line t = load(s.table + (at + w) * s.width + 32 * n);
-            dot = dot + get(s.rows + row_at<Number>(position, s.width) + n * GROUP) * each([&](int i) { return rounded(t.v[i], Number()); });
+struct Sample {  // falls among the words of `block`, where their sum of exponentials passes `rest` (both relative to exp(top))
+    long position, block;
+    float top, rest;
+};
+
+// The word of a block with these logits at which the sum passes `rest`.
+long word_at(const float* logits, long words32, float top, float rest) {
+    float mass[SPAN], sum = 0;
+    for (long c = 0; c < 32 * words32; c += 32) {
+        const Line e = exponential(load(logits + c) - top);
+        store(mass + c, e);
+        const float all = sum_of(e);
+        if (sum + all <= rest) {
+            sum += all;
+            continue;
         }
-        mass[w] = sum_of(dot) + s.bias[at + w];
+        for (long w = c; w < c + 32; ++w)
+            if ((sum += mass[w]) > rest) return w;
     }
-    for (long c = 0; c < SPAN; c += 32) store(&mass[c], exponential(load(&mass[c]) - top));
-    float sum = 0;
-    long last = 0;
-    for (long w = 0; w < n; ++w) {
-        if (mass[w] > 0) last = w;
-        sum += mass[w];
-        if (sum > rest) return at + w;
+    long last = 32 * words32 - 1;  // rounding: the block's sum came out a little below `rest`
+    while (last > 0 && !(mass[last] > 0)) --last;
+    return last;
+}
+
+// The words of samples: the logits of their blocks are made again, of as many positions at once as fell into the same block.
+void find_words(const Softmax& s, std::vector<Sample>& samples, float* logits) {
+    std::sort(samples.begin(), samples.end(), [](const Sample& a, const Sample& b) {
+        return std::make_pair(a.block, a.position) < std::make_pair(b.block, b.position);
+    });
+    Buffer<Number> rows(SPAN * s.width);
+    for (size_t first = 0, last; first < samples.size(); first = last) {
+        const long b = samples[first].block, n32 = s.words32(b);
+        for (last = first; last < samples.size() && last - first < SPAN && samples[last].block == b;) ++last;
+        const long m32 = (last - first + 31) / 32;
+        for (long r = 0; r < 32 * m32; ++r)
+            for (long n = 0; n < s.width / 32; ++n) {
+                const Number* from = s.rows + row_at<Number>(samples[std::min(first + r, last - 1)].position, s.width);
+                put(rows + row_at<Number>(r, s.width) + n * GROUP, get(from + n * GROUP));
+            }
+        multiply(rows.data, 16 * s.width, s.words_forward(b), 32 * s.width, m32, n32, s.width / 32, [&](long i, long r, long n, const Line& v) {
+            store(logits + (16 * i + r) * SPAN + 32 * n, v + load(s.padded_bias + b * SPAN + 32 * n));
+        });
+        for (size_t one = first; one < last; ++one)
+            s.sampled[samples[one].position] = b * SPAN + word_at(logits + (one - first) * SPAN, n32, samples[one].top, samples[one].rest);
     }
-    return at + last;  // rounding: the block's sum came out a little below `rest`
 }
 
 // First look at positions [first, last), `first` a multiple of 256.
 void softmax_look(const Softmax& s, long first, long last) {
     const long blocks = s.blocks();
     Buffer<float> logits(SPAN * SPAN), most(SPAN * blocks), mass(SPAN * blocks), turning(SPAN * blocks);
+    std::vector<Sample> samples;
     for (long at = first; at < last; at += SPAN) {
         float label_logit[SPAN];
         for (long b = 0; b < blocks; ++b) {
@@ -118,9 +143,10 @@ void softmax_look(const Softmax& s, long first, long last) {
             double rest = s.draws[position] * z;
             long b = 0;
             while (b + 1 < blocks && rest >= share[b]) rest -= share[b++];
-            s.sampled[position] = find_word(s, position, b, top, static_cast<float>(rest));
+            samples.push_back({position, b, top, static_cast<float>(rest)});
         }
     }
+    find_words(s, samples, logits);
 }
 
 // Second look at the words of blocks [first, last): gradients of table and bias, complete; of the hidden states, in `d_hidden`, which is 0 before.
