@@ -112,7 +112,9 @@ class MultiLabel(TextTask):
         """The threshold, or the one with the best main score."""
         if self.threshold is not None:
             return self.threshold
-        return best_threshold(truth, shares) if self.metric == "micro_f1" else best_macro_threshold(truth, shares)
+        if self.metric == "micro_f1":  # all labels are one column
+            truth, shares = truth.reshape(-1, 1), shares.reshape(-1, 1)
+        return best_threshold(truth, shares)
 
     def _truth(self, examples: Sequence[TextExample]) -> NDArray[np.bool_]:
         """[examples, C]."""
@@ -216,19 +218,9 @@ class MultiLabelTask(OwnTask):
 
 
 def best_threshold(truth: NDArray[np.bool_], shares: NDArray[np.float64]) -> float:
-    """The threshold with the best micro F1, halfway to the next smaller probability; 0.5 where nothing is true."""
-    from sklearn.metrics import precision_recall_curve
-
-    if not truth.any():
-        return 0.5
-    precision, recall, places = precision_recall_curve(truth.ravel(), shares.ravel())
-    f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
-    best = int(np.argmax(f1[:-1]))
-    return float((places[best] + (places[best - 1] if best else 0.0)) / 2)
-
-
-def best_macro_threshold(truth: NDArray[np.bool_], shares: NDArray[np.float64]) -> float:
-    """The threshold with the best macro F1 over all labels; of equals the largest."""
+    """The threshold with the best macro F1 over the columns, halfway to the next smaller probability; of equals the
+    largest, and 0.5 where nothing is true.
+    """
     at_or_above = np.unique(shares)[::-1]  # in decreasing order: more and more labels are predicted
     order = np.argsort(-shares, axis=0, kind="stable")
     sorted_shares, right = np.take_along_axis(shares, order, 0), np.take_along_axis(truth, order, 0).cumsum(0)
