@@ -345,15 +345,13 @@ def _went_on(config: Config, folder: run_folder.RunFolder, store: Store, length:
     if length.budget is not None:  # its steps were measured when the run began
         changed = [c for c in changed if not c.startswith(FOLLOWS_FROM_STEPS)]
     if changed:
-        kept = shlex.join(["--config", str(folder.path / "config.json"), "--out", str(folder.path)])
-        again = f"electra pretrain {shlex.quote(str(store.folder))} {kept}"
-        remedy = run_folder.remedy(facts, again=again)
-        if asked.schedule.steps > began.schedule.steps and all(c.startswith(FOLLOWS_FROM_STEPS) for c in changed):
-            longer = (
-                f"electra pretrain {shlex.quote(str(store.folder))} --continue-from {shlex.quote(str(folder.path))}"
-            )
-            out = folder.path.with_name(f"{folder.path.name}-{asked.schedule.steps}")
-            remedy += f" To train it longer: {longer} --steps {asked.schedule.steps} --out {shlex.quote(str(out))}"
+        data, run, steps = shlex.quote(str(store.folder)), shlex.quote(str(folder.path)), asked.schedule.steps
+        config_file = shlex.quote(str(folder.path / "config.json"))
+        remedy = run_folder.remedy(facts, again=f"electra pretrain {data} --config {config_file} --out {run}")
+        if steps > began.schedule.steps and all(c.startswith(FOLLOWS_FROM_STEPS) for c in changed):
+            out = shlex.quote(str(folder.path.with_name(f"{folder.path.name}-{steps}")))
+            longer = f"electra pretrain {data} --continue-from {run} --steps {steps} --out {out}"
+            remedy += f" To train it longer: {longer}"
         raise ConfigError(f"{folder.path} began with other settings ({'; '.join(changed)}). {remedy}")
     if facts.get("arithmetic") not in (None, computed):
         changed_to = (
