@@ -145,3 +145,5 @@ def test_arms_of_mini() -> None:
     found = {name: arms.arm(name, start) for name in arms.ARMS}
     assert found["electra"] == found.pop("disentangled") and arms.arm_of(found["electra"]) == "disentangled"
     assert len(set(found.values())) == len(found) and arms.arm_of(start) is None
+    heavy = dataclasses.replace(start, objective=dataclasses.replace(start.objective, weight=10.0))
+    assert {arms.arm(name, heavy).objective.weight for name in ("electra", "electra-15", "adversarial")} == {10.0}

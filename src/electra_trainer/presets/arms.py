@@ -174,7 +174,9 @@ def arm_of(config: Config) -> str | None:
 def _rtd(config: Config) -> methods.RTD:
     """The preset's weights where it is an ELECTRA, the paper's otherwise."""
     own = config.objective
-    return replace(own, loss_over="all", lucky="original") if type(own) is methods.RTD else methods.RTD()
+    if not isinstance(own, methods.RTD):
+        return methods.RTD()
+    return methods.RTD(weight=own.weight, generator_weight=own.generator_weight)
 
 
 def _learned(config: Config, **changes: Any) -> methods.Learned:
