@@ -134,7 +134,7 @@ class Recipe:
             ("precision", self.precision in ("auto", "fp32", "bf16"), "auto, fp32 or bf16"),
         ):
             require(fits, name, getattr(self, name), expected)
-        require(self.patience is None or self.keep == "best", "patience", self.patience, "none, unless keep is best")
+        require(self.patience is None or self.keep == "best", "patience", self.patience, "--keep best with it")
         by_token, fits = self.clip_words == "by-token", self.reduction == "sum" and self.pooling != "pair"
         require(
             fits or not by_token, "clip_words", "by-token", "summed, unless reduction is sum and pooling is not pair"

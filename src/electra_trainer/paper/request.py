@@ -62,7 +62,8 @@ class Compare:
     """
     metrics: str | None = None
     """Metrics between commas whose contrasts are declared, for example pos/accuracy: p-values are corrected over them.
-    Default: what pos, minimal-pairs and glue say, else the held-out AUC on standard fakes."""
+    Default: q where its probes are, else those of pos, minimal-pairs, glue and squad, else the held-out AUC on standard
+    fakes."""
     shard: str = "1/1"
     """i/N: run every N-th cell, from the i-th on, so that N machines share the work."""
     parallel: int = 1
