@@ -388,8 +388,8 @@ def with_recipe(data: TaskData, recipe: Recipe) -> tuple[TaskData, Recipe]:
     if recipe.windows:
         if not data.has_windows:
             raise ConfigError(
-                f"--windows: {data.task.name} here has pairs of texts, tags or questions. Only classification and "
-                "regression of one text have windows (contexts of questions are always read so). Leave it out."
+                f"--windows: {data.task.name} is not read in windows here. Only classification and regression of one "
+                "text can be (contexts of questions always are). Leave it out."
             )
         data = replace(data, task=replace(cast(Any, data.task), windows=True))
     task = cast(Any, data.task)
