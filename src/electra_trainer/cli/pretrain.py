@@ -36,8 +36,8 @@ class Pretrain:
     """Run folder: a new one, or one to resume."""
     init: str | None = None
     """Begin with trained weights: of a run (to continue on other rows, another text or another objective), of an
-    exported folder, of any ELECTRA or BERT folder or Hub name; or of both networks, DISCRIMINATOR,GENERATOR. Prepare
-    the text with its tokenizer, and keep the shapes; there may be more positions."""
+    exported folder, of any ELECTRA, BERT or ModernBERT folder or Hub name; or of both, DISCRIMINATOR,GENERATOR.
+    Prepare the text with its tokenizer, and keep the shapes; there may be more positions."""
     continue_from: str | None = None
     """RUN or RUN@STEP: train that run longer, or with another end, from its newest or that checkpoint, with its
     moments. --steps is the total, counted from its first step; settings are its own unless --config or flags change
@@ -46,7 +46,7 @@ class Pretrain:
     """JSON or TOML file with settings, for example the config.json of another run; it need not hold all."""
     objective: str | None = None
     """rtd: ELECTRA; mlm: BERT; replace-mlm, all-tokens-mlm (§3.5); rtd-mlm: rtd and replace-mlm in one network;
-    adversarial (Appendix F); sentence-contrast (Appendix H); or one of your own. Default: the preset's."""
+    adversarial (Appendix F); sentence-contrast, hard-mlm (Appendix H); or one of your own. Default: the preset's."""
     generator: str | None = None
     """learned: a small masked language model; unigram: samples by word frequency; uniform. Default: the preset's."""
     phases: str | None = None

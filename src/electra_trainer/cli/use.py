@@ -156,9 +156,8 @@ class Export:
     int8: bool = False
     """With --to onnx: also onnx/model_int8.onnx, a quarter of the size; with --to web in place of the other."""
     engine: Path | None = None
-    """With --to web: a folder with the npm packages of transformers.js; default: the page's README.md says how they
-    come there.
-    """
+    """With --to web: a folder with the npm packages of transformers.js. Without it the page's README.md says how to add
+    them."""
     form: Annotated[Literal["electra", "bert"], tyro.conf.arg(name="as")] = "electra"
     """bert: under BERT's names, for programs that know no ELECTRA; only where the embeddings are as wide as the
     layers.

@@ -317,8 +317,8 @@ class Glue(Tuning):
     limit: int | None = None
     """Train on at most N rows of each task."""
     predict: bool = False
-    """Write the archive for gluebenchmark.com: of each task in --out the seed that is best on dev; of WNLI, untrained,
-    the majority.
+    """Write the archive for gluebenchmark.com: for each task in --out the seed that is best on dev, for
+    WNLI, which is not trained, the majority.
     """
     zip: Path | None = None
     """The archive. Default: submission.zip in --out."""
