@@ -137,7 +137,7 @@ class Pretraining(resumable.Resumable[Objective]):
     phases: optim.Phases = field(init=False)
 
     keeps_checkpoints = True
-    remedy = "--optimizer.learning-rate or --precision fp32"
+    remedy = "--optimizer.learning-rate (with Muon --optimizer.muon-learning-rate too) or --precision fp32"
 
     @property
     def config(self) -> Config:

@@ -316,11 +316,11 @@ def told_of(initial: Initial, fresh: list[str], objective: Objective) -> str:
     facts += f"; fresh: {', '.join([*parts_of(fresh), 'moments and step count of the optimizer'])}. "
     if any(name.startswith("generator.") for name in fresh) and parts == ["discriminator"]:
         facts += "--init DISCRIMINATOR,GENERATOR begins with a trained generator too. "
-    rate, warmup = config.optimizer.learning_rate, config.schedule.warmup_steps
-    facts += (
-        f"The learning rate begins anew: peak {rate:g} (--optimizer.learning-rate), warm-up {warmup:,} "
-        "(--schedule.warmup-steps)."
-    )
+    moves, warmup = config.optimizer, config.schedule.warmup_steps
+    rates = f"{moves.learning_rate:g} (--optimizer.learning-rate)"
+    if moves.name == "muon":
+        rates += f", for matrices {moves.muon_learning_rate:g} (--optimizer.muon-learning-rate)"
+    facts += f"The learning rate begins anew: peak {rates}, warm-up {warmup:,} (--schedule.warmup-steps)."
     return facts
 
 
