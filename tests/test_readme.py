@@ -82,7 +82,7 @@ def test_the_journey_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     write_text(tmp_path / "corpus" / "mine.txt")
     monkeypatch.chdir(tmp_path)
     journey = [command for command in block_after("## Train on your text") if "mine" in command or "corpus" in command]
-    small = {"30522": "500", "small": "tiny", "4h": "3s", "--seq-len 128": "--seq-len 32"}
+    small = {"16384": "500", "mini": "tiny", "4h": "3s", "--seq-len 128": "--seq-len 32"}
     for command in journey:
         for old, new in small.items():
             command = command.replace(old, new)
