@@ -594,7 +594,7 @@ def _number(number: float, kind: Kind) -> str:
         case "score":
             return f"{number:.1f}"
         case "metric":
-            return f"{number:.3f}"
+            return f"{number:z.3f}"
         case "flops":
             digits, _, exponent = f"{number:.1e}".partition("e")
             return f"{digits}e{int(exponent)}"

@@ -55,10 +55,10 @@ def fit_to_data(config: Config, store: Store) -> Config:
     """Take vocabulary size and row length from the prepared data."""
     if store.sequence_length > config.model.max_position_embeddings:
         raise ConfigError(
-            f"rows have {store.sequence_length} tokens, the model has {config.model.max_position_embeddings} "
-            f"positions. Prepare with --seq-len {config.model.max_position_embeddings} or set "
-            f"--model.max-position-embeddings {store.sequence_length}; with --init the new positions begin as copies "
-            "of the trained ones."
+            f"rows have {store.sequence_length} tokens, the model takes {config.model.max_position_embeddings} at "
+            f"most. Prepare with --seq-len {config.model.max_position_embeddings} or set "
+            f"--model.max-position-embeddings {store.sequence_length}; with --init new position embeddings begin as "
+            "copies of the trained ones."
         )
     return changed(config, model={"vocab_size": store.vocab_size}, batch={"sequence_length": store.sequence_length})
 
