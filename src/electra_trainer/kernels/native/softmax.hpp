@@ -48,6 +48,13 @@ void softmax_pack_rows(const Softmax& s) {
     as_operand(s.rows, 16 * s.width, (s.positions + 31) / 32, s.width / 32, s.operand);
 }
 
+// Of 32 * rows32 positions, whose operands are `rows`, and the words of a block: [., SPAN].
+void block_logits(const Softmax& s, const Number* rows, long rows32, long block, float* logits) {
+    multiply(rows, 16 * s.width, s.words_forward(block), 32 * s.width, rows32, s.words32(block), s.width / 32, [&](long i, long r, long n, const Line& v) {
+        store(logits + (16 * i + r) * SPAN + 32 * n, v + load(s.padded_bias + block * SPAN + 32 * n));
+    });
+}
+
 struct Sample {  // falls among the words of `block`, where their sum of exponentials passes `rest` (both relative to exp(top))
     long position, block;
     float top, rest;
@@ -74,9 +81,7 @@ long word_at(const float* logits, long words32, float top, float rest) {
 
 // The words of samples: the logits of their blocks are made again, of as many positions at once as fell into the same block.
 void find_words(const Softmax& s, std::vector<Sample>& samples, float* logits) {
-    std::sort(samples.begin(), samples.end(), [](const Sample& a, const Sample& b) {
-        return std::make_pair(a.block, a.position) < std::make_pair(b.block, b.position);
-    });
+    std::stable_sort(samples.begin(), samples.end(), [](const Sample& a, const Sample& b) { return a.block < b.block; });
     Buffer<Number> rows(SPAN * s.width);
     for (size_t first = 0, last; first < samples.size(); first = last) {
         const long b = samples[first].block, n32 = s.words32(b);
@@ -87,9 +92,7 @@ void find_words(const Softmax& s, std::vector<Sample>& samples, float* logits) {
                 const Number* from = s.rows + row_at<Number>(samples[std::min(first + r, last - 1)].position, s.width);
                 put(rows + row_at<Number>(r, s.width) + n * GROUP, get(from + n * GROUP));
             }
-        multiply(rows.data, 16 * s.width, s.words_forward(b), 32 * s.width, m32, n32, s.width / 32, [&](long i, long r, long n, const Line& v) {
-            store(logits + (16 * i + r) * SPAN + 32 * n, v + load(s.padded_bias + b * SPAN + 32 * n));
-        });
+        block_logits(s, rows, m32, b, logits);
         for (size_t one = first; one < last; ++one)
             s.sampled[samples[one].position] = b * SPAN + word_at(logits + (one - first) * SPAN, n32, samples[one].top, samples[one].rest);
     }
@@ -104,10 +107,7 @@ void softmax_look(const Softmax& s, long first, long last) {
         float label_logit[SPAN];
         for (long b = 0; b < blocks; ++b) {
             const long n32 = s.words32(b);
-            multiply(s.rows + at * s.width, 16 * s.width, s.words_forward(b), 32 * s.width, s.rows32(at), n32, s.width / 32,
-                     [&](long i, long r, long n, const Line& v) {
-                         store(logits + (16 * i + r) * SPAN + 32 * n, v + load(s.padded_bias + b * SPAN + 32 * n));
-                     });
+            block_logits(s, s.rows + at * s.width, s.rows32(at), b, logits);
             for (long r = 0; r < std::min(SPAN, last - at); ++r) {
                 const float* line = logits + r * SPAN;
                 Line top = load(line), total = all_of(0), turned = all_of(0);
