@@ -89,6 +89,7 @@ def test_the_threshold_is_the_best_of_all() -> None:
     found = f1_score(truth, shares >= best_threshold(truth.reshape(-1, 1), shares.reshape(-1, 1)), average="micro")
     assert found == max(f1_score(truth, shares >= at, average="micro") for at in np.arange(0, 1, 0.005))
     assert best_threshold(np.zeros((2, 2), dtype=bool), shares[:2, :2]) == 0.5
+    assert best_threshold(np.zeros((4, 1), dtype=bool), shares[:2, :2].reshape(-1, 1)) == 0.5
     macro = f1_score(truth, shares >= best_threshold(truth, shares), average="macro")
     assert macro == max(f1_score(truth, shares >= at, average="macro") for at in np.arange(0, 1.01, 0.005))
     task = MultiLabel(labels=("a", "b", "c"))
