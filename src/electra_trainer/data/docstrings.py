@@ -9,6 +9,7 @@ Only prose is taken from a docstring: code, tables, signatures and formulas teac
 """
 
 import ast
+import gc
 import importlib.util
 import inspect
 import json
@@ -87,6 +88,7 @@ def _roots() -> list[Path]:
 
 
 def _serve(pipe: Connection) -> None:
+    gc.disable()  # a syntax tree has no cycles, and looking for them takes a fifth of the parser's time
     serve(pipe, lambda _: lambda path: json.dumps(_module_lines(Path(path.decode()))).encode())
 
 
@@ -167,16 +169,22 @@ def is_prose(line: str) -> bool:
     words = line.split()
     if len(words) < _MIN_WORDS or not line.isascii():
         return False
-    common = sum(word.lower().rstrip(".,;:") in _COMMON for word in words)
-    if common < _MIN_COMMON * len(words):
-        return False
-    return sum(_WORD.match(word) is not None for word in words) >= _MIN_SHARE * len(words)
+    kinds = [_kind(word) for word in words]
+    common, english = sum(kind[0] for kind in kinds), sum(kind[1] for kind in kinds)
+    return common >= _MIN_COMMON * len(words) and english >= _MIN_SHARE * len(words)
+
+
+@cache
+def _kind(word: str) -> tuple[bool, bool]:
+    """Whether a word is one of the commonest, and whether it looks English."""
+    return word.lower().rstrip(".,;:") in _COMMON, _WORD.match(word) is not None
 
 
 def _plain(text: str) -> str:
     text = _FIELD.sub("", text)
-    for marked in (_LINK, _ROLE, _TICKS, _STARS):
-        text = marked.sub(r"\1", text)
+    for sign, patterns in (("`", (_LINK, _ROLE, _TICKS)), ("*", (_STARS,))):
+        for marked in patterns if sign in text else ():
+            text = marked.sub(r"\1", text)
     return " ".join(text.replace("::", ":").split())
 
 
@@ -185,19 +193,19 @@ def _blocks(lines: list[str]) -> Iterator[list[str]]:
     block: list[str] = []
     start, is_item = 0, False  # indentation of the block's first line, and whether that is a list item
     hidden: int | None = None  # indentation of a directive whose content is left out
-    in_doctest = False
-    for number, raw in enumerate(lines):
+    in_doctest, is_rule = False, _HEADING.match(lines[0].strip()) is not None
+    for raw, following in zip(lines, [*lines[1:], ""], strict=True):
         line = raw.strip()
         depth = len(raw) - len(raw.lstrip())
         if hidden is not None and line and depth <= hidden:
             hidden = None
         in_doctest = bool(line) and (in_doctest or line.startswith((">>>", "In [")))
-        directive = _DIRECTIVE.match(line)
-        following = lines[number + 1].strip() if number + 1 < len(lines) else ""
+        directive = _DIRECTIVE.match(line) if line.startswith("..") else None
         # a heading, its underline, or the name and type of a parameter
-        is_markup = _HEADING.match(line) or _HEADING.match(following) or _SIGNATURE.match(line)
+        was_rule, is_rule = is_rule, _HEADING.match(following.strip()) is not None
+        is_markup = was_rule or is_rule or (":" in line and _SIGNATURE.match(line))
         is_text = bool(line) and not in_doctest and hidden is None and directive is None and not is_markup
-        item = _BULLET.sub("", line)
+        item = _BULLET.sub("", line) if is_text else line
         goes_on = is_text and item == line and (depth > start if is_item else depth == start)
         if block and not goes_on:
             yield block
