@@ -77,7 +77,7 @@ def test_the_verb(electra: Electra, tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_bytes(gzip.compress(b"text"))
     code, out, err = electra("check", tmp_path)
     assert code == 65 and "cannot be used: " in out and "compressed with gzip" in out and "1 of the inputs" in err
-    assert "51 documents" in out or "50 documents" in out  # the others are read all the same
+    assert "50 documents" in out  # the others are read all the same
 
 
 def test_nothing_there(tmp_path: Path) -> None:

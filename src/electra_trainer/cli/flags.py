@@ -269,7 +269,7 @@ def _metavar(name: str, hint: Any) -> str | None:
     kind, optional = _without_none(_bare(hint))
     if kind is bool or get_origin(kind) is Literal:
         return "{" + ",".join(map(str, get_args(kind) or ("yes", "no"))) + "}" if optional else None
-    word = name.rpartition("_")[2].upper()
+    word = "RUN" if name == "run_folder" else name.rpartition("_")[2].upper()
     if get_origin(kind) is tuple:
         one = _NAMES.get(get_args(kind)[0], word.removesuffix("S"))
         return one if _APPENDED in get_args(hint) else f"{one} [{one} ...]"

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class Evaluate:
     """Held-out metrics of a run, over all held-out rows of DATA, always with the same masks."""
 
-    run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    run_folder: tyro.conf.Positional[Path]
     """Run folder; RUN@STEP: a checkpoint before the newest, as for all verbs that read a run's weights."""
     data: tyro.conf.Positional[Path]
     """Prepared folder, with the tokenizer of the run."""
@@ -60,7 +60,7 @@ class Evaluate:
 class Score:
     """The probability that a token was replaced, for each token of a text."""
 
-    run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    run_folder: tyro.conf.Positional[Path]
     """Run folder (RUN@STEP: a checkpoint before the newest) or exported folder."""
     text: tyro.conf.Positional[str]
     """The text."""
@@ -114,7 +114,7 @@ def shown_scores(scored: "Scored") -> list[str]:
 class Fill:
     """The generator's most probable words for each [MASK] of a text."""
 
-    run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    run_folder: tyro.conf.Positional[Path]
     """Run folder (RUN@STEP: a checkpoint before the newest), exported folder or its generator."""
     text: tyro.conf.Positional[str]
     """A text with at least one [MASK]."""
@@ -143,7 +143,7 @@ class Export:
     fine-tuned model, with --to onnx: its folder, and the whole model in ONNX.
     """
 
-    run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    run_folder: tyro.conf.Positional[Path]
     """Run folder; RUN@STEP: a checkpoint before the newest. Or the model folder of `electra finetune`."""
     out: Path
     """A new or empty folder."""
@@ -272,7 +272,7 @@ class Replay:
     In the text `[meal→food]` was masked and read as food; `[meal]` was masked and stayed as it was.
     """
 
-    run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    run_folder: tyro.conf.Positional[Path]
     """Run folder."""
     step: int
     """The step, from 1, as in metrics.jsonl and log.txt."""
@@ -318,7 +318,7 @@ class Track:
     again.
     """
 
-    run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    run_folder: tyro.conf.Positional[Path]
     """Folder of a run or an experiment."""
     to: str
     """Trackers between commas: tensorboard, wandb, trackio, mlflow."""

@@ -37,7 +37,7 @@ class Changes:
     max_length: int | None = None
     """Longest row in tokens, at most the encoder's; a longer text is cut, a longer context read in windows."""
     windows: bool = False
-    """Read a longer text in overlapping windows and average their outputs; not for pairs and tags."""
+    """Read a longer text in overlapping windows and average their outputs; not for pairs, tags and questions."""
     warmup_fraction: float | None = None
     """Share of the steps over which the learning rate rises."""
     schedule: Literal["linear", "released"] | None = None
@@ -56,7 +56,7 @@ class Changes:
     """Representation of a whole text: [CLS], as in the paper, or the mean of its row's tokens, for encoders trained for
     hours, not days. pair: two texts are compared, token by token too. auto: mean for one text, pair for two."""
     reduction: Literal["mean", "sum"] | None = None
-    """Largest norm of a batch's gradient, before the gradient is clipped."""
+    """Loss of a batch: the mean or the sum of its rows'; the gradient that clip-norm limits is of this loss."""
     clip_norm: float | None = None
     """Largest global norm of the gradient; 0: not clipped."""
     clip_words: Literal["summed", "by-token"] | None = None

@@ -384,6 +384,8 @@ class Squad(Tuning):
     dev_limit: int | None = None
     """Evaluate on N questions only."""
 
+    brief: ClassVar[str] = Tuning.brief.replace("windows pooling ", "")
+
     def run(self) -> Tuned:
         """Run the seeds, and export the best."""
         from electra_trainer.finetuning.squad_task import Squad as SquadFiles

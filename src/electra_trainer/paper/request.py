@@ -246,7 +246,7 @@ class Cloze:
     generator's top words.
     """
 
-    run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    run_folder: tyro.conf.Positional[Path]
     """Run folder (RUN@STEP: a checkpoint before the newest), or exported folder with --p-mask. An MLM run gives its own
     accuracy.
     """
@@ -287,7 +287,7 @@ class MinimalPairs:
     take a forward pass for each token.
     """
 
-    run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    run_folder: tyro.conf.Positional[Path]
     """Run folder (RUN@STEP: a checkpoint before the newest) or exported folder."""
     folder: tyro.conf.Positional[Path]
     """Folder of BLiMP's .jsonl files, or one of them."""
