@@ -2,6 +2,19 @@
 
 import sys
 
-from electra_trainer.cli.main import main
+from electra_trainer.runs.signals import leave_when_told
+from electra_trainer.supervise.launcher import restart_tuned, trains
 
-sys.exit(main())
+
+def main() -> int:
+    """Run the command; returns its exit code. A process that trains restarts before it has loaded all verbs."""
+    if trains(sys.argv[1:]):
+        restart_tuned()
+        leave_when_told()
+    from electra_trainer.cli.main import main as command
+
+    return command()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -11,12 +11,13 @@ import torch
 from tests import small
 
 from electra_trainer.cli import show
-from electra_trainer.cli.main import _trains, main
+from electra_trainer.cli.main import VERBS, main
 from electra_trainer.cost.flops import step_flops
 from electra_trainer.cost.parameters import memory_bytes, step_bytes
 from electra_trainer.presets.models import large
 from electra_trainer.presets.models import tiny as tiny_preset
 from electra_trainer.settings.config import Config
+from electra_trainer.supervise.launcher import trains
 from electra_trainer.train import timing as module
 from electra_trainer.train.timing import (
     CLS,
@@ -156,5 +157,6 @@ def test_doctor_tells_in_words(capsys: pytest.CaptureFixture[str], monkeypatch: 
 
 
 def test_doctor_restarts_tuned_only_to_measure() -> None:
-    assert _trains(["doctor", "--bench"]) and _trains(["pretrain", "D"])
-    assert not _trains(["doctor"]) and not _trains(["doctor", "--bench", "--help"]) and not _trains(["show", "small"])
+    assert trains(["doctor", "--bench"]) and trains(["pretrain", "D"]) and not trains([])
+    assert not trains(["doctor"]) and not trains(["doctor", "--bench", "--help"]) and not trains(["show", "small"])
+    assert {"demo", "pretrain", "finetune", "glue", "squad", "compare"} == {verb for verb in VERBS if trains([verb])}

@@ -24,7 +24,7 @@ from electra_trainer.files.wording import plain_output, styles
 from electra_trainer.finetuning.request import Finetune, Glue, Squad
 from electra_trainer.paper.request import Cloze, Compare, Figure, MinimalPairs, Table
 from electra_trainer.runs.signals import abandoned, ended, leave_when_told, stop_with_parent
-from electra_trainer.supervise.launcher import THREADS, restart_tuned
+from electra_trainer.supervise.launcher import THREADS, restart_tuned, trains
 from electra_trainer.version import __version__
 
 
@@ -48,13 +48,11 @@ class Verb(NamedTuple):
 
     request: Any
     what: str
-    trains: bool = False
-    """True if it computes training steps: worth restarting the process with a tuned allocator."""
 
 
 GROUPS: dict[str, dict[str, Verb]] = {
     "start": {
-        "demo": Verb(Demo, "pre-train a tiny ELECTRA on this machine in a few minutes and show what it learned", True),
+        "demo": Verb(Demo, "pre-train a tiny ELECTRA on this machine in a few minutes and show what it learned"),
         "doctor": Verb(
             Doctor, "check this machine: what it has, what is missing and, with --bench, how fast it trains"
         ),
@@ -65,7 +63,7 @@ GROUPS: dict[str, dict[str, Verb]] = {
         "tokenizer": Verb(Tokenizer, "train a WordPiece vocabulary on your text"),
         "prepare": Verb(Prepare, "turn text into rows of token ids"),
         "merge": Verb(Merge, "put the shards of `prepare --shard I/N` together"),
-        "pretrain": Verb(Pretrain, "pre-train an encoder on prepared rows; the same command again resumes", True),
+        "pretrain": Verb(Pretrain, "pre-train an encoder on prepared rows; the same command again resumes"),
         "launch": Verb(Launch, "write a Slurm job file that pre-trains on several machines and requeues itself"),
         "evaluate": Verb(Evaluate, "compute the held-out metrics of a run"),
         "report": Verb(Report, "draw one page of figures for one or several runs"),
@@ -81,14 +79,14 @@ GROUPS: dict[str, dict[str, Verb]] = {
         "push": Verb(Push, "upload exported folders to the Hugging Face Hub"),
     },
     "fine-tune it": {
-        "finetune": Verb(Finetune, "fine-tune an encoder on your own files, score it, and export it", True),
+        "finetune": Verb(Finetune, "fine-tune an encoder on your own files, score it, and export it"),
         "predict": Verb(Predict, "predict for each row of a file with a fine-tuned model"),
-        "glue": Verb(Glue, "fine-tune on GLUE with several seeds, print the paper's table, write the submission", True),
-        "squad": Verb(Squad, "fine-tune an encoder to answer questions and score it, SQuAD 1.1 or 2.0", True),
+        "glue": Verb(Glue, "fine-tune on GLUE with several seeds, print the paper's table, write the submission"),
+        "squad": Verb(Squad, "fine-tune an encoder to answer questions and score it, SQuAD 1.1 or 2.0"),
         "answer": Verb(Answer, "answer a question from a text, with a model that `squad` fine-tuned"),
     },
     "reproduce the paper": {
-        "compare": Verb(Compare, "train several objectives at equal compute and compare what they learned", True),
+        "compare": Verb(Compare, "train several objectives at equal compute and compare what they learned"),
         "table": Verb(Table, "print a table of the paper with your results under the paper's"),
         "figure": Verb(Figure, "draw a figure of the paper, from your experiments or one run"),
         "cloze": Verb(Cloze, "predict held-out words with ELECTRA as a masked language model (Appendix G)"),
@@ -125,7 +123,7 @@ def _main(argv: Sequence[str] | None) -> int:
         if words[0] in ("-V", "--version"):
             print(f"electra-trainer {__version__}")
             return 0
-        if argv is None and _trains(words):
+        if argv is None and trains(words):
             restart_tuned()
             leave_when_told()
             stop_with_parent()
@@ -157,13 +155,6 @@ def _shown(error: ElectraError) -> str:
     text = str(error)
     text = text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
     return plain(text, keep="\n")
-
-
-def _trains(words: list[str]) -> bool:
-    """True if the command computes training steps."""
-    if {"-h", "--help", "--help-all"} & set(words) or words[0] not in VERBS:
-        return False
-    return VERBS[words[0]].trains or (words[0] == "doctor" and "--bench" in words)
 
 
 def _run(verb: str, words: list[str]) -> int:

@@ -19,6 +19,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Sequence
 
 from electra_trainer.errors import ElectraError, tell
 from electra_trainer.runs.signals import STARTED_BY, signals_held, stop_with_parent
@@ -28,6 +29,17 @@ _TUNABLES = f"hugetlb=1 mmap_threshold={_KEEP} trim_threshold={_KEEP} top_pad={1
 
 THREADS = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "10000"}
 """How OpenMP's threads wait; read when torch is loaded."""
+
+
+_TRAINING = frozenset({"demo", "pretrain", "finetune", "glue", "squad", "compare"})
+"""Verbs that compute training steps."""
+
+
+def trains(words: Sequence[str]) -> bool:
+    """True if a command line computes training steps: worth restarting the process with a tuned allocator."""
+    if not words or {"-h", "--help", "--help-all"} & set(words):
+        return False
+    return words[0] in _TRAINING or (words[0] == "doctor" and "--bench" in words)
 
 
 def tuned() -> dict[str, str]:
