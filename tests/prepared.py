@@ -51,12 +51,12 @@ _read: list[Path] = []
 _lines: dict[str, None] = {}
 
 
-def small_config(*, steps: int = 12, lanes: int = 2) -> Config:
+def small_config(*, steps: int = 12, lanes: int = 2, layers: int = 2) -> Config:
     """A run of a second or two; dropout is on, so that resuming has something to get wrong."""
     return Config(
         preset="test",
         model=Model(
-            vocab_size=VOCAB_SIZE, embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+            vocab_size=VOCAB_SIZE, embedding_size=16, hidden_size=32, num_hidden_layers=layers, num_attention_heads=2,
             intermediate_size=64,
         ),
         generator=Learned(width=0.5),

@@ -14,6 +14,8 @@ def in_a_child(work: Callable[[], int | None]) -> int:
     Returns:
         What it returned (None: 0), 1 after an exception, or minus the number of the signal that ended it.
     """
+    import scipy.sparse  # noqa: F401 - loaded by the first evaluation: once here, not in each child
+
     sys.stdout.flush()
     sys.stderr.flush()
     child = os.fork()

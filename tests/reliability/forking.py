@@ -27,8 +27,8 @@ ROOM = 1 << 30
 PATIENCE = float(os.environ.get("ELECTRA_TEST_PATIENCE", "120"))
 """Seconds by the clock after which a child is killed: it hangs. More where the machine does much else."""
 _WARM = (
-    "torch", "safetensors.torch", "tokenizers", "tyro", "electra_trainer.cli.main", "electra_trainer.train.loop", "electra_trainer.pretrained.pretrained",
-    "electra_trainer.inspection.report", "electra_trainer.data.prepare",
+    "torch", "safetensors.torch", "tokenizers", "tyro", "typeguard", "jinja2", "electra_trainer.cli.main", "electra_trainer.train.loop", "electra_trainer.pretrained.pretrained",
+    "electra_trainer.inspection.report", "electra_trainer.inspection.trackers", "electra_trainer.data.prepare",
     "electra_trainer.finetuning.model_folder", "electra_trainer.finetuning.experiment",
     *(f"electra_trainer.cli.{verb}" for verb in "predict pretrain text_verbs use".split()),
 )  # fmt: skip
@@ -158,6 +158,7 @@ def _serve(jobs: Sequence[str] | Any) -> None:
         importlib.import_module(name)
     import torch
 
+    sys.modules["transformers"] = None  # type: ignore[assignment]  # an export would load it, in seconds, to be compared with it
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     answers = os.fdopen(os.dup(1), "w")

@@ -20,6 +20,8 @@ def free_port() -> int:
 
 def start_ranks(size: int, work: Callable[[int], int | None], variables: Mapping[str, str] | None = None) -> list[int]:
     """Fork `size` processes that call `work(rank)`; its value is the exit code. Returns their process ids."""
+    import scipy.sparse  # noqa: F401 - loaded by the first evaluation: once here, not in each rank
+
     port, started = free_port(), []
     for rank in range(size):
         child = os.fork()

@@ -28,8 +28,8 @@ def store(factory: pytest.TempPathFactory) -> Path:
 
 
 def tiny_run(*, steps: int, every: int, keep: int = 2) -> Config:
-    """Saved each `every` steps, with held-out rows looked at four times."""
-    config = small_config(steps=steps)
+    """One layer, saved each `every` steps, with held-out rows looked at four times."""
+    config = small_config(steps=steps, layers=1)
     saving = replace(config.checkpoint, every=every, keep=keep)
     return replace(config, checkpoint=saving, evaluation=Evaluation(every=max(steps // 4, 1), rows=8))
 
