@@ -30,7 +30,7 @@ SHORT, LONG, FROM = 12, 20, 8
 
 def config(steps: int, *, shape: str = "wsd", name: str = "muon") -> Config:
     schedule = {"shape": shape, "decay_share": 0.25}
-    made = small_config(steps=steps, lanes=1)
+    made = small_config(steps=steps, lanes=1, layers=1)
     return changed(made, schedule=schedule, optimizer={"name": name}, checkpoint={"keep": 100})
 
 
@@ -148,7 +148,9 @@ def test_what_does_not_fit_is_refused(data: Path, runs: dict[int, Path], tmp_pat
 
 
 def test_two_stages_keep_their_switch(data: Path, tmp_path: Path) -> None:
-    made = replace(small_config(lanes=1), phases=TwoStage(start="fresh"), sharing="none", generator=Learned(width=0.5))
+    made = replace(
+        small_config(lanes=1, layers=1), phases=TwoStage(start="fresh"), sharing="none", generator=Learned(width=0.5)
+    )
     first = pretrain(made, data, out=tmp_path / "first", device="cpu", quiet=True)
     with pytest.raises(ConfigError, match="after step 6 there and after step 8 here, and step 12 lies beyond"):
         go_on(changed(made, schedule={"steps": 16}), data, tmp_path / "run", first)
@@ -156,7 +158,7 @@ def test_two_stages_keep_their_switch(data: Path, tmp_path: Path) -> None:
 
 def test_a_switch_that_lies_ahead_may_move(data: Path, tmp_path: Path) -> None:
     """From a checkpoint of the first stage, also the last one of it, the run is that which had the other switch from the start."""
-    made = replace(small_config(lanes=1), phases=TwoStage(), sharing="none", generator=Learned(width=1.0))
+    made = replace(small_config(lanes=1, layers=1), phases=TwoStage(), sharing="none", generator=Learned(width=1.0))
     made = changed(made, schedule={"shape": "wsd", "warmup_steps": 2}, checkpoint={"every": 1, "keep": 100})
     short = changed(made, schedule={"steps": 8})
     first = pretrain(short, data, out=tmp_path / "first", device="cpu", quiet=True)

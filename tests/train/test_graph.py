@@ -69,14 +69,15 @@ def test_layers_are_compiled_for_the_step_alone(precision: str, monkeypatch: pyt
     as_on_a_gpu.use(monkeypatch)
     monkeypatch.delenv(graph.COMPILE)
     monkeypatch.setattr(graph, "_BACKEND", "aot_eager")
-    objective, optimizer, given = made()
+    layer = dataclasses.replace(config().model, num_hidden_layers=1)
+    objective, optimizer, given = made(model=layer)
     with pytest.warns(UserWarning) as said:
         step = graph.build_fast_step(objective, optimizer, dataclasses.replace(given, precision=precision))  # type: ignore[arg-type]
     assert ["CUDA graph" in str(warning.message) for warning in said] == [True]  # compiling itself gave no warning
     assert isinstance(step, graph.GraphStep)
     layers = [module for module in objective.modules() if isinstance(module, Layer)]
     assert list(step.compiled) == [*layers, LOOK] and all(layer._compiled_call_impl is None for layer in layers)
-    other, its_optimizer, _ = made()
+    other, its_optimizer, _ = made(model=layer)
     plain = dataclasses.replace(given, precision=precision)
     for number in range(2):
         one, two = step(number), plain_step(other, its_optimizer, plain, step=number)  # type: ignore[arg-type]

@@ -27,8 +27,8 @@ Sharing = Literal["embeddings", "none", "tables", "disentangled"]
 
 
 def config(**changes: object) -> Config:
-    """Six steps, saved at the fourth and at the last; one lane, as nothing here depends on them."""
-    settings = dataclasses.replace(small_config(steps=6, lanes=1), **changes)  # type: ignore[arg-type]
+    """Six steps, saved at the fourth and at the last; one lane and one layer, as nothing here depends on them."""
+    settings = dataclasses.replace(small_config(steps=6, lanes=1, layers=1), **changes)  # type: ignore[arg-type]
     return dataclasses.replace(settings, checkpoint=dataclasses.replace(settings.checkpoint, keep=100))
 
 
@@ -196,8 +196,7 @@ def test_the_second_stage_begins_from_a_masked_language_model(data: Path, tmp_pa
     assert stages.first_stage_steps == 1
 
 
-@pytest.mark.parametrize("shape", ["linear", "released", "wsd"])
-@pytest.mark.parametrize("name", ["adam", "adamw", "muon"])
+@pytest.mark.parametrize(("shape", "name"), [("linear", "adam"), ("released", "adamw"), ("wsd", "muon")])
 def test_the_one_step_that_is_left_moves_nothing(data: Path, tmp_path: Path, shape: str, name: str) -> None:
     pretrain(config(objective=MLM(), seed=9), data, out=tmp_path / "mlm", device="cpu", quiet=True)
     stages = config(generator=Learned(width=1.0), sharing="none", phases=TwoStage(share=0.0))

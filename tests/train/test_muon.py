@@ -165,7 +165,7 @@ def test_the_state_of_a_matrix_is_one_tensor() -> None:
 
 
 def settings() -> Config:
-    return changed(small_config(), optimizer={"name": "muon"})
+    return changed(small_config(layers=1), optimizer={"name": "muon"})
 
 
 def test_a_run_stopped_in_the_middle_ends_with_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def settings(**schedule: int) -> Config:
-    return changed(small_config(steps=3), schedule=schedule) if schedule else small_config(steps=3)
+    made = small_config(steps=3, layers=1)
+    return changed(made, schedule=schedule) if schedule else made
 
 
 def test_from_words_to_an_export(model: Path, tmp_path: Path, electra: Electra) -> None:

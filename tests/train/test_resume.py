@@ -19,12 +19,17 @@ from electra_trainer.cli.main import main
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, Interrupted
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.verified import read
+from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import to_dict
 from electra_trainer.train import loop
 from electra_trainer.train.loop import pretrain
 from electra_trainer.train.plan import Length
 
 TIMED = ("seconds", "tokens_per_second")
+
+
+def config(*, lanes: int = 2) -> Config:
+    return small_config(lanes=lanes, layers=1)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +39,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return pretrain(small_config(), data, out=tmp_path_factory.mktemp("resume") / "whole", device="cpu", quiet=True)
+    return pretrain(config(), data, out=tmp_path_factory.mktemp("resume") / "whole", device="cpu", quiet=True)
 
 
 def curve(run: Path) -> list[dict[str, Any]]:
@@ -59,11 +64,15 @@ def assert_same_end(one: Path, two: Path) -> None:
     assert (one / "examples.jsonl").read_text() == (two / "examples.jsonl").read_text()
 
 
-@pytest.mark.parametrize("stop_at", range(1, 12))
+@pytest.mark.parametrize("stop_at", [1, 2, 5, 6, 7, 11])
 def test_stop_at_every_step(
     data: Path, whole: Path, tmp_path: Path, stop_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A signal in the middle of step `stop_at`: the step is given up, the state before it saved, and the same call goes on."""
+    """A signal in the middle of step `stop_at`: the step is given up, the state before it saved, and the same call goes on.
+
+    In the first two, right after a checkpoint (4), around an evaluation (6), in the last but one. That a run resumes
+    from each of its steps is in reliability/test_resume_everywhere.py.
+    """
     real = loop.train_step
 
     def interrupted(*arguments: Any, step: int, **more: Any) -> Any:
@@ -73,9 +82,9 @@ def test_stop_at_every_step(
 
     monkeypatch.setattr(loop, "train_step", interrupted)
     with pytest.raises(Interrupted, match=f"saved at step {stop_at - 1} of 12"):
-        pretrain(small_config(), data, out=tmp_path / "run", device="cpu", quiet=True)
+        pretrain(config(), data, out=tmp_path / "run", device="cpu", quiet=True)
     monkeypatch.undo()
-    pretrain(small_config(), data, out=tmp_path / "run", device="cpu", quiet=True)
+    pretrain(config(), data, out=tmp_path / "run", device="cpu", quiet=True)
     assert_same_end(whole, tmp_path / "run")
 
 
@@ -84,11 +93,11 @@ def test_another_arithmetic_is_told(
 ) -> None:
     """A run that began with other kernels goes on, and says so on standard error and in its log; with the same ones it does not."""
     run = Path(shutil.copytree(whole, tmp_path / "run"))
-    pretrain(small_config(), data, out=run, device="cpu", quiet=True)
+    pretrain(config(), data, out=run, device="cpu", quiet=True)
     assert "resuming in" not in capsys.readouterr().err
     facts = json.loads((run / "environment.json").read_text())
     (run / "environment.json").write_text(json.dumps(facts | {"arithmetic": "bf16 with native kernels (amx)"}))
-    pretrain(small_config(), data, out=run, device="cpu", quiet=True)
+    pretrain(config(), data, out=run, device="cpu", quiet=True)
     told = f"started in bf16 with native kernels (amx), resuming in {facts['arithmetic']}"
     assert told in capsys.readouterr().err and told in (run / "log.txt").read_text()
 
@@ -103,21 +112,21 @@ def test_sigkill_between_checkpoints(data: Path, whole: Path, tmp_path: Path, mo
         return real(*arguments, step=step, **more)
 
     monkeypatch.setattr(loop, "train_step", killed)
-    ended = in_a_child(lambda: pretrain(small_config(), data, out=run, device="cpu", quiet=True))
+    ended = in_a_child(lambda: pretrain(config(), data, out=run, device="cpu", quiet=True))
     monkeypatch.undo()
     assert ended == signal.SIGKILL
     before = curve(run)
     assert before[-1]["step"] == 7
     assert numbered(run / "checkpoints")[-1][0] == 4
-    pretrain(small_config(), data, out=run, device="cpu", quiet=True)
+    pretrain(config(), data, out=run, device="cpu", quiet=True)
     assert_same_end(whole, run)
     assert curve(run)[: len(before)] == before
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_to_the_command_saves_and_exits_75(data: Path, tmp_path: Path, number: signal.Signals) -> None:
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps(to_dict(small_config())))
+def test_signal_to_the_command_saves_and_exits_75(data: Path, tmp_path: Path) -> None:
+    """Ctrl-C; SIGTERM is what a supervisor sends (reliability/test_supervisor.py)."""
+    settings = tmp_path / "config.json"
+    settings.write_text(json.dumps(to_dict(config())))
     run = tmp_path / "run"
     command = [
         sys.executable,
@@ -128,7 +137,7 @@ def test_signal_to_the_command_saves_and_exits_75(data: Path, tmp_path: Path, nu
         "--out",
         str(run),
         "--config",
-        str(config),
+        str(settings),
     ]
     process = subprocess.Popen([*command, "--steps", "100000", "--device", "cpu"], stderr=subprocess.PIPE, text=True)
     metrics = run / "metrics.jsonl"
@@ -136,20 +145,20 @@ def test_signal_to_the_command_saves_and_exits_75(data: Path, tmp_path: Path, nu
     while not (metrics.exists() and metrics.read_text().count("\n") > 2):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 75
-    assert f"{number.name}: saved at step" in said and "Traceback" not in said
+    assert "SIGINT: saved at step" in said and "Traceback" not in said
 
 
 def test_other_settings_or_data_are_refused(data: Path, whole: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"schedule.steps: 12 -> 13"):
-        pretrain(small_config(), data, out=whole, length=Length(steps=13), device="cpu", quiet=True)
+        pretrain(config(), data, out=whole, length=Length(steps=13), device="cpu", quiet=True)
     with pytest.raises(ConfigError, match=r"batch.lanes: 2 -> 1"):
-        pretrain(small_config(lanes=1), data, out=whole, device="cpu", quiet=True)
+        pretrain(config(lanes=1), data, out=whole, device="cpu", quiet=True)
     other = write_store(tmp_path / "other", vocab_size=300)
     with pytest.raises(DataError, match="trained on other data"):
-        pretrain(small_config(), other, out=whole, device="cpu", quiet=True)
+        pretrain(config(), other, out=whole, device="cpu", quiet=True)
 
 
 def test_the_same_command_with_another_preset_is_told(
@@ -162,14 +171,14 @@ def test_the_same_command_with_another_preset_is_told(
     monkeypatch.setattr(sys, "argv", ["bin/electra", "pretrain", "D"])
     again = f"To resume: electra pretrain {data} --config {run}/config.json --out {run} "
     with pytest.raises(ConfigError, match="a preset is another one in this version") as caught:
-        pretrain(small_config(lanes=1), data, out=run, device="cpu", quiet=True)
+        pretrain(config(lanes=1), data, out=run, device="cpu", quiet=True)
     assert again in str(caught.value)
     assert main([*again.split()[3:], "--device", "cpu"]) == 0
 
 
 def test_a_finished_run_stays_as_it_is(data: Path, whole: Path) -> None:
     before = (whole / "metrics.jsonl").read_bytes()
-    pretrain(small_config(), data, out=whole, device="cpu", quiet=True)
+    pretrain(config(), data, out=whole, device="cpu", quiet=True)
     assert (whole / "metrics.jsonl").read_bytes() == before
 
 
@@ -177,18 +186,18 @@ def test_damaged_newest_checkpoint_falls_back_loudly(
     data: Path, whole: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
-    pretrain(small_config(), data, out=run, device="cpu", quiet=True)
+    pretrain(config(), data, out=run, device="cpu", quiet=True)
     weights = numbered(run / "checkpoints")[-1][1] / "weights.safetensors"
     damaged = bytearray(weights.read_bytes())
     damaged[len(damaged) // 2] ^= 1
     weights.write_bytes(bytes(damaged))
-    pretrain(small_config(), data, out=run, device="cpu")
+    pretrain(config(), data, out=run, device="cpu")
     assert "Set aside" in capfd.readouterr().err
     assert_same_end(whole, run)
     for _, path in numbered(run / "checkpoints"):
         (path / "manifest.json").write_text("{}")
     with pytest.raises(CheckpointError, match="none of its 3 checkpoints verifies"):
-        pretrain(small_config(), data, out=run, device="cpu", quiet=True)
+        pretrain(config(), data, out=run, device="cpu", quiet=True)
 
 
 def test_two_processes_cannot_write_to_one_run(data: Path, tmp_path: Path) -> None:
@@ -197,4 +206,4 @@ def test_two_processes_cannot_write_to_one_run(data: Path, tmp_path: Path) -> No
     first = RunFolder(tmp_path / "run")
     first.open_for_writing()
     with pytest.raises(ConfigError, match="another process"):
-        pretrain(small_config(), data, out=tmp_path / "run", device="cpu", quiet=True)
+        pretrain(config(), data, out=tmp_path / "run", device="cpu", quiet=True)

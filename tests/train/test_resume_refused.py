@@ -49,7 +49,7 @@ def run(whole: Path, tmp_path: Path) -> Path:
 
 
 def go_on(data: Path, out: Path, **changes: Any) -> Path:
-    return pretrain(small_config(**changes), data, out=out, device="cpu", quiet=True)
+    return pretrain(small_config(layers=1, **changes), data, out=out, device="cpu", quiet=True)
 
 
 def kept(run: Path) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def test_changed_settings_are_named_and_going_on_waits_for_the_old_ones(data: Pa
     settings["schedule"]["steps"] = 20
     config.write_text(json.dumps(settings, indent=1))
     before = kept(run)
-    longer = overlay(small_config(), config)
+    longer = overlay(small_config(layers=1), config)
     for _ in range(2):
         with pytest.raises(CheckpointError, match=r"schedule\.steps: 12 -> 20\)\. Put config\.json back as it was"):
             pretrain(longer, data, out=run, device="cpu", quiet=True)
@@ -213,7 +213,7 @@ def test_a_run_that_goes_on_before_what_it_passed_by(data: Path, run: Path) -> N
     manifest = json.loads((path / "manifest.json").read_text())
     del manifest["sha256"]
     (path / "manifest.json").write_bytes(sealed({**manifest, "step": 11, "data_sha256": "0" * 64}))
-    made = small_config()
+    made = small_config(layers=1)
     few = replace(made, checkpoint=replace(made.checkpoint, keep=1))
     (run / "config.json").write_text(json.dumps(to_dict(few)))
     origin = RunFolder(run).origin

@@ -198,8 +198,9 @@ class Operators(TorchDispatchMode):
         return function(*arguments, **(keywords or {}))
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    ("case", "precision"), [*((case, "fp32") for case in CASES), ("rtd", "bf16"), ("sentences", "bf16")]
+)
 def test_nothing_is_asked_of_the_device(case: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     as_on_a_gpu.use(monkeypatch)
     _, _, static = pair(settings(**CASES[case]), precision)  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from electra_trainer.runs.progress import Status
 from electra_trainer.supervise.supervise import Policy, supervise
 from electra_trainer.train import loop
 
-CONFIG = small_config(steps=8)
+CONFIG = small_config(steps=8, layers=1)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def status_of(out: Path) -> dict:
 def trained(data: Path, out: Path, *, steps: int = 8) -> int:
     try:
         with Status(out) as status:
-            loop.pretrain(small_config(steps=steps), data, out=out, device="cpu", quiet=True, status=status)
+            loop.pretrain(small_config(steps=steps, layers=1), data, out=out, device="cpu", quiet=True, status=status)
     except ElectraError as error:
         return error.exit_code
     return 0
