@@ -40,8 +40,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_store(tmp_path_factory.mktemp("numbers") / "data")
 
 
-def config(**changes: Any) -> Config:
-    made = small_config(steps=16, lanes=2)
+def config(*, steps: int = 16, **changes: Any) -> Config:
+    made = small_config(steps=steps, lanes=2, layers=1)
     return dataclasses.replace(made, checkpoint=dataclasses.replace(made.checkpoint, keep=50), **changes)
 
 
@@ -222,20 +222,11 @@ def unguarded(data: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("what", "size"),
-    [
-        ("loss nan", 1),
-        ("loss nan", 2),
-        ("loss inf", 2),
-        ("loss + inf", 1),
-        ("loss + inf", 2),
-        ("gradient nan", 2),
-        ("gradient inf", 1),
-    ],
+    ("what", "size"), [("loss nan", 2), ("loss inf", 1), ("loss + inf", 1), ("gradient nan", 2), ("gradient inf", 1)]
 )
 def test_a_bad_step_moves_nothing(data: Path, tmp_path: Path, injected: list[str], what: str, size: int) -> None:
     """Step 5 is poisoned on the last rank: skipped on all, and the checkpoint after it has the weights and moments from before."""
-    made = config()
+    made = config(steps=8)
     settings = dataclasses.replace(made, checkpoint=dataclasses.replace(made.checkpoint, every=1))
     codes = run_ranks(
         size, lambda _: train(settings, data, tmp_path / "run", poison=PASSING[what], at=range(5, 6), rank=size - 1)
@@ -263,20 +254,15 @@ def rows_of(settings: Config, data: Path, *, step: int, rank: int | None) -> lis
     return picked if not rank else picked[len(picked) // 2 :]
 
 
-@pytest.mark.parametrize("size", [1, 2])
-def test_too_many_end_the_run_with_a_good_checkpoint(
-    data: Path, tmp_path: Path, injected: list[str], size: int
-) -> None:
+def test_too_many_end_the_run_with_a_good_checkpoint(data: Path, tmp_path: Path, injected: list[str]) -> None:
     out = tmp_path / "run"
-    codes = run_ranks(
-        size, lambda _: train(config(), data, out, poison=PASSING["loss nan"], at=range(5, 99), rank=size - 1)
-    )
-    assert codes == [76] * size
+    codes = run_ranks(2, lambda _: train(config(), data, out, poison=PASSING["loss nan"], at=range(5, 99), rank=1))
+    assert codes == [76, 76]
     number, path = numbered(out / "checkpoints")[-1]
     saved = read(path)
     assert number == 5 + BAD_STEPS_IN_A_ROW and saved.state["bad_steps"] == BAD_STEPS_IN_A_ROW
     assert all(bool(torch.isfinite(tensor).all()) for tensor in saved.weights.values())
-    injected.append(f"loss nan in {BAD_STEPS_IN_A_ROW} steps in a row, {size} rank{'s' * (size > 1)}")
+    injected.append(f"loss nan in {BAD_STEPS_IN_A_ROW} steps in a row, 2 ranks")
 
 
 @pytest.fixture(scope="module")
@@ -286,7 +272,7 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.parametrize(("what", "size"), [("weight nan", 1), ("weight inf", 2), ("moment nan", 1), ("moment inf", 1)])
+@pytest.mark.parametrize(("what", "size"), [("weight nan", 1), ("weight inf", 2), ("moment inf", 1)])
 def test_bad_weights_and_moments_are_never_saved(
     data: Path, whole: Path, tmp_path: Path, injected: list[str], what: str, size: int
 ) -> None:
