@@ -27,7 +27,7 @@ from electra_trainer.supervise.supervise import Policy, supervise
 from electra_trainer.train import loop
 
 ROOT = Path(__file__).resolve().parents[2]
-CONFIG = small_config(steps=40, lanes=4)
+CONFIG = small_config(steps=40, lanes=4, layers=1)
 LIMIT = 10.0
 """Seconds from the fault to the end of the last rank."""
 

@@ -30,7 +30,7 @@ from electra_trainer.settings.records import to_dict
 from electra_trainer.supervise.supervise import Policy, supervise
 from electra_trainer.train import loop
 
-CONFIG = dataclasses.replace(small_config(), deterministic=True)  # so that one process may go on, quickly
+CONFIG = dataclasses.replace(small_config(layers=1), deterministic=True)  # so that one process may go on, quickly
 LIMIT = 10.0
 """Seconds from the signal to the end of all."""
 
@@ -128,7 +128,7 @@ def test_two_ranks(data: Path, whole: Path, tmp_path: Path) -> None:
         found.add(told, notes, codes, data, whole)
     assert found.stopped >= len(found.times) // 2
     assert max(found.times) < LIMIT
-    control = [unanswered(data, tmp_path / f"control-{nth}", nth) for nth in (3, 7)]
+    control = [unanswered(data, tmp_path / f"control-{nth}", nth) for nth in ((3, 7) if LONG else (7,))]
     assert min(control) > 0
     found.report("signals_two_ranks", control_moments=len(control), control_saved=sum(steps == 0 for steps in control))
 
