@@ -25,7 +25,7 @@ from electra_trainer.errors import DataError, ElectraError
 from electra_trainer.files import processes
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="needs the extra [hub]: pyarrow")
-CASES = 10_000 if LONG else 120
+CASES = 10_000 if LONG else 60
 MOST_SECONDS, MOST_MEGABYTES = 20, 1000
 TEXTS = [f"Text {number} of some words, naïve ones: " + "abc " * (number % 9) for number in range(60)] + [None]
 NUMBERS = (0, 1, -1, 127, 128, 255, 2**15, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**62, 2**63 - 1, -(2**63))
@@ -163,6 +163,7 @@ def test_mutated_arrow_and_parquet_files(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(processes, "Child", Forked)
     chance, files = random.Random(20), list(sound_files().items())
+    files = files if LONG else files[::2]  # nine ways a table, so that the next table has the other ones
     path = tmp_path / "a.parquet"
     for name, sound in files:
         path.write_bytes(sound)

@@ -28,7 +28,7 @@ from electra_trainer.runs.checkpoint import Saver, numbered
 
 STEPS, EVERY = 16, 4
 CONFIG = tiny_run(steps=STEPS, every=EVERY)
-RUNS, KILLS = (50, 200) if LONG else (4, 16)
+RUNS, KILLS = (50, 200) if LONG else (3, 14)
 MOST_KILLS = 5
 """Of one run; then it may end."""
 EVENTS = {"step": 7, "forward": 14, "backward": 14, "optimizer": 7, "saving": 60, "rows": 40}

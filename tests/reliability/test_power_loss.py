@@ -23,7 +23,7 @@ from electra_trainer.runs.checkpoint import load_newest
 STEPS = (2, 3)
 """Saved while the power may go; step 1 is on the disk already."""
 CONFIG = tiny_run(steps=8, every=2)
-STATES_OF_A_RUN = 250 if LONG else 18
+STATES_OF_A_RUN = 250 if LONG else 12
 
 
 def recovered(

@@ -23,7 +23,7 @@ from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.verified import read
 from electra_trainer.train import resumable
 
-STEPS = 40
+STEPS = 40 if LONG else 12
 GOES_ON = STEPS if LONG else 2
 """Steps after a resumption that are compared; each step's checkpoint is, so that few are enough."""
 CONFIG = tiny_run(steps=STEPS, every=1, keep=STEPS + 1)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
-import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from tests import conftest
 from tests.reliability import sabotage
+from tests.reliability.children import in_a_child
 from tests.reliability.figures import LONG
 from tests.reliability.sabotage import ALL, ROOT, Ran, sabotaged, unfit_without, verdict
 from tests.reliability.sabotages import NINE, Sabotage, Stale
@@ -27,23 +28,13 @@ def test_the_edit_fits_and_its_tests_are_there(edit: Sabotage) -> None:
         assert f"\ndef {name.partition('[')[0]}(" in (ROOT / file).read_text(encoding="utf-8"), test
 
 
-def test_every_case_that_is_named_is_collected() -> None:
+def test_every_case_that_is_named_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of parametrised tests too: a new row must not shift what they are called."""
     tests = sorted({test for edit in ALL for test in edit.caught_by})
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "--collect-only",
-        "-q",
-        "-p",
-        "no:xdist",
-        "-p",
-        "no:cacheprovider",
-        *tests,
-    ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, "\n".join(line for line in done.stderr.splitlines() if "not found" in line)
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(conftest, "SHOWN", nullcontext())  # it is entered already
+    words = ["--collect-only", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", *tests]
+    assert in_a_child(lambda: int(pytest.main(words))) == 0  # what this process has loaded is not loaded again
 
 
 def test_nine_at_least_and_no_name_twice() -> None:

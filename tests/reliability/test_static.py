@@ -215,7 +215,7 @@ def test_no_network_at_run_time(
     monkeypatch.chdir(tmp_path)
     write_text(tmp_path / "text.txt", documents=10)
     write_csv(tmp_path / "train.csv", rows(24))
-    (tmp_path / "c.json").write_text(json.dumps({**to_dict(small_config(steps=3))}))
+    (tmp_path / "c.json").write_text(json.dumps({**to_dict(small_config(steps=3, layers=1))}))
     journey = (
         "tokenizer text.txt --vocab-size 400 --out tok",
         "prepare text.txt --tokenizer tok --seq-len 32 --valid-fraction 0.1 --workers 1 --out data",
