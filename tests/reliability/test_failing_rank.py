@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.prepared import small_config, write_store
-from tests.reliability.figures import LONG, report
+from tests.reliability.figures import LAYERS, LONG, report
 from tests.reliability.moments import just_before
 from tests.reliability.rank_program import UNWATCHED
 from tests.reliability.ranks import free_port, start_ranks, wait_for, wait_until
@@ -27,7 +27,7 @@ from electra_trainer.supervise.supervise import Policy, supervise
 from electra_trainer.train import loop
 
 ROOT = Path(__file__).resolve().parents[2]
-CONFIG = small_config(steps=40, lanes=4, layers=1)
+CONFIG = small_config(steps=40, lanes=4, layers=LAYERS)
 LIMIT = 10.0
 """Seconds from the fault to the end of the last rank."""
 

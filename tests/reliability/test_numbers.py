@@ -13,7 +13,7 @@ import pytest
 import safetensors.torch
 import torch
 from tests.prepared import small_config, write_store
-from tests.reliability.figures import report
+from tests.reliability.figures import LAYERS, report
 from tests.reliability.ranks import run_ranks
 from tests.reliability.runs import curve, digest
 
@@ -41,7 +41,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def config(*, steps: int = 16, **changes: Any) -> Config:
-    made = small_config(steps=steps, lanes=2, layers=1)
+    made = small_config(steps=steps, lanes=2, layers=LAYERS)
     return dataclasses.replace(made, checkpoint=dataclasses.replace(made.checkpoint, keep=50), **changes)
 
 

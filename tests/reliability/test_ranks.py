@@ -9,7 +9,7 @@ import pytest
 import torch
 from tests import small
 from tests.prepared import small_config, write_store
-from tests.reliability.figures import LONG, report
+from tests.reliability.figures import LAYERS, LONG, report
 from tests.reliability.ranks import run_ranks
 from tests.reliability.runs import curve, digest
 
@@ -32,7 +32,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def config(*, deterministic: bool, steps: int = 6) -> Config:
-    made = small_config(steps=steps, lanes=4, layers=1)
+    made = small_config(steps=steps, lanes=4, layers=LAYERS)
     return dataclasses.replace(
         made, deterministic=deterministic, evaluation=dataclasses.replace(made.evaluation, rows=200)
     )

@@ -16,7 +16,7 @@ import pytest
 import torch
 from tests.methods.every import METHODS
 from tests.prepared import small_config, write_store
-from tests.reliability.figures import LONG, report
+from tests.reliability.figures import LAYERS, LONG, report
 from tests.reliability.ranks import run_ranks
 from tests.reliability.runs import curve, digest
 
@@ -40,7 +40,7 @@ STEPS = 8 if LONG else 6
 
 def config(**changes: Any) -> Config:
     """Three chunks of held-out rows, so that of 2 and of 4 ranks some have fewer than others; 4 lanes; saved at the end alone."""
-    made = small_config(steps=STEPS, lanes=4, layers=1)
+    made = small_config(steps=STEPS, lanes=4, layers=LAYERS)
     ends = {"evaluation": Evaluation(every=STEPS, rows=150), "checkpoint": Checkpoint(every=STEPS)}
     return dataclasses.replace(made, **{**ends, **changes})
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.prepared import small_config, write_store
-from tests.reliability.figures import LONG, report
+from tests.reliability.figures import LAYERS, LONG, report
 from tests.reliability.moments import MOMENTS as MOMENTS_OF_A_RUN
 from tests.reliability.moments import just_before
 from tests.reliability.ranks import run_ranks, start_ranks, wait_for, wait_until
@@ -46,7 +46,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(data: Path, out: Path) -> None:
-    pretrain(small_config(layers=1), data, out=out, device="cpu", quiet=True)
+    pretrain(small_config(layers=LAYERS), data, out=out, device="cpu", quiet=True)
 
 
 @pytest.mark.slow
@@ -113,7 +113,7 @@ def test_a_terminal_that_closes_or_a_limit_of_computing_time(data: Path, tmp_pat
 
     def work(out: Path) -> None:
         try:
-            pretrain(small_config(steps=5000, layers=1), data, out=out, device="cpu")
+            pretrain(small_config(steps=5000, layers=LAYERS), data, out=out, device="cpu")
         except ElectraError as error:
             os._exit(error.exit_code)
         os._exit(70)

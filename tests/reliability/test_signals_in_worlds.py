@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.prepared import small_config, write_store
-from tests.reliability.figures import LONG, report
+from tests.reliability.figures import LAYERS, LONG, report
 from tests.reliability.forking import PATHS
 from tests.reliability.moments import TOLD, Signalled, just_before, signal_at
 from tests.reliability.rank_program import DEAF
@@ -30,7 +30,7 @@ from electra_trainer.settings.records import to_dict
 from electra_trainer.supervise.supervise import Policy, supervise
 from electra_trainer.train import loop
 
-CONFIG = dataclasses.replace(small_config(layers=1), deterministic=True)  # so that one process may go on, quickly
+CONFIG = dataclasses.replace(small_config(layers=LAYERS), deterministic=True)  # so that one process may go on, quickly
 LIMIT = 10.0
 """Seconds from the signal to the end of all."""
 

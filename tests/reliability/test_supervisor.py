@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from tests.prepared import small_config, write_store
-from tests.reliability.figures import LONG, report
+from tests.reliability.figures import LAYERS, LONG, report
 from tests.reliability.ranks import run_ranks
 from tests.reliability.runs import curve, digest
 
@@ -28,7 +28,7 @@ from electra_trainer.supervise.supervise import Policy, supervise
 from electra_trainer.train.loop import pretrain
 
 CONFIG = dataclasses.replace(
-    small_config(steps=60, lanes=2, layers=1), deterministic=True
+    small_config(steps=60, lanes=2, layers=LAYERS), deterministic=True
 )  # two processes end with the bits of one
 
 

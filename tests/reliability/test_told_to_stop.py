@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.prepared import small_config, write_store
-from tests.reliability.figures import LONG, report
+from tests.reliability.figures import LAYERS, LONG, report
 from tests.reliability.rank_program import SLOW
 from tests.reliability.ranks import start_ranks, wait_for, wait_until
 from tests.reliability.runs import lost
@@ -128,7 +128,7 @@ def test_the_supervisor_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def supervised(data: Path, out: Path, *more: str) -> list[str]:
-    made = small_config(steps=5000, lanes=2, layers=1)
+    made = small_config(steps=5000, lanes=2, layers=LAYERS)
     seldom = dataclasses.replace(made, checkpoint=dataclasses.replace(made.checkpoint, every=5000))
     out.with_suffix(".json").write_text(json.dumps(to_dict(seldom)))
     words = [str(data), "--config", str(out.with_suffix(".json")), "--out", str(out), "--device", "cpu"]

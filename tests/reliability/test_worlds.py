@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.prepared import LENGTH, small_config, write_text
-from tests.reliability.figures import LONG, report
+from tests.reliability.figures import LAYERS, LONG, report
 from tests.reliability.moments import just_before
 from tests.reliability.ranks import run_ranks
 from tests.reliability.runs import curve, digest
@@ -50,7 +50,7 @@ def data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def config(*, deterministic: bool = True, every: int = 100) -> Config:
-    made = small_config(steps=STEPS, lanes=4, layers=1)
+    made = small_config(steps=STEPS, lanes=4, layers=LAYERS)
     return dataclasses.replace(
         made, deterministic=deterministic, checkpoint=dataclasses.replace(made.checkpoint, every=every)
     )

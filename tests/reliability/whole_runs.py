@@ -13,6 +13,7 @@ from unittest import mock
 import pytest
 import torch
 from tests.prepared import small_config, write_store
+from tests.reliability.figures import LAYERS
 from tests.reliability.runs import curve
 
 from electra_trainer.runs.checkpoint import numbered
@@ -28,8 +29,8 @@ def store(factory: pytest.TempPathFactory) -> Path:
 
 
 def tiny_run(*, steps: int, every: int, keep: int = 2) -> Config:
-    """One layer, saved each `every` steps, with held-out rows looked at four times."""
-    config = small_config(steps=steps, layers=1)
+    """Saved each `every` steps, with held-out rows looked at four times."""
+    config = small_config(steps=steps, layers=LAYERS)
     saving = replace(config.checkpoint, every=every, keep=keep)
     return replace(config, checkpoint=saving, evaluation=Evaluation(every=max(steps // 4, 1), rows=8))
 
