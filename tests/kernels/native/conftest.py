@@ -1,7 +1,7 @@
 """The kernels' tests run once for each variant that this machine can execute, and for plain code everywhere.
 
-Beside the variants that are used there are three for tests alone: products in plain C++, the truth for the others, in bf16; and the code
-for AVX512-BF16 and AMX with their instructions replaced by plain C++, so that every machine tests all of it.
+Beside the variants that are used there are up to three for tests alone: products in plain C++, the truth for the others, in bf16; and,
+where the CPU lacks AVX512-BF16 or AMX, their code with the instructions replaced by plain C++, so that every machine tests all of it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import functools
+import hashlib
 import os
 import tempfile
 from pathlib import Path
@@ -19,15 +20,20 @@ from electra_trainer.kernels.native import library
 from electra_trainer.kernels.native.library import VARIANTS, Unavailable
 
 HERE = Path(__file__).parent
+HEADERS = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(HERE.glob("*.hpp")))).hexdigest()[:8]
+"""In the flags, so that a library made of other headers is not used again."""
 FOR_TESTS = {
     "plain-bf16": f"-DELECTRA_PLAIN -I{HERE}",
     "avx512bf16-emulated": "",
     "amx-emulated": f"-DELECTRA_AMX -DELECTRA_EMULATED -I{HERE}",
 }
-RUN_HERE = {name: dict(variant) for name, variant in VARIANTS.items() if not library.missing(variant)} | {
-    name: {"precision": "bf16", "flags": f"-O1 -DELECTRA_NUMBER=bf16 {flags}"} for name, flags in FOR_TESTS.items()
+AVAILABLE = {name: dict(variant) for name, variant in VARIANTS.items() if not library.missing(variant)}
+RUN_HERE = AVAILABLE | {
+    name: {"precision": "bf16", "flags": f"-O1 -DELECTRA_NUMBER=bf16 -DHEADERS=0x{HEADERS} {flags}"}
+    for name, flags in FOR_TESTS.items()
+    if name.removesuffix("-emulated") not in AVAILABLE
 }
-RUN_HERE["portable"]["flags"] = "-DELECTRA_NUMBER=float"  # with vectors of four; else it is the best of this CPU again
+RUN_HERE["portable"]["flags"] = "-O1 -DELECTRA_NUMBER=float"  # vectors of four; else it is the best of this CPU again
 
 
 @functools.cache

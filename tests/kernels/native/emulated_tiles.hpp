@@ -22,18 +22,25 @@ inline float number(uint32_t bits) {
     std::memcpy(&value, &bits, 4);
     return value;
 }
+#pragma GCC push_options
+#pragma GCC optimize("O3")
 inline void _emulated_product(int sum, int left, int right) {
+    float low[16][16], high[16][16];  // of each pair
+    for (int k = 0; k < 16; ++k)
+        for (int j = 0; j < 16; ++j) {
+            uint32_t pair;
+            std::memcpy(&pair, &tile_registers[right][k][j], 4);
+            low[k][j] = number(pair << 16), high[k][j] = number(pair & 0xffff0000);
+        }
     for (int i = 0; i < 16; ++i)
         for (int k = 0; k < 16; ++k) {
             uint32_t pair;
             std::memcpy(&pair, &tile_registers[left][i][k], 4);
-            for (int j = 0; j < 16; ++j) {
-                uint32_t other;
-                std::memcpy(&other, &tile_registers[right][k][j], 4);
-                tile_registers[sum][i][j] += number(pair << 16) * number(other << 16) + number(pair & 0xffff0000) * number(other & 0xffff0000);
-            }
+            const float first = number(pair << 16), second = number(pair & 0xffff0000);
+            for (int j = 0; j < 16; ++j) tile_registers[sum][i][j] += first * low[k][j] + second * high[k][j];
         }
 }
+#pragma GCC pop_options
 
 }  // namespace
 

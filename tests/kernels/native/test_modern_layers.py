@@ -9,7 +9,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.kernels.native.test_layers import close, error, kept, precision
+from tests.kernels.native.test_layers import assert_as_exact, error, kept, precision
 from torch import Tensor
 
 from electra_trainer.kernels import stack
@@ -83,19 +83,13 @@ def run(
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 def test_as_exact_as_pytorch(shape: tuple[int, ...]) -> None:
-    arguments = build(*shape)
-    truth, theirs, ours = (run(*arguments, how=how) for how in ("truth", "plain", "native"))
-    for name in truth:
-        assert close(error(ours[name], truth[name]), error(theirs[name], truth[name])), name
+    assert_as_exact(run, build, **dict(zip(("hidden", "heads", "layers", "rows", "tokens"), shape, strict=True)))
 
 
 @pytest.mark.parametrize(("tokens", "window"), [(64, 2), (45, 9), (130, 64), (32, 500)])
 def test_windows(tokens: int, window: int) -> None:
     """Layers 1 and 2 of 4 see a window, and are turned by other angles; in pieces and in a whole row."""
-    arguments = build(64, 2, 4, 3, tokens, window=window)
-    truth, theirs, ours = (run(*arguments, how=how) for how in ("truth", "plain", "native"))
-    for name in truth:
-        assert close(error(ours[name], truth[name]), error(theirs[name], truth[name])), name
+    assert_as_exact(run, build, hidden=64, heads=2, layers=4, rows=3, tokens=tokens, window=window)
 
 
 def test_one_row_of_positions_serves_all_rows() -> None:
