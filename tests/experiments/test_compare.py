@@ -225,15 +225,15 @@ def test_shards_make_one_experiment(data: Path, whole: Path, tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_a_signal_stops_runs_in_parallel(data: Path, whole: Path, tmp_path: Path) -> None:
-    """The parent asks its workers to save; the same call comes to the same results as one run after another.
+    """The parent asks its workers to save; the same call, one run after another, comes to the same results.
 
-    Each run is in a process of its own, with its share of the cores, so that sums may be rounded otherwise.
+    Each run was in a process of its own, with its share of the cores, so that sums may be rounded otherwise.
     """
     timer = threading.Timer(0.2, lambda: None)
 
     def stop_when_training() -> None:
         deadline = time.monotonic() + 120
-        while time.monotonic() < deadline and not list((tmp_path / "exp").glob("cells/*/*/run/config.json")):
+        while time.monotonic() < deadline and not list((tmp_path / "exp").glob("cells/*/*/result.json")):
             time.sleep(0.02)
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -243,7 +243,8 @@ def test_a_signal_stops_runs_in_parallel(data: Path, whole: Path, tmp_path: Path
         run(data, tmp_path / "exp", parallel=2)
     timer.join()
     assert ": missing: " in (tmp_path / "exp/summary.md").read_text()
-    summary = run(data, tmp_path / "exp", parallel=2)
+    assert "done" in states(summarize(tmp_path / "exp"))
+    summary = run(data, tmp_path / "exp")
     assert states(summary) == ["done"] * 4
     expected = results(whole)
     assert results(tmp_path / "exp").keys() == expected.keys()
@@ -383,51 +384,60 @@ def test_a_number_that_is_none_is_a_failure(data: Path, tmp_path: Path, monkeypa
     assert states(summary)[0] == "failed" and "held-out gave loss = nan" in summary.failed["mlm"][1]
 
 
-def test_differences_by_hand(data: Path, tmp_path: Path) -> None:
-    """From the results on disk: arm minus reference by seed; Holm over the declared contrasts only."""
-    name = "held-out/generator_loss"
-    whole = tmp_path / "exp"
-    run(data, whole, metrics=(name,))
-    summary = json.loads((whole / "summary.json").read_text())
-    found = results(whole)
+NAMES = ("held-out/generator_loss", "held-out/discriminator_auc")
+
+
+@pytest.fixture(scope="module")
+def declared(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three arms and two declared metrics, one of which MLM cannot give."""
+    out = tmp_path_factory.mktemp("compare") / "declared"
+    run(data, out, arms=("electra", "mlm", "electra-15"), metrics=NAMES)
+    return out
+
+
+def test_differences_by_hand(declared: Path) -> None:
+    """From the results on disk: arm minus reference by seed; Holm over the declared contrasts, those without results included."""
+    name = NAMES[0]
+    summary = json.loads((declared / "summary.json").read_text())
+    found = results(declared)
     by_seed = [found[f"mlm-{seed}"]["scores"][name] - found[f"electra-{seed}"]["scores"][name] for seed in (1, 2)]
-    one = next(row for row in summary["contrasts"] if row["metric"] == name)
-    assert (one["row"], one["reference"], one["n"]) == ("mlm", "electra", 2)
+    assert [(row["row"], row["metric"]) for row in summary["contrasts"]] == [
+        ("mlm", NAMES[0]), ("electra-15", NAMES[0]), ("electra-15", NAMES[1]),
+    ]  # fmt: skip
+    one = summary["contrasts"][0]
+    assert (one["reference"], one["n"]) == ("electra", 2)
     assert one["mean"] == pytest.approx(sum(by_seed) / 2)
     assert summary["rows"]["mlm"][name]["mean"] == pytest.approx(
         sum(found[f"mlm-{s}"]["scores"][name] for s in (1, 2)) / 2
     )
-    assert one["p_holm"] == pytest.approx(one["p"])  # the only declared metric that both arms have
+    ps = sorted(row["p"] for row in summary["contrasts"])
+    for row in summary[
+        "contrasts"
+    ]:  # Holm: the smallest p times 4, the next times 3, ..., and never less than one before
+        expected = max(min(1.0, (4 - rank) * p) for rank, p in enumerate(ps) if p <= row["p"])
+        assert row["p_holm"] == pytest.approx(expected)
 
 
-def test_the_correction_counts_what_was_declared_and_is_missing(data: Path, tmp_path: Path) -> None:
-    """An arm that is not finished makes no other arm's difference surer, and the page names it."""
-    name, whole = "held-out/generator_loss", tmp_path / "exp"
-    run(data, whole, arms=("electra", "mlm", "electra-15"), metrics=(name,))
-    both = json.loads((whole / "summary.json").read_text())["contrasts"]
-    assert [row["row"] for row in both] == ["mlm", "electra-15"]
-    shutil.rmtree(whole / "cells" / "electra-15")
-    left = write_summary(whole)
-    (one,) = left.contrasts
-    assert one.p_holm == pytest.approx(min(1.0, 2 * one.found.p))
-    assert left.unmeasured == [(name, "electra-15")]
-    told = f"Declared and not measured, but counted by Holm's correction: {name} of electra-15."
-    assert told in (whole / "summary.md").read_text()
-
-
-def test_what_was_named_beforehand_is_reported_whatever_became_of_it(data: Path, tmp_path: Path) -> None:
-    """A metric that an arm cannot give, and an arm that failed: the correction counts both, and the page has them."""
-    names, whole = ("held-out/generator_loss", "held-out/discriminator_auc"), tmp_path / "exp"
-    run(data, whole, arms=("electra", "mlm", "electra-15"), metrics=names)
+@pytest.mark.parametrize("missing", [True, False])
+def test_what_was_declared_is_counted_and_reported_whatever_became_of_it(
+    declared: Path, tmp_path: Path, missing: bool
+) -> None:
+    """A metric that an arm cannot give, and an arm that is missing or failed: no other difference is surer, and the page names them."""
+    whole = shutil.copytree(declared, tmp_path / "exp")
     for seed in (1, 2):
         path = whole / "cells" / "electra-15" / f"seed-{seed}" / "result.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), "scores": {}, "failed": "it diverged"}))
+        if missing:
+            path.unlink()
+        else:
+            path.write_text(json.dumps({**json.loads(path.read_text()), "scores": {}, "failed": "it diverged"}))
     left = write_summary(whole)
-    assert set(left.unmeasured) == {(names[1], "mlm"), *((name, "electra-15") for name in names)}
+    assert set(left.unmeasured) == {(NAMES[1], "mlm"), *((name, "electra-15") for name in NAMES)}
     (one,) = left.contrasts
     assert one.p_holm == pytest.approx(min(1.0, 4 * one.found.p))
     page = (whole / "summary.md").read_text()
-    assert f"{names[1]} of mlm" in page and f"| {names[1]} |" in page
+    assert f"{NAMES[1]} of mlm" in page and f"{NAMES[0]} of electra-15" in page
+    assert "Declared and not measured, but counted by Holm's correction: " in page
+    assert missing or f"| {NAMES[1]} |" in page
 
 
 def test_a_default_metric_is_of_arms_that_can_give_it(whole: Path) -> None:
