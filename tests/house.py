@@ -48,9 +48,19 @@ def room(module: str) -> str:
     return module.split(".")[0]
 
 
-def imports(path: Path) -> Iterator[str]:
+@cache
+def _known() -> set[str]:
+    return {module_name(file) for file in FILES}
+
+
+@cache
+def imports(path: Path) -> tuple[str, ...]:
     """Modules of this package that a file imports, also inside functions and for types only."""
-    known = {module_name(file) for file in FILES}
+    return tuple(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[str]:
+    known = _known()
     for node in ast.walk(tree(path)):
         names: list[str] = []
         if isinstance(node, ast.ImportFrom) and node.module:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests import house
-from tests.house import FILES, ROOMS, ROOT, SOURCE, circles, imports, module_name, room
+from tests.house import FILES, ROOMS, ROOT, SOURCE, circles, imports, module_name, room, tree
 
 TORCH_FREE = (
     "errors",
@@ -88,7 +88,7 @@ def test_files_and_functions_are_small(path: Path) -> None:
     text = path.read_text()
     assert text.count("\n") <= 800
     assert max(map(len, text.splitlines()), default=0) <= 120
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.FunctionDef):
             assert node.end_lineno is not None
             begin = node.body[0].end_lineno if ast.get_docstring(node) else node.lineno
@@ -108,8 +108,7 @@ def loaded_with(module: str) -> dict[str, Path]:
         path = SOURCE / (name.replace(".", "/") + ".py")
         if not path.is_file():
             path = SOURCE / name.replace(".", "/") / "__init__.py"
-        tree = ast.parse(path.read_text())
-        for node in tree.body:
+        for node in tree(path).body:
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.module:
                 parts = [f"{node.module}.{a.name}" for a in node.names]  # what is imported may be a module itself
@@ -141,7 +140,7 @@ FORBIDDEN_ATTRIBUTES = {("torch", "load"), ("torch", "save"), ("yaml", "load"), 
 
 @pytest.mark.parametrize("path", FILES, ids=module_name)
 def test_nothing_on_a_load_path_runs_code(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = [a.name for a in node.names] + ([node.module or ""] if isinstance(node, ast.ImportFrom) else [])
             assert not {"pickle", "marshal", "shelve", "dill", "cloudpickle"} & set(names), path
