@@ -6,11 +6,10 @@ import io
 import json
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests import one_core
 from tests.finetuning.glue_samples import write_glue
 from tests.finetuning.own_files import rows, write_csv, write_encoder
 from tests.prepared import write_store, write_text
@@ -78,11 +77,12 @@ def test_every_room_is_in_the_layout() -> None:
 @pytest.mark.usefixtures("quick_measurement")
 def test_the_journey_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The block "Train on your text", line by line, with a smaller vocabulary, preset and length."""
+    one_core.use(monkeypatch)
     (tmp_path / "corpus").mkdir()
     write_text(tmp_path / "corpus" / "mine.txt")
     monkeypatch.chdir(tmp_path)
     journey = [command for command in block_after("## Train on your text") if "mine" in command or "corpus" in command]
-    small = {"16384": "500", "mini": "tiny", "4h": "3s", "--seq-len 128": "--seq-len 32"}
+    small = {"16384": "500", "mini": "tiny", "4h": "1s", "--seq-len 128": "--seq-len 32"}
     for command in journey:
         for old, new in small.items():
             command = command.replace(old, new)
@@ -90,9 +90,7 @@ def test_the_journey_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
         files = [str(path.relative_to(tmp_path)) for path in (tmp_path / "corpus").glob("*.txt")]
         words = [part for word in words for part in (files if word == "corpus/*.txt" else [word])]
         assert main(words) == 0, f"{command}\n{capsys.readouterr().err}"
-    code = next(block for block in re.findall(r"```python\n(.*?)```", README, re.S) if "AutoModel" in block)
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    exec(next(block for block in re.findall(r"```python\n(.*?)```", README, re.S) if "AutoModel" in block), {})
 
 
 def block_after(heading: str, page: str = README) -> list[str]:
@@ -106,6 +104,7 @@ def test_the_fine_tuning_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The block on fine-tuning, line by line, on little data and for one epoch."""
+    one_core.use(monkeypatch)
     monkeypatch.chdir(tmp_path)
     write_encoder(tmp_path / "runs/mine")
     write_csv(tmp_path / "reviews.csv", rows(120))
@@ -157,6 +156,7 @@ def test_the_experiments_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The commands of docs/analysis.md, line by line, on little text and for few steps."""
+    one_core.use(monkeypatch)
     (tmp_path / "data").mkdir()
     write_store(tmp_path / "data" / "wiki")
     write_pairs(tmp_path / "blimp")

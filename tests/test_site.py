@@ -8,12 +8,13 @@ import json
 import os
 import re
 import shlex
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+from tests import one_core
 
 from electra_trainer.cli.main import VERBS, main
 
@@ -23,7 +24,6 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "notebooks/README.md")),
 ]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-BUILDER = ROOT / "docs" / "build_site.py"
 
 
 @functools.cache
@@ -67,14 +67,24 @@ def test_a_dead_link_is_found(tmp_path: Path) -> None:
     assert dead_links(page) == ["other.md#gone", "gone.md", "#gone"]
 
 
+@pytest.fixture
+def builder() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("build_site", ROOT / "docs" / "build_site.py")
+    assert spec is not None and spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
 @pytest.mark.slow
-def test_the_site_builds(tmp_path: Path) -> None:
+def test_the_site_builds(
+    builder: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Strictly: zensical fails for links and anchors that lead nowhere, the builder for files; see docs/build_site.py."""
-    done = subprocess.run(
-        [sys.executable, str(BUILDER), str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    for name in ("COLUMNS", "NO_COLOR"):
+        monkeypatch.setenv(name, "")  # restored afterwards: the builder sets them
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
+    assert builder.build(tmp_path) == 0, capfd.readouterr()
     site = tmp_path / "site"
     assert not [
         verb for verb in VERBS if f"usage: electra {verb}" not in (site / "cli" / verb / "index.html").read_text()
@@ -89,11 +99,7 @@ def test_the_site_builds(tmp_path: Path) -> None:
     )
 
 
-def test_the_builder_refuses_what_leads_nowhere(capsys: pytest.CaptureFixture[str]) -> None:
-    spec = importlib.util.spec_from_file_location("build_site", BUILDER)
-    assert spec is not None and spec.loader is not None
-    builder = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(builder)
+def test_the_builder_refuses_what_leads_nowhere(builder: ModuleType) -> None:
     page = ROOT / "docs" / "data.md"
     text, found = builder.linked("[a](../records/2026-11-24-text-in) [b](training.md#exit-codes) `[c](code)`", page)
     assert (
@@ -163,10 +169,12 @@ def test_a_notebook_is_kept_without_output(path: Path) -> None:
 
 
 SMALLER = {
-    "range(1500)": "range(300)",
-    "range(2000)": "range(300)",
-    "range(600)": "range(150)",
-    "topics.values()": "list(topics.values())[:60]",
+    "range(1500)": "range(100)",
+    "range(2000)": "range(200)",
+    "range(600)": "range(100)",
+    "epochs=10": "epochs=2",
+    "epochs=4": "epochs=2",
+    "topics.values()": "list(topics.values())[:20]",
 }
 NO_PICTURES = "from electra_trainer.inspection import report\n\nreport.rendered = lambda *_: b''"
 
@@ -175,7 +183,7 @@ def code_of(name: str) -> list[str]:
     """The code of a notebook, on a smaller scale."""
     found = []
     for cell in cells(ROOT / "notebooks" / f"{name}.ipynb"):
-        source = re.sub(r"(steps?[= ])60", r"\g<1>12", "".join(cell["source"]))  # type: ignore[arg-type]
+        source = re.sub(r"(steps?[= ])[16]0", r"\g<1>4", "".join(cell["source"]))  # type: ignore[arg-type]
         for old, new in SMALLER.items():
             source = source.replace(old, new)
         if cell["cell_type"] == "code":
@@ -184,9 +192,11 @@ def code_of(name: str) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_measurement")
 @pytest.mark.parametrize("name", ["own_language", "own_labels", "fine_tuning"])
 def test_the_code_of_a_notebook_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, its commands included. The demo's is left to `make notebooks`: tests/cli/test_demo.py runs it."""
+    one_core.use(monkeypatch)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FORCE_COLOR", "")
     monkeypatch.setattr(tempfile, "mkdtemp", lambda: str(tmp_path))
