@@ -68,9 +68,9 @@ def small_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small_matrices")
 @pytest.mark.parametrize("task", ["pretrain", "finetune"])
 def test_contract(task: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command in this process; workers in theirs for one task, in this one for the other."""
-    if task == "finetune":
-        monkeypatch.setattr(speed, "Process", Inside)
+    """The command and its workers in this process, but for ours in one of the tasks."""
+    made = iter([Inside, Process if task == "pretrain" else Inside, Inside])  # the matrix, ours, the peer
+    monkeypatch.setattr(speed, "Process", lambda settings: next(made)(settings))
     words = [
         "--preset",
         "tiny",
