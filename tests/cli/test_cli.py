@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from tests.command import Electra
 from tests.prepared import small_config, write_store, write_text
+from tests.reliability.children import in_a_child
 
 from electra_trainer.cli import main as cli
 from electra_trainer.cli.main import VERBS, main
@@ -319,30 +321,15 @@ def test_full_disk(electra: Electra, folder: Path, tmp_path: Path, monkeypatch: 
     assert code == 74 and "the disk is full" in err
 
 
-def test_really_full_disk(folder: Path, tmp_path: Path) -> None:
+def test_really_full_disk(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A limit on file size that the kernel enforces, half-way into a checkpoint."""
-    import resource
+    words = ["pretrain", folder / "data", "--out", tmp_path / "run", "--config", folder / "config.json"]
 
-    def limit() -> None:
+    def limited() -> int:
         resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+        return main([str(word) for word in words])
 
-    command = [
-        sys.executable,
-        "-m",
-        "electra_trainer",
-        "pretrain",
-        str(folder / "data"),
-        "--out",
-        str(tmp_path / "run"),
-    ]
-    done = subprocess.run(
-        [*command, "--config", str(folder / "config.json")],
-        preexec_fn=limit,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 74 and "Traceback" not in done.stderr, done.stderr
+    assert in_a_child(limited) == 74 and "Traceback" not in capfd.readouterr().err
     assert not list((tmp_path / "run" / "checkpoints").glob(".tmp-*"))
 
 
