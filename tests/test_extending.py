@@ -6,15 +6,18 @@ import csv
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from tests.finetuning.toy import write_model
 from tests.prepared import small_config, write_store
+from tests.reliability.children import in_a_child
 
 from electra_trainer.model import encoder
 from electra_trainer.settings.records import to_dict
@@ -42,9 +45,8 @@ def applied(diff: str, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the source with the file and the line of the page; one line is all that changes in what was there."""
-    copy = tmp_path_factory.mktemp("extended") / "src"
-    copied(copy)
+    """A copy of the source with the objective's file and its line, and the commits of the tracker and the verb."""
+    copy = applied(TRACKER + VERB, tmp_path_factory.mktemp("extended"))
     objectives = copy / "electra_trainer" / "objectives"
     (objectives / "exchanged_words.py").write_text(FILE, encoding="utf-8")
     assert LINE.count("\n") == 1
@@ -62,43 +64,28 @@ def run(source: Path, *words: str) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
-def test_the_page_runs(source: Path, tmp_path: Path) -> None:
-    """The commands of the page: trained, resumed, evaluated, exported."""
-    data = write_store(tmp_path / "data")
-    assert COMMANDS
-    places = {"DATA": str(data), "RUN": str(tmp_path / "run"), "EXPORT": str(tmp_path / "export")}
-    commands = [[places.get(word, word) for word in line.split()] for line in COMMANDS[1].strip().splitlines()]
-    assert all(words[0] == "electra" for words in commands)
-    assert commands[0][1] == "pretrain"
-    commands[0] += ["--batch.size", "32", "--masking.fraction", "0.2"]
-    program = f"""
+PROGRAM = """
+import contextlib, dataclasses, io, json, shutil, sys
+from pathlib import Path
 from electra_trainer.cli.main import main
 from electra_trainer.inspection import report
 
 report.rendered = lambda *_: b""  # the report's figures would take most of the time
-print([main(words) for words in {[words[1:] for words in commands]!r}])
-"""
-    assert run(source, "-c", program).strip().endswith(str([0] * len(commands)))
-    config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert config["objective"] == {"kind": "exchanged-words", "weight": 20.0}
-    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    held_out = [row for row in rows if row.get("split") == "valid"]
-    assert (
-        0.05 < held_out[-1]["fake_rate"] < 0.25
-        and held_out[-1]["discriminator_loss"] < held_out[0]["discriminator_loss"]
-    )
-    assert held_out[-1]["flops"] > 0 and held_out[-1]["flops_real"] > 0
-    assert (tmp_path / "export" / "discriminator" / "model.safetensors").is_file()
+asked, found = json.loads(sys.argv[1]), {}
+with contextlib.redirect_stdout(sys.stderr):
+    found["page"] = [main(words) for words in asked["page"]]
 
+    run = Path(asked["run"])
+    found["tracker"] = [main(asked["tracker"])]
+    shutil.rmtree(sorted((run / "checkpoints").glob("step-*"))[-1])
+    found["tracker"].append(main(asked["tracker"]))
 
-@pytest.mark.slow
-def test_it_keeps_the_promises(source: Path) -> None:
-    """Uneven micro-batches give the same gradient, and the page's warning is true: a plain roll does not."""
-    program = """
-import dataclasses, sys
-sys.path.insert(0, {root!r})
-import torch
+with contextlib.redirect_stdout(io.StringIO()) as said:
+    main(["pieces", asked["tokenizer"], "the value"])
+    main([])
+found["verb"] = said.getvalue()
+
+sys.path.insert(0, asked["root"])
 from tests import small
 from tests.methods.every import without_dropout
 from tests.methods.test_every_method import ROWS, gradient, masks
@@ -109,16 +96,94 @@ def apart():
     made, whole = build(config), masks(config)
     expected = gradient(made, whole, [ROWS])
     return max(float((gradient(made, whole, sizes) - expected).norm() / expected.norm()) for sizes in ([6, 6], [1, 3, 8]))
-print(apart())
+found["apart"] = [apart()]
 exchanged_words.next_in_row = lambda masked: masked.labels_K.roll(-1)
-print(apart())
+found["apart"].append(apart())
+print(json.dumps(found))
 """
-    right, wrong = map(float, run(source, "-c", program.format(root=str(ROOT))).split())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """data/, and what the program writes."""
+    folder = tmp_path_factory.mktemp("extending")
+    write_store(folder / "data")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(source: Path, folder: Path) -> dict[str, Any]:
+    """What became of the page's commands, tracker, verb and promises: in one process, since each imports PyTorch."""
+    assert COMMANDS
+    places = {"DATA": str(folder / "data"), "RUN": str(folder / "run"), "EXPORT": str(folder / "export")}
+    commands = [[places.get(word, word) for word in line.split()] for line in COMMANDS[1].strip().splitlines()]
+    assert all(words[0] == "electra" for words in commands)
+    assert commands[0][1] == "pretrain"
+    commands[0] += ["--batch.size", "32", "--masking.fraction", "0.2"]
+    config, tracked = folder / "config.json", folder / "tracked"
+    config.write_text(json.dumps(to_dict(small_config())))
+    asked = {
+        "root": str(ROOT),
+        "page": [words[1:] for words in commands],
+        "run": str(tracked),
+        "tracker": [
+            "pretrain", str(folder / "data"), "--config", str(config), "--out", str(tracked), "--device", "cpu", "--quiet", "--track", "csv",
+        ],
+        "tokenizer": str(folder / "data" / "tokenizer"),
+    }  # fmt: skip
+    made: dict[str, Any] = json.loads(run(source, "-c", PROGRAM, json.dumps(asked)))
+    return made
+
+
+@pytest.mark.slow
+def test_the_page_runs(found: dict[str, Any], folder: Path) -> None:
+    """The commands of the page: trained, resumed, evaluated, exported."""
+    assert COMMANDS and found["page"] == [0] * len(COMMANDS[1].strip().splitlines())
+    config = json.loads((folder / "run" / "config.json").read_text())
+    assert config["objective"] == {"kind": "exchanged-words", "weight": 20.0}
+    rows = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    held_out = [row for row in rows if row.get("split") == "valid"]
+    assert (
+        0.05 < held_out[-1]["fake_rate"] < 0.25
+        and held_out[-1]["discriminator_loss"] < held_out[0]["discriminator_loss"]
+    )
+    assert held_out[-1]["flops"] > 0 and held_out[-1]["flops_real"] > 0
+    assert (folder / "export" / "discriminator" / "model.safetensors").is_file()
+
+
+@pytest.mark.slow
+def test_it_keeps_the_promises(found: dict[str, Any]) -> None:
+    """Uneven micro-batches give the same gradient, and the page's warning is true: a plain roll does not."""
+    right, wrong = found["apart"]
     assert right < 2e-5 < 1e-2 < wrong
 
 
 @pytest.mark.slow
-def test_a_task_of_ones_own(tmp_path: Path) -> None:
+def test_a_tracker(found: dict[str, Any], folder: Path) -> None:
+    """The page's commit: a run that resumes sends every number once."""
+    assert found["tracker"] == [0, 0]
+    with (folder / "tracked/tracked/metrics.csv").open() as file:
+        sent = [(step, name) for step, name, _ in csv.reader(file)]
+    rows = [json.loads(line) for line in (folder / "tracked/metrics.jsonl").read_text().splitlines()]
+    expected = [
+        (str(row["step"]), f"{'eval' if 'split' in row else 'train'}/{name}")
+        for row in rows
+        for name, value in row.items()
+        if name not in ("step", "split") and value is not None
+    ]
+    assert sorted(sent) == sorted(expected) and len(set(sent)) == len(sent)
+
+
+@pytest.mark.slow
+def test_a_verb(found: dict[str, Any]) -> None:
+    """The page's commit: one new file, two new lines; the verb runs and is listed."""
+    changed = [line for line in VERB.split("cli/main.py\n@@")[1].splitlines() if line.startswith(("+", "-"))]
+    assert len(changed) == 2
+    assert found["verb"].splitlines()[0].split()[0] == "[CLS]" and "print the word pieces of a text" in found["verb"]
+
+
+@pytest.mark.slow
+def test_a_task_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     """The page's class is fine-tuned with three seeds and its baseline, in a file of the user's, and learns."""
     write_model(tmp_path / "RUN")
     (tmp_path / "topics.py").write_text(TASK, encoding="utf-8")
@@ -132,65 +197,20 @@ def test_a_task_of_ones_own(tmp_path: Path) -> None:
         (tmp_path / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
     program = (tmp_path / "topics.py").read_text()
     assert "baselines=True)" in program
-    program = program.replace("baselines=True)", "baselines=True, learning_rate=5e-3)")
+    program = program.replace("baselines=True)", "baselines=True, learning_rate=5e-3, parallel=1)")
     (tmp_path / "topics.py").write_text(program.replace("the striker met the minister", "w23 w1 w3"))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "topics.py"], env=environment, capture_output=True, text=True, check=False, cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stderr
+    monkeypatch.chdir(tmp_path)
+    code = in_a_child(lambda: runpy.run_path("topics.py", run_name="__main__") and None)
+    out, err = capfd.readouterr()
+    assert code == 0, err
     summary = json.loads((tmp_path / "topics" / "summary.json").read_text())
     (task,) = [row for row in summary["rows"] if "+" not in row]
     trained = summary["rows"][task]["dev/micro_f1"]
     assert len(trained["by_seed"]) == 3
     assert trained["median"] > 0.9 > 0.6 > 2 * 0.5 / (1 + 0.5 + 1 / 3)  # the last: "sport" of every text
     assert [one["row"] for one in summary["contrasts"]] == [f"{task}+untrained"]
-    assert "[{'labels': ['news', 'sport']}]" in done.stdout
+    assert "[{'labels': ['news', 'sport']}]" in out
     assert (tmp_path / "topics" / "model" / "head.safetensors").is_file()
-
-
-@pytest.mark.slow
-def test_a_tracker(tmp_path: Path) -> None:
-    """The page's commit: a run that resumes sends every number once."""
-    applied(TRACKER, tmp_path)
-    data, run_folder, config = write_store(tmp_path / "data"), tmp_path / "run", tmp_path / "config.json"
-    config.write_text(json.dumps(to_dict(small_config())))
-    words = ["pretrain", str(data), "--config", str(config), "--out", str(run_folder), "--device", "cpu", "--quiet"]
-    program = f"""
-import shutil
-from pathlib import Path
-from electra_trainer.cli.main import main
-from electra_trainer.inspection import report
-
-report.rendered = lambda *_: b""  # the report's figures would take most of the time
-run = Path({str(run_folder)!r})
-words = {[*words, "--track", "csv"]!r}
-assert main(words) == 0
-shutil.rmtree(sorted((run / "checkpoints").glob("step-*"))[-1])
-assert main(words) == 0
-"""
-    run(tmp_path / "src", "-c", program)
-    with (run_folder / "tracked/metrics.csv").open() as file:
-        sent = [(step, name) for step, name, _ in csv.reader(file)]
-    rows = [json.loads(line) for line in (run_folder / "metrics.jsonl").read_text().splitlines()]
-    expected = [
-        (str(row["step"]), f"{'eval' if 'split' in row else 'train'}/{name}")
-        for row in rows
-        for name, value in row.items()
-        if name not in ("step", "split") and value is not None
-    ]
-    assert sorted(sent) == sorted(expected) and len(set(sent)) == len(sent)
-
-
-def test_a_verb(tmp_path: Path) -> None:
-    """The page's commit: one new file, two new lines; the verb runs and is listed."""
-    source = applied(VERB, tmp_path)
-    changed = [line for line in VERB.split("cli/main.py\n@@")[1].splitlines() if line.startswith(("+", "-"))]
-    assert len(changed) == 2
-    tokenizer = write_store(tmp_path / "data") / "tokenizer"
-    program = f"from electra_trainer.cli.main import main; main(['pieces', {str(tokenizer)!r}, 'the value']); main([])"
-    said = run(source, "-c", program)
-    assert said.splitlines()[0].split()[0] == "[CLS]" and "print the word pieces of a text" in said
 
 
 def test_a_layer_with_another_arithmetic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
