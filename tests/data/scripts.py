@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Sequence
 from itertools import accumulate, product
@@ -15,8 +16,12 @@ RUSSIAN = "абвгдежзийклмнопрстуфхцчшщъыьэюяёА�
 
 def zipf(draw: random.Random, values: Sequence[str], count: int, *, power: float = 1.0) -> list[str]:
     """Values, the first the commonest."""
-    weights = list(accumulate(1 / rank**power for rank in range(1, len(values) + 1)))
-    return draw.choices(values, cum_weights=weights, k=count)
+    return draw.choices(values, cum_weights=_weights(len(values), power), k=count)
+
+
+@functools.cache
+def _weights(count: int, power: float) -> list[float]:
+    return list(accumulate(1 / rank**power for rank in range(1, count + 1)))
 
 
 def made_words(draw: random.Random, units: Sequence[str], *, count: int, longest: int) -> list[str]:
