@@ -21,7 +21,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     whole = write_text(folder / "whole", documents=16).read_text().split("\n\n")
     files = [folder / "one.txt", folder / "two.txt"]
     for file, documents in zip(files, (whole[:8], whole[8:]), strict=True):
-        file.write_text("\n\n".join(document[:600] for document in documents))
+        file.write_text("\n\n".join(document[:240] for document in documents))
     return files
 
 

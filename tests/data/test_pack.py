@@ -89,7 +89,7 @@ def random_lengths(kind: str, *, tokens: int, seed: int) -> list[list[int]]:
 @pytest.mark.parametrize("kind", ["tiny", "mixed", "short", "long"])
 @pytest.mark.parametrize("sequence_length", [32, 64, 128, 512])
 def test_padding_stays_under_one_percent(kind: str, sequence_length: int) -> None:
-    for seed in range(3):
+    for seed in range(3 if sequence_length < 128 else 1):
         documents = numbered(random_lengths(kind, tokens=400 * sequence_length, seed=seed))
         rows = pack(documents, sequence_length=sequence_length, specials=SPECIALS, seed=seed, dtype="<u4")
         last = int((rows[-1] == SPECIALS.pad).sum())

@@ -117,6 +117,9 @@ def test_real_rows_are_those_of_the_first_release(shared: Path, tmp_path: Path, 
     path = shared / f"data/corpora/{name}.txt.xz"
     made = prepare([path], tokenizer=load_tokenizer(vocab, cased=cased), sequence_length=128, out=tmp_path / "out")
     assert (made.train.sha256, made.valid.sha256) == FIRST_RELEASE[name]
+    assert made.specials.cls == 101 and made.train.padding < 0.01 and made.corpus["bad_text"] == {}
+    rows = Store.open(tmp_path / "out", verify=True).rows("train")
+    assert (rows[:, 0] == 101).all() and (rows == 100).mean() < 0.01
 
 
 def test_settings_decide_the_bytes(text_file: Path, tokenizer: Any, tmp_path: Path) -> None:
@@ -330,7 +333,7 @@ def test_progress_knows_its_share(text_file: Path, tokenizer: Any, tmp_path: Pat
 
 
 def test_the_embedded_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = embedded_lines(10_000)
+    lines = embedded_lines(3_000)
     nowhere = Place("docstrings:made up", 1, 0, 0)
     embedded = [Document(lines[first : first + 30], nowhere) for first in range(0, len(lines), 30)]
     monkeypatch.setattr(docstrings, "documents", lambda: iter(embedded))
@@ -339,18 +342,6 @@ def test_the_embedded_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert manifest.settings["inputs"] == ["docstrings"]
     assert manifest.train.padding < 0.01
     Store.open(tmp_path / "out", verify=True)
-
-
-def test_wikipedia(shared: Path, tmp_path: Path) -> None:
-    found = load_tokenizer(shared / "data/vocab/bert-base-uncased-vocab.txt")
-    path = shared / "data/corpora/wiki/valid.txt.xz"
-    manifest = prepare([path], tokenizer=found, sequence_length=128, out=tmp_path / "out")
-    assert manifest.specials.cls == 101
-    assert manifest.train.padding < 0.01
-    assert manifest.corpus["bad_text"] == {}
-    rows = Store.open(tmp_path / "out", verify=True).rows("train")
-    assert (rows[:, 0] == 101).all()
-    assert (rows == 100).mean() < 0.01
 
 
 def test_from_python(text_file: Path, tmp_path: Path) -> None:

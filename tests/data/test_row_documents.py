@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ def prepared(folder: Path, tokenizer: Any, *, length: int = 32, **options: Any) 
     return Store.open(folder / "out", verify=True)
 
 
+@functools.cache
 def lines_there(place: Place) -> list[str]:
     """The text of a document, from the lines of the file that its place names, as `sed -n 'LINE,LASTp'` shows them."""
     shown = Path(place.file).read_text(encoding="utf-8").split("\n")[place.line - 1 : place.last]
@@ -54,6 +56,7 @@ def lines_there(place: Place) -> list[str]:
     return shown
 
 
+@functools.cache
 def ids_there(place: Place, tokenizer: Any) -> list[int]:
     plain = as_plain_text(tokenizer)
     return [token for line in lines_there(place) for token in plain.encode(line.strip(), add_special_tokens=False).ids]

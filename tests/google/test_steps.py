@@ -216,9 +216,11 @@ def test_five_steps(trace: Trace, google: Arrays) -> None:
             assert abs(norms[variable] - expected) <= bound, (number, variable)
 
 
-def test_five_steps_with_the_rate_of_the_step_itself(run: Run, google: Arrays) -> None:
-    """0 at first."""
-    check_steps(traced(run, google["var_names"].tolist(), first=-1), google, "ordered")
+def test_five_steps_with_the_rate_of_the_step_itself(
+    shared: Path, monkeypatch: pytest.MonkeyPatch, google: Arrays
+) -> None:
+    """0 at first; in one lane, since lanes have nothing to do with the rate."""
+    check_steps(traced(begin(shared, monkeypatch, ONE), google["var_names"].tolist(), first=-1), google, "ordered")
 
 
 def test_weights_after_five_steps(trace: Trace, google: Arrays) -> None:
