@@ -1,8 +1,8 @@
-"""`python -m electra_trainer` is the command `electra`."""
+"""The command `electra`, also as `python -m electra_trainer`."""
 
 import sys
 
-from electra_trainer.runs.signals import leave_when_told
+from electra_trainer.runs.signals import leave_when_told, stop_with_parent
 from electra_trainer.supervise.launcher import restart_tuned, trains
 
 
@@ -11,6 +11,7 @@ def main() -> int:
     if trains(sys.argv[1:]):
         restart_tuned()
         leave_when_told()
+        stop_with_parent()
     from electra_trainer.cli.main import main as command
 
     return command()

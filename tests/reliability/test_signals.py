@@ -229,7 +229,7 @@ if "GLIBC_TUNABLES" in os.environ:  # the program that took over, before it can 
     number = signal.Signals[os.environ["SIGNAL"]]
     signal.signal(number, signal.SIG_DFL)  # whatever a shell left of it
     os.kill(os.getpid(), number)
-from electra_trainer.cli.main import main
+from electra_trainer.__main__ import main
 sys.exit(main())
 """
 

@@ -23,8 +23,8 @@ from electra_trainer.errors import ConfigError, ElectraError, as_command, as_kno
 from electra_trainer.files.wording import plain_output, styles
 from electra_trainer.finetuning.request import Finetune, Glue, Squad
 from electra_trainer.paper.request import Cloze, Compare, Figure, MinimalPairs, Table
-from electra_trainer.runs.signals import abandoned, ended, leave_when_told, stop_with_parent
-from electra_trainer.supervise.launcher import THREADS, restart_tuned, trains
+from electra_trainer.runs.signals import abandoned, ended
+from electra_trainer.supervise.launcher import THREADS
 from electra_trainer.version import __version__
 
 
@@ -123,10 +123,6 @@ def _main(argv: Sequence[str] | None) -> int:
         if words[0] in ("-V", "--version"):
             print(f"electra-trainer {__version__}")
             return 0
-        if argv is None and trains(words):
-            restart_tuned()
-            leave_when_told()
-            stop_with_parent()
         return _run(words[0], words[1:])
     except ElectraError as error:
         if not error.reported:

@@ -385,6 +385,7 @@ class Squad(Tuning):
     """Evaluate on N questions only."""
 
     brief: ClassVar[str] = Tuning.brief.replace("windows pooling ", "")
+    """Flags of the short help: those of texts have no use here."""
 
     def run(self) -> Tuned:
         """Run the seeds, and export the best."""
