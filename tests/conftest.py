@@ -12,7 +12,7 @@ import pytest
 import torch
 from tests import small
 from tests.command import Electra
-from tests.pixels.sitecustomize import replace_pictures
+from tests.pixels.sitecustomize import replace_pictures, see_one_core
 
 from electra_trainer.cli.main import main
 from electra_trainer.errors import as_command
@@ -89,6 +89,7 @@ def pytest_configure() -> None:
     SHOWN.__enter__()
     torch.set_num_threads(1)  # tiny tensors: more threads cost more than they bring
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # the same for `pretrain` here and for the commands that tests start
+    see_one_core()
 
 
 def pytest_unconfigure() -> None:

@@ -9,7 +9,6 @@ import shlex
 from pathlib import Path
 
 import pytest
-from tests import one_core
 from tests.finetuning.glue_samples import write_glue
 from tests.finetuning.own_files import rows, write_csv, write_encoder
 from tests.prepared import write_store, write_text
@@ -77,7 +76,6 @@ def test_every_room_is_in_the_layout() -> None:
 @pytest.mark.usefixtures("quick_measurement")
 def test_the_journey_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The block "Train on your text", line by line, with a smaller vocabulary, preset and length."""
-    one_core.use(monkeypatch)
     (tmp_path / "corpus").mkdir()
     write_text(tmp_path / "corpus" / "mine.txt")
     monkeypatch.chdir(tmp_path)
@@ -104,7 +102,6 @@ def test_the_fine_tuning_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The block on fine-tuning, line by line, on little data and for one epoch."""
-    one_core.use(monkeypatch)
     monkeypatch.chdir(tmp_path)
     write_encoder(tmp_path / "runs/mine")
     write_csv(tmp_path / "reviews.csv", rows(120))
@@ -156,7 +153,6 @@ def test_the_experiments_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The commands of docs/analysis.md, line by line, on little text and for few steps."""
-    one_core.use(monkeypatch)
     (tmp_path / "data").mkdir()
     write_store(tmp_path / "data" / "wiki")
     write_pairs(tmp_path / "blimp")

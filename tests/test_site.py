@@ -14,7 +14,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from tests import one_core
 
 from electra_trainer.cli.main import VERBS, main
 
@@ -196,7 +195,6 @@ def code_of(name: str) -> list[str]:
 @pytest.mark.parametrize("name", ["own_language", "own_labels", "fine_tuning"])
 def test_the_code_of_a_notebook_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, its commands included. The demo's is left to `make notebooks`: tests/cli/test_demo.py runs it."""
-    one_core.use(monkeypatch)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FORCE_COLOR", "")
     monkeypatch.setattr(tempfile, "mkdtemp", lambda: str(tmp_path))

@@ -1,9 +1,10 @@
-"""On the path of processes that tests start: pictures of reports have one point there, as in the tests' process."""
+"""On the path of processes that tests start: reports have pictures of one point and the machine one core, as in the tests' process."""
 
 from __future__ import annotations
 
 import base64
 import functools
+import os
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
@@ -48,4 +49,11 @@ def replace_pictures(report: Any) -> None:
     report.draw = draw_pixels
 
 
+def see_one_core() -> None:
+    """Let verbs start no process for each core, where they are not told how many: each would import torch again."""
+    if hasattr(os, "sched_getaffinity"):
+        os.sched_getaffinity = lambda _: {0}
+
+
 sys.meta_path.insert(0, OnePoint)
+see_one_core()
