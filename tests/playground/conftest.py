@@ -109,12 +109,12 @@ def serving(names: Sequence[Path | str]) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with checkpoints at 4, 8 and 12, whose scores differ from word to word; BERT's block, or the one that a test
-    asks for.
+    """A run with checkpoints at 4, 8 and 12, whose scores differ from word to word; a layer of BERT's block, or the block
+    that a test asks for, whose second layer has windows.
     """
-    folder = tmp_path_factory.mktemp("playground")
-    shape = {"initializer": "fan-in", "block": getattr(request, "param", "bert")}
-    settings = changed(small_config(steps=12), model=shape, checkpoint={"keep": 3})
+    folder, block = tmp_path_factory.mktemp("playground"), getattr(request, "param", "bert")
+    shape = {"initializer": "fan-in", "block": block, "num_hidden_layers": 1 + (block == "modern")}
+    settings = changed(small_config(steps=12), model=shape, generator={"depth": 0.5}, checkpoint={"keep": 3})
     return pretrain(settings, write_store(folder / "data"), out=folder / "run", device="cpu", quiet=True)
 
 

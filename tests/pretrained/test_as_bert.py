@@ -30,8 +30,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def trained(data: Path, *, generator: float) -> Path:
-    """A run whose encoder has embeddings as wide as its layers."""
-    settings = changed(small_config(steps=4), model={"initializer": "fan-in", "embedding_size": 32})
+    """A run of one layer whose embeddings are as wide as it."""
+    shape = {"initializer": "fan-in", "embedding_size": 32, "num_hidden_layers": 1}
+    settings = changed(small_config(steps=4), model=shape)
     settings = replace(settings, generator=Learned(width=generator))
     return pretrain(settings, data, out=data.parent / f"run-{generator}", device="cpu", quiet=True)
 

@@ -3,9 +3,7 @@
 import importlib
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +11,7 @@ import torch
 from tests.command import Electra
 
 from electra_trainer import errors, load
-from electra_trainer.data.batches import encode_rows
 from electra_trainer.errors import CheckpointError, ConfigError, DataError
-from electra_trainer.pretrained import serving
 
 TEXTS = ["a class", "with many more words in it than the first has", "x"]
 
@@ -99,77 +95,6 @@ def test_embed_writes_columns_and_finds_the_nearest(electra: Electra, exported: 
         assert code in (65, 74, 78) and message in err, err
     with pytest.raises(DataError, match=r"embed: item 1 is ' ', expected a text"):
         load(exported).embed(["a", " "])
-
-
-BLOCKS = pytest.mark.parametrize("run", ["bert", pytest.param("modern", marks=pytest.mark.slow)], indirect=True)
-
-
-@BLOCKS
-def test_onnx_computes_what_the_run_does(electra: Electra, run: Path, tmp_path: Path) -> None:
-    """Of both networks, for other numbers of rows and tokens than it was traced with; the states are for embeddings."""
-    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    pytest.importorskip("onnxscript", reason="onnxscript is not installed")
-    code, out, err = electra("export", run, "--out", tmp_path / "out", "--to", "onnx", "--int8")
-    assert code == 0, err
-    assert out.count("ONNX Runtime has the run's logits within") == 2
-    pretrained = load(run)
-    network = next(one.network for one in pretrained.networks if one.name == "discriminator")
-    modern = pretrained.networks[0].model.block == "modern"
-    file = tmp_path / "out" / "discriminator" / "onnx" / "model.onnx"
-    session = runtime.InferenceSession(str(file))
-    names = [one.name for one in session.get_inputs()]
-    assert names == ["input_ids", "attention_mask", "token_type_ids"][: 2 if modern else 3]
-    for text in TEXTS:
-        ids = torch.tensor([pretrained.tokenizer.encode(text).ids])
-        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}
-        states, logits = map(torch.from_numpy, session.run(None, {name: inputs[name].numpy() for name in names}))
-        with torch.no_grad():
-            expected_BTD = network.get_submodule("electra")(ids, encode_rows(ids))
-        torch.testing.assert_close(states, expected_BTD, atol=1e-4, rtol=0)
-        expected = torch.tensor(pretrained.score(text).replaced_probability)
-        logits = logits[..., 1] - logits[..., 0] if modern else logits
-        torch.testing.assert_close(logits[0, 1:-1].sigmoid(), expected, atol=1e-5, rtol=0)
-    sizes = [file.with_name(name).stat().st_size for name in ("model.onnx", "model_int8.onnx")]
-    assert sizes[1] < sizes[0]
-
-
-def test_onnx_that_differs_is_not_written(run: Path, exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bound is the run's own logits, not those of the folder; 8 bits have a bound too."""
-    pytest.importorskip("onnxscript", reason="onnxscript is not installed")
-    pretrained, folder = load(run), exported / "discriminator"
-    network = next(one.network for one in pretrained.networks if one.name == "discriminator")
-    monkeypatch.setattr(serving, "trace", once(serving.trace))
-    monkeypatch.setattr(serving, "quantize", with_lost_scales)
-    with pytest.raises(CheckpointError, match=r"outputs in 8 bits are 0\.\d+ away on average, expected at most 0\.02"):
-        serving.write_onnx(folder, network, pretrained.tokenizer, int8=True)
-    with torch.no_grad():
-        network.discriminator_predictions.dense_prediction.bias += 0.01
-    with pytest.raises(CheckpointError, match=r"logits differ by 1\.0e-02"):
-        serving.write_onnx(folder, network, pretrained.tokenizer)
-    assert not (folder / "onnx").exists()
-
-
-def once(trace: Callable[..., None]) -> Callable[..., None]:
-    """`serving.trace`, which takes seconds, and writes the same file again after the first time."""
-    kept: list[bytes] = []
-
-    def copy(network: Any, out: Path, **more: Any) -> None:
-        if not kept:
-            trace(network, out, **more)
-            kept.append(out.read_bytes())
-        out.write_bytes(kept[0])
-
-    return copy
-
-
-def with_lost_scales(plain: Path, small: Path) -> None:
-    """A file in 8 bits that is wrong: every matrix is ten times as large."""
-    onnx = pytest.importorskip("onnx")
-    model = onnx.load(plain)
-    for tensor in model.graph.initializer:
-        if len(tensor.dims) == 2 and tensor.data_type == onnx.TensorProto.FLOAT:
-            tensor.CopyFrom(onnx.numpy_helper.from_array(10 * onnx.numpy_helper.to_array(tensor), tensor.name))
-    onnx.save(model, small)
 
 
 def test_a_missing_package_is_named_before_any_work(
