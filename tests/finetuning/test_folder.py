@@ -1,10 +1,8 @@
-"""A fine-tuned run, handed on: transformers, old and new, gives the same outputs, and it reads back bit for bit."""
+"""A fine-tuned run, handed on: transformers gives the same outputs, and it reads back bit for bit."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,8 +14,8 @@ import torch
 from huggingface_hub import ModelCard
 from tests.finetuning import test_folder_heads
 from tests.finetuning.own_files import rows, write_csv, write_encoder
-from tests.finetuning.test_folder_heads import ASKED, SENTENCES, ours
 from tests.finetuning.test_run import weights
+from tests.pretrained.ask_transformers import refused
 
 from electra_trainer.errors import (
     CheckpointError,
@@ -166,117 +164,17 @@ def test_sentence_transformers_reads_it(made: Made) -> None:
     assert not {"modules.json", "1_Pooling", "sentence_bert_config.json"} & {path.name for path in folder.iterdir()}
 
 
-REFUSED = """
-import json, sys
-sys.modules["sklearn"] = None  # transformers works without it, and importing it takes a second
-import transformers
-assert transformers.__version__.startswith(sys.argv[1]), transformers.__version__
-transformers.logging.set_verbosity_error()
-for folder in sys.argv[2:]:
-    ways = [lambda task=task: transformers.pipeline(task, model=folder) for task in ("text-classification", "token-classification")]
-    names = [kind + name for kind in ("Auto", "Electra") for name in (
-        "Model", "ModelForSequenceClassification", "ModelForTokenClassification", "ModelForQuestionAnswering", "ModelForMultipleChoice",
-    )]
-    for name in names:
-        cls = getattr(transformers, name.replace("ElectraModelFor", "ElectraFor"))
-        ways += [lambda cls=cls: cls.from_pretrained(folder), lambda cls=cls: cls.from_pretrained(folder, num_labels=2)]
-    for way in ways:
-        try:
-            way()
-        except Exception as error:
-            assert "transformers has no class for the head of this folder" in str(error), error
-        else:
-            raise AssertionError(folder)
-    encoder = transformers.AutoModel.from_pretrained(folder, subfolder="encoder")  # what the sentence says
-    assert encoder(**transformers.AutoTokenizer.from_pretrained(folder, subfolder="encoder")("a pear", return_tensors="pt"))[0].shape[2] == 32
-"""
-
-
 def without_class(made: Made, heads: Path) -> list[Path]:
     """Models whose heads transformers does not have."""
     return [*(made.model(kind) for kind in ("many", "means", "compared")), heads / "joint"]
 
 
-@pytest.mark.parametrize("version", [pytest.param("5.", id="5"), pytest.param("4.49", marks=pytest.mark.slow)])
-def test_transformers_refuses_a_head_that_it_does_not_have(made: Made, heads: Path, version: str) -> None:
-    """No class, and no pipeline, puts a new head on it; the remedy in the sentence works. 4.57 is asked below."""
-    places = {"5.": [], "4.49": [OLD.with_name("transformers-4.49"), OLD]}[version]
-    if not all(place.is_dir() for place in places):
-        pytest.skip(f"transformers {version} is not installed beside the environment (make test does it)")
-    folders = without_class(made, heads)
-    for folder in folders:
+def test_transformers_refuses_a_head_that_it_does_not_have(made: Made, heads: Path) -> None:
+    """test_transformers_4.py asks older versions."""
+    for folder in without_class(made, heads):
         header = ModelCard.load(folder / "README.md").data.to_dict()
         assert "pipeline_tag" not in header and header["library_name"] == "electra-trainer"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places))}
-    done = subprocess.run(
-        [sys.executable, "-c", REFUSED, version, *map(str, folders)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-
-
-OLD = Path(sys.prefix) / "transformers-4"
-ASK_OLD = """
-import json, sys, torch, transformers
-assert transformers.__version__.startswith("4.57"), transformers.__version__
-answers = {}
-texts, rows = json.load(open(sys.argv[1]))
-for kind, (folder, words) in texts.items():
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    with torch.no_grad():
-        answers[kind] = model(**tokenizer(*words, padding=True, truncation=True, return_tensors="pt")).logits.tolist()
-    asked = [{"text": a, "text_pair": b} for a, b in zip(*words)] if len(words) == 2 else words[0]
-    said = transformers.pipeline("text-classification", model=folder)(asked, truncation=True)
-    answers[kind + " said"] = [item["score"] if kind == "numbers" else item["label"] for item in said]
-for kind, (folder, ids, segments, real) in rows.items():
-    auto = transformers.AutoModelForTokenClassification if kind == "tagging" else transformers.AutoModelForQuestionAnswering
-    model = auto.from_pretrained(folder).eval()
-    with torch.no_grad():
-        said = model(input_ids=torch.tensor(ids), token_type_ids=torch.tensor(segments), attention_mask=torch.tensor(real))
-    answers[kind] = (said.logits if kind == "tagging" else torch.stack([said.start_logits, said.end_logits], -1)).tolist()
-json.dump(answers, open(sys.argv[2], "w"))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(
-    not OLD.is_dir(), reason="transformers 4.57 is not installed beside the environment (make test does it)"
-)
-def test_the_same_in_transformers_4(made: Made, heads: Path, tmp_path: Path) -> None:
-    """Those of test_folder_heads.py too, and what it refuses: asked in one process, for it takes long to begin."""
-    asked = {
-        kind: (str(made.model(kind)), [TEXTS, OTHERS] if kind == "pairs" else [TEXTS])
-        for kind in ("classes", "pairs", "numbers")
-    }
-    rows_asked, expected = {}, {}
-    for kind, texts in (("tagging", SENTENCES), ("independent", ASKED)):
-        loaded = load_finetuned(heads / kind)
-        ids_BT, segment_BT, logits_BTC = ours(loaded, loaded.task.examples_from(texts, pair=False))
-        real_BT = ids_BT != loaded.text.specials.pad
-        rows_asked[kind] = (str(heads / kind), ids_BT.tolist(), segment_BT.tolist(), real_BT.long().tolist())
-        expected[kind] = (logits_BTC, real_BT)
-    files = tmp_path / "asked.json", tmp_path / "answers.json"
-    files[0].write_text(json.dumps([asked, rows_asked]))
-    done = subprocess.run(
-        [sys.executable, "-c", ASK_OLD + "del sys.argv[1:3]" + REFUSED, *map(str, (*files, "4.57", *without_class(made, heads)))],
-        env={**os.environ, "PYTHONPATH": str(OLD)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    answers = json.loads((tmp_path / "answers.json").read_text())
-    for kind in asked:
-        loaded = load_finetuned(made.model(kind))
-        mine = our_logits(loaded, kind)
-        assert (torch.tensor(answers[kind]) - mine).abs().max() <= tolerance(loaded)
-        if isinstance(loaded.task, Classification):
-            assert answers[f"{kind} said"] == [loaded.task.labels[number] for number in mine.argmax(-1).tolist()]
-        else:
-            assert answers[f"{kind} said"] == pytest.approx(mine[:, 0].tolist(), abs=tolerance(loaded))
-    for kind, (logits_BTC, real_BT) in expected.items():
-        assert (torch.tensor(answers[kind]) - logits_BTC)[real_BT].abs().max() <= 1e-5
+        refused(str(folder))
 
 
 @pytest.mark.parametrize("kind", KINDS)

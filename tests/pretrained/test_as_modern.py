@@ -1,11 +1,8 @@
-"""The modern block exported as ModernBERT: the same logits in three versions of transformers, and back bit for bit."""
+"""The modern block exported as ModernBERT: the same logits in transformers, and back bit for bit; test_transformers_4.py asks older versions."""
 
 import dataclasses
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -171,52 +168,6 @@ def test_same_logits_in_transformers(modern: Path, tmp_path: Path, name: str, dt
     assert (
         check_agreement(tmp_path / "out" / name, network_of(modern, name), load(modern).tokenizer, length=300) <= 1e-5
     )
-
-
-ASK = """
-import json, sys
-sys.modules["sklearn"] = None  # transformers works without it, and importing it takes a second
-import torch, transformers
-assert transformers.__version__.startswith(sys.argv[1]), transformers.__version__
-found = {}
-for folder, rows in json.loads(sys.argv[3]).items():
-    ids = torch.tensor([row + [0] * (max(map(len, rows)) - len(row)) for row in rows])
-    name = json.load(open(folder + "/config.json"))["architectures"][0]
-    model = getattr(transformers, name).from_pretrained(folder).eval()
-    with torch.no_grad():
-        said = model(ids, attention_mask=(ids > 0).long())
-        found[folder] = (said.logits if "logits" in said else torch.stack([said.start_logits, said.end_logits], -1)).tolist()
-        model(**transformers.AutoTokenizer.from_pretrained(folder)("some text", return_tensors="pt"))
-json.dump(found, open(sys.argv[2], "w"))
-"""
-OLD, OLDEST = (Path(sys.prefix) / name for name in ("transformers-4", "transformers-4.49"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("version", "places"), [("4.57", [OLD]), ("4.49", [OLDEST, OLD])])
-def test_the_same_in_transformers_4(
-    modern: Path, folder: Path, tuned: Path, tmp_path: Path, version: str, places: list[Path]
-) -> None:
-    """With padding, and from what its own tokenizer gives."""
-    if not all(place.is_dir() for place in places):
-        pytest.skip(f"transformers {version} is not installed beside the environment (make test does it)")
-    asked = [tuned / kind for kind in TUNED if version != "4.49" or kind != "independent"]  # 4.49 has no such class
-    both = {folder / name: [*IDS, LONG] for name in NETWORKS} | {place: of_a_task(place)[0] for place in asked}
-    words = [version, tmp_path / "answer.json", json.dumps({str(place): ids for place, ids in both.items()})]
-    done = subprocess.run(
-        [sys.executable, "-c", ASK, *map(str, words)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places))}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    answers = json.loads((tmp_path / "answer.json").read_text())
-    for name in NETWORKS:
-        for ids, answer in zip([*IDS, LONG], answers[str(folder / name)], strict=True):
-            found, said = torch.tensor(answer)[: len(ids)], name == "discriminator"
-            found = found[:, 1] - found[:, 0] if said else found
-            expected = logits(network_of(modern, name), ids, discriminator=said)
-            torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
-    for place in asked:
-        assert_same(answers[str(place)], place)
 
 
 @EACH
