@@ -18,7 +18,7 @@ from electra_trainer.errors import CheckpointError, ConfigError, DataError, Elec
 from electra_trainer.finetuning.experiment import BestExport, Plan, export_best, run_plan
 from electra_trainer.finetuning.text_tasks import OwnTask
 
-CASES = 3000 if LONG else 80
+CASES = 3000 if LONG else 40
 VALUES: tuple[Any, ...] = (
     None, True, -1, 0.5, float("nan"), 1e400, 10**30, "", "x", "../..", [], {}, [1], [None], {"a": 1},
 )  # fmt: skip

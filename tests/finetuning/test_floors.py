@@ -58,7 +58,7 @@ def test_the_mean_value_ranks_nothing() -> None:
 @pytest.mark.parametrize("kind", ["classification", "regression"])
 @pytest.mark.parametrize("paired", [False, True])
 def test_counted_words_learn_what_words_tell(kind: str, paired: bool) -> None:
-    data = Toy(rows=1500, dev=300, kind=kind, paired=paired).load()
+    data = Toy(rows=800, dev=200, kind=kind, paired=paired).load()
     found = measure_baselines(data)
     metric = data.task.metric
     assert found["tf_idf"]["dev"][metric] > 0.85 > found["majority"]["dev"][metric]

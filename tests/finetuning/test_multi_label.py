@@ -33,7 +33,7 @@ def test_from_a_file_to_transformers(electra: Electra, tmp_path: Path, monkeypat
     write_csv(tmp_path / "test.csv", labelled(110)[80:])
     code, out, err = electra(
         "finetune", "encoder", "--train", "train.csv", "--test", "test.csv", "--label-separator", ";", "--out", "exp",
-        "--seeds", "1", "--epochs", "2", "--device", "cpu", "--baselines", "--precision", "fp32", "--pooling", "cls",
+        "--seeds", "1", "--epochs", "2", "--device", "cpu", "--baselines", "--parallel", "1", "--precision", "fp32", "--pooling", "cls",
     )  # fmt: skip
     assert code == 0, err
     assert "2 labels, several a text, in 72 training rows" in out and "TF-IDF" in out

@@ -32,7 +32,7 @@ ROWS = [Row(ids=(CLS, *a, SEP, *b, SEP), example=index) for index, (a, b) in enu
 
 @pytest.fixture
 def network() -> FineTuned:
-    made = build_network(source(), Regression(pooling="pair"), Recipe(dropout=0.3), seed=1).eval()
+    made = build_network(source(layers=2), Regression(pooling="pair"), Recipe(dropout=0.3), seed=1).eval()
     assert isinstance(made.head, PairHead)
     made.head.idf_V.copy_(torch.linspace(0.1, 4, len(made.head.idf_V)))
     made.head.spelling_VS.copy_(torch.randn(made.head.spelling_VS.shape, generator=torch.Generator().manual_seed(2)))

@@ -75,8 +75,9 @@ def test_steps_differ_and_the_seed_decides(whole: Path, tmp_path: Path) -> None:
     assert facts["steps"] == STEPS and 0 < facts["seconds"] < 60
 
 
-@pytest.mark.parametrize("stop_at", range(1, STEPS + 1))
-def test_stopped_at_every_step(whole: Path, tmp_path: Path, stop_at: int) -> None:
+@pytest.mark.parametrize("stop_at", [1, 7, STEPS])
+def test_stopped_at_a_step(whole: Path, tmp_path: Path, stop_at: int) -> None:
+    """Once; the next test stops at all of them."""
     with pytest.raises(Interrupted, match=f"saved at step {stop_at} of {STEPS}"):
         go(toy.job(), tmp_path / "run", stop=after(stop_at))
     assert numbered(tmp_path / "run" / "checkpoints")[-1][0] == stop_at
@@ -171,15 +172,15 @@ def in_a_child(work: Callable[[], object]) -> int:
 
 @pytest.mark.slow
 def test_killed_at_file_operations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGKILL before each of the first file operations of a run of six steps, then each second; a checkpoint now and then; the same call ends it."""
-    job, clock, whole = toy.job(rows=48), iter(range(100_000)), tmp_path / "whole"
+    """SIGKILL before each of the first file operations of a run of four steps, then each fourth; a checkpoint now and then; the same call ends it."""
+    job, clock, whole = toy.job(rows=32), iter(range(100_000)), tmp_path / "whole"
     go(job, whole)
     monkeypatch.setattr(engine.time, "monotonic", lambda: float(next(clock)))
     monkeypatch.setattr(engine, "SAVE_EVERY", 3.5)
     monkeypatch.setattr("electra_trainer.files.durable.os.fsync", lambda _: None)
     monkeypatch.setattr("electra_trainer.runs.run_folder.environment_facts", dict)
     killed = 0
-    for operation in (*range(1, 16), *range(16, 1000, 2)):
+    for operation in (*range(1, 10), *range(10, 1000, 4)):
         out = tmp_path / str(operation)
 
         def doomed(at: int = operation, out: Path = out) -> None:
@@ -194,7 +195,7 @@ def test_killed_at_file_operations(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert in_a_child(lambda out=out: go(job, out)) == 0, operation  # type: ignore[misc]
         assert_same_end(whole, out)
     print(f"killed before each of {killed} file operations")
-    assert killed > 30
+    assert killed > 20
 
 
 def changed_jobs() -> Iterator[tuple[str, Job]]:
@@ -325,14 +326,13 @@ def test_the_best_epoch_is_kept_and_scored(kept: Path) -> None:
     assert facts["steps"] == STEPS * len(scored)
 
 
-@pytest.mark.parametrize("every", [5, 13])
 def test_a_run_that_keeps_the_best_resumes_to_the_bit(
-    kept: Path, tmp_path: Path, every: int, monkeypatch: pytest.MonkeyPatch
+    kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped again and again, in steps and in evaluations; then once killed after an epoch without a checkpoint."""
     for _ in range(40):
         try:
-            go(toy.job(**KEEPS), tmp_path / "run", stop=after(every))
+            go(toy.job(**KEEPS), tmp_path / "run", stop=after(5))
             break
         except Interrupted:
             continue

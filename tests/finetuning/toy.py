@@ -30,10 +30,10 @@ GOOD = WORDS[:8]
 BAD = WORDS[8:16]
 
 
-def source(*, seed: int = 5) -> Source:
+def source(*, seed: int = 5, layers: int = 1) -> Source:
     """Random weights, as an encoder begins."""
     model = Model(
-        vocab_size=len(SPECIAL_TOKENS) + len(WORDS), embedding_size=16, hidden_size=32, num_hidden_layers=2,
+        vocab_size=len(SPECIAL_TOKENS) + len(WORDS), embedding_size=16, hidden_size=32, num_hidden_layers=layers,
         num_attention_heads=2, intermediate_size=48, max_position_embeddings=40,
     )  # fmt: skip
     encoder = initialize(Encoder(model), model, lambda name: torch.Generator().manual_seed(seed + len(name)))

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -119,10 +120,34 @@ def same_run(one: Path, two: Path) -> None:
     assert different_tensors(one / "checkpoints/step-00000012", two / "checkpoints/step-00000012") == []
 
 
+def copied(*words: object, broken: Path | None = None) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a command in a copy of this process, which imports trackers anew: trackio reads
+    its variable once.
+
+    Args:
+        broken: a folder of packages that are imported in place of others.
+    """
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+
+        def work() -> int:
+            for at, file in enumerate((out, err), start=1):
+                os.dup2(file.fileno(), at)
+            sys.stdout, sys.stderr = (open(at, "w", closefd=False) for at in (1, 2))  # noqa: SIM115
+            if broken is not None:
+                sys.path.insert(0, str(broken))
+            for name in [name for name in sys.modules if name.partition(".")[0] in ("trackio", "wandb")]:
+                del sys.modules[name]
+            code = main([str(word) for word in words])
+            sys.stdout.flush()
+            return code
+
+        code = in_a_child(work)
+        return code, *(os.pread(file.fileno(), 1 << 20, 0).decode() for file in (out, err))
+
+
 def track(*more: object) -> str:
-    """The verb in a process that has not imported any tracker yet: trackio reads its variable once."""
-    command = [sys.executable, "-m", "electra_trainer", "track", *map(str, more)]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    code, printed, err = copied("track", *more)
+    assert code == 0, err
     return "".join(line for line in printed.splitlines(keepends=True) if line.startswith(("trackio:", "tensorboard:")))
 
 
@@ -135,9 +160,8 @@ def until(true: Callable[[], Any], seconds: float = 60) -> None:
 
 def test_every_tracker_on_and_the_run_is_the_same(data: Path, plain: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    command = [sys.executable, "-m", "electra_trainer", *words(data, out, "--track", ALL)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert "Traceback" not in done.stderr and "failed" not in done.stderr
+    code, _, err = copied(*words(data, out, "--track", ALL))
+    assert code == 0 and "Traceback" not in err and "failed" not in err, err
     same_run(plain, out)
     assert_events(out)
     assert_trackio(out, tmp_path / "trackio/electra.db")
@@ -208,19 +232,12 @@ def test_resuming_sends_each_row_once(electra: Electra, data: Path, plain: Path,
     )
 
 
-def broken(folder: Path, **code: str) -> dict[str, str]:
-    """An environment in which packages do something else when they are imported."""
+def broken(folder: Path, **code: str) -> Path:
+    """A folder of packages that do something else when they are imported."""
     for package, text in code.items():
         (folder / "broken" / package).mkdir(parents=True)
         (folder / "broken" / package / "__init__.py").write_text(text)
-    return {**os.environ, "PYTHONPATH": f"{folder / 'broken'}:{os.environ['PYTHONPATH']}"}
-
-
-def trained(data: Path, out: Path, trackers_: str, environment: dict[str, str]) -> tuple[int, str, float]:
-    """Exit code and standard error of a run in a separate process, and the seconds from its report to its end."""
-    command = [sys.executable, "-m", "electra_trainer", *words(data, out, "--track", trackers_)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
-    return done.returncode, done.stderr, time.time() - (out / "report.html").stat().st_mtime
+    return folder / "broken"
 
 
 FROZEN = (
@@ -231,9 +248,13 @@ FROZEN = (
 
 
 def test_a_frozen_tracker_is_abandoned(data: Path, plain: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    code, err, waited = trained(data, out, "trackio,tensorboard", broken(tmp_path, trackio=FROZEN))
-    assert code == 0 and waited < trackers.PARTING + 10
+    """Training imports no transformers, which end the process here."""
+    out, folder = tmp_path / "run", broken(tmp_path, trackio=FROZEN, transformers="import os; os._exit(99)")
+    command = [sys.executable, "-m", "electra_trainer", *words(data, out, "--track", "trackio,tensorboard")]
+    environment = {**os.environ, "PYTHONPATH": f"{folder}:{os.environ['PYTHONPATH']}"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+    err, waited = done.stderr, time.time() - (out / "report.html").stat().st_mtime
+    assert done.returncode == 0 and waited < trackers.PARTING + 10, err
     assert err.count("\n") == 1 and "--track trackio: did not answer within 10 s and was abandoned." in err
     assert f"electra track {out} --to trackio" in err
     same_run(plain, out)
@@ -256,8 +277,8 @@ service.stdin.flush()
 def test_broken_trackers_are_reported_once(data: Path, plain: Path, tmp_path: Path) -> None:
     """W&B computes in a process of its own: when that dies, or a package exits, the run ends as without it."""
     out = tmp_path / "run"
-    environment = broken(tmp_path, trackio="raise SystemExit(3)", wandb=DIE)
-    code, err, _ = trained(data, out, "trackio,wandb,tensorboard", environment)
+    folder = broken(tmp_path, trackio="raise SystemExit(3)", wandb=DIE)
+    code, _, err = copied(*words(data, out, "--track", "trackio,wandb,tensorboard"), broken=folder)
     assert code == 0 and err.count("\n") == 2
     assert "--track trackio: failed (" in err and "--track wandb: failed (BrokenPipeError" in err
     for name in ("trackio", "wandb"):
