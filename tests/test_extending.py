@@ -185,7 +185,7 @@ def test_a_verb(found: dict[str, Any]) -> None:
 @pytest.mark.slow
 def test_a_task_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     """The page's class is fine-tuned with three seeds and its baseline, in a file of the user's, and learns."""
-    write_model(tmp_path / "RUN")
+    write_model(tmp_path / "RUN", layers=2)
     (tmp_path / "topics.py").write_text(TASK, encoding="utf-8")
     for split, count in (("train", 240), ("dev", 60)):
         lines = []

@@ -45,9 +45,9 @@ def source(*, seed: int = 5, layers: int = 1) -> Source:
     )  # fmt: skip
 
 
-def write_model(folder: Path, *, seed: int = 5) -> str:
+def write_model(folder: Path, *, seed: int = 5, layers: int = 1) -> str:
     """The same as a folder that `load_source` reads; returns its name."""
-    made = source(seed=seed)
+    made = source(seed=seed, layers=layers)
     folder.mkdir(parents=True, exist_ok=True)
     table = {"architectures": ["ElectraModel"], **shape_table(made.model, pad_id=made.specials.pad)}
     (folder / "config.json").write_text(json.dumps(table))
