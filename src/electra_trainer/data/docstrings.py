@@ -169,8 +169,7 @@ def is_prose(line: str) -> bool:
     words = line.split()
     if len(words) < _MIN_WORDS or not line.isascii():
         return False
-    kinds = [_kind(word) for word in words]
-    common, english = sum(kind[0] for kind in kinds), sum(kind[1] for kind in kinds)
+    common, english = map(sum, zip(*map(_kind, words), strict=True))
     return common >= _MIN_COMMON * len(words) and english >= _MIN_SHARE * len(words)
 
 
@@ -182,8 +181,8 @@ def _kind(word: str) -> tuple[bool, bool]:
 
 def _plain(text: str) -> str:
     text = _FIELD.sub("", text)
-    for sign, patterns in (("`", (_LINK, _ROLE, _TICKS)), ("*", (_STARS,))):
-        for marked in patterns if sign in text else ():
+    if "`" in text or "*" in text:
+        for marked in (_LINK, _ROLE, _TICKS, _STARS):
             text = marked.sub(r"\1", text)
     return " ".join(text.replace("::", ":").split())
 

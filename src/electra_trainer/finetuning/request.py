@@ -384,7 +384,7 @@ class Squad(Tuning):
     dev_limit: int | None = None
     """Evaluate on N questions only."""
 
-    brief: ClassVar[str] = Tuning.brief.replace("windows pooling ", "")
+    brief: ClassVar[str] = " ".join(name for name in Tuning.brief.split() if name not in ("windows", "pooling"))
     """Flags of the short help: those of texts have no use here."""
 
     def run(self) -> Tuned:
