@@ -24,7 +24,7 @@ TESTS = Path(__file__).resolve().parent
 SHARED = TESTS.parents[1] / "shared"
 MEMORY = Path("/dev/shm")
 PIXELS = TESTS / "pixels"
-"""Where `sitecustomize.py` replaces the pictures of reports in other processes."""
+"""Where `sitecustomize.py` does in other processes what `pytest_configure` does here."""
 DRAW = getattr(report.draw, "__wrapped__", report.draw)  # workers of xdist have PIXELS on their path, too
 SHOWN = as_command()
 """Lines go to standard error, as the command shows them, although pytest gives `logging` a handler."""

@@ -401,19 +401,18 @@ def test_differences_by_hand(declared: Path) -> None:
     summary = json.loads((declared / "summary.json").read_text())
     found = results(declared)
     by_seed = [found[f"mlm-{seed}"]["scores"][name] - found[f"electra-{seed}"]["scores"][name] for seed in (1, 2)]
-    assert [(row["row"], row["metric"]) for row in summary["contrasts"]] == [
+    contrasts = summary["contrasts"]
+    assert [(row["row"], row["metric"]) for row in contrasts] == [
         ("mlm", NAMES[0]), ("electra-15", NAMES[0]), ("electra-15", NAMES[1]),
     ]  # fmt: skip
-    one = summary["contrasts"][0]
+    one = contrasts[0]
     assert (one["reference"], one["n"]) == ("electra", 2)
     assert one["mean"] == pytest.approx(sum(by_seed) / 2)
     assert summary["rows"]["mlm"][name]["mean"] == pytest.approx(
         sum(found[f"mlm-{s}"]["scores"][name] for s in (1, 2)) / 2
     )
-    ps = sorted(row["p"] for row in summary["contrasts"])
-    for row in summary[
-        "contrasts"
-    ]:  # Holm: the smallest p times 4, the next times 3, ..., and never less than one before
+    ps = sorted(row["p"] for row in contrasts)
+    for row in contrasts:  # Holm: the smallest p times 4, the next times 3, ..., and never less than one before
         expected = max(min(1.0, (4 - rank) * p) for rank, p in enumerate(ps) if p <= row["p"])
         assert row["p_holm"] == pytest.approx(expected)
 

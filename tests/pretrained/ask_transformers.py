@@ -1,4 +1,4 @@
-"""Questions to the version of transformers that is first on the path: `python ask_transformers.py QUESTIONS ANSWERS`.
+"""Questions to the version of transformers that is first on the path: `python ask_transformers.py VERSION QUESTIONS ANSWERS`.
 
 It imports nothing of the package, and is asked everything at once: to import torch and transformers takes six seconds.
 """
@@ -85,7 +85,7 @@ def refused(folder: str) -> None:
 
 
 def main(version: str, questions: Path, answers: Path) -> None:
-    """Answer a list of [function, its arguments]."""
+    """Answer a list of [function, its arguments]; `version` is what the one on the path has to begin with."""
     for name in ("sklearn", "scipy"):
         sys.modules[name] = None  # type: ignore[assignment]  # transformers works without, and importing takes a second
     import transformers

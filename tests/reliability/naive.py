@@ -13,7 +13,7 @@ import torch
 
 
 def read_each(*places: str) -> None:
-    """Read files, each in a working folder: `FOLDER\nFILE`."""
+    """Read files, each in a working folder: a place is the folder and the file, a line each."""
     for place in places:
         folder, path = place.split("\n")
         os.chdir(folder)
