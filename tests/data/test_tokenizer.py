@@ -219,7 +219,7 @@ def load_bert(shared: Path, cased: bool, keep_accents: bool) -> Any:
 @pytest.mark.parametrize("options", [{}, {"cased": True}, {"keep_accents": True}], ids=["uncased", "cased", "accents"])
 def test_transformers_gives_the_same_ids(tmp_path: Path, options: dict[str, bool]) -> None:
     transformers = pytest.importorskip("transformers")
-    lines = embedded_lines(2_500) + sentences(500)
+    lines = embedded_lines(10_000) + sentences(500)
     lines = [line for line in lines if "[" not in line] + ["y" * 150, "z" * 201, "möchte çağ İstanbul", "a\u0085b"]
     trained = train_tokenizer(lines, vocab_size=2048, **options)
     save_tokenizer(trained, tmp_path, max_length=128)

@@ -62,36 +62,29 @@ def test_any_text(plain: Any, data: st.DataObject) -> None:
 
 
 def test_every_character_beside_letters_marks_and_punctuation(plain: Any) -> None:
-    """All of the first two planes: inside of a word, after punctuation, alone. One in 16 of those that Unicode has not assigned, and
-    for all but the first vocabulary of the letters without case, most of which are Chinese and Korean."""
-    few = (
-        ("Cn", "Co")
-        if as_plain_text(plain).encode("Á").tokens == as_plain_text(plain).encode("a").tokens
-        else ("Cn", "Co", "Lo")
-    )
+    """All of the first two planes, of those that Unicode has not assigned one in 16: inside of a word, after punctuation, alone."""
     characters = [
         chr(code)
         for code in range(0x20000)
-        if code != 10 and unicodedata.category(chr(code)) not in ("Cs", *few[: len(few) * (code % 16 > 0)])
+        if code != 10 and unicodedata.category(chr(code)) not in ("Cs", *["Cn", "Co"][: 2 * (code % 16 > 0)])
     ]
     made = [f"a{one}B,{one}\u0301 {one}" for one in characters]
     check(plain, [" ".join(made[first : first + 40]) for first in range(0, len(made), 40)])
 
 
 def test_real_text(plain: Any) -> None:
-    assert check(plain, embedded_lines(2_000)) > 80_000
+    assert check(plain, embedded_lines(4_000)) > 200_000
 
 
-@pytest.mark.parametrize(
-    ("name", "cased"), [("wiki/valid", False), ("books/valid", True), ("german/novels", False), ("german/novels", True)]
-)
+@pytest.mark.parametrize("cased", [False, True])
+@pytest.mark.parametrize("name", ["wiki/valid", "books/valid", "german/novels"])
 def test_corpora(shared: Path, name: str, cased: bool) -> None:
     """Wikipedia and novels, with Google's vocabularies."""
     vocab = shared / f"data/vocab/bert-base-{'cased' if cased else 'uncased'}-vocab.txt"
     tokenizer = as_plain_text(load_tokenizer(vocab, cased=cased))
     found = documents([shared / f"data/corpora/{name}.txt.xz"], report=CorpusReport())
-    lines = list(itertools.islice((line for document in found for line in document), 1_000))
-    assert check(tokenizer, lines) > 40_000
+    lines = list(itertools.islice((line for document in found for line in document), 2_000))
+    assert check(tokenizer, lines) > 100_000
 
 
 def test_little_memory(plain: Any, monkeypatch: pytest.MonkeyPatch) -> None:

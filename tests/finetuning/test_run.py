@@ -172,15 +172,15 @@ def in_a_child(work: Callable[[], object]) -> int:
 
 @pytest.mark.slow
 def test_killed_at_file_operations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGKILL before each of the first file operations of a run of four steps, then each fourth; a checkpoint now and then; the same call ends it."""
-    job, clock, whole = toy.job(rows=32), iter(range(100_000)), tmp_path / "whole"
+    """SIGKILL before each of the first file operations of a run of six steps, then each second; a checkpoint now and then; the same call ends it."""
+    job, clock, whole = toy.job(rows=48), iter(range(100_000)), tmp_path / "whole"
     go(job, whole)
     monkeypatch.setattr(engine.time, "monotonic", lambda: float(next(clock)))
     monkeypatch.setattr(engine, "SAVE_EVERY", 3.5)
     monkeypatch.setattr("electra_trainer.files.durable.os.fsync", lambda _: None)
     monkeypatch.setattr("electra_trainer.runs.run_folder.environment_facts", dict)
     killed = 0
-    for operation in (*range(1, 10), *range(10, 1000, 4)):
+    for operation in (*range(1, 16), *range(16, 1000, 2)):
         out = tmp_path / str(operation)
 
         def doomed(at: int = operation, out: Path = out) -> None:
@@ -195,7 +195,7 @@ def test_killed_at_file_operations(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert in_a_child(lambda out=out: go(job, out)) == 0, operation  # type: ignore[misc]
         assert_same_end(whole, out)
     print(f"killed before each of {killed} file operations")
-    assert killed > 20
+    assert killed > 30
 
 
 def changed_jobs() -> Iterator[tuple[str, Job]]:

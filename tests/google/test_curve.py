@@ -1,6 +1,6 @@
 """Our curve beside that of Google's own run: same rows, batch and hyperparameters, other random numbers.
 
-Two things are held: the first thirty steps, computed here, and 1,000 steps from records/google-curve, which count only as long as the code
+Two things are held: the first forty steps, computed here, and 1,000 steps from records/google-curve, which count only as long as the code
 that made them is the tree's (benchmarks/curve_record.py says what is compared).
 
 The reference is one run, so a mean of ours can only be as near to it as two seeds are to each other. A window is 100 steps.
@@ -80,17 +80,17 @@ def test_every_window_is_near(path: str, loss: str) -> None:
 
 @pytest.mark.slow
 def test_first_steps_follow_the_reference(shared: Path) -> None:
-    """Thirty steps, in windows of ten: the generator falls from 10.3 to 9.5, the discriminator from 0.6 to 0.3.
+    """Forty steps, in windows of ten: the generator falls from 10.3 to 9.3, the discriminator from 0.6 to 0.28.
 
     So early only the initial weights differ: 0.15 nats for the generator (its first hundred steps fall by 0.06 a step), and
     for the discriminator 0.05 in the first window, which the drawn last layer decides, then 0.025. With λ = 1 the generator is 0.5
     lower in the third window; with its likeliest words instead of samples the discriminator is 0.046 lower in the second and then 0.16 higher.
     """
     folder = shared / "reference" / "tf"
-    curve = google_curve.run(folder, seed=1, steps=30, precision="fp32", diagnose=False)
-    for loss, bounds in {"generator_loss": [0.15] * 3, "discriminator_loss": [0.05, 0.025, 0.025]}.items():
-        found = np.array([row[loss] for row in curve]).reshape(3, 10).mean(1)
-        expected = google(loss)[:30].reshape(3, 10).mean(1)
+    curve = google_curve.run(folder, seed=1, steps=40, precision="fp32", diagnose=False)
+    for loss, bounds in {"generator_loss": [0.15] * 4, "discriminator_loss": [0.05, 0.025, 0.025, 0.025]}.items():
+        found = np.array([row[loss] for row in curve]).reshape(4, 10).mean(1)
+        expected = google(loss)[:40].reshape(4, 10).mean(1)
         assert (np.abs(found - expected) <= bounds).all(), (loss, found, expected)
         assert found[-1] < found[0]
 

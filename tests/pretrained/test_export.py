@@ -25,8 +25,7 @@ from electra_trainer.runs.verified import read
 from electra_trainer.settings.config import changed
 from electra_trainer.train.loop import pretrain
 
-FEW = 1000
-"""Lines, of which ten times as many take seconds."""
+LINES = 10_000
 
 
 def network_of(run: Path, name: str) -> nn.Module:
@@ -199,13 +198,13 @@ def test_the_tokenizer_of_an_earlier_run_gets_the_fields_of_its_classes(run: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("cased", "count"), [(False, 10_000), (True, FEW)])
-def test_same_ids_through_auto_tokenizer(tmp_path: Path, cased: bool, count: int) -> None:
-    """Lines of the embedded corpus, and some that are hard."""
+@pytest.mark.parametrize("cased", [False, True])
+def test_same_ids_through_auto_tokenizer(tmp_path: Path, cased: bool) -> None:
+    """10,000 lines of the embedded corpus, and some that are hard."""
     from transformers import AutoTokenizer
 
-    lines = embedded_lines(count)
-    assert len(lines) == count
+    lines = embedded_lines(LINES)
+    assert len(lines) == LINES
     hard = [
         "Çağ möchte İstanbul straße",
         "日本語 text",
@@ -216,7 +215,7 @@ def test_same_ids_through_auto_tokenizer(tmp_path: Path, cased: bool, count: int
         "[UNK]",
     ]
     text = tmp_path / "lines.txt"
-    text.write_text("\n\n".join([*lines[:FEW], *hard[:-1]]), encoding="utf-8")
+    text.write_text("\n\n".join([*lines[:1000], *hard[:-1]]), encoding="utf-8")
     tokenizer, _ = train_tokenizer_from([text], vocab_size=2000, cased=cased)
     prepare([text], tokenizer=tokenizer, sequence_length=32, out=tmp_path / "data", settings=PrepareSettings(workers=1))
     theirs = AutoTokenizer.from_pretrained(tmp_path / "data" / "tokenizer")

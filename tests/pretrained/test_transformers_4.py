@@ -27,6 +27,7 @@ from electra_trainer.pretrained.pretrained import export_run
 
 OLD, OLDEST = (Path(sys.prefix) / name for name in ("transformers-4", "transformers-4.49"))
 PLACES = {"4.57": [OLD], "4.49": [OLDEST, OLD]}
+LINES = {"4.57": 10_000, "4.49": 1000}
 ROW = [2, *range(5, 30), 3]
 made, heads = test_folder.made, test_folder_heads.models
 modern, folder, tuned = test_as_modern.modern, test_as_modern.folder, test_as_modern.tuned
@@ -47,7 +48,7 @@ class Folders:
 
     def questions(self, version: str) -> Iterator[tuple[str, list[Any]]]:
         """The function in ask_transformers.py, and its arguments, the folder first."""
-        yield "ids", [self.exported, embedded_lines(1000)]
+        yield "ids", [self.exported, embedded_lines(LINES[version])]
         yield "outputs", [self.exported, "ElectraForPreTraining", {"input_ids": [ROW]}]
         yield "precision", [self.half]
         rows = [*IDS, LONG]
@@ -118,7 +119,7 @@ def test_the_same_as_here(folders: Folders, modern: Path, tmp_path: Path, versio
 
 def assert_pretrained(exported: Path, ids: list[list[int]], found: list[list[float]]) -> None:
     tokenizer = load_tokenizer(exported)
-    assert [tokenizer.encode(line).ids for line in embedded_lines(1000)] == ids
+    assert [tokenizer.encode(line).ids for line in embedded_lines(len(ids))] == ids
     network, _ = read_back.read_network(exported)
     batch = encode_rows([ROW])
     with torch.no_grad():

@@ -17,7 +17,7 @@ from tests.reliability.spoiling import put
 
 MOST_SECONDS = 2.0
 MOST_MEGABYTES = 300
-SAMPLE = 60
+SAMPLE = 70
 """Cases of the short form: one of each reader and some more, chosen by a seed."""
 
 

@@ -36,7 +36,7 @@ def test_finetune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest
     def work(out: Path) -> None:
         assert main([*words.split(), "--out", str(out)]) == 0, capfd.readouterr().err
 
-    assert killed_at_each(work, tmp_path / "kills", every=1 if LONG else 17, same=untimed) >= 7
+    assert killed_at_each(work, tmp_path / "kills", every=1 if LONG else 11, same=untimed) >= 11
 
 
 def test_export(tmp_path: Path) -> None:
@@ -49,4 +49,4 @@ def test_export(tmp_path: Path) -> None:
         except ConfigError as error:  # it was whole, but for its lock
             assert "is not an empty folder" in str(error) and sorted(os.listdir(out)) == ["discriminator", "generator"]
 
-    assert killed_at_each(work, tmp_path / "kills", every=1 if LONG else 7) >= 7
+    assert killed_at_each(work, tmp_path / "kills", every=1 if LONG else 4) >= 12

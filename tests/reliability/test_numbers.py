@@ -222,7 +222,16 @@ def unguarded(data: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("what", "size"), [("loss nan", 2), ("loss inf", 1), ("loss + inf", 1), ("gradient nan", 2), ("gradient inf", 1)]
+    ("what", "size"),
+    [
+        ("loss nan", 1),
+        ("loss nan", 2),
+        ("loss inf", 2),
+        ("loss + inf", 1),
+        ("loss + inf", 2),
+        ("gradient nan", 2),
+        ("gradient inf", 1),
+    ],
 )
 def test_a_bad_step_moves_nothing(data: Path, tmp_path: Path, injected: list[str], what: str, size: int) -> None:
     """Step 5 is poisoned on the last rank: skipped on all, and the checkpoint after it has the weights and moments from before."""
@@ -272,7 +281,7 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.parametrize(("what", "size"), [("weight nan", 1), ("weight inf", 2), ("moment inf", 1)])
+@pytest.mark.parametrize(("what", "size"), [("weight nan", 1), ("weight inf", 2), ("moment nan", 1), ("moment inf", 1)])
 def test_bad_weights_and_moments_are_never_saved(
     data: Path, whole: Path, tmp_path: Path, injected: list[str], what: str, size: int
 ) -> None:

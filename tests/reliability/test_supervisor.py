@@ -85,7 +85,7 @@ def when_it_trains(out: Path, act: Callable[[list[int]], None]) -> threading.Thr
 
 
 FAULTS = {"killed": signal.SIGKILL, "frozen": signal.SIGSTOP, "aborted": signal.SIGABRT}
-CASES = [("killed", 1)] + [(fault, processes) for processes in (1, 2) for fault in FAULTS][1:] * LONG
+CASES = [("killed", 1), ("frozen", 2)] + [("frozen", 1), ("killed", 2), ("aborted", 1), ("aborted", 2)] * LONG
 
 
 @pytest.mark.slow
@@ -116,7 +116,7 @@ def test_it_goes_on_by_itself(
     assert status["state"] == "done" and status["exit_code"] == 0 and len(status["starts"]) >= 2
     assert not processes_of(out)
     identical = digest(out) == digest(whole) and curve(out) == curve(whole)
-    control = unsupervised(data, tmp_path / "control", fault) if LONG else {}
+    control = unsupervised(data, tmp_path / "control", fault) if LONG or fault == "killed" else {}
     report(
         "supervisor",
         fault=fault,
@@ -325,37 +325,21 @@ def test_what_all_would_say_is_said_before_any_starts(
     assert line.startswith("electra: ") and said in line
 
 
-RANK = """
-import os, pathlib, signal, sys, time
-from electra_trainer.runs.signals import beat
-rank, out = os.environ["RANK"], pathlib.Path(sys.argv[1])
-again = (out / rank).exists()
-(out / rank).touch()
-while True:
-    beat()
-    if again and rank == "0":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if not again and rank == "1" and (out / "0").exists():
-        os.kill(os.getpid(), signal.SIGSTOP)
-    time.sleep(0.05)
-"""
-"""Stands for a run: the first time rank 1 stands still while rank 0 goes on; the second time rank 0 is killed."""
-
-
 @pytest.mark.slow
-def test_a_frozen_rank_under_torchrun_and_then_a_killed_one(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """All processes of a start end before the next one, and torchrun prints no page."""
-    out = tmp_path / "ranks"
-    out.mkdir()
-    (tmp_path / "rank.py").write_text(RANK)
-    launcher = ["-m", "electra_trainer.supervise.launcher", "--standalone", "--nproc-per-node=2"]
-    command = [sys.executable, *launcher, str(tmp_path / "rank.py"), str(out)]
-    assert supervise(command, tmp_path / "run", Policy(restarts=1, patience=20, pause=0.01)) == 70
-    assert not processes_of(out) and {path.name for path in out.iterdir()} == {"0", "1"}
+def test_torchrun_prints_no_page(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Where its process fails or is killed; the process said why itself."""
+    (tmp_path / "rank.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
+    launcher = [
+        "-m",
+        "electra_trainer.supervise.launcher",
+        "--standalone",
+        "--nproc-per-node=2",
+        str(tmp_path / "rank.py"),
+    ]
+    assert supervise([sys.executable, *launcher], tmp_path / "run", Policy(restarts=0)) == 70
     said = capfd.readouterr().err.splitlines()
-    assert any("process of rank 1 did no step for 20 s and was killed" in line for line in said), said
-    assert any(line == "electra: the process of rank 0 was killed by SIGKILL" for line in said), said
-    assert len(said) <= 5 and all(line.startswith("electra: ") for line in said), said
+    assert any(line == "electra: the process of rank 0 was killed by SIGKILL" for line in said)
+    assert len(said) <= 3 and all(line.startswith("electra: ") for line in said), said
 
 
 def test_its_own_flags_are_left_out() -> None:

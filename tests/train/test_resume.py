@@ -64,15 +64,11 @@ def assert_same_end(one: Path, two: Path) -> None:
     assert (one / "examples.jsonl").read_text() == (two / "examples.jsonl").read_text()
 
 
-@pytest.mark.parametrize("stop_at", [1, 2, 5, 6, 7, 11])
+@pytest.mark.parametrize("stop_at", range(1, 12))
 def test_stop_at_every_step(
     data: Path, whole: Path, tmp_path: Path, stop_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A signal in the middle of step `stop_at`: the step is given up, the state before it saved, and the same call goes on.
-
-    In the first two, right after a checkpoint (4), around an evaluation (6), in the last but one. That a run resumes
-    from each of its steps is in reliability/test_resume_everywhere.py.
-    """
+    """A signal in the middle of step `stop_at`: the step is given up, the state before it saved, and the same call goes on."""
     real = loop.train_step
 
     def interrupted(*arguments: Any, step: int, **more: Any) -> Any:
@@ -123,8 +119,8 @@ def test_sigkill_between_checkpoints(data: Path, whole: Path, tmp_path: Path, mo
     assert curve(run)[: len(before)] == before
 
 
-def test_signal_to_the_command_saves_and_exits_75(data: Path, tmp_path: Path) -> None:
-    """Ctrl-C; SIGTERM is what a supervisor sends (reliability/test_supervisor.py)."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_to_the_command_saves_and_exits_75(data: Path, tmp_path: Path, number: signal.Signals) -> None:
     settings = tmp_path / "config.json"
     settings.write_text(json.dumps(to_dict(config())))
     run = tmp_path / "run"
@@ -145,10 +141,10 @@ def test_signal_to_the_command_saves_and_exits_75(data: Path, tmp_path: Path) ->
     while not (metrics.exists() and metrics.read_text().count("\n") > 2):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 75
-    assert "SIGINT: saved at step" in said and "Traceback" not in said
+    assert f"{number.name}: saved at step" in said and "Traceback" not in said
 
 
 def test_other_settings_or_data_are_refused(data: Path, whole: Path, tmp_path: Path) -> None:
