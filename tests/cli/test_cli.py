@@ -192,10 +192,10 @@ def test_the_journey(electra: Electra, folder: Path, tmp_path: Path) -> None:
     tok, data, run = tmp_path / "tok", tmp_path / "data", tmp_path / "run"
     code, out, _ = electra("tokenizer", folder / "text.txt", "--vocab-size", 400, "--out", tok)
     assert code == 0 and "tokens a word" in out and "% of the letters are unreadable" in out
-    code, out, _ = electra(
+    code, out, err = electra(
         "prepare", folder / "text.txt", "--tokenizer", tok, "--seq-len", 32, "--out", data, "--valid-fraction", 0.1
     )
-    assert code == 0 and "% padding" in out
+    assert code == 0 and "% padding" in out and "are held out" not in err
     train = ("pretrain", data, "--out", run, "--config", folder / "config.json", "--device", "cpu")
     code, out, _ = electra(*train, "--dry-run")
     assert code == 0 and "parameters, generator" in out and "time here" in out and not run.exists()
@@ -401,7 +401,7 @@ def test_out_of_memory_is_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert "not enough memory" in said and "--batch.lanes" in said and "Traceback" not in said
 
 
-def test_a_vocabulary_of_another_language_is_told(electra: Electra, folder: Path, tmp_path: Path) -> None:
+def test_a_vocabulary_of_another_language_and_few_held_out_tokens_are_told(electra: Electra, folder: Path, tmp_path: Path) -> None:
     text = tmp_path / "other.txt"
     text.write_text(
         "\n\n".join("日本語の文章です 東京は大きい都市です " * 5 + str(n) for n in range(20)), encoding="utf-8"
@@ -410,6 +410,7 @@ def test_a_vocabulary_of_another_language_is_told(electra: Electra, folder: Path
         "prepare", text, "--tokenizer", folder / "data/tokenizer", "--seq-len", 32, "--out", tmp_path / "data"
     )
     assert code == 0 and "% of the letters are unreadable ([UNK])" in out and "not a vocabulary of this language" in err
+    assert "tokens are held out" in err and "--valid-fraction (now 0.005)" in err
 
 
 def test_bad_newest_checkpoint_is_read_around(electra: Electra, folder: Path, tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _SECONDS_BETWEEN_LINES = 10.0
 _OF_TRAINING = ("vocab_size", "cased", "keep_accents", "strip_accents", "nfc")
 _CHARACTERS_MEASURED = 1_000_000
+_HELD_OUT_TOKENS = 2_000
+"""Fewer are warned of: a quarter becomes standard fakes, and an AUC on 500 has a standard error of 0.015."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +102,11 @@ class Prepare:
             lines = [*watch.last.report.summary(), f"vocabulary: {_fit(measured)}"]
             if not warned:
                 _warn_of_unreadable(measured, self.tokenizer)
+        if shard is None and (held_out := manifest.valid.text_tokens) < _HELD_OUT_TOKENS:
+            tell(
+                f"only {held_out:,} tokens are held out: measurements on so few say little. Give more text, or a larger "
+                f"--valid-fraction (now {self.settings.valid_fraction:g})."
+            )
         done = "ready" if shard is None else f"shard {self.shard} is ready"
         return Shown(manifest, [*lines, *_made(manifest), f"{self.out}: {done} in {time.monotonic() - start:.0f} s"])
 
