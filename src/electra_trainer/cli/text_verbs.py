@@ -104,8 +104,8 @@ class Prepare:
                 _warn_of_unreadable(measured, self.tokenizer)
         if shard is None and (held_out := manifest.valid.text_tokens) < _HELD_OUT_TOKENS:
             tell(
-                f"only {held_out:,} tokens are held out: measurements on so few say little. Give more text, or a larger "
-                f"--valid-fraction (now {self.settings.valid_fraction:g})."
+                f"only {held_out:,} tokens are held out: measurements on so few say little. Give more text or a "
+                f"larger --valid-fraction (now {self.settings.valid_fraction:g})."
             )
         done = "ready" if shard is None else f"shard {self.shard} is ready"
         return Shown(manifest, [*lines, *_made(manifest), f"{self.out}: {done} in {time.monotonic() - start:.0f} s"])
