@@ -401,7 +401,9 @@ def test_out_of_memory_is_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert "not enough memory" in said and "--batch.lanes" in said and "Traceback" not in said
 
 
-def test_a_vocabulary_of_another_language_and_few_held_out_tokens_are_told(electra: Electra, folder: Path, tmp_path: Path) -> None:
+def test_a_vocabulary_of_another_language_and_few_held_out_tokens_are_told(
+    electra: Electra, folder: Path, tmp_path: Path
+) -> None:
     text = tmp_path / "other.txt"
     text.write_text(
         "\n\n".join("日本語の文章です 東京は大きい都市です " * 5 + str(n) for n in range(20)), encoding="utf-8"
