@@ -68,7 +68,7 @@ def small_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small_matrices")
 @pytest.mark.parametrize("task", ["pretrain", "finetune"])
 def test_contract(task: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command and its workers in this process, but for ours in one of the tasks."""
+    """The command and its workers run in this process, except our own worker for `pretrain`, which is a process."""
     made = iter([Inside, Process if task == "pretrain" else Inside, Inside])  # the matrix, ours, the peer
     monkeypatch.setattr(speed, "Process", lambda settings: next(made)(settings))
     words = [

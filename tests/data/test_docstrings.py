@@ -22,6 +22,7 @@ def embedded() -> Iterator[list[Document]]:
     """A fifth of it: one package and the standard library. All of it, ten megabytes, is read by `electra demo` (cli/test_demo.py)."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(docstrings, "PACKAGES", ("networkx",))
+        patch.setattr(docstrings, "cores", lambda: 2)
         for cached in CACHES:
             cached.cache_clear()
         before = set(sys.modules)

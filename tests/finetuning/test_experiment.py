@@ -47,7 +47,7 @@ def plan(model: str, *tasks: Toy, **more: Any) -> Plan:
     return Plan(model=model, tasks=tasks or (Toy(rows=16),), **settings)
 
 
-def go(asked: Plan, out: Path, *, parallel: int = 1) -> Summary:
+def go(asked: Plan, out: Path, *, parallel: int | None = 1) -> Summary:
     return run_plan(asked, out=out, device="cpu", parallel=parallel, quiet=True)
 
 
@@ -315,10 +315,13 @@ def test_a_run_that_diverges_is_a_result(model: str, tmp_path: Path) -> None:
 def test_an_error_of_a_worker_comes_back_and_other_runs_stay(
     model: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Two runs at a time, for the two cores that it is told of."""
     copy_workers(monkeypatch)
+    monkeypatch.setattr(rounds, "cores", lambda: 2)
+    monkeypatch.setattr(rounds._Engine, "_do_here", None)
     asked = plan(model, Toy(rows=48), Toy(name="broken", breaks_from=1), seeds=(1, 2))
     with pytest.raises(DataError, match=r"broken, seed [12]: toy\.tsv:7: label 'ugly': expected one of bad, good"):
-        go(asked, tmp_path / "out", parallel=2)
+        go(asked, tmp_path / "out", parallel=None)
     found = summarize(tmp_path / "out")
     main = found.main("toy")
     assert main is not None and main.n >= 1
@@ -413,7 +416,7 @@ def command(model: str, out: Path, settings: Path, *, copied: bool) -> Command:
     """The experiment in a process of its own with two workers; what it says goes to a file next to `settings`.
 
     Args:
-        copied: its workers are copies of it; others start anew, as they do for a user.
+        copied: its workers are copies of it. Otherwise each is a new process, as for a user.
     """
     asked = {"model": model, "seeds": SEEDS, "baselines": True, "keep_weights": True, "changes": SMALL}
     tasks = [{"rows": TASK.rows, "dev": TASK.dev, "epochs": TASK.epochs, "save_every": TASK.save_every}]

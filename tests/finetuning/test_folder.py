@@ -170,7 +170,7 @@ def without_class(made: Made, heads: Path) -> list[Path]:
 
 
 def test_transformers_refuses_a_head_that_it_does_not_have(made: Made, heads: Path) -> None:
-    """test_transformers_4.py asks older versions."""
+    """For older versions see test_transformers_4.py."""
     for folder in without_class(made, heads):
         header = ModelCard.load(folder / "README.md").data.to_dict()
         assert "pipeline_tag" not in header and header["library_name"] == "electra-trainer"

@@ -43,9 +43,10 @@ def settings(name: str) -> Config:
     return without_dropout(METHODS[name](small.config()))
 
 
-def one_layer(config: Config) -> Config:
-    """For tests of what no layer decides."""
-    return dataclasses.replace(config, model=dataclasses.replace(config.model, num_hidden_layers=1))
+def shallow(config: Config) -> Config:
+    """One layer of BERT's block; two of the modern one, whose first layer has no window and whose second has."""
+    layers = 1 + (config.model.block == "modern")
+    return dataclasses.replace(config, model=dataclasses.replace(config.model, num_hidden_layers=layers))
 
 
 class GivenRng(Rng):
@@ -110,10 +111,10 @@ def gradient(objective: Objective, whole: Masked, sizes: list[int]) -> Tensor:
 @EACH
 def test_gradient_does_not_depend_on_micro_batches(name: str) -> None:
     """One batch and uneven parts, in both blocks; one row at a time for each objective."""
-    config = one_layer(settings(name))
+    config = shallow(settings(name))
     assert_same_gradient(config, [1, 3, 8], *([[1] * ROWS] if name == kind_of(type(config.objective)) else []))
     if name in MODERN:
-        assert_same_gradient(modern(config), [1, 3, 8])
+        assert_same_gradient(shallow(modern(config)), [1, 3, 8])
 
 
 def assert_same_gradient(config: Config, *parts: list[int]) -> None:
@@ -129,7 +130,7 @@ def assert_same_gradient(config: Config, *parts: list[int]) -> None:
 @EACH
 def test_counts_are_known_before_and_sums_add_up(name: str) -> None:
     """Counts are whole numbers of the masks alone; each term names one of them; the sums of parts are the sum of the whole."""
-    config = one_layer(settings(name))
+    config = shallow(settings(name))
     for objective in objectives_of(config):
         whole = masks(config)
         counts = objective.counts(whole)
@@ -182,7 +183,7 @@ def fed(config: Config) -> Any:
 @EACH
 def test_static_step_is_the_plain_step(name: str) -> None:
     """What a CUDA graph records: the same metrics and weights, dropout on, in each phase; or the objective says that it is not static."""
-    config = one_layer(METHODS[name](small.config()))
+    config = shallow(METHODS[name](small.config()))
     config = dataclasses.replace(config, schedule=dataclasses.replace(config.schedule, steps=4, warmup_steps=1))
     made = [build(config), build(config)]
     plain, static = (Phases(config, objective) for objective in made)
@@ -216,7 +217,7 @@ def two_steps(config: Config) -> dict[str, Tensor]:
 
 def distributed_config(name: str) -> Config:
     """Three lanes, so that one rank owns one of them and the other two; dropout on."""
-    config = one_layer(alternated(name, small.config()))
+    config = shallow(alternated(name, small.config()))
     return dataclasses.replace(
         config,
         batch=dataclasses.replace(config.batch, lanes=3),
@@ -269,7 +270,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run_config(name: str) -> Config:
     """Four steps with dropout, a checkpoint and an evaluation every two. tests/train/test_resume.py has two lanes and layers."""
-    config = one_layer(alternated(name, small_config(steps=4, lanes=1)))
+    config = shallow(alternated(name, small_config(steps=4, lanes=1)))
     return dataclasses.replace(
         config,
         checkpoint=dataclasses.replace(config.checkpoint, every=2),

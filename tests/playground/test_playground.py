@@ -223,6 +223,7 @@ def test_by_keyboard_alone(visit: Visit) -> None:
     keys.press("Enter")
     visit.panel().locator(".candidates button.share").first.wait_for()
     assert focused.get_attribute("aria-expanded") == "true"
+    # A candidate that is a piece of a word would join the word before, whose scores are then fewer
     while "share" not in (focused.get_attribute("class") or "") or focused.inner_text().startswith("##"):
         keys.press("Tab")
     before = visit.scores()

@@ -66,7 +66,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
-BY_TRAINER = ("half", "bert", "mlm", "classifier")
+BY_TRAINER = ("half", "bfloat", "bert", "mlm", "classifier")
 BY_SENTENCE_TRANSFORMERS = ("bfloat", "generator", "bert generator")
 
 
@@ -97,7 +97,7 @@ def test_trainer(folders: dict[str, Path], kind: str, tmp_path: Path) -> None:
     check(model, [row["loss"] for row in trainer.state.log_history if "loss" in row])
 
 
-@pytest.mark.parametrize("kind", (*BY_TRAINER, *BY_SENTENCE_TRANSFORMERS))
+@pytest.mark.parametrize("kind", sorted({*BY_TRAINER, *BY_SENTENCE_TRANSFORMERS}))
 def test_a_loop_with_adamw(folders: dict[str, Path], kind: str) -> None:
     """Of the class that the folder names, with its own loss where it has one."""
     import transformers

@@ -46,13 +46,16 @@ class Copied:
     For tests of what workers do; how they start costs an import of torch each, and is tested elsewhere.
     """
 
-    def __init__(self, command: Sequence[str], *, env: Mapping[str, str], pass_fds: tuple[int], **_: Any) -> None:
+    def __init__(
+        self, command: Sequence[str], *, env: Mapping[str, str], pass_fds: tuple[int], start_new_session: bool, **_: Any
+    ) -> None:
         self.returncode: int | None = None
         self.pid = os.fork()
         if self.pid:
             return
         try:
-            os.setsid()
+            if start_new_session:
+                os.setsid()
             os.closerange(3, pass_fds[0])  # the parents' ends of all pipes: a worker notices when its own is closed
             os.closerange(pass_fds[0] + 1, os.sysconf("SC_OPEN_MAX"))
             os.environ.update(env)

@@ -163,7 +163,7 @@ def test_mutated_arrow_and_parquet_files(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(processes, "Child", Forked)
     chance, files = random.Random(20), list(sound_files().items())
-    files = files if LONG else files[::2]  # nine ways a table, so that the next table has the other ones
+    files = files if LONG else files[::2]  # of nine encodings a table: the next table has the others
     path = tmp_path / "a.parquet"
     for name, sound in files:
         path.write_bytes(sound)

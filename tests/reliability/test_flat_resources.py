@@ -25,7 +25,7 @@ from electra_trainer.runs import checkpoint, run_folder
 STEPS, SAVES = (2000, 50) if LONG else (80, 40)
 EVERY = STEPS // SAVES
 CONTROL_STEPS, CONTROL_SAVES = 40, 40
-MOST_MEGABYTES = 4.0
+MOST_MEGABYTES = 4.0 if LONG else 2.7
 """Growth of resident memory over the second half of the saves; one copy of what a checkpoint holds is 0.7 MB."""
 Sample = tuple[float, int, int]
 """Resident megabytes, open file descriptors, threads."""

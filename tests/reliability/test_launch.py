@@ -18,7 +18,7 @@ from electra_trainer.settings.records import to_dict
 STANDINS = {
     "srun": 'shift\nexec "$@"\n',
     "scontrol": 'if [ "$1" = show ]; then echo 127.0.0.1; else echo "$@" >> "$QUEUE"; fi\n',
-    "torchrun": f'exec {sys.executable} -m torch.distributed.run "$@"\n',
+    "torchrun": f'printf "%s\\n" "$@" > "$QUEUE.words"\nexec {sys.executable} -m torch.distributed.run "$@"\n',
 }
 
 
@@ -58,14 +58,18 @@ def test_a_job_is_told_queued_again_and_ends(tmp_path: Path) -> None:
     said = (tmp_path / "first.log").read_text()  # 138: torchrun died of the signal and left its processes behind
     assert "electra: ended with code 75" in said, said
     assert json.loads((out / "status.json").read_text())["exit_code"] == 75
-    (programs / "torchrun").write_text(
-        f'#!/bin/bash\nwhile [ "$1" != -m ]; do shift; done\nexec {sys.executable} "$@"\n'
+    words_of_torchrun = queue.with_suffix(".words")
+    first_words = words_of_torchrun.read_text()
+    (programs / "torchrun").write_text(  # without torchrun, which one process does not need
+        f'#!/bin/bash\nprintf "%s\\n" "$@" > "$QUEUE.words"\n'
+        f'while [ "$1" != -m ]; do shift; done\nexec {sys.executable} "$@"\n'
     )
-    again = subprocess.run(  # with one process, which needs no torchrun
+    again = subprocess.run(
         ["bash", str(job)], env={**environment, "SLURM_RESTART_COUNT": "1"}, check=False, timeout=300
     )
     assert again.returncode == 0
     assert queue.read_text() == f"requeue {number}\n"
+    assert words_of_torchrun.read_text() == first_words
     assert json.loads((out / "status.json").read_text())["state"] == "done"
 
 

@@ -263,15 +263,20 @@ def rows_of(settings: Config, data: Path, *, step: int, rank: int | None) -> lis
     return picked if not rank else picked[len(picked) // 2 :]
 
 
-def test_too_many_end_the_run_with_a_good_checkpoint(data: Path, tmp_path: Path, injected: list[str]) -> None:
+@pytest.mark.parametrize("size", [1, 2])
+def test_too_many_end_the_run_with_a_good_checkpoint(
+    data: Path, tmp_path: Path, injected: list[str], size: int
+) -> None:
     out = tmp_path / "run"
-    codes = run_ranks(2, lambda _: train(config(), data, out, poison=PASSING["loss nan"], at=range(5, 99), rank=1))
-    assert codes == [76, 76]
+    codes = run_ranks(
+        size, lambda _: train(config(), data, out, poison=PASSING["loss nan"], at=range(5, 99), rank=size - 1)
+    )
+    assert codes == [76] * size
     number, path = numbered(out / "checkpoints")[-1]
     saved = read(path)
     assert number == 5 + BAD_STEPS_IN_A_ROW and saved.state["bad_steps"] == BAD_STEPS_IN_A_ROW
     assert all(bool(torch.isfinite(tensor).all()) for tensor in saved.weights.values())
-    injected.append(f"loss nan in {BAD_STEPS_IN_A_ROW} steps in a row, 2 ranks")
+    injected.append(f"loss nan in {BAD_STEPS_IN_A_ROW} steps in a row, {size} rank{'s' * (size > 1)}")
 
 
 @pytest.fixture(scope="module")

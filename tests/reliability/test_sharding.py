@@ -288,7 +288,7 @@ def methods(data: Path, whole: dict[int, Path], tmp_path_factory: pytest.TempPat
     """How far each is from not being divided: one line for all, at the end. The control is another seed."""
     found: dict[str, float] = {}
     yield found
-    if not LONG:  # test_the_next_session_may_be_another has a control of the same measure
+    if not LONG:  # the control is another run; test_the_next_session_may_be_another has one for the same measure
         return
     other = tmp_path_factory.mktemp("methods") / "other"
     train(1, config(seed=config().seed + 1), data, other, shard=False)

@@ -168,7 +168,7 @@ def listens(process: "subprocess.Popen[str]") -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("delay", [-1, 0.0, 1.2])
+@pytest.mark.parametrize("delay", [-1, 0.0, 0.4] + [1.2] * LONG)
 def test_before_it_begins(data: Path, tmp_path: Path, delay: float) -> None:
     """While Python and PyTorch are being loaded nothing is there to be saved: it leaves at once, with the same code.
 
@@ -236,7 +236,7 @@ sys.exit(main())
 
 @pytest.mark.skipif("GLIBC_TUNABLES" not in tuned(), reason="the process is replaced only where glibc can be tuned")
 def test_a_signal_while_the_process_is_replaced_waits() -> None:
-    """The test before this one has all signals; here each is a process, so that the short form has one."""
+    """Each signal takes a process here, so the short form has one; the test before this one has them all."""
     for number in STOP if LONG else (signal.SIGTERM,):
         environment = {name: value for name, value in os.environ.items() if name != "GLIBC_TUNABLES"}
         done = subprocess.run(

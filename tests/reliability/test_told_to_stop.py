@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -173,11 +174,16 @@ def on_a_terminal(command: list[str], out: Path, how: str) -> tuple[float, int]:
         os.execv(command[0], command)
     if child == 0:  # a copy of this process, which has loaded what the command loads
         os.environ["GLIBC_TUNABLES"] = ""
+        code = 1
         try:
             code = main(command[3:])
         except SystemExit as ended:
             code = int(ended.code or 0)
-        os._exit(code)
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+        finally:
+            os._exit(code)
     try:
         os.set_blocking(terminal, False)
 

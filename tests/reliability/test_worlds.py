@@ -1,6 +1,7 @@
-"""1 -> 2 -> 4 -> 1 processes with the published vocabulary and a prime one, which nothing divides; with and without a save beside each step.
+"""1 -> 2 -> 4 -> 1 processes with the published vocabulary and a prime one, which nothing divides.
 
-The long form also has runs of one size each, which test_ranks.py has with a small vocabulary.
+The short form saves beside each step with the prime vocabulary alone, the long form with both. The long form also has runs of one size
+each, which test_ranks.py has with a small vocabulary.
 There are no loader processes to vary: rows are read from a memory map, batches and masks are made in the step. This is looked at too.
 """
 

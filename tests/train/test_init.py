@@ -43,6 +43,12 @@ def first(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def mlm(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    settings = config(objective=MLM(), seed=9)
+    return pretrain(settings, data, out=tmp_path_factory.mktemp("init") / "mlm", device="cpu", quiet=True)
+
+
+@pytest.fixture(scope="module")
 def exported(first: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("init") / "exported"
     export_run(first, folder)
@@ -185,20 +191,21 @@ def test_another_objective_takes_the_encoder(data: Path, first: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("objective", [RTD(), RtdMLM()])
-def test_the_second_stage_begins_from_a_masked_language_model(data: Path, tmp_path: Path, objective: RTD) -> None:
+def test_the_second_stage_begins_from_a_masked_language_model(
+    data: Path, mlm: Path, tmp_path: Path, objective: RTD
+) -> None:
     """It is the frozen generator and what the discriminator begins from, after the one step that the first stage keeps."""
-    pretrain(config(objective=MLM(), seed=9), data, out=tmp_path / "mlm", device="cpu", quiet=True)
     stages = config(objective=objective, generator=Learned(width=1.0), sharing="none", phases=TwoStage(share=0.0))
-    mine, theirs = begun(data, tmp_path / "run", tmp_path / "mlm", stages), last(tmp_path / "mlm")
+    mine, theirs = begun(data, tmp_path / "run", mlm, stages), last(mlm)
     assert {name.replace("encoder.", "generator.", 1) for name in theirs} <= mine.keys()
     for name, tensor in theirs.items():
         assert torch.equal(mine[name.replace("encoder.", "generator.", 1)], tensor), name
     assert stages.first_stage_steps == 1
 
 
-@pytest.mark.parametrize(("shape", "name"), [("linear", "adam"), ("released", "adamw"), ("wsd", "muon")])
-def test_the_one_step_that_is_left_moves_nothing(data: Path, tmp_path: Path, shape: str, name: str) -> None:
-    pretrain(config(objective=MLM(), seed=9), data, out=tmp_path / "mlm", device="cpu", quiet=True)
+@pytest.mark.parametrize("shape", ["linear", "released", "wsd"])
+@pytest.mark.parametrize("name", ["adam", "adamw", "muon"])
+def test_the_one_step_that_is_left_moves_nothing(data: Path, mlm: Path, tmp_path: Path, shape: str, name: str) -> None:
     stages = config(generator=Learned(width=1.0), sharing="none", phases=TwoStage(share=0.0))
     stages = changed(
         stages,
@@ -206,8 +213,8 @@ def test_the_one_step_that_is_left_moves_nothing(data: Path, tmp_path: Path, sha
         optimizer={"name": name},
         checkpoint={"every": 1},
     )
-    begun(data, tmp_path / "run", tmp_path / "mlm", stages)
-    given, after = last(tmp_path / "mlm"), read(tmp_path / "run" / "checkpoints" / "step-00000001").weights
+    begun(data, tmp_path / "run", mlm, stages)
+    given, after = last(mlm), read(tmp_path / "run" / "checkpoints" / "step-00000001").weights
     for parameter, tensor in given.items():
         assert torch.equal(after[parameter.replace("encoder.", "generator.", 1)], tensor), parameter
 
