@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from electra_trainer.errors import CheckpointError
+from electra_trainer.kernels.native import native_muon
 from electra_trainer.model.modern import AnyLayer, PackedLinear
 from electra_trainer.model.networks import is_norm
 from electra_trainer.objectives import Objective, rtd, two_stage
@@ -135,6 +136,23 @@ class Muon(_AdamW):
             if not self.state[matrix]:
                 self.state[matrix]["exp_avg"] = torch.zeros_like(matrix)
         means = [self.state[matrix]["exp_avg"] for matrix in matrices]
+        (rows, columns), parts = matrices[0].shape, group["orthogonal"]
+        scale = max(1, rows / parts / columns) ** 0.5
+        precision = "bf16" if group["rounded"] else "fp32"
+        if not hasattr(self, "found_inf") and native_muon.fits(matrices, parts, precision=precision):
+            native_muon.move(
+                matrices,
+                means,
+                parts,
+                precision=precision,
+                momentum=_MUON_MOMENTUM,
+                rate=group["lr"] * scale,
+                decay=group["lr"] * group["weight_decay"],
+                quintic=_QUINTIC,
+            )
+            for matrix in matrices:
+                matrix.grad = None
+            return
         mean_NRC = torch.stack(means)
         gradient_NRC = torch.stack([matrix.grad for matrix in matrices if matrix.grad is not None])
         rate, pace = group["lr"], 1 - _MUON_MOMENTUM
@@ -144,9 +162,8 @@ class Muon(_AdamW):
             rate, pace = rate * (1 - self.found_inf), pace * (1 - self.found_inf)
         mean_NRC.lerp_(gradient_NRC, pace)
         torch._foreach_copy_(means, list(mean_NRC))
-        (rows, columns), parts = matrices[0].shape, group["orthogonal"]
         ahead_NRC = gradient_NRC.lerp(mean_NRC, _MUON_MOMENTUM).view(-1, rows // parts, columns)
-        change_NRC = rate * max(1, rows / parts / columns) ** 0.5 * orthogonal(ahead_NRC, rounded=group["rounded"])
+        change_NRC = rate * scale * orthogonal(ahead_NRC, rounded=group["rounded"])
         change_NRC = change_NRC.reshape(-1, rows, columns)
         torch._foreach_mul_(matrices, 1 - rate * group["weight_decay"])
         torch._foreach_sub_(matrices, list(change_NRC))

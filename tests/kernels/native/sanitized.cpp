@@ -47,6 +47,14 @@ void layers(long hidden, long inner, long heads, long tokens, long rows, double 
     layers_forward(&s, packed, p.data(), piece.data(), in.data(), all, 0, all, 0, memory, out.data());
 }
 
+void muon(long rows, long columns, long parts) {
+    std::vector<float> gradient = numbers(parts * rows * columns), mean = numbers(parts * rows * columns), weight = numbers(parts * rows * columns);
+    const float* gradients[] = {gradient.data()};
+    float *means[] = {mean.data()}, *weights[] = {weight.data()};
+    const MuonStep s{rows, columns, parts, .95, .02, .999, 3.4445, -4.775, 2.0315, gradients, means, weights};
+    muon_step(&s, 0, parts);
+}
+
 void softmax(long positions, long words, long width) {
     const long rows = (positions + 31) / 32 * 32, lines = (words + 31) / 32 * 32;
     const std::vector<float> hidden = numbers(positions * width), table = numbers(words * width), bias = numbers(words);
@@ -71,5 +79,6 @@ int main() {
         layers(64, 160, 1, 64, 5, .1, modern), layers(96, 64, 3, 32, 20, 0, modern), layers(192, 96, 2, 96, 2, .5, modern);
     }
     softmax(1, 40, 32), softmax(33, 256, 64), softmax(300, 1000, 96), softmax(257, 513, 32);
+    muon(32, 32, 3), muon(64, 160, 1), muon(160, 64, 2);
     std::puts("sanitizers: nothing found");
 }

@@ -1,4 +1,4 @@
-// What library.py calls: one function each for packing weights, the layers' two passes, the softmax's two looks.
+// What library.py calls: one function each for packing weights, the layers' two passes, the softmax's two looks, Muon's step.
 //
 // Each works on the slice that its arguments name and writes nothing else, so that several threads can call it at once.
 
@@ -8,6 +8,7 @@
 #endif
 
 #include "modern_layers.hpp"
+#include "muon.hpp"
 #include "softmax.hpp"
 
 namespace {
@@ -146,6 +147,13 @@ int vocabulary_gradient(const Softmax* s, int64_t first_block, int64_t last_bloc
     return guarded([&] {
         const Tiles tiles;
         softmax_gradient(*s, first_block, last_block, d_hidden);
+    });
+}
+
+int muon_step(const MuonStep* s, int64_t first, int64_t last) {
+    return guarded([&] {
+        const Tiles tiles;
+        muon_move(*s, first, last);
     });
 }
 
