@@ -35,7 +35,7 @@ GENERATORS = {  # multiplier -> hidden, feed-forward, heads
 
 
 def test_every_published_run_is_here() -> None:
-    assert set(models.MODELS) == {*TABLE_5, "mini", "tiny"}
+    assert set(models.MODELS) == {*TABLE_5, "mini", "tiny", "demo"}
     assert all(models.preset(name).preset == name for name in PRESETS)
 
 
@@ -81,7 +81,7 @@ def test_presets_are_complete(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     )
 
 
-@pytest.mark.parametrize("name", sorted(set(models.MODELS) - {"mini", "tiny"}))
+@pytest.mark.parametrize("name", sorted(set(models.MODELS) - {"mini", "tiny", "demo"}))
 def test_a_preset_has_the_size_of_its_name(name: str) -> None:
     (size,) = (size for size in ("small", "base", "large") if size in name)
     mine, other = models.preset(name), models.preset(size)

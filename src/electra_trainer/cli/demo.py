@@ -17,8 +17,8 @@ points.
 """
 _SHOWN = 3
 _FLAT = 0.5
-"""Share of the time, or of the steps that were estimated before the first, after which the learning rate begins to
-fall.
+"""Share of the time after which the learning rate begins to fall, as in the preset of the steps that were estimated
+before the first.
 """
 _SHARE_OF_REST = 0.95
 """Share of the rest that is planned; a start, an evaluation and a save need time as well."""
@@ -54,13 +54,12 @@ class Demo:
         from electra_trainer.data.prepare import prepare, train_tokenizer_from
         from electra_trainer.data.store import MANIFEST
         from electra_trainer.inspection.report import write_report
-        from electra_trainer.presets.models import tiny
-        from electra_trainer.settings.config import changed
+        from electra_trainer.presets.models import demo
         from electra_trainer.train.plan import seconds
 
         start = time.monotonic()
         end = start + seconds(self.budget)
-        config = changed(tiny(), schedule={"shape": "wsd", "decay_share": 1 - _FLAT})
+        config = demo()
         data = self.out.with_name(self.out.name + "-data")
         if not (data / MANIFEST).exists():
             _say("1/4  a vocabulary, from the documentation of the packages installed here")

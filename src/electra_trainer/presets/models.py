@@ -149,12 +149,29 @@ def mini() -> config.Config:
     )
 
 
+def demo() -> config.Config:
+    """Ours, for `electra demo`, minutes of two CPU cores: the size of `tiny`, trained as `mini`
+    (records/2026-11-27-demo-objective).
+    """
+    start = tiny()
+    return replace(
+        start,
+        preset="demo",
+        model=replace(start.model, block="modern", position_initializer="random"),
+        sharing="disentangled",
+        objective=methods.RtdMLM(corrective_weight=2.0),
+        masking=config.Masking(fraction=0.45),
+        optimizer=replace(start.optimizer, muon_learning_rate=0.005),
+        schedule=replace(start.schedule, shape="wsd", decay_share=0.5),
+    )
+
+
 Preset = Callable[[], config.Config]
 MODELS: dict[str, Preset] = {
     function.__name__: function
-    for function in (small, small_plus_plus, base, large, bert_small, bert_base, bert_large, mini, tiny)
+    for function in (small, small_plus_plus, base, large, bert_small, bert_base, bert_large, mini, tiny, demo)
 }
-"""The models that the paper compares, and ours, `mini` and `tiny`."""
+"""The models that the paper compares, and ours: `mini`, `tiny` and `demo`."""
 
 
 def _derived(
