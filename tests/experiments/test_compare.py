@@ -237,13 +237,14 @@ def test_a_signal_stops_runs_in_parallel(
     def cells_with(name: str) -> set[Path]:
         return {path.parents[name.count("/")] for path in out.glob(f"cells/*/*/{name}")}
 
+    def in_its_first_steps() -> bool:
+        begun = cells_with("run/metrics.jsonl") - cells_with("result.json")
+        return any(0 < (cell / "run/metrics.jsonl").read_bytes().count(b"\n") <= 2 for cell in begun)
+
     def stop_when_training() -> None:
-        """When one cell is done and another has begun its steps."""
+        """When one cell is done and another is in its first steps."""
         deadline = time.monotonic() + 120
-        while time.monotonic() < deadline:
-            done = cells_with("result.json")
-            if done and cells_with("run/metrics.jsonl") - done:
-                break
+        while time.monotonic() < deadline and not (cells_with("result.json") and in_its_first_steps()):
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -251,7 +252,7 @@ def test_a_signal_stops_runs_in_parallel(
     with monkeypatch.context() as patch:  # workers whose steps are slow, so that the signal comes between them
         copy_workers(patch)
         step = loop.train_step
-        patch.setattr(loop, "train_step", lambda *words, **more: (time.sleep(0.1), step(*words, **more))[1])
+        patch.setattr(loop, "train_step", lambda *words, **more: (time.sleep(0.2), step(*words, **more))[1])
         timer.start()
         with pytest.raises(Interrupted, match="The same command resumes"):
             run(data, out, parallel=2)

@@ -60,6 +60,7 @@ ALLOWED = {
     ("kernels/native/library.py", "ctypes"),
     ("kernels/native/layers.py", "ctypes"),
     ("kernels/native/native_softmax.py", "ctypes"),
+    ("kernels/native/native_muon.py", "ctypes"),
     # one call of the system's library, which asks for a signal at the end of the parent
     ("runs/signals.py", "ctypes"),
     # an error of the thread that saves is kept, and raised again where the steps are

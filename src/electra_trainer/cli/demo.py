@@ -16,10 +16,6 @@ _EXCHANGED = 1_000
 points.
 """
 _SHOWN = 3
-_FLAT = 0.5
-"""Share of the time after which the learning rate begins to fall, as in the preset of the steps that were estimated
-before the first.
-"""
 _SHARE_OF_REST = 0.95
 """Share of the rest that is planned; a start, an evaluation and a save need time as well."""
 _BEYOND = 35.0
@@ -49,7 +45,7 @@ class Demo:
     """Steps, however long they take, instead of those that fit."""
 
     def run(self) -> None:
-        """Run all parts, and print which is next."""
+        """Run all parts, and print what comes next."""
         from electra_trainer.data.corpus import PrepareSettings
         from electra_trainer.data.prepare import prepare, train_tokenizer_from
         from electra_trainer.data.store import MANIFEST
@@ -91,7 +87,7 @@ def _train(request: Demo, config: "Config", data: Path, *, end: float) -> None:
     if request.steps is not None:
         pretrain(config, data, out=request.out, length=Length(steps=request.steps))
         return
-    folder, now = RunFolder(request.out), time.monotonic()
+    folder, now, flat = RunFolder(request.out), time.monotonic(), 1 - config.schedule.decay_share
     left = max(_LEAST, end - _AFTERWARDS - now)
     due = now + left
     train = partial(pretrain, config, data, out=request.out, length=Length(budget=f"{left:.0f}s"))
@@ -100,7 +96,7 @@ def _train(request: Demo, config: "Config", data: Path, *, end: float) -> None:
 
     def flat_is_over(run: "Pretraining") -> bool:
         ended.append(time.monotonic())
-        late = ended[-1] - ended[0] >= _FLAT * (due - ended[0])  # what comes before the first step is no training
+        late = ended[-1] - ended[0] >= flat * (due - ended[0])  # what comes before the first step is no training
         if len(ended) > 1 and (late or run.step >= min(flat_ends(run.config), default=run.steps)):
             over.append(run.step)
         return bool(over)

@@ -34,8 +34,8 @@ class Show:
     """
 
     name: tyro.conf.Positional[str]
-    """tiny, mini, small, small_plus_plus, base, large, bert_small, bert_base, bert_large; or `all`, which lists these
-    and a preset for every other published row, one line each."""
+    """demo, tiny, mini, small, small_plus_plus, base, large, bert_small, bert_base, bert_large; or `all`, which lists
+    these and a preset for every other published row, one line each."""
     toml: bool = False
     """Print TOML, a preset without its parameters and FLOPs."""
     json: bool = False
@@ -114,7 +114,7 @@ class Doctor:
     """Also measure each model: speed, time of the paper's run, and what limits it. Under two minutes; on a GPU, which
     compiles the layers of each model first, under ten."""
     presets: tuple[str, ...] = ()
-    """Presets to measure with --bench; by default the models that the paper compares, mini and tiny."""
+    """Presets to measure with --bench; by default the models that the paper compares, mini, tiny and demo."""
     json: bool = False
     """Print one JSON object."""
 

@@ -1,5 +1,4 @@
-"""Presets: one function per published model, `tiny`, and the paper's other rows, each a small change to one of the
-models.
+"""Presets: one function per published model, ours, and the paper's other rows, each a small change to one of them.
 
 Tables and appendices are the paper's; where it is silent the released code decides (85/15 masking, Adam without bias
 correction, clipping at 1.0, the schedule's shape). Steps of rows that the paper compares at equal compute are worked
@@ -93,7 +92,7 @@ def bert_large() -> config.Config:
 
 
 def tiny() -> config.Config:
-    """Ours, for CPUs, demo and tests: rows of 32 tokens; choices are measured (records/2026-11-23-demo-recipe,
+    """Ours, for CPUs and tests: rows of 32 tokens; choices are measured (records/2026-11-23-demo-recipe,
     2026-11-24-demo-generator).
     """
     return config.Config(
@@ -150,8 +149,8 @@ def mini() -> config.Config:
 
 
 def demo() -> config.Config:
-    """Ours, for `electra demo`, minutes of two CPU cores: the size of `tiny`, trained as `mini`
-    (records/2026-11-27-demo-objective).
+    """Ours, for `electra demo`, minutes of two CPU cores: the size of `tiny` with the objective, block and sharing of
+    `mini` (records/2026-11-27-demo-objective).
     """
     start = tiny()
     return replace(

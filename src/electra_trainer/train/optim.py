@@ -139,7 +139,7 @@ class Muon(_AdamW):
         (rows, columns), parts = matrices[0].shape, group["orthogonal"]
         scale = max(1, rows / parts / columns) ** 0.5
         precision = "bf16" if group["rounded"] else "fp32"
-        if not hasattr(self, "found_inf") and native_muon.fits(matrices, parts, precision=precision):
+        if not hasattr(self, "found_inf") and native_muon.fits(matrices, means, parts, precision=precision):
             native_muon.move(
                 matrices,
                 means,

@@ -4,7 +4,8 @@ import ctypes
 from collections.abc import Sequence
 from functools import partial
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from electra_trainer.kernels.native.library import call, kernels, share_out
 
@@ -19,14 +20,20 @@ class _Step(ctypes.Structure):
     )
 
 
-def fits(weights: Sequence[Tensor], parts: int, *, precision: str) -> bool:
+def fits(weights: Sequence[Tensor], means: Sequence[Tensor], parts: int, *, precision: str) -> bool:
     """True where the kernels can do it: fp32 on a CPU, contiguous, sides of each matrix in multiples of 32."""
     rows, columns = weights[0].shape
+    tensors = [*weights, *means, *(one.grad for one in weights)]
+    return rows % (32 * parts) == columns % 32 == 0 and all(map(_is_plain, tensors)) and kernels(precision) is not None
+
+
+def _is_plain(tensor: Tensor | None) -> bool:
     return (
-        weights[0].device.type == "cpu"
-        and rows % (32 * parts) == columns % 32 == 0
-        and all(one.grad is not None and one.is_contiguous() and one.grad.is_contiguous() for one in weights)
-        and kernels(precision) is not None
+        tensor is not None
+        and type(tensor) in (Tensor, nn.Parameter)
+        and tensor.dtype == torch.float32
+        and tensor.device.type == "cpu"
+        and tensor.is_contiguous()
     )
 
 
