@@ -128,6 +128,8 @@ class Muon(_AdamW):
                     shapes.setdefault(parameter.shape, []).append(parameter)
             for matrices in shapes.values():
                 self._move(matrices, group)
+                for matrix in matrices:
+                    matrix.grad = None
         super().step()
 
     def _move(self, matrices: list[Tensor], group: dict[str, Any]) -> None:
@@ -150,8 +152,6 @@ class Muon(_AdamW):
                 decay=group["lr"] * group["weight_decay"],
                 quintic=_QUINTIC,
             )
-            for matrix in matrices:
-                matrix.grad = None
             return
         mean_NRC = torch.stack(means)
         gradient_NRC = torch.stack([matrix.grad for matrix in matrices if matrix.grad is not None])
@@ -167,8 +167,6 @@ class Muon(_AdamW):
         change_NRC = change_NRC.reshape(-1, rows, columns)
         torch._foreach_mul_(matrices, 1 - rate * group["weight_decay"])
         torch._foreach_sub_(matrices, list(change_NRC))
-        for matrix in matrices:
-            matrix.grad = None
 
 
 def orthogonal(matrices_NRC: Tensor, *, rounded: bool = False) -> Tensor:

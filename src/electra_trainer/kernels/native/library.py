@@ -205,13 +205,12 @@ def share_out(count: int, work: Callable[[int, int, int], object]) -> None:
 
 
 def call(function: Callable[..., int], *arguments: object) -> int:
-    """Call a kernel: numbers become int64, a tensor or a structure a pointer, a list of tensors an array of
-    pointers.
-    """
-    return function(*map(_as_c, arguments))
+    """Call a kernel with its arguments as C takes them."""
+    return function(*map(as_c, arguments))
 
 
-def _as_c(value: Any) -> object:
+def as_c(value: Any) -> object:
+    """Numbers become int64, a tensor or a structure a pointer, a list of tensors an array of pointers."""
     if isinstance(value, int):
         return ctypes.c_int64(value)
     if isinstance(value, list):

@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from electra_trainer.kernels.native.library import call, kernels, share_out
+from electra_trainer.kernels.native.library import as_c, call, kernels, share_out
 
 
 class _Step(ctypes.Structure):
@@ -58,12 +58,8 @@ def move(
     library = kernels(precision)
     assert library is not None
     gradients = [one.grad for one in weights]
-    pointers = [_pointers(tensors) for tensors in (gradients, means, weights)]
+    pointers = [as_c(list(tensors)) for tensors in (gradients, means, weights)]
     rows, columns = weights[0].shape
     request = _Step(rows // parts, columns, parts, momentum, rate, 1 - decay, *quintic, *pointers)
     step = partial(call, library.muon_step, request)
     share_out(len(weights) * parts, lambda _, first, last: step(first, last))
-
-
-def _pointers(tensors: Sequence[Tensor | None]) -> "ctypes.Array[ctypes.c_void_p]":
-    return (ctypes.c_void_p * len(tensors))(*(None if one is None else one.data_ptr() for one in tensors))
