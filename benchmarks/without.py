@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from electra_trainer.kernels.native import layers, native_softmax
-from electra_trainer.model import attention, encoder
-from electra_trainer.objectives import mlm, rtd
+from electra_trainer.model import attention, encoder, modern
+from electra_trainer.objectives import generation, vocabulary_softmax
 from electra_trainer.objectives.vocabulary_softmax import TokenSoftmax, invert
+
+
+def _replace(name: str, new: Callable[..., Any], *callers: ModuleType) -> None:
+    """Replace a function in each module that calls it; AttributeError: a module no longer does."""
+    for module in callers:
+        getattr(module, name)
+        setattr(module, name, new)
 
 
 def _native_layers() -> None:
@@ -36,7 +45,7 @@ def _two_products() -> None:
     def attend(query: Tensor, key: Tensor, value: Tensor, *, bias_B1TT: Tensor | None, dropout: float) -> Tensor:
         return F.scaled_dot_product_attention(query, key, value, attn_mask=bias_B1TT, dropout_p=dropout)
 
-    encoder.attend = attend
+    _replace("attend", attend, encoder, modern)
 
 
 def _chunks() -> None:
@@ -49,7 +58,8 @@ def _chunks() -> None:
         *,
         labels_K: Tensor,
         draws_K: Tensor | None,
-        diagnose: bool,
+        sampling: object = None,
+        diagnose: bool = False,
     ) -> TokenSoftmax:
         logits_KV = F.linear(projected_KE, words_VE, bias_V).float()
         loss = F.cross_entropy(logits_KV, labels_K, reduction="sum")
@@ -57,8 +67,7 @@ def _chunks() -> None:
         nothing = labels_K.new_zeros(0)
         return TokenSoftmax(loss, sampled, nothing.bool(), nothing.float())
 
-    for module in (rtd, mlm):
-        module.token_softmax = plain
+    _replace("token_softmax", plain, vocabulary_softmax, generation)
 
 
 _WITHOUT: dict[str, Callable[[], None]] = {

@@ -8,13 +8,14 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 import torch
 from benchmarks import finetune, finetune_parts, speed, speed_worker
 from benchmarks.speed_process import Failed, Process, environment
+from benchmarks.without import leave_out
 from tests import small
 from tests.prepared import write_store
 
@@ -23,10 +24,13 @@ from electra_trainer.cost.flops import step_flops
 from electra_trainer.data.batches import to_batch
 from electra_trainer.data.store import Store
 from electra_trainer.finetuning.run import collate
+from electra_trainer.kernels.native import layers, native_softmax
+from electra_trainer.model import attention, encoder, modern
+from electra_trainer.objectives import generation, vocabulary_softmax
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.presets.models import tiny
 from electra_trainer.randomness import Rng
-from electra_trainer.settings.config import Block, Config
+from electra_trainer.settings.config import Block, Config, changed
 from electra_trainer.settings.methods import RTD
 from electra_trainer.supervise.launcher import tuned
 from electra_trainer.train import timing
@@ -119,6 +123,33 @@ def test_a_system_that_fails_is_reported_and_the_others_go_on(tmp_path: Path, mo
     assert "nowhere" in facts["systems"]["failing"]["error"]
     assert "nowhere" in speed.table(facts)
     assert facts["systems"]["electra-trainer-fp32"]["tokens_per_second"] > 0
+
+
+@pytest.mark.parametrize("block", get_args(Block))
+@pytest.mark.parametrize(
+    ("name", "left_out"), [("two-products", attention._TwoProducts), ("chunks", vocabulary_softmax._TokenSoftmax)]
+)
+def test_what_is_left_out_is_not_called(
+    name: str, left_out: type[torch.autograd.Function], block: Block, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def called(*_: object) -> None:
+        raise AssertionError("called")
+
+    for module, function in ((encoder, "attend"), (modern, "attend"), (generation, "token_softmax")):
+        monkeypatch.setattr(module, function, getattr(module, function))  # as it was, after the test
+    monkeypatch.setattr(vocabulary_softmax, "token_softmax", vocabulary_softmax.token_softmax)
+    for kernels in (layers, native_softmax):
+        monkeypatch.setattr(kernels, "fits", lambda *_: False)
+    monkeypatch.setattr(left_out, "forward", called)
+    settings = changed(small.config(), model={"block": block, "attention_probs_dropout_prob": 0.1})
+    objective, masked = (
+        ReplacedTokenDetection(settings),
+        small.masker(settings)(small.batch(small.rows(4)), Rng(1, 1, 0)),
+    )
+    with pytest.raises(AssertionError, match="called"):
+        objective(masked, Rng(1, 1, 0))
+    leave_out(name)
+    objective(masked, Rng(1, 1, 0))
 
 
 def test_the_table_shows_ratios_to_each_peer() -> None:
