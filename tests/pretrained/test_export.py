@@ -133,6 +133,17 @@ def test_weights_of_16_bits(run: Path, exported: Path, tmp_path: Path, dtype: st
         assert check_agreement(half, network_of(run, name), load(run).tokenizer, length=30) <= 1e-5
 
 
+def test_half_a_line_of_metrics(run: Path, tmp_path: Path) -> None:
+    """A run that was killed while writing is exported, with what its whole lines say on the card."""
+    killed = shutil.copytree(run, tmp_path / "run")
+    with (killed / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 4, "split": "val')
+    for folder, out in ((run, "one"), (killed, "two")):
+        export_run(folder, tmp_path / out)
+    one, two = ((tmp_path / out / "discriminator" / "README.md").read_text() for out in ("one", "two"))
+    assert one == two
+
+
 def test_an_earlier_checkpoint(run: Path, tmp_path: Path, electra: Electra) -> None:
     """RUN@STEP is the run as it was then, wherever weights of a run are read."""
     then = read(run / "checkpoints" / "step-00000000").weights

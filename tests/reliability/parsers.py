@@ -45,8 +45,8 @@ from electra_trainer.paper.appendix_g import read_pairs
 from electra_trainer.pretrained.export import shape_table
 from electra_trainer.pretrained.read_back import architecture, read_encoder, read_tensors
 from electra_trainer.runs.checkpoint import save
-from electra_trainer.runs.metrics import truncated
-from electra_trainer.runs.run_folder import RunFolder, read_jsonl
+from electra_trainer.runs.metrics import readable_rows, truncated
+from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.runs.verified import Origin, Saved, read, sealed
 from electra_trainer.settings.config import Config, Model, Optimizer
 from electra_trainer.settings.records import overlay, read_table, to_dict
@@ -165,7 +165,7 @@ def parsers() -> tuple[Parser, ...]:
         Parser("shape", "config.json", shape, _shape),
         Parser("tensors", "a.safetensors", tensors, read_tensors),
         Parser("task", "task.json", task, lambda path: task_from(read_table(path))),
-        Parser("metrics", "metrics.jsonl", metrics, lambda path: (b"".join(truncated(path, 1).content), read_jsonl(path), read_run(path.parent))),
+        Parser("metrics", "metrics.jsonl", metrics, lambda path: (b"".join(truncated(path, 1).content), list(readable_rows(path)), read_run(path.parent))),
         Parser("run's facts", "environment.json", b'{"run_id": "x", "data": {"tokenizer_sha256": "y", "rows": 3}}', _facts),
         Parser("context", "page.txt", "A page of text – short.".encode(), lambda path: read_context(f"@{path}")),
         *_checkpoint_parsers(),

@@ -13,8 +13,9 @@ import torch
 from tests import small
 
 from electra_trainer.errors import ConfigError, StorageError
-from electra_trainer.runs import checkpoint, run_folder
+from electra_trainer.runs import checkpoint
 from electra_trainer.runs.checkpoint import FAILURES_IN_A_ROW, Saver, load_newest, numbered
+from electra_trainer.runs.metrics import readable_rows
 from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.runs.verified import Saved
 from electra_trainer.settings.records import to_dict
@@ -150,7 +151,7 @@ def test_rows_wait_for_a_full_disk(
     assert (folder.path / "metrics.jsonl").read_text() == '{"step": 1}\n'
     assert capfd.readouterr().err.count("the disk is full") == 1
     folder.sync_rows()
-    assert [row["step"] for row in run_folder.read_jsonl(folder.path / "metrics.jsonl")] == [1, 2, 3]
+    assert [row["step"] for row in readable_rows(folder.path / "metrics.jsonl")] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("left", [(), ("tokenizer",), ("tokenizer", "environment.json")])

@@ -25,7 +25,8 @@ from electra_trainer.files.wording import Terminal
 from electra_trainer.objectives import Objective, build
 from electra_trainer.pretrained.source import InitFrom
 from electra_trainer.runs import checkpoint, verified
-from electra_trainer.runs.run_folder import RunFolder, environment_facts, read_jsonl
+from electra_trainer.runs.metrics import readable_rows
+from electra_trainer.runs.run_folder import METRICS, RunFolder, environment_facts
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import run_and_step
 from electra_trainer.train import device as devices
@@ -233,10 +234,8 @@ def _restored(saved: verified.Saved, objective: Objective, optimizer: Optimizer)
 
 def _recorded(folder: RunFolder, step: int) -> dict[str, Any] | None:
     """The numbers of the step in metrics.jsonl."""
-    path = folder.path / "metrics.jsonl"
-    mine = [
-        row for row in (read_jsonl(path) if path.exists() else ()) if row.get("step") == step and "split" not in row
-    ]
+    rows = readable_rows(folder.path / METRICS)
+    mine = [row for row in rows if row["step"] == step and "split" not in row]
     return {name: value for name, value in mine[-1].items() if name not in _PLACE} if mine else None
 
 

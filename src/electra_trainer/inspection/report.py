@@ -15,8 +15,7 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,8 +26,8 @@ from numpy.typing import NDArray
 
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, StorageError, storage_error
 from electra_trainer.files.durable import replace_durably
-from electra_trainer.files.reading import MOST_TEXT, json_object, read_file
 from electra_trainer.files.wording import duration, number, power, render
+from electra_trainer.runs.metrics import readable_rows
 from electra_trainer.settings.records import flat, read_table
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def read_run(path: Path, *, name: str | None = None) -> Run:
         raise MissingInputError(f"{metrics}: no such file. Expected a run folder, as electra pretrain makes it.")
     train: dict[float, Row] = {}
     valid: dict[float, Row] = {}
-    for value in _objects(metrics):
+    for value in readable_rows(metrics):
         row = {name: float(one) for name, one in value.items() if type(one) in (int, float) and abs(one) < 1e300}
         if "step" in row and value.get("split") in (None, "valid"):  # fine-tuning also records dev by epoch
             (valid if value.get("split") == "valid" else train)[row["step"]] = row
@@ -93,14 +92,6 @@ def read_run(path: Path, *, name: str | None = None) -> Run:
     )
 
 
-def _objects(path: Path) -> Iterator[dict[str, Any]]:
-    """Each line that holds a JSON object; a run that was killed while writing leaves half a line."""
-    text = read_file(path, limit=MOST_TEXT).decode("utf-8", errors="replace") if path.exists() else ""
-    for line in text.split("\n"):
-        with suppress(DataError):
-            yield json_object(line, where=str(path), remedy="")
-
-
 _EXAMPLE: dict[str, type | tuple[type, ...]] = {
     "original": str,
     "input": str,
@@ -114,7 +105,7 @@ _EXAMPLE: dict[str, type | tuple[type, ...]] = {
 def _examples(path: Path) -> tuple[list[dict[str, Any]], int]:
     """Rows and step of the newest evaluation, without those whose lists differ in length or type."""
     best: tuple[list[dict[str, Any]], int] = ([], -1)
-    for value in _objects(path):
+    for value in readable_rows(path):
         if isinstance(value.get("step"), int) and isinstance(value.get("rows"), list) and value["step"] >= best[1]:
             best = ([row for row in value["rows"] if _is_example(row)], value["step"])
     return best

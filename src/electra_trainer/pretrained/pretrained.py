@@ -23,7 +23,8 @@ from electra_trainer.pretrained.embedding import embedder
 from electra_trainer.pretrained.export import Form, export
 from electra_trainer.pretrained.model_card import CardFields, Training, model_card
 from electra_trainer.pretrained.read_back import DISCRIMINATOR, PREDICTOR, network_folders, read_network, roles
-from electra_trainer.runs.run_folder import RunFolder, read_jsonl
+from electra_trainer.runs.metrics import readable_rows
+from electra_trainer.runs.run_folder import METRICS, RunFolder
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import is_run, read_table, run_and_step
 from electra_trainer.train.weights import trained
@@ -293,7 +294,7 @@ def export_run(
 
 def _training(folder: RunFolder, config: Config, step: int) -> Training:
     """Facts of a run's folder for the cards."""
-    rows = read_jsonl(folder.path / "metrics.jsonl") if (folder.path / "metrics.jsonl").exists() else []
+    rows = readable_rows(folder.path / METRICS)
     held_out = [row for row in rows if row.get("split") == "valid" and row["step"] <= step]
     last = held_out[-1] if held_out else {}
     facts = folder.environment()
