@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 import torch
 from tests.command import Electra
+from torch import Tensor
 
 from electra_trainer import errors, load
 from electra_trainer.errors import CheckpointError, ConfigError, DataError
+from electra_trainer.pretrained import serving
+from electra_trainer.pretrained.agreement import own_outputs
 
 TEXTS = ["a class", "with many more words in it than the first has", "x"]
 
@@ -95,6 +98,24 @@ def test_embed_writes_columns_and_finds_the_nearest(electra: Electra, exported: 
         assert code in (65, 74, 78) and message in err, err
     with pytest.raises(DataError, match=r"embed: item 1 is ' ', expected a text"):
         load(exported).embed(["a", " "])
+
+
+@pytest.mark.parametrize("wrong", ["last_hidden_state", "logits"])
+def test_each_output_of_onnx_is_compared(
+    run: Path, exported: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    folder, loaded = exported / "discriminator", load(run)
+    assert loaded.discriminator is not None
+
+    def computed(_: Path, rows: list[Tensor], output: str, **__: bool) -> Tensor:
+        own = [own_outputs(loaded.discriminator, folder, ids_BT, of=output).flatten(0, 1) for ids_BT in rows]
+        return torch.cat(own) + (output == wrong)
+
+    monkeypatch.setattr(serving, "need_onnx", lambda: None)
+    monkeypatch.setattr(serving, "trace", lambda _, out, **__: out.write_bytes(b""))
+    monkeypatch.setattr(serving, "_outputs_of", computed)
+    with pytest.raises(CheckpointError, match=rf"{wrong} of ONNX Runtime is 1\.0e\+00 away"):
+        serving.write_onnx(folder, loaded.discriminator, loaded.tokenizer)
 
 
 def test_a_missing_package_is_named_before_any_work(

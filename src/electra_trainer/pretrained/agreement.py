@@ -107,7 +107,7 @@ def text_rows(tokenizer: Tokenizer, table: Mapping[str, Any], *, length: int) ->
 
 
 @torch.no_grad()
-def own_outputs(network: nn.Module, folder: Path, ids_BT: Tensor) -> Tensor:
+def own_outputs(network: nn.Module, folder: Path, ids_BT: Tensor, *, of: str | None = None) -> Tensor:
     """Outputs of the run's network with its weights as they are stored: logits [B, T], or [B, T, V] of a word
     predictor; or hidden states [B, T, D], see `outputs`.
 
@@ -115,10 +115,14 @@ def own_outputs(network: nn.Module, folder: Path, ids_BT: Tensor) -> Tensor:
         network: on the CPU.
         folder: the folder that it is exported to.
         ids_BT: rows of equal length without padding.
+        of: `logits` or `last_hidden_state`; None: what `outputs` says.
     """
     with safe_open(folder / "model.safetensors", framework="pt") as file:
         dtype = file.get_tensor(next(iter(file.keys()))).dtype
     mine, batch = _as_stored(network, dtype), encode_rows(ids_BT)
+    if of == "last_hidden_state":
+        states_BTD: Tensor = mine.electra(ids_BT, batch)  # type: ignore[operator]
+        return states_BTD
     if isinstance(mine, TokenPredictor):
         logits_KV: Tensor = mine(ids_BT, batch, torch.arange(ids_BT.numel()))
         return logits_KV.view(*ids_BT.shape, -1)
