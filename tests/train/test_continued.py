@@ -12,7 +12,9 @@ from tests.command import Electra
 from tests.prepared import small_config, write_store
 from tests.train.test_resume import assert_same_state, curve
 
+from electra_trainer.cost.flops import run_flops
 from electra_trainer.errors import ConfigError, MissingInputError
+from electra_trainer.experiments.engine import run_facts
 from electra_trainer.inspection.replay import replay
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.run_folder import RunFolder
@@ -83,6 +85,23 @@ def test_it_ends_as_the_uninterrupted_run(
     assert numbered(run / "checkpoints")[0][0] == FROM
     log = (run / "log.txt").read_text()
     assert f"continues {runs[begun]} after step 8: learning rate 0.001" in log and "jumps" not in log
+
+
+def test_tokens_and_operations_before_it_cost_what_they_did_there(
+    data: Path, runs: dict[int, Path], tmp_path: Path
+) -> None:
+    """With another batch; and again from there."""
+    first = run_facts(runs[SHORT], step=FROM)
+    for name, out, size in ((f"{runs[SHORT]}@{FROM}", "one", 4), (f"{tmp_path / 'one'}@10", "two", 2)):
+        settings = changed(config(SHORT), batch={"size": size}, checkpoint={"every": 2})
+        run = go_on(settings, data, tmp_path / out, name)
+        own, at = run_facts(run), int(name.split("@")[1])
+        before = run_facts(runs[SHORT] if out == "one" else tmp_path / "one", step=at)
+        assert own["tokens"] == before["tokens"] + (SHORT - at) * settings.tokens_per_step
+        assert own["flops_real"] == before["flops_real"] + run_flops(settings, steps=SHORT - at).real
+        last = curve(run)[-1]
+        assert [last[each] for each in ("tokens", "flops_real")] == [own["tokens"], own["flops_real"]]
+    assert own["tokens"] > first["tokens"] > 0
 
 
 def test_without_a_flat_part_the_jump_is_told(data: Path, tmp_path: Path) -> None:

@@ -17,8 +17,9 @@ are a sixth of a small step, and runs that are compared at equal operations shal
 """
 
 import bisect
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from electra_trainer.cost.parameters import (
     guesser_of,
@@ -84,6 +85,25 @@ def run_flops(config: Config, *, steps: int | None = None, norm_slip: bool = NOR
     early, late = (_step(config, stage, norm_slip) for stage in (True, False))
     after = done - first
     return Flops(paper=first * early.paper + after * late.paper, real=first * early.real + after * late.real)
+
+
+def run_cost(config: Config, *, steps: int, began: Mapping[str, Any]) -> dict[str, float]:
+    """Tokens (padding included) and operations of the first `steps` steps of a run: `tokens`, `flops` (as the paper
+    counts them) and `flops_real`.
+
+    Args:
+        config: the run's.
+        steps: counted from the first step, of the run that it continues if there is one.
+        began: what environment.json says of that run (`--continue-from`): its `step` and its cost up to there. Empty
+            for other runs.
+    """
+    earlier = began if "tokens" in began else {"step": 0, "tokens": 0, "flops": 0, "flops_real": 0}
+    now, then = (run_flops(config, steps=count) for count in (steps, earlier["step"]))
+    return {
+        "tokens": earlier["tokens"] + (steps - earlier["step"]) * config.tokens_per_step,
+        "flops": earlier["flops"] + now.paper - then.paper,
+        "flops_real": earlier["flops_real"] + now.real - then.real,
+    }
 
 
 def steps_for_flops(config: Config, *, flops: float, counting: Literal["paper", "real"] = "paper") -> int:

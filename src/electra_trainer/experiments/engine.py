@@ -28,7 +28,7 @@ from typing import Any, Literal, Protocol
 import torch
 from rich.markup import escape
 
-from electra_trainer.cost.flops import run_flops
+from electra_trainer.cost.flops import run_cost
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.errors import ConfigError, ElectraError, Interrupted, logs, named
 from electra_trainer.experiments import cell as cells_on_disk
@@ -488,12 +488,12 @@ def run_facts(run: Path, *, step: int | None = None) -> dict[str, float]:
     opened = run_folder.RunFolder(run)
     saved = checkpoint.of_step(opened.checkpoints, step, origin=opened.origin, timed=True)
     config = opened.config()
-    flops = run_flops(config, steps=saved.step)
+    cost = run_cost(config, steps=saved.step, began=opened.continued)
     return {
         "steps": saved.step,
-        "tokens": saved.step * config.tokens_per_step,
-        "flops_paper": flops.paper,
-        "flops_real": flops.real,
+        "tokens": cost["tokens"],
+        "flops_paper": cost["flops"],
+        "flops_real": cost["flops_real"],
         "seconds": round(float(saved.state["seconds"]), 3),
         "parameters": parameters(config).joint,
     }

@@ -24,7 +24,7 @@ from typing import IO, Any, TypeVar
 
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError, storage_error, tell
 from electra_trainer.files import durable
-from electra_trainer.files.reading import MOST_TEXT, here, json_object, lines, read_file
+from electra_trainer.files.reading import here
 from electra_trainer.runs.verified import Origin
 from electra_trainer.settings import records
 from electra_trainer.settings.config import Config
@@ -103,6 +103,12 @@ class RunFolder:
     def schedule_changed(self) -> bool:
         """Whether `change_schedule` was called."""
         return self.exists and "began_with" in self.environment()
+
+    @property
+    def continued(self) -> dict[str, Any]:
+        """What environment.json says of the run that this one continues; empty where it continues none."""
+        began = self.environment().get("init") or {}
+        return began if "step" in began else {}
 
     def _began_with(self) -> dict[str, Any]:
         """The config that the run began with, as plain tables."""
@@ -288,14 +294,3 @@ def git_revision() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return commit.strip() + ("+changes" if dirty.strip() else "")
-
-
-def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """All objects of a .jsonl file.
-
-    Raises:
-        DataError: a line is not a JSON object; says which.
-    """
-    numbered = lines(read_file(path, limit=MOST_TEXT), path)
-    found = ((f"{path}:{number}", line) for number, line in numbered if line.strip())
-    return [json_object(line, where=where, remedy="Delete the line.") for where, line in found]

@@ -9,6 +9,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
+from electra_trainer.cost.flops import run_cost
 from electra_trainer.data.store import Store
 from electra_trainer.errors import refuse_if
 from electra_trainer.objectives import build
@@ -47,7 +48,8 @@ class Continued:
     @property
     def identity(self) -> dict[str, Any]:
         """Facts that the new run records."""
-        return {"name": self.name, "sha256": self.sha256, "step": self.saved.step}
+        cost = run_cost(self.folder.config(), steps=self.saved.step, began=self.folder.continued)
+        return {"name": self.name, "sha256": self.sha256, "step": self.saved.step, **cost}
 
     def facts(self, config: Config) -> str:
         """A line for the log of the new run, of `config`: where it continues, and whether the learning rate does."""

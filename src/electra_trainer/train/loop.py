@@ -10,12 +10,13 @@ import shlex
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from electra_trainer.cost.flops import run_flops
+from electra_trainer.cost.flops import run_cost
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.data.store import Store
 from electra_trainer.data.tokenizer import tokenizer_files
@@ -182,11 +183,14 @@ class Pretraining(resumable.Resumable[Objective]):
         """Every `checkpoint.every` steps, and where the rate of `wsd` begins to fall."""
         return self.step % self.config.checkpoint.every == 0 or self.step in self.trunk
 
+    @cached_property
+    def _continued(self) -> dict[str, Any]:
+        return self.folder.continued
+
     def place_of(self) -> dict[str, Any]:
-        """Steps, tokens, FLOPs by both countings, seconds."""
-        done, tokens = run_flops(self.config, steps=self.step), self.step * self.config.tokens_per_step
-        cost = {"flops": done.paper, "flops_real": done.real, "seconds": round(self.elapsed(), 3)}
-        return {"step": self.step, "tokens": tokens, **cost}
+        """Steps, tokens, FLOPs by both countings, seconds; those of the run that it continues included."""
+        cost = run_cost(self.config, steps=self.step, began=self._continued)
+        return {"step": self.step, **cost, "seconds": round(self.elapsed(), 3)}
 
     def bad_step(self) -> tuple[str, str]:
         """Name the rows, and the command that shows them."""
