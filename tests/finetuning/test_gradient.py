@@ -112,6 +112,10 @@ def one_step(settings: Recipe, *, spoil: bool = False) -> tuple[FineTuned, torch
     return network, optimizer, train_step(network, optimizer, feed, step=0)
 
 
+def test_a_run_of_one_step_learns() -> None:
+    assert one_step(replace(job().recipe, epochs=0.01))[2].learning_rate > 0
+
+
 @pytest.mark.parametrize("micro_batch", [None, 3])
 def test_clipping_by_token(micro_batch: int | None) -> None:
     """`--clip-words by-token`: each token's gradient by itself, here from a table with a row for every token of a text."""

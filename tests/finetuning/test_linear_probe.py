@@ -84,6 +84,17 @@ def test_rare_classes() -> None:
     assert (scores[:, :2].max(-1) >= scores[:, 3]).mean() > 0.9
 
 
+def test_balanced_classes_count_alike() -> None:
+    """A class of a tenth of the rows, without a rule: half of them look like it, instead of none."""
+    noise = np.random.default_rng(0)
+    matrix, answers = noise.standard_normal((400, 3)).astype(np.float32), (np.arange(400) % 10 == 0).astype(int)
+    shares = {}
+    for balanced in (False, True):
+        weight, bias = fitted(matrix, answers, np.arange(400), classes=2, balanced=balanced)
+        shares[balanced] = float((matrix @ weight.T + bias).argmax(-1).mean())
+    assert shares[False] < 0.05 and 0.3 < shares[True] < 0.7
+
+
 def test_folds_hold_out_examples_and_never_a_rare_class() -> None:
     """An example that stands there twice is held out in both; each common class is in every fold."""
     examples = np.tile(np.arange(30), 2)
@@ -169,9 +180,9 @@ def test_a_run_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     calls: list[int] = []
     real = pair_head.start_from_probe
 
-    def counted(*given: object) -> None:
+    def counted(*given: object, balanced: bool) -> None:
         calls.append(1)
-        real(*given)  # type: ignore[arg-type]
+        real(*given, balanced=balanced)  # type: ignore[arg-type]
 
     monkeypatch.setattr("electra_trainer.finetuning.text_tasks.start_from_probe", counted)
     go(replace(toy.job(pooling="pair"), data=Toy(paired=True).load()), tmp_path / "pair")

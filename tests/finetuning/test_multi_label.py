@@ -13,6 +13,7 @@ from tests.command import Electra
 from tests.finetuning.own_files import rows, write_csv, write_encoder
 
 from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.finetuning import text_tasks
 from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.model_folder import load_finetuned
 from electra_trainer.finetuning.multi_label import MultiLabel, MultiLabelTask, best_threshold
@@ -122,3 +123,10 @@ def test_the_baseline_s_penalty_is_chosen_on_training_rows(monkeypatch: pytest.M
         penalties.append(used[-1])
     assert penalties[0] < penalties[1] == 100.0
     assert [set(one["labels"]) for one in found] == [set(one.labels or ()) for one in train]
+    monkeypatch.setattr(text_tasks, "LEARNED_ROWS", 20)
+    sizes: list[int] = []
+    monkeypatch.setattr(
+        LogisticRegression, "fit", lambda model, *data: (sizes.append(len(data[1])), fit(model, *data))[1]
+    )
+    MultiLabel(labels=("a", "b"), threshold=0.5).baselines(train)["tf_idf"].predict(train)
+    assert max(sizes) == 20

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from electra_trainer.errors import ConfigError
 from electra_trainer.paper.appendix_g import log_likelihood, masked_share, sampling_temperature
-from electra_trainer.settings.config import Config
+from electra_trainer.randomness import Rng
+from electra_trainer.settings.config import Config, changed
 from electra_trainer.settings.methods import RTD, Learned, SentenceContrast, Unigram
 
 WORDS = 7
@@ -112,7 +113,12 @@ def test_p_mask_of_a_run() -> None:
     assert masked_share(with_(objective=RTD(loss_over="masked"))).p_mask == 1.0
     assert masked_share(with_(objective=RTD(loss_over="other"))) == (0.25, "")
     assert masked_share(with_(objective=SentenceContrast(unchanged=0.2))).p_mask == pytest.approx(0.2)
+    twice = changed(small.config(), masking={"draw": "with-replacement"})
+    chosen = small.masker(twice)(small.batch(small.rows(400, full=True)), Rng(1, 1, 0)).slots_K
+    share = len(chosen[chosen >= 0].unique()) / (400 * 24)
+    assert masked_share(twice).p_mask == pytest.approx(share, abs=0.01)
     for none in (
+        changed(small.config(), masking={"rarity": 0.5}),
         with_(generator=Learned(width=0.5, disallow_correct=True)),
         with_(generator=Unigram()),
         with_(objective=RTD(lucky="fake")),

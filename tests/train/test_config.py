@@ -139,6 +139,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "unknown kind": ({"objective": {"kind": "rdt"}}, r"unknown kind 'rdt'\. Did you mean 'rtd'\?"),
     "field of another kind": ({"objective": {"kind": "mlm", "weight": 1.0}}, "unknown field 'weight'"),
     "out of range": ({"masking": {"fraction": 1.5}}, r"masking\.fraction = 1\.5"),
+    "a position drawn twice": (
+        {"objective": {"kind": "adversarial"}, "masking": {"draw": "with-replacement"}},
+        "drawn twice, .*--masking.draw distinct",
+    ),
     "nothing": ({"seed": None}, "expected int, found NoneType"),
 }
 

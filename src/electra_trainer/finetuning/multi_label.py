@@ -31,7 +31,16 @@ from electra_trainer.finetuning.examples import (
     text_examples,
 )
 from electra_trainer.finetuning.task import Baseline, CardWords, Row, Task, TransformersHead, text_head
-from electra_trainer.finetuning.text_tasks import TRIED_ROWS, OwnTask, Pooling, TextTask, known_labels, linear, tf_idf
+from electra_trainer.finetuning.text_tasks import (
+    TRIED_ROWS,
+    OwnTask,
+    Pooling,
+    TextTask,
+    known_labels,
+    learned_from,
+    linear,
+    tf_idf,
+)
 from electra_trainer.settings.config import Model
 
 METRICS = ("micro_f1", "macro_f1")
@@ -260,18 +269,20 @@ def _learned(train: Sequence[TextExample], truth: NDArray[np.bool_]) -> Any:
     def loss(model: Any, some: NDArray[np.int64]) -> float:
         shares = np.zeros((len(some), truth.shape[1]))
         for kept, held in KFold(min(5, len(some)), shuffle=True, random_state=0).split(some):
-            fitted = clone(model).fit(matrix[some[kept]], truth[some[kept]].astype(int))
+            fitted = clone(model).fit(matrix[some[kept]], truth[some[kept]])
             shares[held] = fitted.predict_proba(matrix[some[held]])[:, -truth.shape[1] :]
         return float(log_loss(truth[some].ravel(), shares.ravel(), labels=[False, True]))
 
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a label that every row has, or none
-        matrix, read = tf_idf(train)
+        picked = learned_from(train)
+        matrix, read = tf_idf([train[index] for index in picked])
+        truth = truth[picked].astype(int)
         plain, penalties = linear(matrix, classes=True, balanced=False)
         models = [clone(plain).set_params(**{name: one}) for name, values in penalties.items() for one in values]
-        some = np.sort(np.random.default_rng(1).permutation(len(train))[:TRIED_ROWS])
-        best = min(models, key=lambda model: loss(model, some)) if len(train) > 1 else models[1]
-        chosen = best.fit(matrix, truth.astype(int))
+        some = np.sort(np.random.default_rng(1).permutation(len(picked))[:TRIED_ROWS])
+        best = min(models, key=lambda model: loss(model, some)) if len(picked) > 1 else models[1]
+        chosen = best.fit(matrix, truth)
 
     def predict(examples: Sequence[TextExample]) -> NDArray[np.float64]:
         shares: NDArray[np.float64] = chosen.predict_proba(read(examples))[:, -truth.shape[1] :]

@@ -248,7 +248,7 @@ def _mean(values: Tensor, weight_BT: Tensor) -> Tensor:
     return (values * weight_BT1).sum(1) / weight_BT1.sum(1).clamp(min=1e-6)
 
 
-def start_from_probe(head: PairHead, rows: Sequence[Row], read: ReadRows) -> None:
+def start_from_probe(head: PairHead, rows: Sequence[Row], read: ReadRows, *, balanced: bool = False) -> None:
     """Fit the linear layer of `head` to the training rows: logistic regression for classes, ridge regression for
     numbers.
 
@@ -272,12 +272,12 @@ def start_from_probe(head: PairHead, rows: Sequence[Row], read: ReadRows) -> Non
     if answers.ndim == 2:  # several labels: a layer for each of them alone
         for label, marks in enumerate(answers.T):
             if len(np.unique(marks)) == 2:
-                weight, bias = fitted(matrix, marks, examples, classes=2)
+                weight, bias = fitted(matrix, marks, examples, classes=2, balanced=balanced)
                 head.dense.weight[label] = torch.from_numpy(weight[1] - weight[0])
                 head.dense.bias[label] = float(bias[1] - bias[0])
         return
     classes = head.dense.out_features if answers.dtype.kind == "i" else 0
-    weight, bias = fitted(matrix, answers, examples, classes=classes)
+    weight, bias = fitted(matrix, answers, examples, classes=classes, balanced=balanced)
     head.dense.weight.copy_(torch.from_numpy(weight))
     head.dense.bias.copy_(torch.from_numpy(bias))
 
@@ -300,13 +300,19 @@ def folds(answers: NDArray[np.generic], examples: Indices, *, classes: bool) -> 
 
 
 def fitted(
-    matrix: NDArray[np.float32], answers: NDArray[np.generic], examples: Indices, *, classes: int
+    matrix: NDArray[np.float32],
+    answers: NDArray[np.generic],
+    examples: Indices,
+    *,
+    classes: int,
+    balanced: bool = False,
 ) -> tuple[Array, Array]:
     """Weights [outputs, features] and biases [outputs] of a linear layer on the features as they are.
 
     Args:
         examples: of which example each row is.
         classes: how many there are, `answers` being their numbers; 0: `answers` are numbers to be predicted.
+        balanced: classes count alike.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression, Ridge
@@ -315,11 +321,13 @@ def fitted(
 
     scaler = StandardScaler().fit(matrix)
     scaled = scaler.transform(matrix)
-    model: Any = LogisticRegression(max_iter=300) if classes else Ridge()
+    weights = "balanced" if balanced else None
+    model: Any = LogisticRegression(max_iter=300, class_weight=weights) if classes else Ridge()
     penalties = {"C": [1 / penalty for penalty in PENALTIES]} if classes else {"alpha": list(PENALTIES)}
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # it is where training begins
-        model = chosen(model, penalties, scaled, answers, examples, classes=bool(classes)).fit(scaled, answers)
+        model = chosen(model, penalties, scaled, answers, examples, classes=bool(classes), balanced=balanced)
+        model.fit(scaled, answers)
     weight, bias = np.atleast_2d(model.coef_) / scaler.scale_, np.atleast_1d(model.intercept_)
     bias = bias - weight @ scaler.mean_
     if not classes:
@@ -339,7 +347,7 @@ def chosen(
     examples: Indices,
     *,
     classes: bool,
-    balanced: bool = False,
+    balanced: bool,
 ) -> Any:
     """The model with the penalty that is best in cross-validation, not fitted yet; with the second one where no class
     has enough examples to hold one out.

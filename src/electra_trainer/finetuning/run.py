@@ -170,7 +170,8 @@ def train_step(network: FineTuned, optimizer: torch.optim.Optimizer, feed: Feed,
     recipe, rows = feed.recipe, feed.batch(step)
     with clipping(network, recipe) as limit:
         loss = accumulate(network, feed, rows, step=step)
-    schedule, warmup = recipe.schedule_of(feed.steps), recipe.warmup_of(feed.steps)
+    steps = max(2, feed.steps)  # the last rate of a schedule is 0: a single step has the first of two
+    schedule, warmup = recipe.schedule_of(steps), recipe.warmup_of(steps)
     rate = learning_rate(step, peak=recipe.learning_rate, schedule=schedule, warmup=warmup)
     norm, finite = update(network, optimizer, clip_norm=limit(), rate=rate)
     tokens = sum(len(row.ids) for row in rows)

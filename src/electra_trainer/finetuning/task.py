@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from electra_trainer.batch import Batch
-    from electra_trainer.data.tokenizer import Text
     from electra_trainer.settings.config import Model
 
 

@@ -151,9 +151,14 @@ class TextTask(Task):
             texts = [one for example in train for one in (example.text, example.pair) if one is not None]
             head.count([encoding.ids for encoding in text.encode(texts)], text.tokenizer.get_vocab())
 
+    @property
+    def balanced(self) -> bool:
+        """Whether classes count alike."""
+        return False
+
     def fit_head(self, head: nn.Module, rows: Sequence[Row], read: ReadRows) -> None:
         if isinstance(head, PairHead):
-            start_from_probe(head, rows, read)
+            start_from_probe(head, rows, read, balanced=self.balanced)
 
     def output(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch) -> Tensor:
         """The head's output, [B, C]."""
@@ -217,6 +222,10 @@ class Classification(TextTask):
     def outputs(self) -> int:
         return len(self.labels)
 
+    @property
+    def balanced(self) -> bool:
+        return bool(self.class_weights)
+
     def targets(self, examples: Sequence[TextExample]) -> list[int | None]:
         number = {label: index for index, label in enumerate(self.labels)}
         return [None if example.label is None else number[example.label] for example in examples]
@@ -251,7 +260,7 @@ class Classification(TextTask):
         return [f"collapsed: {next(iter(counts))!r} for every example."] if collapsed else []
 
     def baselines(self, train: Sequence[TextExample]) -> dict[str, Baseline]:
-        return text_baselines(train, "label", balanced=bool(self.class_weights))
+        return text_baselines(train, "label", balanced=self.balanced)
 
     def as_transformers(self, model: Model) -> TransformersHead:
         return text_head(model, self.labels, "single_label_classification", pooling=self.pooling)
@@ -472,9 +481,7 @@ def learn(
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
 
-    letters = sum(len(one.text) + len(one.pair or "") for one in train)
-    most = min(LEARNED_ROWS, len(train), len(train) * LEARNED_CHARACTERS // max(letters, 1) + 1)
-    picked = np.sort(np.random.default_rng(0).permutation(len(train))[:most])
+    picked = learned_from(train)
     train, known = [train[index] for index in picked], np.array([answers[index] for index in picked])
     if len(set(known.tolist())) == 1:
         return lambda examples: [known[0].item() for _ in examples]
@@ -493,6 +500,13 @@ def learn(
         return predicted
 
     return predict
+
+
+def learned_from(train: Sequence[TextExample]) -> NDArray[np.int64]:
+    """The rows that a baseline learns from, in order: see `LEARNED_ROWS`."""
+    letters = sum(len(one.text) + len(one.pair or "") for one in train)
+    most = min(LEARNED_ROWS, len(train), len(train) * LEARNED_CHARACTERS // max(letters, 1) + 1)
+    return np.sort(np.random.default_rng(0).permutation(len(train))[:most])
 
 
 def linear(matrix: Any, *, classes: bool, balanced: bool) -> tuple[Any, dict[str, list[float]]]:

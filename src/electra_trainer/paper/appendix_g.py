@@ -42,7 +42,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from math import isnan
+from math import exp, isnan
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -96,8 +96,8 @@ class MaskedShare(NamedTuple):
 def masked_share(config: Config | None, *, given: float | None = None) -> MaskedShare:
     """p_mask of Appendix G: the share of the tokens in the discriminator's loss that were masked in training.
 
-    This is the run's masking.fraction, lowered by the inputs that `sentence-contrast` leaves unchanged. It is 1 for
-    ELECTRA 15 %, whose loss counts masked tokens only, so that D is p_data itself.
+    This is the run's masking.fraction, lowered by the inputs that `sentence-contrast` leaves unchanged and by positions
+    that are drawn twice. It is 1 for ELECTRA 15 %, whose loss counts masked tokens only, so that D is p_data itself.
 
     Args:
         config: the run's, None for an exported folder.
@@ -118,6 +118,8 @@ def masked_share(config: Config | None, *, given: float | None = None) -> Masked
         return MaskedShare(None, "Appendix G assumes a generator that may sample the original word; this one never did")
     if isinstance(objective, RTD) and objective.lucky != "original":
         return MaskedShare(None, "Appendix G assumes that a sample equal to the original word counts as an original")
+    if config.masking.rarity:
+        return MaskedShare(None, "Appendix G assumes that all words are masked equally often; masking.rarity was set")
     if given is not None:
         return MaskedShare(given)
     if isinstance(objective, RTD) and objective.loss_over == "masked":
@@ -127,6 +129,8 @@ def masked_share(config: Config | None, *, given: float | None = None) -> Masked
             fraction * (1 - objective.unchanged),
             "inputs left unchanged lower p_mask to masking.fraction x (1 - unchanged)",
         )
+    if config.masking.draw == "with-replacement":
+        return MaskedShare(1 - exp(-fraction), "positions drawn twice lower p_mask to 1 - exp(-masking.fraction)")
     return MaskedShare(fraction)
 
 

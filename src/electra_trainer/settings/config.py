@@ -379,6 +379,8 @@ def _check_combination(config: Config) -> None:
         "with temperature 1 and the correct word allowed.": adversarial and not plain,
         "objective = adversarial: the networks play against each other. Use --sharing embeddings.": adversarial
         and shared,
+        "objective = adversarial: where a position is drawn twice, neither sample is what the discriminator sees. Use "
+        "--masking.draw distinct.": adversarial and config.masking.draw != "distinct",
     }
     refuse_if(faults)
 
