@@ -1,7 +1,7 @@
 """What each optimisation gains, memory against batch, and the cost of determinism: `python -m benchmarks.gpu_steps --preset small`.
 
 Whole training steps on random rows. One JSON line a measurement: tokens/s (median over windows of steps), peak memory, and the share of the
-matrix rate that was measured in this very process (matrix products of the model as done here: cost/matrix_products.py).
+matrix rate that was measured in this very process (matrix products of the model as done here: cost/flops.py).
 """
 
 from __future__ import annotations

@@ -105,11 +105,10 @@ def main() -> None:
     known, dev = read(given.glue, "stsb")
     pairs = [one for one in read(given.glue, given.pairs)[0] if GOOD[given.pairs](one)]
     facts: dict[str, Any] = {
-        "arguments": {name: str(value) if name in ("export", "glue") else value for name, value in vars(given).items()},
+        "arguments": {name: value for name, value in vars(given).items() if name not in ("export", "glue")},
         "pairs": len(pairs), "dev": len(dev), "threads": torch.get_num_threads(), "hardware": hardware(), "versions": versions(),
         "tf_idf_words": tf_idf(known, dev), "tf_idf_characters": tf_idf(known, dev, analyzer="char_wb", ngram_range=(3, 5)),
     }  # fmt: skip
-    facts["arguments"].pop("export"), facts["arguments"].pop("glue")
     for arm in given.arms:
         for seed in range(1, given.seeds + 1):
             model = opened(given.export, fresh=arm == "fresh", seed=seed)

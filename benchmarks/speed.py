@@ -1,13 +1,13 @@
 """Whole training steps, ours and the peers', in turn on the same rows: `python -m benchmarks.speed --preset small`.
 
 Every system lives in a process of its own, in the environment that its users have: the peers as Python starts them, ours with
-what `electra` sets for itself (process.py). All stay alive and take turns, A B A B, while the others sleep, so that a machine
+what `electra` sets for itself (supervise/launcher.py). All stay alive and take turns, A B A B, while the others sleep, so that a machine
 that slows down slows all of them. A step is forward and backward of both networks, sampling, clipping and the optimizer; the
 first ones, where torch.compile works, are not counted. What the peers are is told in benchmarks/peers.py, the fine-tuning
 task in benchmarks/finetune.py.
 
 Peak memory is that of the whole process on a CPU (VmHWM), and torch.cuda.max_memory_allocated on a GPU. Utilisation (MFU) is the
-useful matrix products of a step (cost/matrix_products.py) against the rate of a large product in the system's own precision,
+useful matrix products of a step (cost/flops.py) against the rate of a large product in the system's own precision,
 measured between the turns.
 """
 

@@ -126,7 +126,7 @@ class Initial:
     networks: Mapping[str, Mapping[str, Tensor]]
     """All networks by the name of their export: discriminator, generator, encoder."""
     shapes: Mapping[str, Model] = field(default_factory=dict)
-    """Hash of each of them."""
+    """Shapes of each of them, where they are known."""
     new_words: int = 0
     """Words that the run's vocabulary has in addition; see new_words.py."""
     dropped: tuple[str, ...] = ()
