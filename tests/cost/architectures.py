@@ -28,21 +28,19 @@ def feed_forward(model: Model, tokens: int) -> int:
     return 4 * model.hidden_size * model.intermediate_size * tokens
 
 
-def gpt(norm_slip: bool) -> Cost:
+def gpt() -> Cost:
     """GPT: BERT-Base's layers, 40,000 words, every one of 512 positions predicted; 960,800 steps of 128 rows.
 
     paper: with the dense layer before the softmax that BERT has and GPT has not. real: without.
     """
     model = replace(preset("bert_base").model, vocab_size=40000)
     length, rows = 512, 128 * 960_800
-    counted = flops.paper_encoder(model, length, norm_slip=norm_slip) + flops.paper_token_head(model, length, share=1.0)
+    counted = flops.paper_encoder(model, length) + flops.paper_token_head(model, length, share=1.0)
     needed = flops.real_encoder(model, length) + length * flops.real_vocabulary(model)
-    return Cost(
-        train_paper=2.0 * rows * counted, train_real=3.0 * rows * needed, infer_paper=_inference(model, norm_slip)
-    )
+    return Cost(train_paper=2.0 * rows * counted, train_real=3.0 * rows * needed, infer_paper=_inference(model))
 
 
-def t5_11b(norm_slip: bool) -> Cost:
+def t5_11b() -> Cost:
     """T5 11B: 24 + 24 layers of width 1,024, 128 heads of 128, feed-forward width 65,536, 32,000 words; 1M steps of
     2,048 rows.
 
@@ -65,9 +63,7 @@ def t5_11b(norm_slip: bool) -> Cost:
     def paper_attention(tokens: int) -> int:
         """One token's: queries, keys and values; scores; mixture and output; biases; softmax and dropout; LayerNorm."""
         products = 6 * width * joined + 2 * joined * tokens + 2 * width * tokens + 2 * width * width
-        return (
-            products + 3 * joined + width + (1 + 5 + 4) * tokens * heads + 5 * width + 5 * (1 if norm_slip else width)
-        )
+        return products + 3 * joined + width + (1 + 5 + 4) * tokens * heads + 5 * width + 5
 
     def stacks(tokens: int) -> float:
         """An encoder, and a decoder with a second attention in each layer."""
@@ -90,18 +86,16 @@ def t5_11b(norm_slip: bool) -> Cost:
     )
 
 
-def _inference(model: Model, norm_slip: bool) -> float:
-    return flops.paper_encoder(model, _INFER_LENGTH, norm_slip=norm_slip) + flops.paper_replaced_head(
-        model, _INFER_LENGTH
-    )
+def _inference(model: Model) -> float:
+    return flops.paper_encoder(model, _INFER_LENGTH) + flops.paper_replaced_head(model, _INFER_LENGTH)
 
 
 ELMO_MEASURED = 568_093_262_680
 """Operations of a forward pass over 20 rows of 128 words, as TensorFlow counted them for the authors."""
 
 
-def elmo(norm_slip: bool) -> Cost:
-    """ELMo: 10 epochs over the 768,648,884 words of the One Billion Word Benchmark. It has no LayerNorm, so no slip.
+def elmo() -> Cost:
+    """ELMo: 10 epochs over the 768,648,884 words of the One Billion Word Benchmark.
 
     paper: the measured forward pass. Inference leaves out the sampled softmax, which is of training alone.
     """
@@ -139,7 +133,7 @@ XLNET_MEASURED = 15_064_773_691_518
 """Operations of a forward pass over 32 rows of 512 tokens, as TensorFlow counted them for the authors."""
 
 
-def xlnet(norm_slip: bool) -> Cost:
+def xlnet() -> Cost:
     """XLNet-Large: 500,000 steps of 8,192 rows of 512 tokens.
 
     paper: the measured forward pass. Inference is not in the paper's tables: one stream, counted as BERT's, with
@@ -150,7 +144,7 @@ def xlnet(norm_slip: bool) -> Cost:
     return Cost(
         train_paper=2.0 * rows * XLNET_MEASURED / 32,
         train_real=3.0 * rows * xlnet_row(),
-        infer_paper=_inference(model, norm_slip) + relative,
+        infer_paper=_inference(model) + relative,
     )
 
 

@@ -40,9 +40,6 @@ OUTPUT_SHARE = 20 / 128
 512.
 """
 
-NORM_SLIP = True
-"""The authors count the LayerNorm after attention once a token instead of once a channel. True keeps their totals."""
-
 _MOST_STEPS = 2**62
 """More steps than any run has, and few enough for a bisection."""
 
@@ -67,22 +64,21 @@ class Part(NamedTuple):
     """Whether it has a backward pass."""
 
 
-def step_flops(config: Config, *, step: int = 0, norm_slip: bool = NORM_SLIP) -> Flops:
+def step_flops(config: Config, *, step: int = 0) -> Flops:
     """Operations of one optimizer step, forward and backward over the whole batch.
 
     Args:
         config: the run.
         step: which; matters in two-stage training alone.
-        norm_slip: see NORM_SLIP.
     """
-    return _step(config, step < config.first_stage_steps, norm_slip)
+    return _step(config, step < config.first_stage_steps)
 
 
-def run_flops(config: Config, *, steps: int | None = None, norm_slip: bool = NORM_SLIP) -> Flops:
+def run_flops(config: Config, *, steps: int | None = None) -> Flops:
     """Operations of the first `steps` steps of a run, by default of the whole run."""
     done = config.schedule.steps if steps is None else steps
     first = min(done, config.first_stage_steps)
-    early, late = (_step(config, stage, norm_slip) for stage in (True, False))
+    early, late = (_step(config, stage) for stage in (True, False))
     after = done - first
     return Flops(paper=first * early.paper + after * late.paper, real=first * early.real + after * late.real)
 
@@ -111,7 +107,7 @@ def steps_for_flops(config: Config, *, flops: float, counting: Literal["paper", 
 
     `schedule.steps` does not matter; in two-stage training both stages keep their shares of the steps.
     """
-    stages = [_step(config, stage, NORM_SLIP) for stage in (True, False)]
+    stages = [_step(config, stage) for stage in (True, False)]
     early, late = (stage.paper if counting == "paper" else stage.real for stage in stages)
 
     def total(steps: int) -> float:
@@ -122,15 +118,15 @@ def steps_for_flops(config: Config, *, flops: float, counting: Literal["paper", 
     return max(0, bisect.bisect_right(range(most), flops, key=total) - 1)
 
 
-def infer_flops(config: Config, *, sequence_length: int = 128, norm_slip: bool = NORM_SLIP) -> Flops:
+def infer_flops(config: Config, *, sequence_length: int = 128) -> Flops:
     """Operations of one forward pass of the main network over one row, with a binary head as in Table 1's column."""
     model, length = config.model, sequence_length
-    paper = paper_encoder(model, length, norm_slip=norm_slip) + paper_replaced_head(model, length)
+    paper = paper_encoder(model, length) + paper_replaced_head(model, length)
     return Flops(paper=paper, real=float(real_encoder(model, length) + length * real_replaced_head(model)))
 
 
-def _step(config: Config, first_stage: bool, norm_slip: bool) -> Flops:
-    parts = row_parts(config, first_stage, norm_slip)
+def _step(config: Config, first_stage: bool) -> Flops:
+    parts = row_parts(config, first_stage)
     return Flops(
         paper=config.batch.size * sum(part.paper * (2 if part.trained else 1) for part in parts),
         real=config.batch.size * sum(part.real * (3.0 if part.trained else 1.0) for part in parts)
@@ -138,22 +134,22 @@ def _step(config: Config, first_stage: bool, norm_slip: bool) -> Flops:
     )
 
 
-def row_parts(config: Config, first_stage: bool = True, norm_slip: bool = NORM_SLIP) -> list[Part]:
+def row_parts(config: Config, first_stage: bool = True) -> list[Part]:
     """The work on one row in a step. In two-stage training first the generator alone, which is frozen afterwards."""
-    generator = _generator_parts(config, norm_slip)
+    generator = _generator_parts(config)
     if not isinstance(config.phases, TwoStage):
-        return generator + _kept_parts(config, norm_slip)
+        return generator + _kept_parts(config)
     if first_stage:
         return generator
-    return [part._replace(trained=False) for part in generator] + _kept_parts(config, norm_slip)
+    return [part._replace(trained=False) for part in generator] + _kept_parts(config)
 
 
-def _generator_parts(config: Config, norm_slip: bool) -> list[Part]:
+def _generator_parts(config: Config) -> list[Part]:
     """Unigram and uniform generators cost nothing."""
     model, length, chosen = learned_generator(config), config.batch.sequence_length, slots(config)
     if model is None:
         return []
-    paper = paper_encoder(model, length, norm_slip=norm_slip)
+    paper = paper_encoder(model, length)
     parts = [
         Part("generator's encoder", paper, real_encoder(model, length)),
         Part("generator's token head", paper_token_head(model, length), chosen * real_token_head(model)),
@@ -164,11 +160,11 @@ def _generator_parts(config: Config, norm_slip: bool) -> list[Part]:
     return parts
 
 
-def _kept_parts(config: Config, norm_slip: bool) -> list[Part]:
+def _kept_parts(config: Config) -> list[Part]:
     model, length, objective = config.model, config.batch.sequence_length, config.objective
-    parts = [Part("encoder", paper_encoder(model, length, norm_slip=norm_slip), real_encoder(model, length))]
+    parts = [Part("encoder", paper_encoder(model, length), real_encoder(model, length))]
     if (guesser := guesser_of(config)) is not None:
-        paper = paper_encoder(guesser, length, norm_slip=norm_slip)
+        paper = paper_encoder(guesser, length)
         parts.append(Part("guesser", paper, real_encoder(guesser, length)))
     if objective.keeps == "discriminator":
         real = length * real_replaced_head(model)
@@ -206,7 +202,7 @@ def _orthogonal(rows: int, columns: int) -> int:
     return 5 * (4 * short * short * long + 2 * short**3)
 
 
-def paper_encoder(model: Model, length: int, *, norm_slip: bool = NORM_SLIP) -> float:
+def paper_encoder(model: Model, length: int) -> float:
     """Embeddings and layers, over one row of `length` tokens."""
     e, h = model.embedding_size, model.hidden_size
     if model.block == "modern":
@@ -216,7 +212,7 @@ def paper_encoder(model: Model, length: int, *, norm_slip: bool = NORM_SLIP) -> 
     look_ups = 2 * e * (model.vocab_size + length + 2)
     project = 2 * h * e + h if e != h else 0
     embedding = look_ups + (2 + _LAYER_NORM + _DROPOUT) * e + project
-    return float(length * (model.num_hidden_layers * _paper_layer(model, length, norm_slip) + embedding))
+    return float(length * (model.num_hidden_layers * _paper_layer(model, length) + embedding))
 
 
 def paper_token_head(model: Model, length: int, *, share: float = OUTPUT_SHARE) -> float:
@@ -237,12 +233,13 @@ def paper_replaced_head(model: Model, length: int) -> float:
     return float(length * (dense + 2 * h))
 
 
-def _paper_layer(model: Model, length: int, norm_slip: bool) -> int:
+def _paper_layer(model: Model, length: int) -> int:
     """One token's."""
     h, i = model.hidden_size, model.intermediate_size
     products = 8 * h * h + 4 * h * length  # queries, keys, values and output; scores and mixture
     on_scores = (1 + _SOFTMAX + _DROPOUT) * length * model.num_attention_heads
-    attention = products + on_scores + 4 * h + (_DROPOUT + 1) * h + _LAYER_NORM * (1 if norm_slip else h)
+    # the authors count this LayerNorm once a token, not once a channel
+    attention = products + on_scores + 4 * h + (_DROPOUT + 1) * h + _LAYER_NORM
     return attention + 4 * h * i + (1 + _GELU) * i + h + (_DROPOUT + 1) * h + _LAYER_NORM * h
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from electra_trainer.cost.flops import NORM_SLIP, infer_flops, run_flops
+from electra_trainer.cost.flops import infer_flops, run_flops
 from electra_trainer.errors import ConfigError, did_you_mean
 from electra_trainer.finetuning.glue_tasks import PAPER_COLUMNS
 from electra_trainer.presets.models import PRESETS, preset
@@ -116,7 +116,7 @@ class Cost:
     """One row of 128 tokens through the encoder and a binary head."""
 
 
-def cost_of(name: str, *, norm_slip: bool = NORM_SLIP) -> Cost:
+def cost_of(name: str) -> Cost:
     """Cost of a published row or of a preset; a name that both have means the published row.
 
     Raises:
@@ -124,14 +124,13 @@ def cost_of(name: str, *, norm_slip: bool = NORM_SLIP) -> Cost:
     """
     row = PUBLISHED.get(name, {"preset": name})
     if "preset" not in row:
-        slip = "with_slip" if norm_slip else "without_slip"
-        return Cost(**{key: count if key == "train_real" else count[slip] for key, count in row.items()})
+        return Cost(**row)
     if row["preset"] not in PRESETS:
         known = f"{', '.join(PUBLISHED)}, all, and every preset (electra show all)"
         raise ConfigError(f"Unknown name {name!r}.{did_you_mean(name, [*PUBLISHED, *PRESETS])} Known: {known}.")
     changes = {field: value for field, value in row.items() if field != "preset"}
     plain = records.merge(records.to_dict(preset(row["preset"])), changes)
     config = records.read(Config, plain, where=f"published.toml: {name}")
-    train = run_flops(config, norm_slip=norm_slip)
-    infer = infer_flops(config, sequence_length=128, norm_slip=norm_slip)
+    train = run_flops(config)
+    infer = infer_flops(config, sequence_length=128)
     return Cost(train_paper=train.paper, train_real=train.real, infer_paper=infer.paper)
