@@ -14,58 +14,26 @@ supervisor's own monotonic clock from when it saw a file change, so a changed cl
 process silent.
 """
 
-import fcntl
 import math
 import os
-import shutil
 import signal
 import subprocess
-import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from electra_trainer import errors
+from electra_trainer.files.durable import scratch
 from electra_trainer.runs import checkpoint, progress, run_folder, signals
 from electra_trainer.settings.records import read_table
 
-_PREFIX = "electra-beats-"
-_FORGOTTEN = 60.0
-"""Seconds after which an unlocked folder counts as left by a killed supervisor."""
 _LOOK = 0.05
 _QUIET = 120.0
 """Seconds without a step or a save, at least, after which a process that was told to stop counts as stuck."""
-
-
-@contextmanager
-def signs_folder() -> Iterator[Path]:
-    """A folder for the heartbeats of one start; folders that killed supervisors left are removed."""
-    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with suppress(OSError):
-            _remove_forgotten(left)
-    path = Path(tempfile.mkdtemp(prefix=_PREFIX))
-    lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-        os.close(lock)
-
-
-def _remove_forgotten(folder: Path) -> None:
-    lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        facts = os.fstat(lock)
-        if facts.st_uid == os.getuid() and time.time() - facts.st_mtime > _FORGOTTEN:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-    finally:
-        os.close(lock)
 
 
 class Signs:
@@ -283,7 +251,7 @@ def _until_it_ends(supervised: _Supervised) -> int:
 
 def _once(supervised: _Supervised, launch: str) -> tuple[int, str]:
     """One start: its exit code, and what happened in words."""
-    with signs_folder() as folder:
+    with scratch() as folder:
         ours = {signals.LAUNCH: launch, signals.FOLDER: str(folder), signals.STARTED_BY: str(os.getpid())}
         # longer than the grace: the supervisor ends what is stuck
         waits = dict.fromkeys(signals.WAITS, str(60 + int(supervised.policy.grace)))
