@@ -20,7 +20,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -45,6 +45,9 @@ from electra_trainer.train.device import autocast, choose_precision
 from electra_trainer.train.optim import build_optimizer
 from electra_trainer.train.timing import CLS, MASK, PAD, SEP, UNK, zipf_words
 
+if TYPE_CHECKING:
+    from benchmarks.speed_worker import System
+
 BATCHES = 4
 """Batches of one pass over the made-up sentences; they differ in length, so that passes are timed, not steps."""
 PADDED = 128
@@ -62,13 +65,6 @@ class Labelled:
     name: str
     rows: list[Row]
     specials: Specials
-
-
-class System(Protocol):
-    """What can be timed."""
-
-    def step(self) -> None:
-        """One whole training step."""
 
 
 # --------------------------------------------------------------------------------------------- text
@@ -311,6 +307,14 @@ def table(facts: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def chosen(arguments: argparse.Namespace) -> tuple[Model, Labelled]:
+    """The model of a preset and its text: CoLA's where `arguments.data` has it, otherwise made up."""
+    model = preset(arguments.preset).model
+    if (arguments.data / "glue" / "CoLA" / "train.tsv").is_file():
+        return replace(model, vocab_size=30522), cola(arguments.data)
+    return model, made_up(arguments.batch, vocab_size=model.vocab_size)
+
+
 def main() -> int:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -323,11 +327,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one object on standard output")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    model = preset(arguments.preset).model
-    if (arguments.data / "glue" / "CoLA" / "train.tsv").is_file():
-        model, text = replace(model, vocab_size=30522), cola(arguments.data)
-    else:
-        text = made_up(arguments.batch, vocab_size=model.vocab_size)
+    model, text = chosen(arguments)
     facts = measure(model, text, arguments)
     print(json.dumps(facts, indent=1) if arguments.json else table(facts))
     return 0

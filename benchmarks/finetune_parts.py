@@ -11,14 +11,12 @@ import statistics
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from benchmarks.finetune import DATA, Ours, cola, made_up
+from benchmarks.finetune import DATA, Ours, chosen
 from electra_trainer.finetuning.run import collate
-from electra_trainer.presets.models import preset
 from electra_trainer.randomness import Rng
 from electra_trainer.train.device import autocast, choose_precision
 from electra_trainer.train.optim import build_optimizer, set_rate
@@ -73,11 +71,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA, help="folder with glue/CoLA and vocab")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    model = preset(arguments.preset).model
-    if (arguments.data / "glue" / "CoLA" / "train.tsv").is_file():
-        model, text = replace(model, vocab_size=30522), cola(arguments.data)
-    else:
-        text = made_up(arguments.batch, vocab_size=model.vocab_size)
+    model, text = chosen(arguments)
     device = torch.device("cpu")
     ours = Ours(model, text, batch=arguments.batch, device=device, precision=choose_precision("auto", device))
     found = parts(ours, steps=arguments.steps)

@@ -13,10 +13,10 @@ import os
 import platform
 import shutil
 import subprocess
-from importlib import metadata
 
 import torch
 
+from benchmarks.machine_facts import version
 from electra_trainer.train.timing import measure_machine
 
 PACKAGES = (
@@ -40,13 +40,6 @@ def said_by(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
-def version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed"
-
-
 def main() -> None:
     """Print it."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -58,7 +51,7 @@ def main() -> None:
         "python": platform.python_version(),
         "system": platform.platform(),
         "cores": len(os.sched_getaffinity(0)),
-        "packages": {name: version(name) for name in PACKAGES},
+        "packages": {name: version(name) or "not installed" for name in PACKAGES},
         "device": str(device),
     }
     if device.type == "cuda":

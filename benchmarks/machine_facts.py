@@ -12,7 +12,7 @@ _PACKAGES = ("electra-trainer", "torch", "transformers", "numpy")
 
 def versions() -> dict[str, str | None]:
     """Of Python and the packages that are timed; None where one is missing."""
-    return {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}}
+    return {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
 
 
 def hardware() -> dict[str, str | int | bool]:
@@ -29,7 +29,8 @@ def hardware() -> dict[str, str | int | bool]:
     }
 
 
-def _version(package: str) -> str | None:
+def version(package: str) -> str | None:
+    """Of an installed package."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

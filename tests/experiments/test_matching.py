@@ -7,7 +7,7 @@ from tests.prepared import small_config
 
 from electra_trainer.cost.flops import run_flops, step_flops
 from electra_trainer.errors import ConfigError
-from electra_trainer.paper.compare import Match, amount_of, arm_config, settle, steps_within
+from electra_trainer.paper.compare import Match, amount_of, arm_config, settle
 from electra_trainer.presets.models import preset
 from electra_trainer.settings.config import Config
 
@@ -35,9 +35,10 @@ def test_equal_flops(base: str, arm: str, match: Match) -> None:
 def test_mlm_gets_more_steps_by_paper_flops_than_by_real_ones() -> None:
     """The paper charges dense look-ups and backward = forward, so the generator looks dearer than it is."""
     ratio = {}
-    for counting in ("paper-flops", "real-flops"):
-        steps = [steps_within(arm_config(arm, preset("tiny")), 1e15, counting=counting) for arm in ("electra", "mlm")]
-        ratio[counting] = steps[1] / steps[0]
+    matches: list[Match] = ["paper-flops", "real-flops"]
+    for match in matches:
+        arms = [settle(arm_config(arm, preset("tiny")), match=match, amount=1e15) for arm in ("electra", "mlm")]
+        ratio[match] = arms[1].schedule.steps / arms[0].schedule.steps
     assert ratio["paper-flops"] > ratio["real-flops"] > 1
 
 
@@ -54,7 +55,7 @@ def test_warm_up_and_intervals_are_fitted_and_what_was_set_by_hand_stays() -> No
 
 
 def test_at_least_one_step() -> None:
-    assert steps_within(preset("tiny"), 1.0, counting="paper-flops") == 1
+    assert settle(preset("tiny"), match="paper-flops", amount=1.0).schedule.steps == 1
 
 
 def test_amounts() -> None:

@@ -187,7 +187,7 @@ def _findings() -> dict[str, str]:
 
 
 def _forecast_line(name: str, forecast: "Forecast | str") -> str:
-    from electra_trainer.train.plan import duration
+    from electra_trainer.files.wording import duration
 
     if isinstance(forecast, str):
         return f"{name:<16}skipped: {forecast}"

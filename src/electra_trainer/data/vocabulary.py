@@ -56,13 +56,7 @@ _SHOWN = 3
 
 
 def train_tokenizer(
-    texts: Iterable[str],
-    *,
-    vocab_size: int,
-    cased: bool = False,
-    keep_accents: bool | None = None,
-    nfc: bool = False,
-    min_frequency: int = 2,
+    texts: Iterable[str], *, vocab_size: int, cased: bool = False, keep_accents: bool | None = None, nfc: bool = False
 ) -> Tokenizer:
     """Train BERT's tokenizer on lines of text; [PAD] [UNK] [CLS] [SEP] [MASK] have the ids 0 to 4.
 
@@ -73,7 +67,6 @@ def train_tokenizer(
         cased: keep capitals.
         keep_accents: keep accents; None keeps them if `cased`, and where they are part of the script (`needs_marks`).
         nfc: compose letters and their marks first (Unicode's NFC), so that both spellings of a word are the same.
-        min_frequency: a pair of pieces that is rarer is not merged.
 
     Raises:
         ConfigError: a vocabulary that is too small. DataError: text without characters.
@@ -100,7 +93,7 @@ def train_tokenizer(
     forms = letters.forms(chosen)
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
-        min_frequency=min_frequency,
+        min_frequency=2,
         special_tokens=[*SPECIAL_TOKENS, *forms[len(chosen) :]],
         initial_alphabet=forms[: len(chosen)],
         limit_alphabet=len(chosen),

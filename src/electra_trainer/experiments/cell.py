@@ -215,13 +215,12 @@ class Declared:
     about: dict[str, Any] = field(default_factory=dict)
     """Places of files, which may move."""
 
-    def cells(self, root: Path, *, rows: Mapping[str, Row] | None = None) -> list[Cell]:
-        """All cells of some rows (default: all) in their fixed order: all rows of a seed before the next seed."""
-        chosen = self.rows if rows is None else rows
+    def cells(self, root: Path) -> list[Cell]:
+        """All cells in their fixed order: all rows of a seed before the next seed."""
         return [
             Cell(root=root, key=key, seed=seed if row.seeded else 0)
             for seed in self.seeds
-            for key, row in chosen.items()
+            for key, row in self.rows.items()
             if row.seeded or seed == self.seeds[0]
         ]
 

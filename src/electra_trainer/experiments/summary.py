@@ -387,13 +387,13 @@ def row_remarks(summary: Summary, key: str, title: str, *, verdicts: bool = True
         yield f"{title}: missing: {seeds_missing}."
 
 
-def summarize(root: Path, *, declared: Declared | None = None) -> Summary:
+def summarize(root: Path) -> Summary:
     """The summary of all results in an experiment's folder.
 
     Raises:
         MissingInputError: no experiment is there. DataError: a result.json is damaged.
     """
-    declared = declared or cell.read(root)
+    declared = cell.read(root)
     results: dict[str, dict[int, Result]] = {row: {} for row in declared.rows}
     for one in declared.cells(root):
         if (found := one.result()) is not None:

@@ -360,9 +360,7 @@ def hold_out(examples: Sequence[TextExample], *, where: str, share: float = SHAR
     return _split(examples, chosen, where=where, what="rows")
 
 
-def hold_out_sentences(
-    sentences: Sequence[TaggedSentence], *, where: str, share: float = SHARE
-) -> Split[TaggedSentence]:
+def hold_out_sentences(sentences: Sequence[TaggedSentence], *, where: str) -> Split[TaggedSentence]:
     """Split sentences; those with the same words are on one side.
 
     Raises:
@@ -371,7 +369,7 @@ def hold_out_sentences(
     groups = _groups("\n".join(sentence.words).casefold() for sentence in sentences)
     left = Counter(label for sentence in sentences for label in sentence.labels if label is not None)
     chosen: set[int] = set()
-    wanted = max(1, round(share * len(groups)))
+    wanted = max(1, round(SHARE * len(groups)))
     for text in sorted(groups, key=_hash):
         own = Counter(label for row in groups[text] for label in sentences[row].labels if label is not None)
         if wanted and own and all(left[label] > count for label, count in own.items()):

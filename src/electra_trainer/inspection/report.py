@@ -15,7 +15,7 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, StorageError, storage_error
 from electra_trainer.files.durable import replace_durably
 from electra_trainer.files.wording import duration, number, power, render
-from electra_trainer.runs.metrics import readable_rows
 from electra_trainer.settings.records import flat, read_table
 
 if TYPE_CHECKING:
@@ -69,6 +68,8 @@ class Run:
 
 def read_run(path: Path, *, name: str | None = None) -> Run:
     """Read a run folder, without lines that are damaged; see `write_report` for the errors."""
+    from electra_trainer.runs.metrics import readable_rows  # it loads torch
+
     metrics = path / "metrics.jsonl"
     if not metrics.exists():
         raise MissingInputError(f"{metrics}: no such file. Expected a run folder, as electra pretrain makes it.")
@@ -80,7 +81,7 @@ def read_run(path: Path, *, name: str | None = None) -> Run:
             (valid if value.get("split") == "valid" else train)[row["step"]] = row
     if not train and not valid:
         raise DataError(f'{metrics}: holds no JSON object with a "step". Did the run log anything yet?')
-    examples, at = _examples(path / "examples.jsonl")
+    examples, at = _examples(readable_rows(path / "examples.jsonl"))
     return Run(
         name or path.resolve().name,
         [train[step] for step in sorted(train)],
@@ -102,10 +103,10 @@ _EXAMPLE: dict[str, type | tuple[type, ...]] = {
 """The lists of an example, one entry per token; runs without a discriminator lack the last two."""
 
 
-def _examples(path: Path) -> tuple[list[dict[str, Any]], int]:
+def _examples(rows: Iterable[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
     """Rows and step of the newest evaluation, without those whose lists differ in length or type."""
     best: tuple[list[dict[str, Any]], int] = ([], -1)
-    for value in readable_rows(path):
+    for value in rows:
         if isinstance(value.get("step"), int) and isinstance(value.get("rows"), list) and value["step"] >= best[1]:
             best = ([row for row in value["rows"] if _is_example(row)], value["step"])
     return best

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from electra_trainer.cost.flops import steps_for_flops
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError, DataError, Diverged, did_you_mean
 from electra_trainer.experiments import sweep
@@ -251,10 +250,8 @@ def settle(config: Config, *, match: Match, amount: float) -> Config:
     """`config` with the steps that spend `amount`, operations or steps; warm-up, decay and intervals are fitted to
     them.
     """
-    steps = int(amount) if match == "steps" else steps_within(config, amount, counting=match)
-    return plan.steps_for(plan.Length(steps=steps), config, None)
-
-
-def steps_within(config: Config, flops: float, *, counting: Literal["paper-flops", "real-flops"]) -> int:
-    """The most steps that cost no more than `flops`, at least 1."""
-    return max(1, steps_for_flops(config, flops=flops, counting="paper" if counting == "paper-flops" else "real"))
+    if match == "steps":
+        return plan.steps_for(plan.Length(steps=int(amount)), config, None)
+    paper = match == "paper-flops"
+    length = plan.Length(flops=amount) if paper else plan.Length(flops_real=amount)
+    return plan.steps_for(length, config, None)

@@ -8,6 +8,7 @@ from electra_trainer.cost.flops import run_flops, steps_for_flops
 from electra_trainer.cost.parameters import memory_bytes, parameters
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError
+from electra_trainer.files.wording import duration
 from electra_trainer.presets import arms, models
 from electra_trainer.settings.config import Config, changed, with_steps
 
@@ -158,11 +159,3 @@ def describe(
         lines["speed here"] = f"{config.tokens_per_step / timing.step:,.0f} tokens/s"
         lines["time here"] = duration(timing.total(config))
     return list(lines.items())
-
-
-def duration(value: float) -> str:
-    """Seconds in words: `7200.0` -> "2.0 hours"."""
-    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
-        if value >= 2 * size:
-            return f"{value / size:.1f} {unit}"
-    return f"{value:.0f} seconds"

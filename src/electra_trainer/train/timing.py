@@ -217,9 +217,9 @@ def made_up_feed(config: Config, *, device: torch.device, precision: str) -> Fee
     )
 
 
-def made_up_rows(rows: int, length: int, *, vocab_size: int, seed: int = 0) -> NDArray[np.int64]:
+def made_up_rows(rows: int, length: int, *, vocab_size: int) -> NDArray[np.int64]:
     """Full rows `[CLS] A [SEP] B [SEP]` of words as frequent as in a text: int64 [rows, length]."""
-    words_BT = zipf_words(rows * length, vocab_size=vocab_size, seed=seed).reshape(rows, length)
+    words_BT = zipf_words(rows * length, vocab_size=vocab_size).reshape(rows, length)
     words_BT[:, 0], words_BT[:, length // 2], words_BT[:, -1] = CLS, SEP, SEP
     return words_BT
 
