@@ -64,11 +64,20 @@ def test_what_is_wrong_is_said_with_its_place(name: str, tmp_path: Path) -> None
 
 
 def test_spans_that_do_not_fit_the_words(tmp_path: Path) -> None:
-    """The whole word is in a span that begins within it; of two that overlap the longer one counts."""
+    """The whole word is in a span that begins within it; of two that overlap the longer one counts, and a note says it."""
     row = {"text": "The Bonnites of New York", "label": [[4, 8, "LOC"], [16, 24, "LOC"], [16, 19, "X"]]}
     read = read_tagged(written(tmp_path, "x.jsonl", lines(row)))
     assert read.sentences[0].labels == ("O", "B-LOC", "O", "B-LOC", "I-LOC")
-    assert read.notes == ("columns of x.jsonl: words = 'text', labels = 'label'.",)
+    assert read.notes[0] == "columns of x.jsonl: words = 'text', labels = 'label'."
+    assert read.notes[1].startswith("warning: 1 spans share words with a longer one") and "X at " in read.notes[1]
+
+
+def test_spans_in_a_text_without_spaces(tmp_path: Path) -> None:
+    row = {"text": "张三在北京。Ann left.", "label": [[0, 2, "PER"], [3, 5, "LOC"], [6, 9, "PER"]]}
+    read = read_tagged(written(tmp_path, "x.jsonl", lines(row)))
+    assert read.sentences[0].words == ("张", "三", "在", "北", "京", "。", "Ann", "left", ".")
+    assert read.sentences[0].labels == ("B-PER", "I-PER", "O", "B-LOC", "I-LOC", "O", "B-PER", "O", "O")
+    assert splitting_of(read.sentences) == "characters"
 
 
 NUMBERS = lines(

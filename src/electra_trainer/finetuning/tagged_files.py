@@ -29,7 +29,7 @@ from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.files import reading
 from electra_trainer.files.reading import short
 from electra_trainer.files.tables import Table, read_table_file
-from electra_trainer.finetuning.examples import TaggedSentence
+from electra_trainer.finetuning.examples import WARNING, TaggedSentence
 
 Splitting = Literal["spaces", "punctuation", "contractions", "characters"]
 """How words of training data are split: at spaces; punctuation apart; n't, 's and the like apart too (Penn Treebank);
@@ -40,9 +40,10 @@ _MARKS = re.compile(r"\.{2,}|-{2,}|''|``|.", re.DOTALL)
 _INITIALS = re.compile(r"(?:[^\W\d_]\.)+")
 _CONTRACTION = re.compile(r"(?:n['’]t|['’](?:s|re|ve|ll|d|m))$", re.IGNORECASE)
 _UNSPACED = re.compile(
-    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\uff01-\uff0f\uff1a-\uff20"
+    r"\U00020000-\U0003ffff]"
 )
-"""Letters of scripts that write no spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese."""
+"""Letters and punctuation of scripts without spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese."""
 _LOOKED_AT = 5_000
 """Sentences from which the splitting is guessed."""
 
@@ -312,12 +313,18 @@ def _objects(
         words = like.words
     text = _column(table, "--words", words, _WORDS)
     label = _column(table, "--label", column, _LABELS) if labelled else None
-    split: Splitting = "punctuation" if like is None else like.split
+    split: Splitting = "characters" if like is None else like.split
     tags = table.column(label) if label else [None] * len(table.rows)
     rows = zip(table.lines, table.column(text), tags, strict=True)
-    sentences = [_row(path, number, value, found, split) for number, value, found in rows]
-    note = f"columns of {path.name}: words = {text!r}" + (f", labels = {label!r}." if label else ".")
-    return Tagged(sentences=sentences, columns=TagColumns(words=text, label=label, split=split), notes=(note,))
+    lost: list[str] = []
+    sentences = [_row(path, number, value, found, split, lost) for number, value, found in rows]
+    notes = [f"columns of {path.name}: words = {text!r}" + (f", labels = {label!r}." if label else ".")]
+    if lost:
+        notes.append(
+            f"{WARNING}{len(lost):,} spans share words with a longer one and are left out, since a word has one label "
+            f"(first: {lost[0]})."
+        )
+    return Tagged(sentences=sentences, columns=TagColumns(words=text, label=label, split=split), notes=tuple(notes))
 
 
 def _column(table: Table, flag: str, given: str | int | None, usual: Sequence[str]) -> str:
@@ -330,13 +337,15 @@ def _column(table: Table, flag: str, given: str | int | None, usual: Sequence[st
     raise ConfigError(f"{table.path}: has no column {' or '.join(wanted)}, but {listed}. Name one: {flag} COLUMN")
 
 
-def _row(path: Path, number: int, value: Any, tags: Any, split: Splitting) -> TaggedSentence:
-    """The sentence of an object: words with a label each, or a text with spans."""
+def _row(path: Path, number: int, value: Any, tags: Any, split: Splitting, lost: list[str]) -> TaggedSentence:
+    """The sentence of an object: words with a label each, or a text with spans, of which the `lost` are noted."""
     where, words, labels = f"{path}:{number}", value, tags
     if isinstance(value, str) and (tags is None or isinstance(tags, list)):
         places = word_places(value, split)
         words = [value[first:stop] for first, stop in places]
-        labels = None if tags is None else _bio(places, [_read_span(one, where, value) for one in tags])
+        if tags is not None:
+            labels, left_out = _bio(places, [_read_span(one, where, value) for one in tags])
+            lost += [f"{kind} at {where}" for kind in left_out]
     if not isinstance(words, list) or not words or not all(isinstance(word, str) and word for word in words):
         raise DataError(f"{where}: words {short(value)}. {_LAYOUTS}")
     labels = [None] * len(words) if labels is None else labels
@@ -347,17 +356,19 @@ def _row(path: Path, number: int, value: Any, tags: Any, split: Splitting) -> Ta
     return _sentence(path, words, [_label_text(label, where) for label in labels], [number] * len(words))
 
 
-def _bio(words: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int, str]]) -> list[str]:
-    """BIO tags of words. A span that begins or ends within a word gets the whole word; of two that share words the
-    longer one counts.
+def _bio(words: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int, str]]) -> tuple[list[str], list[str]]:
+    """BIO tags of words, and the types of the spans that have none. A span that begins or ends within a word gets the
+    whole word; of two that share words the longer one counts.
     """
-    tags = ["O"] * len(words)
+    tags, left_out = ["O"] * len(words), list[str]()
     for first, stop, kind in sorted(spans, key=lambda span: (span[0] - span[1], span[0])):
         inside = [at for at, (begin, end) in enumerate(words) if begin < stop and end > first]
-        if all(tags[at] == "O" for at in inside):
-            for at in inside:
-                tags[at] = f"{'B' if at == inside[0] else 'I'}-{kind}"
-    return tags
+        if any(tags[at] != "O" for at in inside):
+            left_out.append(kind)
+            continue
+        for at in inside:
+            tags[at] = f"{'B' if at == inside[0] else 'I'}-{kind}"
+    return tags, left_out
 
 
 def _read_span(span: Any, where: str, text: str) -> tuple[int, int, str]:
