@@ -15,7 +15,7 @@ from torch.nn.functional import cosine_similarity, layer_norm
 
 from electra_trainer.errors import ConfigError, Interrupted
 from electra_trainer.finetuning.examples import TextExample
-from electra_trainer.finetuning.pair_head import MATCHES, SPREAD, TEMPERATURE, PairHead
+from electra_trainer.finetuning.pair_head import MATCHES, SPREAD, TEMPERATURE, PairHead, words
 from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.run import FineTuned, build_network, collate
 from electra_trainer.finetuning.tagging import Tagging
@@ -157,6 +157,10 @@ def test_halves_are_the_encoder(layers: int) -> None:
         else encoder.embeddings_project(encoder.embeddings(batch.ids_BT, batch))
     )  # type: ignore[misc]
     assert torch.allclose(middle[batch.real_BT], before[batch.real_BT], atol=2e-5)
+
+
+def test_marks_belong_to_their_letters() -> None:
+    assert words("हिन्दी में, Größe cafe\u0301 don't") == ["हिन्दी", "में", ",", "größe", "cafe\u0301", "don", "'", "t"]
 
 
 def test_idf_by_hand() -> None:

@@ -10,10 +10,11 @@ fastText's, but never trained), so forms of a word are alike.
 """
 
 import re
+import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -38,12 +39,17 @@ WIDTH = 128
 """Numbers in a word's vector, as many as `tiny` has."""
 _GRAMS = 1 << 16
 """Random vectors that n-grams are hashed to."""
-_WORD = re.compile(r"\w+|[^\w\s]")
 
 
 def words(text: str) -> list[str]:
-    """Lower-case words and punctuation."""
-    return _WORD.findall(text.lower())
+    """Lower-case words, with the marks that combine with their letters, and punctuation."""
+    return _word().findall(text.lower())
+
+
+@cache
+def _word() -> re.Pattern[str]:
+    marks = "".join(sign for sign in map(chr, range(0x300, 0x20000)) if unicodedata.category(sign)[0] == "M")
+    return re.compile(rf"[\w{marks}]+|[^\w\s{marks}]")
 
 
 def inverse_frequency(containing: Any, texts: int) -> Array:
