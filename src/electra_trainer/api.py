@@ -1,6 +1,6 @@
 """The verbs from Python: `from electra_trainer import pretrain, load; load("RUN").score("…")`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Unpack
@@ -145,6 +145,9 @@ def _inputs(files: str | Path | Sequence[str | Path], documents: Iterable[object
     named: list[Input] = [files] if isinstance(files, str | Path) else [*files]
     if isinstance(documents, str):
         raise ConfigError("documents: is one text. Give a list of texts, or name a file without documents=.")
+    if isinstance(documents, Mapping) or hasattr(documents, "columns"):
+        kind = type(documents).__name__
+        raise ConfigError(f'documents: is a {kind}. Give its texts, as in df["text"] or list(texts.values()).')
     has_some = not (isinstance(documents, Sequence) and not documents)
     if not named and not has_some:
         raise ConfigError("give files, or documents=: texts, lists of lines, or a data set.")

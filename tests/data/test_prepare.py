@@ -344,6 +344,20 @@ def test_the_embedded_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     Store.open(tmp_path / "out", verify=True)
 
 
+def test_few_long_documents_are_held_out_with_a_warning(
+    tmp_path: Path, tokenizer: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of three: by shards too, when they are merged."""
+    (tmp_path / "x.txt").write_text("\n\n".join(" ".join(embedded_lines(90)[at::3]) for at in range(3)))
+    prepare([tmp_path / "x.txt"], tokenizer=tokenizer, sequence_length=32, out=tmp_path / "out")
+    told = capsys.readouterr().err
+    assert re.search(r"[234]\d % of the text is held out, 1 of 3 documents\. .*--documents line", told)
+    (tmp_path / "x.txt").write_text("\n\n".join(embedded_lines(90)))
+    settings = PrepareSettings(valid_fraction=0.1)
+    prepare([tmp_path / "x.txt"], tokenizer=tokenizer, sequence_length=32, out=tmp_path / "many", settings=settings)
+    assert "held out" not in capsys.readouterr().err
+
+
 def test_from_python(text_file: Path, tmp_path: Path) -> None:
     """Documents in memory give the rows of the file that holds them; a generator is read to its end twice for a vocabulary."""
     texts = ["\n".join(one) for one in documents([text_file], report=CorpusReport())]
@@ -364,6 +378,9 @@ def test_from_python(text_file: Path, tmp_path: Path) -> None:
     assert made[1].settings["inputs"] == ["documents"]
     with pytest.raises(ConfigError, match="give files, or documents="):
         electra_trainer.prepare(tokenizer=known, out=tmp_path / "none")
+    for table in (type("DataFrame", (list,), {"columns": ["text"]})(texts), dict.fromkeys(texts)):
+        with pytest.raises(ConfigError, match=r'is a (DataFrame|dict)\. Give its texts, as in df\["text"\]'):
+            electra_trainer.prepare(documents=table, tokenizer=known, out=tmp_path / "none")
     with pytest.raises(ConfigError, match="is one text"):
         electra_trainer.prepare(documents="a text", tokenizer=known, out=tmp_path / "none")
     with pytest.raises(ConfigError, match="is not an empty folder"):

@@ -350,7 +350,7 @@ class CorpusReport:
         notes = [
             (self.empty_documents, "empty documents left out"),
             (self.tokenless_documents, "documents without tokens left out: the tokenizer drops all their characters"),
-            (self.skipped_files, "files in folders skipped, by their names (tables and .json are named one by one)"),
+            (self.skipped_files, "files in folders skipped by their names (name tables, .json, .md and others alone)"),
             (self.repeated_files, "files named twice, read once"),
         ]
         found += [f"{count:,} {what}" for count, what in notes if count]

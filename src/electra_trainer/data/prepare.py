@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 from electra_trainer.data import encode, pack, store, text_files, vocabulary
 from electra_trainer.data.corpus import DOCSTRINGS, CorpusReport, Input, PrepareSettings, Reading, documents, input_name
 from electra_trainer.data.tokenizer import save_tokenizer, saved_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
-from electra_trainer.errors import DataError, MissingInputError, require, storage_error
+from electra_trainer.errors import DataError, MissingInputError, require, storage_error, tell
 from electra_trainer.files.processes import cores
 
 _NAME = re.compile(r"shard-\d{5}-of-(\d{5})")
@@ -165,6 +165,8 @@ class _Rows:
                 _require_documents(self._folder, split, packer.documents)
             self._write(split, packer.finish())
         counts = {split: (one.documents, one.text_tokens, one.padding) for split, one in self._packers.items()}
+        if self._shard is None:
+            _tell_of_share(counts, settings["valid_fraction"])
         return store.Manifest(
             version=store.VERSION,
             sequence_length=self._length,
@@ -184,6 +186,21 @@ def _require_documents(folder: Path, split: store.Split, documents: int) -> None
         raise DataError(
             f"{folder}: nothing is left to {what}, the text holds fewer than two different documents. Give more text, "
             "let every line be a document (--documents line), or prepare shards again with a larger --valid-fraction."
+        )
+
+
+_FEW_DOCUMENTS = 50
+"""Below this many the held-out part can be much larger than was asked for."""
+
+
+def _tell_of_share(counts: dict[store.Split, tuple[int, int, int]], fraction: float) -> None:
+    """Warn where documents are so few and long that the held-out ones are a large part of the text."""
+    (kept, trained, _), (documents, held_out, _) = counts["train"], counts["valid"]
+    share = held_out / (trained + held_out)
+    if share > max(0.1, 5 * fraction) and kept + documents < _FEW_DOCUMENTS:
+        tell(
+            f"{100 * share:.0f} % of the text is held out, {documents} of {kept + documents} documents. If its lines "
+            "are texts of their own, --documents line divides it more evenly."
         )
 
 
@@ -298,6 +315,7 @@ def merge(
                 if progress is not None:
                     progress(number, len(folders))
             fields = writer.finish(counts)
+    _tell_of_share(counts, like.settings["valid_fraction"])
     settings = {name: value for name, value in like.settings.items() if name not in ("shard", "sources")}
     if len(folders) > 1:
         settings["shards"] = len(folders)
