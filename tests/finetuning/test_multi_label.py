@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,15 +72,17 @@ def test_columns_of_0_and_1_and_what_is_wrong(tmp_path: Path) -> None:
     kept = {label for example in one.train for label in example.labels}
     assert kept == {"fruit", "red"} and len(one.dev["dev"]) == 6
     odd = write_csv(tmp_path / "odd.csv", [*table, ("a plum", "2", "0")], header)
+    listed = write_csv(tmp_path / "listed.csv", [*labelled(60), ("a plum", "['red', 'fruit']")])
     new = write_csv(tmp_path / "new.csv", [*labelled(9), ("a plum", "red;blue")])
     for said, make in (
         ("odd.csv:62: column 'fruit' holds '2', expected 0 or 1", lambda: MultiLabelTask(train=odd, labels="fruit,red").load()),
         ("--labels blue: ", lambda: MultiLabelTask(train=train, labels="fruit,blue").load()),
         ("label 'blue' in column 'label' never occurs", lambda: MultiLabelTask(train=split, dev=new, label_separator=";").load()),
+        ("listed.csv:62: column 'label' holds \"['red', 'fruit']\", a list as Python prints it", lambda: MultiLabelTask(train=listed, label_separator=",").load()),
         ("--task regression: learns no labels", lambda: MultiLabelTask(train=split, kind="regression", label_separator=";")),
         ("in one column or in several", lambda: MultiLabelTask(train=split, labels="fruit", label_separator=";")),
     ):  # fmt: skip
-        with pytest.raises((ConfigError, DataError), match=said.replace("(", r"\(")):
+        with pytest.raises((ConfigError, DataError), match=re.escape(said)):
             make()
 
 

@@ -46,6 +46,7 @@ WRONG: dict[str, Case] = {
     "blank texts": ({"train.csv": GOOD + b"  ,fruit\n" * 6}, {}, DataError, "train.csv:22: ", "is empty (as in 5 more rows). Fill it in, or delete the row."),
     "empty label": ({"train.csv": GOOD + b"a pear, \n"}, {}, DataError, "train.csv:22: ", "column 'label' is empty. Fill it in, or delete the row"),
     "empty pair": ({"train.csv": PAIRED + b"a,,0\n"}, {"text": "one", "text_pair": "two"}, DataError, "train.csv:22: ", "column 'two' is empty"),
+    "a row for the header": ({"train.csv": MORE}, {}, DataError, "train.csv:1: ", "'fruit' is a label, not a column's name. Put a line of column names on top of the file"),
     "one class": ({"train.csv": b"text,label\na,b\nc,b\n"}, {}, DataError, "train.csv: ", "all rows have the label 'b'. Expected two classes or more"),
     "free text as label": ({"train.csv": b"text,label\n" + b"".join(b"a %d,this is writing %d\n" % (n, n) for n in range(9))}, {}, DataError, "train.csv: ", "9 different labels in 9 rows, for example 'this is writing 0'"),
     "long label": ({"train.csv": GOOD + b"a," + b"long " * 50 + b"\n"}, {}, DataError, "train.csv:22: ", "expected one label: a short text, a whole number or a truth value. Name the columns with --text and --label"),
@@ -134,6 +135,7 @@ ASKED: dict[str, tuple[str, dict[str, object], tuple[str, str | None] | str]] = 
     "no text": ("a,b", {"like": None}, "which column is the text?"),
     "a wrong name": ("text", {"like": None, "text": "txt"}, "--text txt: f.csv has no such column. Its columns: 'text'"),
     "the same twice": ("text,n", {"like": None, "text": "text", "text_pair": "text"}, "Name two different columns"),
+    "a pair for single texts": ("text,n", {"like": Columns(text="text"), "text_pair": "n"}, "--text-pair n: the model was trained on single texts. Leave it out."),
     "not as in training": ("one,2nd", {"like": Columns(text="one", pair="two")}, "f.csv: has no column 'two', which the training file has"),
 }  # fmt: skip
 
@@ -158,6 +160,9 @@ def test_classification_without_flags(tmp_path: Path) -> None:
     assert isinstance(data.task, Classification)
     assert data.task.labels == ("fruit", "tool")
     assert data.task.metrics == ("accuracy", "macro_f1", "matthews")
+    assert any(
+        "warning: 20 rows choose seed and epoch and are the score: each is 5 points" in note for note in data.notes
+    )
     assert len(data.train) == 180 and len(data.dev["dev"]) == 20
     assert Counter(example.label for example in data.dev["dev"]) == {"fruit": 10, "tool": 10}
     assert data.notes[0] == "columns: text = 'text', label = 'label'."

@@ -48,6 +48,8 @@ WRONG: dict[str, tuple[str, bytes, str, str]] = {
     "no extension": ("data", GOOD, "data", "the name ends in 'nothing', expected .csv"),
     "a list in JSON": ("a.json", b"[]", "a.json", "the name ends in '.json', expected .csv, .tsv, .jsonl. Convert or rename it"),
     "text file": ("a.txt", GOOD, "a.txt", ".csv has commas between its columns, .tsv tabs"),
+    "compressed": ("a.csv.gz", b"\x1f\x8b\x08rest", "a.csv.gz", "Unpack it first: `gzip -dk "),
+    "Parquet": ("a.parquet", b"PAR1rest", "a.parquet", "one JSON object a line. Write it with pandas or pyarrow."),
     "Excel": ("a.xlsx", b"PK\3\4", "a.xlsx", "the name ends in '.xlsx', expected .csv, .tsv, .jsonl. Convert or rename it"),
     "Excel by another name": ("a.csv", b"PK\3\4rest", "a.csv", "is a zip or an Excel file. Unpack it: `python -m zipfile"),
     "gzip by another name": ("a.tsv", b"\x1f\x8b\x08rest", "a.tsv", "is compressed with gzip"),
@@ -131,13 +133,14 @@ def test_line_ends_and_byte_order_mark(tmp_path: Path, end: bytes, mark: bytes, 
     lines = [b"text,label", "ä apple, fruit".encode(), b"", b"a saw,tool"]
     table = read(tmp_path, "a.csv", mark + end.join(lines) + (end if last else b""))
     assert table.columns == ("text", "label")
-    assert table.rows == [("ä apple", " fruit"), ("a saw", "tool")]
+    assert table.rows == [("ä apple", "fruit"), ("a saw", "tool")]
     assert table.lines == [2, 4]
 
 
 def test_quoting_of_csv(tmp_path: Path) -> None:
-    content = b'text , label\n"one\n\ntwo, three",x\n5" pipe,y\n"say ""hi""",z\n"",w\n"  padded ",v\n'
+    content = b'text , label\n"one\n\ntwo, three",x\n5" pipe,y\n"say ""hi""",z\n"",w\n"  padded ", "v"\n'
     table = read(tmp_path, "a.csv", content)
+    assert table.rows[-1][1] == "v", "a space after a comma is not a part of the field"
     assert table.columns == ("text", "label")
     assert table.column("text") == ["one\n\ntwo, three", '5" pipe', 'say "hi"', "", "  padded "]
     assert table.lines == [2, 5, 6, 7, 8]

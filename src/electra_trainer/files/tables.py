@@ -16,6 +16,7 @@ import csv
 import hashlib
 import math
 import re
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -78,7 +79,12 @@ def read_table_file(path: Path) -> Table:
     """
     suffix, content = path.suffix.lower(), reading.read_file(path, limit=reading.MOST_TEXT)
     if suffix not in SUFFIXES:
-        advice = f" {kind.advice(path)}" if (kind := kind_of(content[:HEAD], str(path))) else ""
+        kind = kind_of(content[:HEAD], str(path))
+        advice = f" {kind.advice(path)}" if kind else ""
+        if suffix in reading.UNPACKERS:
+            advice = f" Unpack it first: `{reading.UNPACKERS[suffix]} -dk {shlex.quote(str(path))}`."
+        elif kind in (reading.PARQUET, reading.ARROW, reading.ARROW_STREAM):
+            advice = " Write it with pandas or pyarrow."
         raise DataError(
             f"{path}: the name ends in {suffix or 'nothing'!r}, expected {', '.join(SUFFIXES)}. Convert or rename it: "
             f".csv has commas between its columns, .tsv tabs, .jsonl one JSON object a line.{advice}"
@@ -105,7 +111,7 @@ def _csv(path: Path | str, lines: Iterator[tuple[int, str]]) -> Iterator[tuple[i
         if line.strip():
             break
     rest = (line for _, line in lines)
-    reader = csv.reader(chain(head, rest), delimiter=_separator("".join(head)), strict=True)
+    reader = csv.reader(chain(head, rest), delimiter=_separator("".join(head)), strict=True, skipinitialspace=True)
     before = csv.field_size_limit(reading.MOST_LINE)
     try:
         while True:
@@ -220,6 +226,9 @@ def label_lists(table: Table, column: str, separator: str) -> list[tuple[str, ..
     """The labels of each cell, between separators or as JSON's list, each once; of an empty cell none."""
 
     def read(cell: Any) -> tuple[str, ...]:
+        if isinstance(cell, str) and re.fullmatch(r"\s*\[.*\]\s*", cell, re.DOTALL):
+            listed = "a list as Python prints it. Write its labels with the separator alone, or lists in a .jsonl file"
+            raise ValueError(f"holds {short(cell)}, {listed}")
         parts = cell.split(separator) if isinstance(cell, str) else cell if isinstance(cell, list) else [cell]
         return tuple(dict.fromkeys(_label(part) for part in parts if str(part).strip()))
 

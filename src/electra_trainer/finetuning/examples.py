@@ -248,6 +248,8 @@ def choose_texts(
         ConfigError: a flag names no column, or a flag is needed. DataError: a column of training is missing.
     """
     _require_columns(table, text=text, text_pair=text_pair)
+    if like is not None and like.pair is None and text_pair is not None:
+        raise ConfigError(f"--text-pair {text_pair}: the model was trained on single texts. Leave it out.")
     if like is None and pair and text_pair is None:
         _ask(table, "--text-pair", "the second text")
     known = like or Columns(text=text or _remaining_text(table, text_pair))

@@ -333,13 +333,13 @@ def classification_scores(
     from sklearn.metrics import f1_score, matthews_corrcoef
 
     f1 = partial(f1_score, truth, predicted, average="macro", zero_division=0.0)
-    found = {
-        "accuracy": np.mean(np.asarray(truth) == np.asarray(predicted)),
-        "matthews": matthews_corrcoef(truth, predicted),
-        "f1": f1(labels=[1]),
-        "macro_f1": f1(labels=sorted({*truth, *predicted})),
+    found: dict[str, Callable[[], Any]] = {
+        "accuracy": lambda: np.mean(np.asarray(truth) == np.asarray(predicted)),
+        "matthews": lambda: matthews_corrcoef(truth, predicted),
+        "f1": lambda: f1(labels=[1]),
+        "macro_f1": lambda: f1(labels=sorted({*truth, *predicted})),
     }
-    return {metric: float(found[metric]) for metric in metrics}
+    return {metric: float(found[metric]()) for metric in metrics}
 
 
 def class_report(labels: Sequence[str], truth: Sequence[str], predictions: Sequence[Prediction]) -> ClassReport:
@@ -569,6 +569,8 @@ def _shared(first: str, second: str) -> NDArray[np.float64]:
 
 SMALL = 10_000
 """A training file with fewer lines is passed over 10 times (Table 6: 10 for the small RTE and STS-B, 3 for others)."""
+FEW_TO_SCORE = 50
+"""Fewer rows than these say little, which a note says."""
 _ALWAYS = ("text", "pair", "label")
 """Fields of `Columns` that are hashed even where they are empty."""
 EPOCHS = 3.0
@@ -634,6 +636,11 @@ class OwnTask:
         table = read_table_file(Path(self.train))
         columns = self.columns(table)
         train = self.answered(table, columns)
+        if columns.label and table.path.suffix.lower() != ".jsonl" and columns.label in {one.label for one in train}:
+            raise DataError(
+                f"{table.path}:1: {columns.label!r} is a label, not a column's name. Put a line of column names on top "
+                "of the file, as in text,label."
+            )
         self.task(train, table.path)  # unusable labels are found before some are held out
         hashes, notes = {"train": table.sha256}, [columns.described(), *contradictions(train)]
         if self.dev is None:
@@ -647,6 +654,11 @@ class OwnTask:
             dev = self.answered(other, as_trained(other, columns))
             hashes["dev"] = other.sha256
             notes += overlap(train, dev)
+        if len(dev) < FEW_TO_SCORE:
+            notes.append(
+                f"{WARNING}{len(dev):,} rows choose seed and epoch and are the score: each is {100 / len(dev):.0f} "
+                "points. Give more rows, or --dev FILE."
+            )
         tested = {}
         if self.test is not None:
             other = read_table_file(Path(self.test))
