@@ -1,8 +1,9 @@
 """Work as wide as the vocabulary: loss, samples and gradients, a chunk of positions at a time.
 
 The plain way (logits of all positions, cross-entropy, softmax, cumulative sum, and their backward passes) writes some
-eight tensors of [K, V]. `token_softmax` computes a chunk's logits once, in fp32, takes the loss, the sample and all
-three gradients from them, and keeps nothing of that width. Same function, same samples: a test compares.
+eight tensors of [K, V]. `token_softmax` computes a chunk's logits once, takes the loss, the sample and all three
+gradients from them in fp32, and keeps nothing of that width. Same function, same samples in fp32: a test compares. In
+bf16 PyTorch rounds the logits to bf16, the native kernels only what is multiplied.
 
 `log_probability` gives log p of given words. Each position has its own upstream gradient, known only in the backward
 pass, so a chunk's logits are computed a second time there.
