@@ -636,11 +636,6 @@ class OwnTask:
         table = read_table_file(Path(self.train))
         columns = self.columns(table)
         train = self.answered(table, columns)
-        if columns.label and table.path.suffix.lower() != ".jsonl" and columns.label in {one.label for one in train}:
-            raise DataError(
-                f"{table.path}:1: {columns.label!r} is a label, not a column's name. Put a line of column names on top "
-                "of the file, as in text,label."
-            )
         self.task(train, table.path)  # unusable labels are found before some are held out
         hashes, notes = {"train": table.sha256}, [columns.described(), *contradictions(train)]
         if self.dev is None:
@@ -654,11 +649,7 @@ class OwnTask:
             dev = self.answered(other, as_trained(other, columns))
             hashes["dev"] = other.sha256
             notes += overlap(train, dev)
-        if len(dev) < FEW_TO_SCORE:
-            notes.append(
-                f"{WARNING}{len(dev):,} rows choose seed and epoch and are the score: each is {100 / len(dev):.0f} "
-                "points. Give more rows, or --dev FILE."
-            )
+        notes += _few(dev)
         tested = {}
         if self.test is not None:
             other = read_table_file(Path(self.test))
@@ -702,8 +693,17 @@ class OwnTask:
         )
 
 
+def _few(dev: Sequence[TextExample]) -> list[str]:
+    """A note where the rows to score on are few."""
+    each = f"{WARNING}{len(dev):,} rows choose seed and epoch and are the score: each is {100 / len(dev):.0f} points."
+    return [f"{each} Give more rows, or --dev FILE."] if len(dev) < FEW_TO_SCORE else []
+
+
 def _labelled(examples: Sequence[TextExample], table: Table, columns: Columns) -> list[TextExample]:
     found = labels(table, str(columns.label))
+    if columns.label in found and table.path.suffix.lower() != ".jsonl":
+        remedy = "Put a line of column names on top of the file, as in text,label."
+        raise DataError(f"{table.path}:1: {columns.label!r} is a label, not a column's name. {remedy}")
     return [replace(one, label=label) for one, label in zip(examples, found, strict=True)]
 
 

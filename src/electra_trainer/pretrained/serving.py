@@ -126,11 +126,11 @@ class _States(nn.Module):
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> tuple[Tensor, ...]:
         segments = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-        seen: list[Tensor] = []  # `hidden_states[-1]` lacks ModernBERT's last normalization in transformers 4
-        hook = self.model.base_model.register_forward_hook(lambda _, __, out: seen.append(out[0]))
+        states: list[Tensor] = []  # `hidden_states[-1]` lacks ModernBERT's last normalization in transformers 4
+        hook = self.model.base_model.register_forward_hook(lambda _, __, out: states.append(out[0]))
         found = self.model(input_ids=input_ids, attention_mask=attention_mask, **segments)
         hook.remove()
-        return (*seen, found.logits) if self.of == "logits" else (*seen,)
+        return (*states, found.logits) if self.of == "logits" else (*states,)
 
 
 def trace(network: nn.Module, out: Path, *, outputs: list[str], segments: bool) -> None:

@@ -106,7 +106,7 @@ class RunFolder:
 
     @property
     def continued(self) -> dict[str, Any]:
-        """What environment.json says of the run that this one continues; empty where it continues none."""
+        """Facts of the run that this one continues, from environment.json; empty where it continues none."""
         began = self.environment().get("init") or {}
         return began if "step" in began else {}
 
