@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -58,6 +59,24 @@ def test_fan_in() -> None:
     made = weights(settings("fan-in"))
     for name in filter(is_truncated, made):
         check_truncated(name, made[name], made[name].shape[1] ** -0.5)
+
+
+def test_sinusoidal_positions() -> None:
+    """Sine and cosine of position / 10000**(2i/E), of the mean square of the other tables; nothing else is changed."""
+    made = settings("fan-in")
+    waves = dataclasses.replace(made, model=dataclasses.replace(made.model, position_initializer="sinusoidal"))
+    found = weights(waves)["discriminator.electra.embeddings.position_embeddings.weight"]
+    positions, width = found.shape
+    for position in range(positions):
+        for pair in range(width // 2):
+            angle = position / 10_000 ** (2 * pair / width)
+            for column, value in ((2 * pair, math.sin(angle)), (2 * pair + 1, math.cos(angle))):
+                assert float(found[position, column]) == pytest.approx(value * math.sqrt(2 / width), abs=1e-5)
+    assert float(found.square().mean()) == pytest.approx(1 / width, rel=1e-4)
+    for name, tensor in weights(waves).items():
+        assert tensor.shape == weights(made)[name].shape
+        if is_truncated(name) and "position" not in name:
+            check_truncated(name, tensor, tensor.shape[1] ** -0.5)
 
 
 @pytest.mark.parametrize("embedding_size", [128, 64])

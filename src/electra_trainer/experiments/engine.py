@@ -482,8 +482,8 @@ def threads_given() -> int | None:
 
 
 def run_facts(run: Path, *, step: int | None = None) -> dict[str, float]:
-    """Cost of a pre-training run up to the checkpoint of a step, or the newest; the names are those in
-    cell.FACTS.
+    """Cost of a pre-training run up to the checkpoint of a step, or the newest; the names are those in cell.FACTS.
+    Weights of `--init` cost nothing here.
     """
     opened = run_folder.RunFolder(run)
     saved = checkpoint.of_step(opened.checkpoints, step, origin=opened.origin, timed=True)

@@ -87,11 +87,10 @@ class Model:
     """
     initializer_range: float = 0.02
     """Standard deviation of the truncated normal."""
-    position_initializer: Literal["random", "local"] = "random"
-    """First values of the learned positions: `random` as all weights (released), or `local`: waves by which four heads
-    of the first layer begin to look one and two tokens back and ahead (model/local_start.py). The modern block has
-    none.
-    """
+    position_initializer: Literal["random", "sinusoidal", "local"] = "random"
+    """First values of the learned positions: `random` as all weights (released); `sinusoidal` waves of the same size;
+    or `local`: waves by which four heads of the first layer begin to look one and two tokens back and ahead
+    (model/local_start.py). The modern block has none."""
     word_initializer: Literal["random", "co-occurrence"] = "random"
     """First values of the word embeddings: `random` as all weights (released), or vectors of the same length whose
     directions come from the `co-occurrence` of word pieces in the training rows (data/co_occurrence.py). Trained
