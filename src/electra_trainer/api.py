@@ -147,7 +147,7 @@ def _inputs(files: str | Path | Sequence[str | Path], documents: Iterable[object
         raise ConfigError("documents: is one text. Give a list of texts, or name a file without documents=.")
     if isinstance(documents, Mapping) or hasattr(documents, "columns"):
         kind = type(documents).__name__
-        raise ConfigError(f'documents: is a {kind}. Give its texts, as in df["text"] or list(texts.values()).')
+        raise ConfigError(f'documents: is a {kind}. Give its texts, for example df["text"].')
     has_some = not (isinstance(documents, Sequence) and not documents)
     if not named and not has_some:
         raise ConfigError("give files, or documents=: texts, lists of lines, or a data set.")

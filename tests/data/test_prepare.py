@@ -347,14 +347,15 @@ def test_the_embedded_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_few_long_documents_are_held_out_with_a_warning(
     tmp_path: Path, tokenizer: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One of three: by shards too, when they are merged."""
+    """One of three, and not where as large a part was asked for, or where documents are many."""
     (tmp_path / "x.txt").write_text("\n\n".join(" ".join(embedded_lines(90)[at::3]) for at in range(3)))
     prepare([tmp_path / "x.txt"], tokenizer=tokenizer, sequence_length=32, out=tmp_path / "out")
     told = capsys.readouterr().err
     assert re.search(r"[234]\d % of the text is held out, 1 of 3 documents\. .*--documents line", told)
-    (tmp_path / "x.txt").write_text("\n\n".join(embedded_lines(90)))
-    settings = PrepareSettings(valid_fraction=0.1)
-    prepare([tmp_path / "x.txt"], tokenizer=tokenizer, sequence_length=32, out=tmp_path / "many", settings=settings)
+    settings = PrepareSettings(valid_fraction=0.3)
+    prepare([tmp_path / "x.txt"], tokenizer=tokenizer, sequence_length=32, out=tmp_path / "asked", settings=settings)
+    (tmp_path / "x.txt").write_text("\n\n".join(["a word " * 1000, *embedded_lines(90)]))
+    prepare([tmp_path / "x.txt"], tokenizer=tokenizer, sequence_length=32, out=tmp_path / "many")
     assert "held out" not in capsys.readouterr().err
 
 
@@ -379,7 +380,7 @@ def test_from_python(text_file: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="give files, or documents="):
         electra_trainer.prepare(tokenizer=known, out=tmp_path / "none")
     for table in (type("DataFrame", (list,), {"columns": ["text"]})(texts), dict.fromkeys(texts)):
-        with pytest.raises(ConfigError, match=r'is a (DataFrame|dict)\. Give its texts, as in df\["text"\]'):
+        with pytest.raises(ConfigError, match=r'is a (DataFrame|dict)\. Give its texts, for example df\["text"\]'):
             electra_trainer.prepare(documents=table, tokenizer=known, out=tmp_path / "none")
     with pytest.raises(ConfigError, match="is one text"):
         electra_trainer.prepare(documents="a text", tokenizer=known, out=tmp_path / "none")

@@ -160,9 +160,7 @@ def test_classification_without_flags(tmp_path: Path) -> None:
     assert isinstance(data.task, Classification)
     assert data.task.labels == ("fruit", "tool")
     assert data.task.metrics == ("accuracy", "macro_f1", "matthews")
-    assert any(
-        "warning: 20 rows choose seed and epoch and are the score: each is 5 points" in note for note in data.notes
-    )
+    assert any("warning: 20 rows choose seed and epoch and are the score" in note for note in data.notes)
     assert len(data.train) == 180 and len(data.dev["dev"]) == 20
     assert Counter(example.label for example in data.dev["dev"]) == {"fruit": 10, "tool": 10}
     assert data.notes[0] == "columns: text = 'text', label = 'label'."

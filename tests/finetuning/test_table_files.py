@@ -133,14 +133,15 @@ def test_line_ends_and_byte_order_mark(tmp_path: Path, end: bytes, mark: bytes, 
     lines = [b"text,label", "ä apple, fruit".encode(), b"", b"a saw,tool"]
     table = read(tmp_path, "a.csv", mark + end.join(lines) + (end if last else b""))
     assert table.columns == ("text", "label")
-    assert table.rows == [("ä apple", "fruit"), ("a saw", "tool")]
+    assert table.rows == [("ä apple", " fruit"), ("a saw", "tool")]
     assert table.lines == [2, 4]
 
 
 def test_quoting_of_csv(tmp_path: Path) -> None:
     content = b'text , label\n"one\n\ntwo, three",x\n5" pipe,y\n"say ""hi""",z\n"",w\n"  padded ", "v"\n'
     table = read(tmp_path, "a.csv", content)
-    assert table.rows[-1][1] == "v", "a space after a comma is not a part of the field"
+    assert table.rows[-1][1] == "v", "where the line of names has a space after a comma, it belongs to no field"
+    assert read(tmp_path, "b.csv", b'label,text\npos, "Great" movie\n').rows == [("pos", ' "Great" movie')]
     assert table.columns == ("text", "label")
     assert table.column("text") == ["one\n\ntwo, three", '5" pipe', 'say "hi"', "", "  padded "]
     assert table.lines == [2, 5, 6, 7, 8]

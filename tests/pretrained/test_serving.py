@@ -114,7 +114,7 @@ def test_each_output_of_onnx_is_compared(
     monkeypatch.setattr(serving, "need_onnx", lambda: None)
     monkeypatch.setattr(serving, "trace", lambda _, out, **__: out.write_bytes(b""))
     monkeypatch.setattr(serving, "_outputs_of", computed)
-    with pytest.raises(CheckpointError, match=rf"{wrong} of ONNX Runtime is 1\.0e\+00 away"):
+    with pytest.raises(CheckpointError, match=rf"ONNX Runtime's {wrong} differs by 1\.0e\+00"):
         serving.write_onnx(folder, loaded.discriminator, loaded.tokenizer)
 
 

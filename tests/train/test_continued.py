@@ -138,6 +138,7 @@ def test_it_resumes_and_is_replayed_as_other_runs(
     assert_same_end(out, runs[LONG])
     began = RunFolder(out).environment()["init"]
     assert (began["name"], began["step"]) == (f"{first}@{FROM}", FROM)
+    RunFolder(out).note(init={name: began[name] for name in ("name", "sha256", "step")})  # as earlier versions wrote it
     shutil.rmtree(out / "checkpoints" / f"step-{FROM:08d}")
     found = replay(out, step=FROM + 2)
     assert found.identical and found.began == FROM

@@ -166,7 +166,7 @@ class _Rows:
             self._write(split, packer.finish())
         counts = {split: (one.documents, one.text_tokens, one.padding) for split, one in self._packers.items()}
         if self._shard is None:
-            _tell_of_share(counts, settings["valid_fraction"])
+            _tell_of_share(counts, settings)
         return store.Manifest(
             version=store.VERSION,
             sequence_length=self._length,
@@ -193,14 +193,15 @@ _FEW_DOCUMENTS = 50
 """Below this many the held-out part can be much larger than was asked for."""
 
 
-def _tell_of_share(counts: dict[store.Split, tuple[int, int, int]], fraction: float) -> None:
+def _tell_of_share(counts: dict[store.Split, tuple[int, int, int]], settings: dict[str, Any]) -> None:
     """Warn where documents are so few and long that the held-out ones are a large part of the text."""
     (kept, trained, _), (documents, held_out, _) = counts["train"], counts["valid"]
     share = held_out / (trained + held_out)
-    if share > max(0.1, 5 * fraction) and kept + documents < _FEW_DOCUMENTS:
+    if share > max(0.1, 5 * settings["valid_fraction"]) and kept + documents < _FEW_DOCUMENTS:
+        remedy = " If its lines are texts of their own, --documents line divides it more evenly."
+        blank = settings["boundary"] == "blank"
         tell(
-            f"{100 * share:.0f} % of the text is held out, {documents} of {kept + documents} documents. If its lines "
-            "are texts of their own, --documents line divides it more evenly."
+            f"{100 * share:.0f} % of the text is held out, {documents} of {kept + documents} documents.{remedy * blank}"
         )
 
 
@@ -315,7 +316,6 @@ def merge(
                 if progress is not None:
                     progress(number, len(folders))
             fields = writer.finish(counts)
-    _tell_of_share(counts, like.settings["valid_fraction"])
     settings = {name: value for name, value in like.settings.items() if name not in ("shard", "sources")}
     if len(folders) > 1:
         settings["shards"] = len(folders)

@@ -111,7 +111,9 @@ def _csv(path: Path | str, lines: Iterator[tuple[int, str]]) -> Iterator[tuple[i
         if line.strip():
             break
     rest = (line for _, line in lines)
-    reader = csv.reader(chain(head, rest), delimiter=_separator("".join(head)), strict=True, skipinitialspace=True)
+    separator = _separator("".join(head))
+    spaced = f"{separator} " in "".join(head)
+    reader = csv.reader(chain(head, rest), delimiter=separator, strict=True, skipinitialspace=spaced)
     before = csv.field_size_limit(reading.MOST_LINE)
     try:
         while True:
@@ -226,7 +228,7 @@ def label_lists(table: Table, column: str, separator: str) -> list[tuple[str, ..
     """The labels of each cell, between separators or as JSON's list, each once; of an empty cell none."""
 
     def read(cell: Any) -> tuple[str, ...]:
-        if isinstance(cell, str) and re.fullmatch(r"\s*\[.*\]\s*", cell, re.DOTALL):
+        if isinstance(cell, str) and re.fullmatch(r"""\s*\[\s*(['"].*['"])?\s*\]\s*""", cell):
             listed = "a list as Python prints it. Write its labels with the separator alone, or lists in a .jsonl file"
             raise ValueError(f"holds {short(cell)}, {listed}")
         parts = cell.split(separator) if isinstance(cell, str) else cell if isinstance(cell, list) else [cell]

@@ -16,6 +16,7 @@ those that contain a label's only remaining words.
 
 import hashlib
 import json
+import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -428,6 +429,8 @@ def _hash(text: str) -> bytes:
 
 
 WARNING = "warning: "
+MARKS = "".join(sign for sign in map(chr, range(0x300, 0x10000)) if unicodedata.category(sign)[0] == "M")
+"""Signs that combine with the letter before them, for a set of a regular expression."""
 """Marks a sentence as a warning among notes."""
 
 

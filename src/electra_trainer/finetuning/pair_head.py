@@ -10,11 +10,10 @@ fastText's, but never trained), so forms of a word are alike.
 """
 
 import re
-import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
 from electra_trainer.errors import Diverged
-from electra_trainer.finetuning.examples import TextExample
+from electra_trainer.finetuning.examples import MARKS, TextExample
 from electra_trainer.finetuning.task import ReadRows, Row
 from electra_trainer.model.attention import Dropout
 from electra_trainer.model.encoder import Encoder
@@ -41,15 +40,12 @@ _GRAMS = 1 << 16
 """Random vectors that n-grams are hashed to."""
 
 
+_WORD = re.compile(rf"\w+(?:[{MARKS}]+\w*)*|[^\w\s]")
+
+
 def words(text: str) -> list[str]:
     """Lower-case words, with the marks that combine with their letters, and punctuation."""
-    return _word().findall(text.lower())
-
-
-@cache
-def _word() -> re.Pattern[str]:
-    marks = "".join(sign for sign in map(chr, range(0x300, 0x20000)) if unicodedata.category(sign)[0] == "M")
-    return re.compile(rf"[\w{marks}]+|[^\w\s{marks}]")
+    return _WORD.findall(text.lower())
 
 
 def inverse_frequency(containing: Any, texts: int) -> Array:

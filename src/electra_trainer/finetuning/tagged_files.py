@@ -29,7 +29,7 @@ from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.files import reading
 from electra_trainer.files.reading import short
 from electra_trainer.files.tables import Table, read_table_file
-from electra_trainer.finetuning.examples import WARNING, TaggedSentence
+from electra_trainer.finetuning.examples import MARKS, WARNING, TaggedSentence
 
 Splitting = Literal["spaces", "punctuation", "contractions", "characters"]
 """How words of training data are split: at spaces; punctuation apart; n't, 's and the like apart too (Penn Treebank);
@@ -41,7 +41,7 @@ _INITIALS = re.compile(r"(?:[^\W\d_]\.)+")
 _CONTRACTION = re.compile(r"(?:n['’]t|['’](?:s|re|ve|ll|d|m))$", re.IGNORECASE)
 _UNSPACED = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\uff01-\uff0f\uff1a-\uff20"
-    r"\U00020000-\U0003ffff]"
+    rf"\U00020000-\U0003ffff][{MARKS}]*"
 )
 """Letters and punctuation of scripts without spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese."""
 _LOOKED_AT = 5_000
@@ -96,7 +96,7 @@ def splitting_of(sentences: Sequence[TaggedSentence]) -> Splitting:
     words = [word for one in islice(sentences, _LOOKED_AT) for word in one.words if word]
     unspaced = [word for word in words if _UNSPACED.search(word)]
     if 4 * len(unspaced) > len(words):
-        single = sum(len(word) == 1 for word in unspaced)
+        single = sum(_UNSPACED.fullmatch(word) is not None for word in unspaced)
         return "characters" if 10 * single >= 9 * len(unspaced) else "spaces"
     alone = sum(word in (".", ",", ";", ":", "!", "?", "。", "،", "।") for word in words)
     attached = sum(
@@ -313,18 +313,26 @@ def _objects(
         words = like.words
     text = _column(table, "--words", words, _WORDS)
     label = _column(table, "--label", column, _LABELS) if labelled else None
-    split: Splitting = "characters" if like is None else like.split
     tags = table.column(label) if label else [None] * len(table.rows)
-    rows = zip(table.lines, table.column(text), tags, strict=True)
-    lost: list[str] = []
-    sentences = [_row(path, number, value, found, split, lost) for number, value, found in rows]
+    split: Splitting = "characters" if like is None else like.split
+    sentences, lost = _rows(table, text, tags, split)
+    if like is None and splitting_of(sentences) != split:  # few of its words are of a script without spaces
+        split = "punctuation"
+        sentences, lost = _rows(table, text, tags, split)
     notes = [f"columns of {path.name}: words = {text!r}" + (f", labels = {label!r}." if label else ".")]
     if lost:
         notes.append(
-            f"{WARNING}{len(lost):,} spans share words with a longer one and are left out, since a word has one label "
-            f"(first: {lost[0]})."
+            f"{WARNING}spans that overlap a longer one are left out, since a word has one label: {len(lost):,}, the "
+            f"first a {lost[0]}."
         )
     return Tagged(sentences=sentences, columns=TagColumns(words=text, label=label, split=split), notes=tuple(notes))
+
+
+def _rows(table: Table, text: str, tags: Sequence[Any], split: Splitting) -> tuple[list[TaggedSentence], list[str]]:
+    """The sentences of all rows, and type and place of each span that is left out."""
+    lost: list[str] = []
+    rows = zip(table.lines, table.column(text), tags, strict=True)
+    return [_row(table.path, number, value, found, split, lost) for number, value, found in rows], lost
 
 
 def _column(table: Table, flag: str, given: str | int | None, usual: Sequence[str]) -> str:
@@ -361,7 +369,7 @@ def _bio(words: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int, str]]
     whole word; of two that share words the longer one counts.
     """
     tags, left_out = ["O"] * len(words), list[str]()
-    for first, stop, kind in sorted(spans, key=lambda span: (span[0] - span[1], span[0])):
+    for first, stop, kind in sorted({*spans}, key=lambda span: (span[0] - span[1], span[0])):
         inside = [at for at, (begin, end) in enumerate(words) if begin < stop and end > first]
         if any(tags[at] != "O" for at in inside):
             left_out.append(kind)

@@ -211,7 +211,9 @@ class Tagging(task.Task):
         answers: dict[int, TaggedSentence] = {}
         if known is not None and known.label is not None:
             with suppress(ElectraError):  # a file without labels, or running text
-                answers = self._answers(read_tagged(path, words=text or known.words, column=known.label), read)
+                answers = self._answers(
+                    read_tagged(path, words=text or known.words, column=known.label, like=known), read
+                )
         return task.Unlabelled(
             examples=read.sentences, written=lambda predicted: {"": write(predicted)}, notes=read.notes, answers=answers
         )

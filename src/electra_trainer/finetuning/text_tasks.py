@@ -649,7 +649,8 @@ class OwnTask:
             dev = self.answered(other, as_trained(other, columns))
             hashes["dev"] = other.sha256
             notes += overlap(train, dev)
-        notes += _few(dev)
+        if len(dev) < FEW_TO_SCORE:
+            notes.append(f"{WARNING}{len(dev):,} rows choose seed and epoch and are the score. Have more of them.")
         tested = {}
         if self.test is not None:
             other = read_table_file(Path(self.test))
@@ -693,15 +694,10 @@ class OwnTask:
         )
 
 
-def _few(dev: Sequence[TextExample]) -> list[str]:
-    """A note where the rows to score on are few."""
-    each = f"{WARNING}{len(dev):,} rows choose seed and epoch and are the score: each is {100 / len(dev):.0f} points."
-    return [f"{each} Give more rows, or --dev FILE."] if len(dev) < FEW_TO_SCORE else []
-
-
 def _labelled(examples: Sequence[TextExample], table: Table, columns: Columns) -> list[TextExample]:
     found = labels(table, str(columns.label))
-    if columns.label in found and table.path.suffix.lower() != ".jsonl":
+    is_row = " " in f"{columns.text}{columns.pair or ''}"  # else `text,spam` over rows of spam and ham
+    if columns.label in found and is_row and table.path.suffix.lower() != ".jsonl":
         remedy = "Put a line of column names on top of the file, as in text,label."
         raise DataError(f"{table.path}:1: {columns.label!r} is a label, not a column's name. {remedy}")
     return [replace(one, label=label) for one, label in zip(examples, found, strict=True)]

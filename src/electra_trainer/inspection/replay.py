@@ -32,7 +32,7 @@ from electra_trainer.settings.records import run_and_step
 from electra_trainer.train import device as devices
 from electra_trainer.train import graph, measures, optim, plan, weights, word_start
 from electra_trainer.train import step as steps
-from electra_trainer.train.continued import Continued, ContinueFrom
+from electra_trainer.train.continued import Continued, ContinueFrom, same_weights
 from electra_trainer.train.new_words import fit_words
 
 _PLACE = {"step", "tokens", "flops", "flops_real", "seconds", "tokens_per_second"}
@@ -213,7 +213,7 @@ def _restore_before(step: int, folder: RunFolder, objective: Objective, optimize
         if at is not None and step <= at:
             raise errors.ConfigError(f"--step {step}: {folder.path} begins after step {at} of {name}. Replay it there.")
         initial = InitFrom(name=name).read() if at is None else ContinueFrom(name=name, step=at).read()
-        if initial.identity != init:
+        if not same_weights(init, initial.identity):
             raise errors.CheckpointError(
                 f"{folder.path}: began with the weights of {init.get('name')}, which have changed since, and no "
                 f"checkpoint before step {step} is left. Put them back, or replay a later step."

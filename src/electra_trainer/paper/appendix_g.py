@@ -118,20 +118,20 @@ def masked_share(config: Config | None, *, given: float | None = None) -> Masked
         return MaskedShare(None, "Appendix G assumes a generator that may sample the original word; this one never did")
     if isinstance(objective, RTD) and objective.lucky != "original":
         return MaskedShare(None, "Appendix G assumes that a sample equal to the original word counts as an original")
-    if config.masking.rarity:
-        return MaskedShare(None, "Appendix G assumes that all words are masked equally often; masking.rarity was set")
     if given is not None:
         return MaskedShare(given)
     if isinstance(objective, RTD) and objective.loss_over == "masked":
         return MaskedShare(1.0, "the discriminator's loss counted masked tokens only: p_mask = 1, a = 0")
+    if config.masking.rarity:
+        return MaskedShare(None, "Appendix G assumes that all words are masked equally often; masking.rarity was set")
+    twice = config.masking.draw == "with-replacement"
+    fraction = 1 - exp(-fraction) if twice else fraction
     if isinstance(objective, SentenceContrast):
         return MaskedShare(
             fraction * (1 - objective.unchanged),
             "inputs left unchanged lower p_mask to masking.fraction x (1 - unchanged)",
         )
-    if config.masking.draw == "with-replacement":
-        return MaskedShare(1 - exp(-fraction), "positions drawn twice lower p_mask to 1 - exp(-masking.fraction)")
-    return MaskedShare(fraction)
+    return MaskedShare(fraction, "positions drawn twice lower p_mask to 1 - exp(-masking.fraction)" if twice else "")
 
 
 def sampling_temperature(config: Config | None) -> float:

@@ -86,6 +86,8 @@ class Training:
     config: "Config"
     step: int | None = None
     """Step of the weights; None: the last one."""
+    tokens: int | None = None
+    """Tokens up to there; None: as many as the config's steps read."""
     init: str | None = None
     """The model whose weights the run began with, or DISCRIMINATOR,GENERATOR; None: fresh weights."""
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -115,6 +117,8 @@ def model_card(
     """
     config, fields = training.config, fields or CardFields()
     objective, steps = objective_title(config), config.schedule.steps
+    step = steps if training.step is None else training.step
+    tokens = step * config.tokens_per_step if training.tokens is None else training.tokens
     began = training.init.split(",") if training.init else []
     on_hub = [one for one in began if is_on_hub(one)]
     names = networks or (exported.name,)
@@ -139,7 +143,8 @@ def model_card(
         generator=paths.get("generator"),
         length=config.batch.sequence_length,
         steps=steps,
-        step=steps if training.step is None else training.step,
+        step=step,
+        tokens=tokens,
         init=", ".join(one if one in on_hub else PurePath(one).name for one in began),
         data_sets=training.data_sets,
         metrics=training.metrics,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import nn
 
+from electra_trainer.cost.flops import run_cost
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.data.store import Store
 from electra_trainer.data.tokenizer import Specials, Text, as_plain_text, load_tokenizer, require_rows, specials_of
@@ -302,6 +303,7 @@ def _training(folder: RunFolder, config: Config, step: int) -> Training:
     return Training(
         config=config,
         step=step,
+        tokens=int(run_cost(config, steps=step, began=folder.continued)["tokens"]),
         init=str(began.get("name")) if isinstance(began, dict) else None,
         metrics={name: float(last[name]) for name in _ON_THE_CARD if isinstance(last.get(name), int | float)},
         data_sets=_data_sets(Path(str(facts.get("data_folder"))), facts.get("data")),

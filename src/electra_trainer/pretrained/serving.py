@@ -97,7 +97,7 @@ def write_onnx(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, int8: 
             found = Compared(of=of, largest=float(away.max()))
             if not found.largest <= _BOUND:
                 raise CheckpointError(
-                    f"{folder}: {name} of ONNX Runtime is {found.largest:.1e} away. Please report it."
+                    f"{folder}: ONNX Runtime's {name} differs by {found.largest:.1e}. Please report it."
                 )
         if int8:
             quantize(plain, small)

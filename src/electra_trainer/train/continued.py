@@ -6,6 +6,7 @@ With equal settings it is the old run, bit for bit.
 """
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +59,11 @@ class Continued:
         jumps = abs(after - before) > _JUMP * max(after, before)
         rate = f"the learning rate jumps from {before:.3g} to {after:.3g}" if jumps else f"learning rate {after:.3g}"
         return f"continues {self.folder.path} after step {step:,}: {rate}"
+
+
+def same_weights(one: Mapping[str, Any], two: Mapping[str, Any]) -> bool:
+    """Whether two facts on what a run begins with (`identity`) are of the same weights."""
+    return all(one.get(name) == two.get(name) for name in ("name", "sha256", "step"))
 
 
 @dataclass(frozen=True, kw_only=True)

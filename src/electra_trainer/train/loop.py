@@ -31,7 +31,7 @@ from electra_trainer.runs.verified import Saved
 from electra_trainer.settings import records
 from electra_trainer.settings.config import FOLLOWS_FROM_STEPS, Config
 from electra_trainer.train import measures, optim, plan, resumable, step
-from electra_trainer.train.continued import Continued, ContinueFrom, check_continued
+from electra_trainer.train.continued import Continued, ContinueFrom, check_continued, same_weights
 from electra_trainer.train.device import arithmetic, choose_device, choose_precision, describe, use_threads
 from electra_trainer.train.graph import forget, in_words, news, train_step
 from electra_trainer.train.new_words import fit_words
@@ -333,7 +333,7 @@ def _read_initial(
     if isinstance(initial, Initial):
         initial = fit_words(initial, store.tokenizer())
         check_initial(initial, config, store)
-    if began and began != initial.identity:  # it ended before its first checkpoint
+    if began and not same_weights(began, initial.identity):  # it ended before its first checkpoint
         raise ConfigError(f"{folder.path}: the weights of {initial.name} changed after it began. Choose another --out.")
     return initial
 
