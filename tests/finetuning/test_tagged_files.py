@@ -74,6 +74,9 @@ def test_spans_that_do_not_fit_the_words(tmp_path: Path) -> None:
         r"^warning: spans that overlap a longer one .* label: 1, the first a X at .*x\.jsonl:1", read.notes[1]
     )
     assert len(read_tagged(written(tmp_path, "y.jsonl", lines({**row, "label": row["label"][:1] * 2}))).notes) == 1
+    types = [f"T{number}" for number in range(20)]  # of equal spans the first counts, in every process
+    read = read_tagged(written(tmp_path, "z.jsonl", lines({**row, "label": [[4, 12, one] for one in types]})))
+    assert read.sentences[0].labels[1] == "B-T0"
 
 
 def test_spans_in_a_text_without_spaces(tmp_path: Path) -> None:

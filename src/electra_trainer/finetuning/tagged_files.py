@@ -93,7 +93,10 @@ def _begins_name(text: str, first: int, stop: int) -> bool:
 
 def splitting_of(sentences: Sequence[TaggedSentence]) -> Splitting:
     """How the words of training data were split; scripts without spaces by a program: spaces, as it writes them."""
-    words = [word for one in islice(sentences, _LOOKED_AT) for word in one.words if word]
+    return _splitting([word for one in islice(sentences, _LOOKED_AT) for word in one.words if word])
+
+
+def _splitting(words: Sequence[str]) -> Splitting:
     unspaced = [word for word in words if _UNSPACED.search(word)]
     if 4 * len(unspaced) > len(words):
         single = sum(_UNSPACED.fullmatch(word) is not None for word in unspaced)
@@ -314,11 +317,10 @@ def _objects(
     text = _column(table, "--words", words, _WORDS)
     label = _column(table, "--label", column, _LABELS) if labelled else None
     tags = table.column(label) if label else [None] * len(table.rows)
-    split: Splitting = "characters" if like is None else like.split
-    sentences, lost = _rows(table, text, tags, split)
-    if like is None and splitting_of(sentences) != split:  # few of its words are of a script without spaces
-        split = "punctuation"
-        sentences, lost = _rows(table, text, tags, split)
+    split = _characters_or_punctuation(table.column(text)) if like is None else like.split
+    lost: list[str] = []
+    rows = zip(table.lines, table.column(text), tags, strict=True)
+    sentences = [_row(path, number, value, found, split, lost) for number, value, found in rows]
     notes = [f"columns of {path.name}: words = {text!r}" + (f", labels = {label!r}." if label else ".")]
     if lost:
         notes.append(
@@ -328,11 +330,11 @@ def _objects(
     return Tagged(sentences=sentences, columns=TagColumns(words=text, label=label, split=split), notes=tuple(notes))
 
 
-def _rows(table: Table, text: str, tags: Sequence[Any], split: Splitting) -> tuple[list[TaggedSentence], list[str]]:
-    """The sentences of all rows, and type and place of each span that is left out."""
-    lost: list[str] = []
-    rows = zip(table.lines, table.column(text), tags, strict=True)
-    return [_row(table.path, number, value, found, split, lost) for number, value, found in rows], lost
+def _characters_or_punctuation(values: Sequence[Any]) -> Splitting:
+    """How the texts among some values are split where spans are to be read."""
+    texts = islice((value for value in values if isinstance(value, str)), _LOOKED_AT)
+    split = _splitting([text[first:stop] for text in texts for first, stop in word_places(text, "characters")])
+    return "characters" if split == "characters" else "punctuation"
 
 
 def _column(table: Table, flag: str, given: str | int | None, usual: Sequence[str]) -> str:
@@ -369,7 +371,7 @@ def _bio(words: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int, str]]
     whole word; of two that share words the longer one counts.
     """
     tags, left_out = ["O"] * len(words), list[str]()
-    for first, stop, kind in sorted({*spans}, key=lambda span: (span[0] - span[1], span[0])):
+    for first, stop, kind in sorted(dict.fromkeys(spans), key=lambda span: (span[0] - span[1], span[0])):
         inside = [at for at, (begin, end) in enumerate(words) if begin < stop and end > first]
         if any(tags[at] != "O" for at in inside):
             left_out.append(kind)
