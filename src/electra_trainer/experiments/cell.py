@@ -301,7 +301,7 @@ def extend(
 
         noted = next(root.glob("cells/**/environment.json"), None)
         remedy = run_folder.remedy(records.read_object(noted) if noted else {})
-        if old.verb == "finetune" and any(line.startswith("data_sha256") for line in changed):
+        if (root / "model").is_dir() and any(line.startswith("data_sha256") for line in changed):
             remedy += f" data_sha256 is of all its files; for other texts: electra predict {root}/model FILE."
         raise ConfigError(
             f"{root} began with other settings ({'; '.join(changed)}). {remedy} More rows or seeds extend it."

@@ -41,17 +41,21 @@ class Kind:
 
     def refusal(self, path: Path | str) -> str:
         """Sentences on what is wrong with a file of this kind, and what to do."""
-        name, tool = str(path), UNPACKERS.get(Path(path).suffix)
-        if tool and "{file}" in self.remedy:
-            old, new = shlex.quote(name), shlex.quote(str(Path(path).with_suffix("")))
-            return f"{name}: is {self.what}, compressed. Unpack it first: `{tool} -dk {old}`, and name {new} instead."
-        return f"{name}: is {self.what}. {self.advice(path)}"
+        if (unpacking := unpack_first(path)) and "{file}" in self.remedy:
+            return f"{path}: is {self.what}, compressed. {unpacking}"
+        return f"{path}: is {self.what}. {self.advice(path)}"
 
     def advice(self, path: Path | str) -> str:
         """Remedy for a file of this kind."""
         base, ending = str(Path(path).with_suffix("")), Path(path).suffix or ".txt"
         names = {"{file}": str(path), "{new}": f"{base}-new", "{ending}": ending}
         return re.sub(r"\{\w+\}", lambda found: shlex.quote(names[found.group()]), self.remedy)
+
+
+def unpack_first(path: Path | str) -> str:
+    """Remedy for a file with the ending of a compressed one; empty for others."""
+    old, new, tool = str(path), str(Path(path).with_suffix("")), UNPACKERS.get(Path(path).suffix)
+    return f"Unpack it first: `{tool} -dk {shlex.quote(old)}`, and name {shlex.quote(new)} instead." if tool else ""
 
 
 def _typed(first: str, command: str, made: str = "{new}{ending}") -> str:

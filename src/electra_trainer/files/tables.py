@@ -16,7 +16,6 @@ import csv
 import hashlib
 import math
 import re
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -80,14 +79,12 @@ def read_table_file(path: Path) -> Table:
     suffix, content = path.suffix.lower(), reading.read_file(path, limit=reading.MOST_TEXT)
     if suffix not in SUFFIXES:
         kind = kind_of(content[:HEAD], str(path))
-        advice = f" {kind.advice(path)}" if kind else ""
-        if suffix in reading.UNPACKERS:
-            advice = f" Unpack it first: `{reading.UNPACKERS[suffix]} -dk {shlex.quote(str(path))}`."
-        elif kind in (reading.PARQUET, reading.ARROW, reading.ARROW_STREAM):
-            advice = " Write it with pandas or pyarrow."
+        advice = reading.unpack_first(path) or (kind.advice(path) if kind else "")
+        if kind in (reading.PARQUET, reading.ARROW, reading.ARROW_STREAM):
+            advice = "Write it with pandas or pyarrow."
         raise DataError(
             f"{path}: the name ends in {suffix or 'nothing'!r}, expected {', '.join(SUFFIXES)}. Convert or rename it: "
-            f".csv has commas between its columns, .tsv tabs, .jsonl one JSON object a line.{advice}"
+            f".csv has commas between its columns, .tsv tabs, .jsonl one JSON object a line. {advice}".rstrip()
         )
     lines = reading.lines(content, path, ends=True)
     if suffix == ".jsonl":

@@ -429,9 +429,9 @@ def _hash(text: str) -> bytes:
 
 
 WARNING = "warning: "
+"""Marks a sentence as a warning among notes."""
 MARKS = "".join(sign for sign in map(chr, range(0x300, 0x10000)) if unicodedata.category(sign)[0] == "M")
 """Signs that combine with the letter before them, for a set of a regular expression."""
-"""Marks a sentence as a warning among notes."""
 
 
 def _first_of_each(examples: Sequence[TextExample]) -> dict[str, TextExample]:

@@ -38,8 +38,6 @@ WIDTH = 128
 """Numbers in a word's vector, as many as `tiny` has."""
 _GRAMS = 1 << 16
 """Random vectors that n-grams are hashed to."""
-
-
 _WORD = re.compile(rf"\w+(?:[{MARKS}]+\w*)*|[^\w\s]")
 
 

@@ -569,7 +569,7 @@ def _shared(first: str, second: str) -> NDArray[np.float64]:
 
 SMALL = 10_000
 """A training file with fewer lines is passed over 10 times (Table 6: 10 for the small RTE and STS-B, 3 for others)."""
-FEW_TO_SCORE = 50
+_FEW_TO_SCORE = 50
 """Fewer rows than these say little, which a note says."""
 _ALWAYS = ("text", "pair", "label")
 """Fields of `Columns` that are hashed even where they are empty."""
@@ -649,7 +649,7 @@ class OwnTask:
             dev = self.answered(other, as_trained(other, columns))
             hashes["dev"] = other.sha256
             notes += overlap(train, dev)
-        if len(dev) < FEW_TO_SCORE:
+        if len(dev) < _FEW_TO_SCORE:
             notes.append(f"{WARNING}{len(dev):,} rows choose seed and epoch and are the score. Have more of them.")
         tested = {}
         if self.test is not None:
