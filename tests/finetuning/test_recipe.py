@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from electra_trainer.errors import ConfigError
 from electra_trainer.finetuning.recipe import RECIPES, Recipe, for_own_rows, recipe
+from electra_trainer.finetuning.run import Order
 from electra_trainer.presets.models import preset
 
 TABLE_6 = {  # learning rate, layer-wise decay
@@ -64,7 +66,10 @@ def test_changes_are_put_in_and_none_leaves_the_recipe_s() -> None:
 
 def test_own_tables_differ_from_the_paper_where_they_are_small() -> None:
     assert recipe("auto", hidden_size=256, epochs=3) == recipe("paper", hidden_size=256, epochs=3)
-    assert for_own_rows(200, 4) == {"pooling": "auto", "batch_size": 16, "epochs": 10.0, "learning_rate": 1e-3}
+    assert for_own_rows(400, 4) == {"pooling": "auto", "batch_size": 16, "epochs": 10.0, "learning_rate": 1e-3}
+    epochs = {rows: for_own_rows(rows, 4)["epochs"] for rows in (320, 319, 100, 15, 1)}
+    assert epochs == {320: 10, 319: 11, 100: 34, 15: 200, 1: 200}
+    assert min(Order(np.ones(n, np.int64), batch_size=16, seed=1).steps(k) for n, k in epochs.items()) == 200  # type: ignore[arg-type]
     assert "learning_rate" not in for_own_rows(200, 12) and for_own_rows(10_000, 4) == {"pooling": "auto"}
 
 

@@ -1,5 +1,6 @@
 """How an encoder is fine-tuned (Table 6), as the paper says and as the released code does. No torch here."""
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
@@ -24,7 +25,7 @@ class Changes:
     one.
     """
     epochs: float | None = None
-    """Passes over the training rows; unless given, the task decides: 3 for most, 10 for small files of your own."""
+    """Passes over the training rows; unless given, the task decides: 3 for most, 10 or more for small own files."""
     batch_size: int | None = None
     """Rows per step."""
     micro_batch: int | None = None
@@ -194,6 +195,8 @@ AUTO = "auto"
 """Name of the recipe that is the paper's, with `for_own_rows` where a task is made of own tables."""
 SMALL, SHALLOW = 10_000, 6
 """Fewer training rows are a small table; no more layers are those of encoders that are trained for hours."""
+BATCH, EPOCHS, FEWEST_STEPS = 16, 10.0, 200
+"""Rows a step of a small table, its fewest passes over the rows, and its fewest steps."""
 
 
 def for_own_rows(rows: int, layers: int) -> dict[str, object]:
@@ -205,7 +208,8 @@ def for_own_rows(rows: int, layers: int) -> dict[str, object]:
     """
     changes: dict[str, object] = {"pooling": "auto"}
     if rows < SMALL:
-        changes |= {"batch_size": 16, "epochs": 10.0}
+        of_an_epoch = max(1, rows // BATCH)
+        changes |= {"batch_size": BATCH, "epochs": max(EPOCHS, float(math.ceil(FEWEST_STEPS / of_an_epoch)))}
         changes |= {"learning_rate": 1e-3} if layers <= SHALLOW else {}
     return changes
 
