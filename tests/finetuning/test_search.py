@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.finetuning.own_files import rows, write_csv
 from tests.finetuning.test_experiment import SMALL
 from tests.finetuning.toy import Toy
 
@@ -14,7 +15,7 @@ from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.finetuning import experiment
 from electra_trainer.finetuning.experiment import Plan, run_plan
 from electra_trainer.finetuning.task import TaskData
-from electra_trainer.finetuning.text_tasks import Classification
+from electra_trainer.finetuning.text_tasks import Classification, OwnTask
 
 GIVEN = {name: value for name, value in SMALL.items() if name != "learning_rate"}
 
@@ -58,6 +59,19 @@ def test_each_row_runs_with_its_own_best(model: str, tmp_path: Path, monkeypatch
         assert (ran["learning_rate"], ran["layer_decay"], ran["epochs"]) == recipe, row
     note = "toy: searched on training rows: learning-rate 0.0006, layer-decay 1, epochs 9."
     assert note in summary.declared.rows["toy"].notes
+
+
+def test_a_small_table_is_searched_around_its_own_epochs(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train, dev = (write_csv(tmp_path / f"{name}.csv", rows(count)) for name, count in (("train", 96), ("dev", 20)))
+
+    def longest_is_best(asked: Plan, **_: Any) -> Any:
+        return SimpleNamespace(main=lambda name: SimpleNamespace(median=float(name.partition("epochs=")[2] or 0)))
+
+    monkeypatch.setattr("electra_trainer.finetuning.experiment.run_plan", longest_is_best)
+    plan = Plan(model=model, tasks=(OwnTask(train=train, dev=dev),), recipe="auto")
+    assert found(plan, tmp_path / "out").chosen["classification"]["epochs"] == 3 * 34
 
 
 def test_trials_of_fresh_weights_begin_with_them(model: str, tmp_path: Path) -> None:

@@ -285,7 +285,7 @@ class FineTuning(engine.Work):
         if changes:
             notes.append(
                 f"recipe `auto`, {rows:,} training rows: {recipe.deviations(named, usual)}. Measured on small files "
-                "with an encoder that was trained for minutes, whose [CLS] says little; --recipe paper is the paper's."
+                "with encoders of minutes and of a day, whose [CLS] says little; --recipe paper is the paper's."
             )
         if settled != asked:
             notes.append(
@@ -514,7 +514,7 @@ RATES = (1.0, 2.0, 10 / 3)
 NO_DECAY = 1.0
 """Layer decay that is tried next to the recipe's own."""
 EPOCHS = (3.0, 1 / 3)
-"""Trials with other epochs than the task's, as multiples of them."""
+"""Trials with other epochs than the recipe's, as multiples of them."""
 MOST_ROWS = 10_000
 """Rows that larger training sets are searched on, at the task's own epochs: the best number for fewer rows would be too
 high.
@@ -600,11 +600,9 @@ def searched(plan: Plan, *, out: Path, device: str, parallel: int | None, quiet:
     first = [*sweep.combinations({name: values for name, values in axes.items() if name not in plan.given})]
     chosen = best(dict.fromkeys(rows, first))
     longer = {
-        row: [chosen[row], *({**chosen[row], "epochs": factor * task.epochs} for factor in EPOCHS)]
+        row: [chosen[row], *({**chosen[row], "epochs": factor * usual["recipe"]["epochs"]} for factor in EPOCHS)]
         for row in chosen
-        for task in tasks
-        if row.partition(PLUS)[0] == task.name
-        and declared.rows[task.name].settings["train_rows"] <= MOST_ROWS
-        and "epochs" not in plan.given
+        for usual in [declared.rows[row.partition(PLUS)[0]].settings]
+        if usual["train_rows"] <= MOST_ROWS and "epochs" not in plan.given
     }
     return replace(plan, chosen=chosen | (best(longer) if longer else {}))
