@@ -120,7 +120,7 @@ def test_a_terminal_that_closes_or_a_limit_of_computing_time(data: Path, tmp_pat
 
     def limited(_: int) -> None:
         spent = int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))
-        resource.setrlimit(resource.RLIMIT_CPU, (spent + 2, spent + 60))
+        resource.setrlimit(resource.RLIMIT_CPU, (spent + 5, spent + 60))
         work(tmp_path / "limited")
 
     process, terminal = pty.fork()
