@@ -46,7 +46,7 @@ from electra_trainer.finetuning.examples import (
     text_examples,
 )
 from electra_trainer.finetuning.pair_head import PairHead, Reads, chosen, overlap_features, start_from_probe, words
-from electra_trainer.finetuning.recipe import Recipe, for_own_rows
+from electra_trainer.finetuning.recipe import FEWEST_EPOCHS, SMALL, Recipe, for_own_rows
 from electra_trainer.finetuning.task import (
     Baseline,
     CardWords,
@@ -567,8 +567,6 @@ def _shared(first: str, second: str) -> NDArray[np.float64]:
     return np.array([both / len(one), both / len(two), both / len(one | two)])
 
 
-SMALL = 10_000
-"""A training file with fewer lines is passed over 10 times (Table 6: 10 for the small RTE and STS-B, 3 for others)."""
 _FEW_TO_SCORE = 50
 """Fewer rows than these say little, which a note says."""
 _ALWAYS = ("text", "pair", "label")
@@ -620,7 +618,7 @@ class OwnTask:
 
     @cached_property
     def epochs(self) -> float:
-        return 10.0 if _lines_in(Path(self.train)) < SMALL else EPOCHS
+        return FEWEST_EPOCHS if _lines_in(Path(self.train)) < SMALL else EPOCHS
 
     def recipe_for(self, rows: int, layers: int) -> dict[str, object]:
         """See `recipe.for_own_rows`."""
