@@ -472,12 +472,11 @@ def test_killed_and_stopped_with_workers(model: str, whole: Path, tmp_path: Path
     assert time.monotonic() - ended < 5
     assert not (out / "summary.json").exists()
     before = done(out)
-    halfway = [
-        path for path in out.glob("cells/*/*/checkpoints/step-*") if not (path.parents[1] / "result.json").exists()
-    ]
+    begun = {path.parents[1] for path in out.glob("cells/*/*/checkpoints/step-*")}
+    halfway = [cell for cell in begun if not (cell / "result.json").exists()]
 
     elsewhere = toy.write_model(tmp_path / "elsewhere")  # the same encoder
-    begun = time.monotonic()
+    called = time.monotonic()
     second = command(elsewhere, out, settings, copied=True)
     wait_until(lambda: done(out) >= before + 2 and under_way(out) > 0, second, settings)
     asked = time.monotonic()
@@ -485,15 +484,15 @@ def test_killed_and_stopped_with_workers(model: str, whole: Path, tmp_path: Path
     second.join(60)
     said = said_by(settings).read_text()
     assert second.exitcode == 75, said
-    assert time.monotonic() - asked < max(10, asked - begun)  # on a crowded machine its start took longer, too
+    assert time.monotonic() - asked < max(10, asked - called)  # on a crowded machine its start took longer, too
     assert "SIGTERM: all runs are saved" in said and "Traceback" not in said
-    assert "resuming at step" in said or not halfway
-    assert f"/{2 * len(SEEDS) + 2}] toy, " in said
+    assert f"/{2 * len(SEEDS) + 2}] toy" in said
     partial = summarize(out)
     assert any(partial.missing(row) for row in partial.rows) and partial.results["toy"]
     assert json.loads((out / "summary.json").read_text())["rows"]["toy"]
 
     go(plan(model, TASK, seeds=SEEDS, baselines=True, keep_weights=True), out)
+    assert all("resuming at step" in (cell / "log.txt").read_text() for cell in halfway)
     assert kept(out) == kept(whole)
     assert_same(whole, out)
 
