@@ -12,9 +12,10 @@ import json
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.gpu_steps import seconds_a_step, wait
+from benchmarks.gpu_steps import seconds_a_step
 from benchmarks.synthetic import make, sized
 from electra_trainer.train import graph
+from electra_trainer.train.timing import timed
 
 STEPS = 5
 
@@ -31,22 +32,15 @@ def main() -> None:
     device = torch.device(given.device)
     config = sized(given.preset, batch=given.batch)
     made = make(config, device)
-
-    def step(number: int) -> None:
-        graph.train_step(made.objective, made.optimizer, made.feed, step=number)
-
-    for number in range(3):
-        step(number)
-    wait(device)
+    for _ in range(3):
+        made.step()
     wall = {}
     for threads in (torch.get_num_threads(), 1):
         torch.set_num_threads(threads)
         wall[threads] = round(1e3 * seconds_a_step(made, limit=given.seconds), 3)
     on_gpu = device.type == "cuda"
     with profile(activities=[ProfilerActivity.CUDA] if on_gpu else [ProfilerActivity.CPU]) as watched:
-        for number in range(3, 3 + STEPS):
-            step(number)
-        wait(device)
+        timed(lambda: [made.step() for _ in range(STEPS)], device)
     name = "self_device_time_total" if on_gpu else "self_cpu_time_total"
     events = [event for event in watched.key_averages() if getattr(event, name) > 0]
     total = sum(getattr(event, name) for event in events)

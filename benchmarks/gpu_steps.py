@@ -12,59 +12,34 @@ import gc
 import json
 import os
 import statistics
-import time
 import warnings
 from unittest import mock
 
 import torch
 
 from benchmarks.parity import WAYS, switches
-from benchmarks.synthetic import Made, make, sized
+from benchmarks.synthetic import make, sized
 from electra_trainer.cost.flops import step_flops
 from electra_trainer.settings.config import Config
 from electra_trainer.train import graph
+from electra_trainer.train.timing import Trial, matrix_rate, timed
 
 WINDOWS = 5
 
 
-def matrix_rate(device: torch.device) -> float:
-    """Operations a second of one large product of random matrices: bf16 on a GPU, fp32 elsewhere."""
-    size, dtype = (8192, torch.bfloat16) if device.type == "cuda" else (1024, torch.float32)
-    left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
-    times = []
-    for _ in range(8):
-        wait(device)
-        start = time.perf_counter()
-        left @ right
-        wait(device)
-        times.append(time.perf_counter() - start)
-    return 2 * size**3 / statistics.median(times[3:])
-
-
-def wait(device: torch.device) -> None:
-    """Until the device has done all it was given."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def seconds_a_step(made: Made, *, limit: float) -> float:
+def seconds_a_step(made: Trial, *, limit: float) -> float:
     """Median over windows of equal length that fill `limit` seconds, after a warm-up."""
     device = made.feed.device
 
-    def steps(first: int, count: int) -> float:
-        wait(device)
-        start = time.perf_counter()
-        for number in range(first, first + count):
-            graph.train_step(made.objective, made.optimizer, made.feed, step=number)
-        wait(device)
-        return (time.perf_counter() - start) / count
+    def steps(count: int) -> float:
+        return timed(lambda: [made.step() for _ in range(count)], device) / count
 
-    steps(0, 2)
+    steps(2)
     if device.type == "cuda":  # what building needed is another figure
         torch.cuda.reset_peak_memory_stats(device)
-    once = steps(2, 3)
+    once = steps(3)
     count = max(1, int(limit / WINDOWS / once))
-    return statistics.median(steps(5 + number * count, count) for number in range(WINDOWS))
+    return statistics.median(steps(count) for _ in range(WINDOWS))
 
 
 def measure(config: Config, device: torch.device, *, precision: str, limit: float, rate: float) -> dict[str, object]:
@@ -131,7 +106,7 @@ def main() -> None:
         "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
     )  # what deterministic products ask for; read at their first use
     device = torch.device(given.device)
-    rate = matrix_rate(device)
+    rate = matrix_rate(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
     show(device=str(device), matrix_rate=rate)
     if given.what == "ways":
         ways(given.preset, device, given, rate)

@@ -8,7 +8,6 @@ CUDA graph too.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
 import warnings
@@ -21,7 +20,7 @@ from benchmarks.synthetic import make, sized
 from electra_trainer.batch import Corrupted, Masked
 from electra_trainer.objectives.generation import corrupt
 from electra_trainer.presets import arms
-from electra_trainer.settings.config import Config
+from electra_trainer.settings.config import Config, changed
 from electra_trainer.settings.methods import TwoStage
 from electra_trainer.train import graph
 from electra_trainer.train.optim import optimizer_tensors
@@ -46,11 +45,11 @@ def switches(on: tuple[str, ...]) -> dict[str, str]:
 
 def settings(preset: str, layers: int) -> Config:
     """A preset of a few layers, without dropout and clipping."""
-    config = sized(preset, batch=16, dropout=0.0)
-    return dataclasses.replace(
-        config,
-        model=dataclasses.replace(config.model, num_hidden_layers=layers),
-        optimizer=dataclasses.replace(config.optimizer, name="adam", clip_norm=0.0),
+    none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    return changed(
+        sized(preset, batch=16),
+        model={"num_hidden_layers": layers, **none},
+        optimizer={"name": "adam", "clip_norm": 0.0},
     )
 
 

@@ -13,13 +13,14 @@ from unittest import mock
 
 import pytest
 import torch
-from benchmarks.synthetic import Made, make, sized
+from benchmarks.synthetic import make, sized
 from tests.prepared import small_config, write_store
 from torch import Tensor
 
 from electra_trainer.settings.config import Config, changed
 from electra_trainer.train import graph, step
 from electra_trainer.train.loop import pretrain
+from electra_trainer.train.timing import Trial
 
 pytestmark = [
     pytest.mark.gpu,
@@ -43,7 +44,7 @@ def config(preset: str = "small", *, layers: int = 2, batch: int = 16, determini
     return dataclasses.replace(made, deterministic=deterministic)
 
 
-def steps(made: Made, count: int, *, evaluated: bool = False, **switches: str) -> dict[str, Tensor]:
+def steps(made: Trial, count: int, *, evaluated: bool = False, **switches: str) -> dict[str, Tensor]:
     """The weights after `count` steps, with an evaluation after each if `evaluated`."""
     with mock.patch.dict(os.environ, switches):
         for number in range(count):

@@ -205,15 +205,7 @@ def made_up_feed(config: Config, *, device: torch.device, precision: str) -> Fee
         begins_V=ids_V % 4 > 0,
     )
     return Feed(
-        config=config,
-        rows=rows,
-        valid=rows[:0],
-        mask=mask,
-        pad=PAD,
-        cls=CLS,
-        sep=SEP,
-        device=device,
-        precision=precision,
+        config=config, rows=rows, valid=rows, mask=mask, pad=PAD, cls=CLS, sep=SEP, device=device, precision=precision
     )
 
 
