@@ -29,7 +29,6 @@ from electra_trainer.ranks.sharding import is_sharded
 from electra_trainer.ranks.world import any_rank, world
 from electra_trainer.runs.signals import beat, finish_first, raise_again
 from electra_trainer.train.device import describe, need_memory
-from electra_trainer.train.optim import Lamb
 from electra_trainer.train.static_step import StaticStep
 from electra_trainer.train.step import Feed, StepResult
 from electra_trainer.train.step import train_step as plain_step
@@ -195,7 +194,7 @@ def _why_plain(objective: Objective, optimizer: torch.optim.Optimizer) -> str:
         return f"{GRAPH}=off and {COMPILE}=off"
     if is_sharded(objective):
         return "--shard gathers the layers one by one"
-    if not isinstance(optimizer, torch.optim.AdamW | Lamb):
+    if not isinstance(optimizer, torch.optim.AdamW):
         return f"{type(optimizer).__name__} is not made for it"
     return "" if objective.static else f"the shapes of {type(objective).__name__} follow from the text"
 

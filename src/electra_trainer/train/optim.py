@@ -28,7 +28,7 @@ Share = Callable[[str], float]
 """Factors of the learning rate, by parameter name."""
 _FULLY_CORRECTED = 1e9
 """A step count at which 1 - beta**step is exactly 1 in fp32, so bias correction has no effect."""
-_SLOTS = {"step", "exp_avg", "exp_avg_sq"}
+_SLOTS = ("step", "exp_avg", "exp_avg_sq")
 """The state that an optimizer keeps for a parameter; Muon keeps only `exp_avg` for a matrix of a layer."""
 _MUON_MOMENTUM = 0.95
 _QUINTIC = (3.4445, -4.775, 2.0315)
@@ -227,23 +227,16 @@ class Lamb(Optimizer):
 
     def _move(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         """Update the tensors of a group together."""
-        slots = zip(*(self._slots(parameter, group).values() for parameter in parameters), strict=True)
-        steps, means, squares = (list(tensors) for tensors in slots)
+        for parameter in parameters:
+            if not self.state[parameter]:
+                self.state[parameter].update(_moments(parameter, torch.tensor(0.0)))
+        steps, means, squares = ([self.state[one][slot] for one in parameters] for slot in _SLOTS)
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        (beta1, beta2), rate = group["betas"], group["lr"]
-        if hasattr(self, "found_inf"):  # read as the fused AdamW reads it: train/static_step.py
-            moves = 1 - self.found_inf
-            gradients = self._finite(gradients)
-            torch._foreach_add_(steps, [moves] * len(steps))
-            torch._foreach_mul_(means, 1 - (1 - beta1) * moves)
-            torch._foreach_add_(means, gradients, alpha=1 - beta1)
-            torch._foreach_mul_(squares, 1 - (1 - beta2) * moves)
-            rate, step = rate * moves, steps[0].double().clamp(min=1)
-        else:
-            torch._foreach_add_(steps, 1)
-            torch._foreach_lerp_(means, gradients, 1 - beta1)
-            torch._foreach_mul_(squares, beta2)
-            step = float(steps[0])
+        beta1, beta2 = group["betas"]
+        torch._foreach_add_(steps, 1)
+        step = float(steps[0])
+        torch._foreach_lerp_(means, gradients, 1 - beta1)
+        torch._foreach_mul_(squares, beta2)
         torch._foreach_addcmul_(squares, gradients, gradients, value=1 - beta2)
         divisors = torch._foreach_sqrt(torch._foreach_div(squares, 1 - beta2**step))
         torch._foreach_add_(divisors, group["eps"])
@@ -252,24 +245,8 @@ class Lamb(Optimizer):
         length_N, size_N = (torch.stack(torch._foreach_norm(tensors)) for tensors in (parameters, updates))
         adapts_N = (length_N > 0) & (size_N > 0) & group["adapts"]
         trust_N = torch.where(adapts_N, length_N / size_N, torch.ones_like(length_N))
-        torch._foreach_mul_(updates, list(rate * trust_N))
+        torch._foreach_mul_(updates, list(group["lr"] * trust_N))
         torch._foreach_sub_(parameters, updates)
-
-    def _slots(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
-        """The state of a parameter; its step count is on the device where a CUDA graph updates it."""
-        state, device = self.state[parameter], parameter.device if group.get("capturable") else torch.device("cpu")
-        if not state:
-            state.update(_moments(parameter, torch.tensor(0.0)))
-        if state["step"].device != device:
-            state["step"] = state["step"].to(device)
-        return {slot: state[slot] for slot in ("step", "exp_avg", "exp_avg_sq")}
-
-    def _finite(self, gradients: list[Tensor]) -> list[Tensor]:
-        """Gradients, scaled; zeros in a step that is skipped."""
-        flat = torch.cat([gradient.flatten() for gradient in gradients]) / self.grad_scale  # type: ignore[attr-defined]
-        flat = flat.masked_fill(self.found_inf > 0, 0.0)  # type: ignore[attr-defined]
-        parts = torch.split(flat, [gradient.numel() for gradient in gradients])
-        return [part.view_as(gradient) for part, gradient in zip(parts, gradients, strict=True)]
 
 
 def optimizer_tensors(network: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
@@ -299,7 +276,7 @@ def check_optimizer_tensors(network: nn.Module, tensors: Mapping[str, Tensor], s
             reported = f"{value.dtype} {tuple(value.shape)}"
             raise CheckpointError(f"the optimizer's tensor {full} in the checkpoint holds {reported}.")
     for name, slots in found.items():
-        expected = {"exp_avg"} if names[name] in matrices else _SLOTS
+        expected = {"exp_avg"} if names[name] in matrices else {*_SLOTS}
         if slots != expected:
             odd = ", ".join(sorted(slots ^ expected)[:3])
             raise CheckpointError(f"the checkpoint has not exactly the optimizer's tensors of {name}: {odd}.")
