@@ -324,4 +324,5 @@ def test_names_on_the_hub_are_those_that_are_asked_for() -> None:
     assert set(module._HUB_FILES) == {
         "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json",
         "added_tokens.json", "modules.json", "1_Pooling/config.json", "sentence_bert_config.json",
+        "config_sentence_transformers.json",
     }  # fmt: skip

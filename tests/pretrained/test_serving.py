@@ -73,6 +73,10 @@ def test_embed_gives_the_vectors_of_sentence_transformers(
     saved.save(str(tmp_path / "dense"))
     code, _, err = electra("embed", tmp_path / "dense", tmp_path / "texts.txt", "--search", "a class")
     assert code == CheckpointError.exit_code and "'Dense'" in err and "Use sentence-transformers." in err
+    named = {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
+    models.SentenceTransformer(str(exported / "discriminator"), device="cpu", **named).save(str(tmp_path / "prompt"))
+    code, _, err = electra("embed", tmp_path / "prompt", tmp_path / "texts.txt", "--search", "a class")
+    assert code == CheckpointError.exit_code and "the prompt 'query: ' before each text" in err
 
 
 def test_embed_writes_columns_and_finds_the_nearest(electra: Electra, exported: Path, tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ Pooling = Literal["mean", "cls", "max"]
 MODULES, POOLING, LONGEST = "modules.json", "1_Pooling/config.json", "sentence_bert_config.json"
 FILES = (MODULES, POOLING, LONGEST)
 """Files that `vector_files` writes."""
+PROMPTS = "config_sentence_transformers.json"
+"""File of sentence-transformers that may name a text to put before each."""
 ROWS = 128
 """Texts that are read together."""
 _WINDOW = 64 * ROWS
@@ -97,8 +99,12 @@ def read_form(folder: Path) -> VectorForm:
     ways = [name for name, way in _WAYS.items() if table.get(f"pooling_mode_{way}") is True]
     pooling = table.get("pooling_mode", ways[0] if len(ways) == 1 else ways)
     longest = read_table(folder / LONGEST) if (folder / LONGEST).is_file() else {}
+    said = read_table(folder / PROMPTS) if (folder / PROMPTS).is_file() else {}
+    prompt = (said.get("prompts") or {}).get(said.get("default_prompt_name"))
+    known = ["Transformer", "Pooling", "Normalize"]
     faults = {
-        f"{path}: the parts {short(kinds)}": kinds not in (["Transformer", "Pooling"], [*kinds[:2], "Normalize"]),
+        f"{path}: the parts {short(kinds)}": kinds not in (known[:2], known),
+        f"{folder / PROMPTS}: the prompt {short(prompt)} before each text": bool(prompt),
         f"{folder / POOLING}: the pooling {short(pooling)}": pooling not in get_args(Pooling),
         f"{folder / LONGEST}: do_lower_case": longest.get("do_lower_case") is True,
     }

@@ -28,7 +28,15 @@ from electra_trainer.settings.config import Model
 from electra_trainer.train.weights import Initial
 
 _EXPECTED = "Expected a run folder, an exported folder or a Hub name such as google/electra-small-discriminator."
-_HUB_FILES = ("config.json", "model.safetensors", *words.TOKENIZER_FILES, SPECIALS_MAP, ADDED, *embedding.FILES)
+_HUB_FILES = (
+    "config.json",
+    "model.safetensors",
+    *words.TOKENIZER_FILES,
+    SPECIALS_MAP,
+    ADDED,
+    *embedding.FILES,
+    embedding.PROMPTS,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
