@@ -359,6 +359,11 @@ def test_rows_that_are_being_written(plain: Path, tmp_path: Path, monkeypatch: p
     assert counts == [0, 1, 3, 3, len(lines) + 1]
     assert [step for step, values in sent if values] == [row["step"] for row in metrics(tmp_path)]
     assert (2, {}) in sent  # not a number: not a value
+    sent.clear()
+    (tmp_path / "result.json").write_text('{"scores": {"dev/accuracy": 0.5}}')  # after the run was finished there
+    for _ in range(2):
+        send(tmp_path, "tensorboard")
+    assert [[*values.values()] for _, values in sent] == [[0.5]]
 
 
 def test_one_sender_at_a_time(plain: Path) -> None:

@@ -345,8 +345,8 @@ class _Sender:
         self._tracker: Tracker | None = None
         self._file, self._at = (0, 0), 0
         self._note = run / FOLDER / f"{name}.json"
-        self._sent: dict[str, Any] = {**dict.fromkeys(_PREFIX, -1), "finished": False}
-        """The last step of each split, and whether the run was finished there."""
+        self._sent: dict[str, Any] = {**dict.fromkeys(_PREFIX, -1), "finished": False, "scored": True}
+        """The last step of each split, whether the run was finished there, and whether its result was there then."""
         if self._note.exists():
             self._sent |= read_table(self._note)
 
@@ -354,20 +354,20 @@ class _Sender:
         """Send new rows, and finish the run there once it has a result or is the `last` call. Returns the rows."""
         cell = self._run.parent if self._run.name == "run" else self._run
         is_done = (cell / _RESULT).is_file()
-        if is_done and self._sent["finished"]:
+        if is_done and self._sent["finished"] and self._sent["scored"]:
             return 0
         rows = [row for row in self._rows() if row[1] > self._sent[row[0]]]
         for begin in range(0, len(rows), _BATCH):
             batch = rows[begin : begin + _BATCH]
             self._open().send([(step, values) for _, step, values in batch])
             self._remember(finished=False, **{split: step for split, step, _ in batch})
-        if (last or is_done) and not self._sent["finished"]:
+        if (last or is_done) and not (self._sent["finished"] and (self._sent["scored"] or not is_done)):
             scores = _scores(read_table(cell / _RESULT)) if is_done else {}
             if scores:
                 self._open().send([(max(self._sent["train"], self._sent["valid"], 0), scores)])
             self._open().finish()
             self._tracker = None
-            self._remember(finished=True)
+            self._remember(finished=True, scored=is_done)
         return len(rows)
 
     def _remember(self, **facts: Any) -> None:
