@@ -85,8 +85,10 @@ def test_spans_in_a_text_without_spaces(tmp_path: Path) -> None:
     assert read.sentences[0].words == ("张", "三", "在", "北", "京", "。", "Ann", "left", ".")
     assert read.sentences[0].labels == ("B-PER", "I-PER", "O", "B-LOC", "I-LOC", "O", "B-PER", "O", "O")
     assert splitting_of(read.sentences) == read.columns.split == "characters"
-    mixed = {"text": "Ann left 北京 in the month of May last year.", "label": [[9, 11, "LOC"]]}
-    assert read_tagged(written(tmp_path, "y.jsonl", lines(mixed))).columns.split == "punctuation"
+    mixed = {"text": "Ann left 李明在北京 in the month of May last year.", "label": [[9, 11, "PER"], [12, 14, "LOC"]]}
+    read = read_tagged(written(tmp_path, "y.jsonl", lines(mixed)))
+    assert read.columns.split == "characters" and len(read.notes) == 1
+    assert read.sentences[0].labels[2:7] == ("B-PER", "I-PER", "O", "B-LOC", "I-LOC")
     thai = {"text": "ที่นี่กรุงเทพ", "label": [[6, 13, "LOC"]]}
     found = read_tagged(written(tmp_path, "z.jsonl", lines(thai))).sentences[0]
     assert found.words == ("ที่", "นี่", "ก", "รุ", "ง", "เ", "ท", "พ") and found.labels[1:3] == ("O", "B-LOC")

@@ -332,9 +332,8 @@ def _objects(
 
 def _characters_or_punctuation(values: Sequence[Any]) -> Splitting:
     """How the texts among some values are split where spans are to be read."""
-    texts = islice((value for value in values if isinstance(value, str)), _LOOKED_AT)
-    split = _splitting([text[first:stop] for text in texts for first, stop in word_places(text, "characters")])
-    return "characters" if split == "characters" else "punctuation"
+    texts = (value for value in values if isinstance(value, str))
+    return "characters" if any(_UNSPACED.search(text) for text in texts) else "punctuation"
 
 
 def _column(table: Table, flag: str, given: str | int | None, usual: Sequence[str]) -> str:

@@ -310,7 +310,9 @@ class TaggingTask:
         paths = self._paths()
         files = {split: self._read(path) for split, path in paths.items() if split != "predict"}
         read = {split: self._named(one.sentences) for split, one in files.items()}
-        columns = replace(files["train"].columns, split=tagged_files.splitting_of(read["train"]))
+        columns = files["train"].columns
+        if columns.split != "characters":  # texts with spans say so themselves
+            columns = replace(columns, split=tagged_files.splitting_of(read["train"]))
         train = read["train"]
         labels = tuple(sorted({label for sentence in train for label in sentence.labels if label is not None}))
         if len(labels) < 2:
