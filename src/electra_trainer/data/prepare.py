@@ -184,8 +184,9 @@ def _require_documents(folder: Path, split: store.Split, documents: int) -> None
     if not documents:
         what = "train on" if split == "train" else "hold out"
         raise DataError(
-            f"{folder}: nothing is left to {what}, the text holds fewer than two different documents. Give more text, "
-            "let every line be a document (--documents line), or prepare shards again with a larger --valid-fraction."
+            f"{folder}: nothing is left to {what}, the text holds fewer than two different documents. Documents end at "
+            "blank lines, with --documents line at each line end (LF; `tr '\\r' '\\n'` makes them of CR). Break the "
+            "text into lines, give more of it, or prepare shards again with a larger --valid-fraction."
         )
 
 
