@@ -209,7 +209,7 @@ def test_predict_where_every_question_is_answered(folder: Path, capsys: pytest.C
     [
         ("always", ["--null-threshold", "0"], "--null-threshold 0: squad"),
         ("labels", ["--null-threshold", "0"], "--null-threshold 0: classification"),
-        ("model", ["--out", "said.csv"], "answers are written as JSON. Name it said.json"),
+        ("model", ["--out", "said.csv"], "predictions are not written as .csv. Name it said.json"),
         ("model", ["--text", "body"], "--text body"),
     ],
 )

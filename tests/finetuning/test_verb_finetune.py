@@ -328,6 +328,7 @@ WRONG: dict[str, tuple[tuple[str, ...], int, str]] = {
     "nothing to predict": (("predict", "exp/model", "news.csv"), 66, "news.csv: no such file"),
     "no text to predict": (("predict", "exp/model", "pairs.jsonl"), 65, "pairs.jsonl: has no column 'text', which the training file has. Its columns: 'premise', 'hypothesis', 'score'. Rename it; in a file to predict it can be named: --text COLUMN"),
     "over itself": (("predict", "exp/model", "new.csv", "--out", "./new.csv"), 78, "--out new.csv: is the file to predict"),
+    "as what is not written": (("predict", "exp/model", "new.csv", "--out", "said.tsv"), 78, "--out said.tsv: predictions are not written as .tsv. Name it said.csv, or said.jsonl."),
     "into a folder": (("predict", "exp/model", "new.csv", "--out", "encoder"), 78, "--out encoder: is a folder, expected a file"),
     "into nowhere": (("predict", "exp/model", "new.csv", "--out", "no/where.csv"), 74, "--out no/where.csv: the folder no does not exist. Make it, or choose another --out"),
 }  # fmt: skip
@@ -396,14 +397,16 @@ def test_predictions_beside_any_columns() -> None:
         "prediction": "x", "prediction_": "b", "probabilities": {"a": 0.25, "b": 0.75},
     }  # fmt: skip
     assert (
-        predicted_csv(table(("a", "b", "c"), (None, [1])), [{"value": 12345.678}])
-        == "a,b,c,prediction\n,[1],,12345.7\n"
+        predicted_csv(table(("a", "b", "c"), (None, [1])), [{"value": 1700482048.0}])
+        == "a,b,c,prediction\n,[1],,1.70048205e+09\n"
     )
     many = {f"c{n}": 1 / 30 for n in range(30)}
     assert (
         predicted_csv(table(("t",), ("x",)), [{"label": "c3", "probabilities": many}])
         == "t,prediction,probability\nx,c3,0.033333\n"
     )
+    head = predicted_csv(table(("t",), ("x",)), [{"labels": ["c3"], "probabilities": many}]).splitlines()[0]
+    assert head == "t,prediction," + ",".join(f"probability_{name}" for name in many)
     assert (
         tagged_text([{"words": ["a", "b"], "tags": ["X", "Y"]}, {"words": ["c"], "tags": ["X"]}])
         == "a\tX\nb\tY\n\nc\tX\n\n"

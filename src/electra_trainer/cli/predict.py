@@ -73,8 +73,10 @@ class Predict:
         if self.null_threshold is not None:
             model = model.with_threshold(self.null_threshold)
         if out is not None and model.task.endings and out.suffix not in model.task.endings:
+            first, second = model.task.endings[:2]
             raise ConfigError(
-                f"--out {out}: answers are written as JSON. Name it {out.stem}.json, or {out.stem}.jsonl."
+                f"--out {out}: predictions are not written as {out.suffix or 'this'}. Name it {out.stem}{first}, or "
+                f"{out.stem}{second}."
             )
         rows = model.task.examples_in(
             self.file, like=model.columns, pair=model.pair, as_json=as_json, text=self.text, text_pair=self.text_pair

@@ -85,7 +85,7 @@ def strings(value: Any, index: int, expected: str, *, count: int | None = None) 
 
 
 MANY = 20
-"""Most labels that get a column each for their probabilities."""
+"""Most classes that get a column each for their probabilities; labels of which a text may have several always do."""
 
 
 def predicted_csv(table: Table, predictions: Sequence[Prediction], *, separator: str = ";") -> str:
@@ -105,9 +105,10 @@ def _flat(prediction: Prediction, separator: str) -> dict[str, str]:
     shares = prediction.get("probabilities")
     if shares is None:
         answer = _answer(prediction)
-        return {"prediction": answer if isinstance(answer, str) else f"{answer:.6g}"}
-    each = {f"probability_{label}": f"{share:.6f}" for label, share in shares.items() if len(shares) <= MANY}
-    if "labels" in prediction:
+        return {"prediction": answer if isinstance(answer, str) else f"{answer:.9g}"}
+    several = "labels" in prediction
+    each = {f"probability_{name}": f"{share:.6f}" for name, share in shares.items() if several or len(shares) <= MANY}
+    if several:
         return {"prediction": separator.join(prediction["labels"]), **each}
     return {"prediction": _answer(prediction), "probability": f"{shares[prediction['label']]:.6f}", **each}
 

@@ -46,7 +46,7 @@ class Tuned:
             parts.append(f"The best run on {next(iter(self.data.dev))}:\n\n{counts.text()}")
         model = self.best.model
         refused = "has no class for its head, refuses it, and loads its encoder from"
-        loads = f"{refused} {model / 'encoder'}" if (model / "head.safetensors").exists() else "loads it"
+        loads = "loads it" if (model / "model.safetensors").exists() else f"{refused} {model / 'encoder'}"
         last = self.next if self.best.predictions is None else f"Predictions written to {self.best.predictions}."
         parts.append(f"{model}: the best run; transformers {loads}. README.md there says how.\n{last}")
         return "\n\n".join(parts)

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cache, cached_property, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import torch
@@ -88,6 +88,7 @@ class TextTask(Task):
     """Read a text that is longer than a row in overlapping windows. In training each window is a row with the text's
     answer, and a text counts as much as a short one; the outputs of its windows are averaged to predict.
     """
+    endings: ClassVar[Sequence[str]] = (".csv", ".jsonl", ".txt", "")
 
     @property
     def metric(self) -> str:
