@@ -99,8 +99,8 @@ def read_form(folder: Path) -> VectorForm:
     ways = [name for name, way in _WAYS.items() if table.get(f"pooling_mode_{way}") is True]
     pooling = table.get("pooling_mode", ways[0] if len(ways) == 1 else ways)
     longest = read_table(folder / LONGEST) if (folder / LONGEST).is_file() else {}
-    said = read_table(folder / PROMPTS) if (folder / PROMPTS).is_file() else {}
-    prompt = (said.get("prompts") or {}).get(said.get("default_prompt_name"))
+    config = read_table(folder / PROMPTS) if (folder / PROMPTS).is_file() else {}
+    prompt = (config.get("prompts") or {}).get(config.get("default_prompt_name"))
     known = ["Transformer", "Pooling", "Normalize"]
     faults = {
         f"{path}: the parts {short(kinds)}": kinds not in (known[:2], known),
