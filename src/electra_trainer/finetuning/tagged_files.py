@@ -93,10 +93,7 @@ def _begins_name(text: str, first: int, stop: int) -> bool:
 
 def splitting_of(sentences: Sequence[TaggedSentence]) -> Splitting:
     """How the words of training data were split; scripts without spaces by a program: spaces, as it writes them."""
-    return _splitting([word for one in islice(sentences, _LOOKED_AT) for word in one.words if word])
-
-
-def _splitting(words: Sequence[str]) -> Splitting:
+    words = [word for one in islice(sentences, _LOOKED_AT) for word in one.words if word]
     unspaced = [word for word in words if _UNSPACED.search(word)]
     if 4 * len(unspaced) > len(words):
         single = sum(_UNSPACED.fullmatch(word) is not None for word in unspaced)
