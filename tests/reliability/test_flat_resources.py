@@ -9,6 +9,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from statistics import median_low
 from typing import Any
 from unittest import mock
 
@@ -81,10 +82,12 @@ def leaky(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def growth(found: list[Sample]) -> Sample:
-    """From the middle to the end, each the largest of a quarter of the samples."""
+    """From the middle to the end, each the median of a quarter of the samples: a thread that was joined a moment ago may
+    still be listed in one of them.
+    """
     quarter = max(len(found) // 4, 1)
     middle, end = found[quarter : 2 * quarter], found[-quarter:]
-    first, last = (tuple(max(column) for column in zip(*part, strict=True)) for part in (middle, end))
+    first, last = (tuple(median_low(column) for column in zip(*part, strict=True)) for part in (middle, end))
     return round(last[0] - first[0], 2), last[1] - first[1], last[2] - first[2]
 
 
