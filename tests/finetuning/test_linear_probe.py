@@ -14,7 +14,7 @@ from tests.finetuning.toy import Toy
 
 from electra_trainer.errors import Diverged
 from electra_trainer.finetuning import pair_head
-from electra_trainer.finetuning.pair_head import fitted
+from electra_trainer.finetuning.pair_head import MATCHES, fitted
 from electra_trainer.finetuning.run import (
     Feed,
     FineTuned,
@@ -72,6 +72,17 @@ def test_the_penalty_is_chosen_on_rows_that_were_not_fitted(monkeypatch: pytest.
     for given, found, penalty in zip((nothing, something), chosen, (1e4, 10.0), strict=True):
         monkeypatch.setattr(pair_head, "PENALTIES", (penalty,))
         assert found == pytest.approx(fitted(*given, np.arange(len(given[1])), classes=2)[0])
+
+
+def test_classes_are_fitted_to_matches_rather_than_means_and_numbers_to_both() -> None:
+    """A mean and a match tell the answer equally well, among 300 means that are noise."""
+    noise = np.random.default_rng(0)
+    answers = np.arange(400) % 2
+    matrix = noise.standard_normal((400, 300 + MATCHES)).astype(np.float32)
+    matrix[:, [0, -1]] += answers[:, None]
+    for classes, low, high in ((2, 10, 100), (0, 0.5, 2)):
+        weight, _ = fitted(matrix, answers, np.arange(400), classes=classes)
+        assert low < abs(weight[-1, -1] / weight[-1, 0]) < high
 
 
 def test_rare_classes() -> None:
