@@ -315,14 +315,19 @@ def _objects(
     label = _column(table, "--label", column, _LABELS) if labelled else None
     tags = table.column(label) if label else [None] * len(table.rows)
     split = _characters_or_punctuation(table.column(text)) if like is None else like.split
-    lost: list[str] = []
+    lost, widened = list[str](), list[str]()
     rows = zip(table.lines, table.column(text), tags, strict=True)
-    sentences = [_row(path, number, value, found, split, lost) for number, value, found in rows]
+    sentences = [_row(path, number, value, found, split, lost, widened) for number, value, found in rows]
     notes = [f"columns of {path.name}: words = {text!r}" + (f", labels = {label!r}." if label else ".")]
     if lost:
         notes.append(
             f"{WARNING}spans that overlap a longer one are left out, since a word has one label: {len(lost):,}, the "
             f"first a {lost[0]}."
+        )
+    if widened:
+        notes.append(
+            f"{WARNING}spans that begin or end within a word label all of it: {len(widened):,}, the first a "
+            f"{widened[0]}. If there are many, are they counted in characters of Unicode, from 0?"
         )
     return Tagged(sentences=sentences, columns=TagColumns(words=text, label=label, split=split), notes=tuple(notes))
 
@@ -343,15 +348,20 @@ def _column(table: Table, flag: str, given: str | int | None, usual: Sequence[st
     raise ConfigError(f"{table.path}: has no column {' or '.join(wanted)}, but {listed}. Name one: {flag} COLUMN")
 
 
-def _row(path: Path, number: int, value: Any, tags: Any, split: Splitting, lost: list[str]) -> TaggedSentence:
-    """The sentence of an object: words with a label each, or a text with spans, of which the `lost` are noted."""
+def _row(
+    path: Path, number: int, value: Any, tags: Any, split: Splitting, lost: list[str], widened: list[str]
+) -> TaggedSentence:
+    """The sentence of an object: words with a label each, or a text with spans, of which the lost and widened ones are
+    noted.
+    """
     where, words, labels = f"{path}:{number}", value, tags
     if isinstance(value, str) and (tags is None or isinstance(tags, list)):
         places = word_places(value, split)
         words = [value[first:stop] for first, stop in places]
         if tags is not None:
-            labels, left_out = _bio(places, [_read_span(one, where, value) for one in tags])
-            lost += [f"{kind} at {where}" for kind in left_out]
+            labels, *noted = _bio(places, [_read_span(one, where, value) for one in tags])
+            for found, kinds in zip((lost, widened), noted, strict=True):
+                found += [f"{kind} at {where}" for kind in kinds]
     if not isinstance(words, list) or not words or not all(isinstance(word, str) and word for word in words):
         raise DataError(f"{where}: words {short(value)}. {_LAYOUTS}")
     labels = [None] * len(words) if labels is None else labels
@@ -362,11 +372,13 @@ def _row(path: Path, number: int, value: Any, tags: Any, split: Splitting, lost:
     return _sentence(path, words, [_label_text(label, where) for label in labels], [number] * len(words))
 
 
-def _bio(words: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int, str]]) -> tuple[list[str], list[str]]:
-    """BIO tags of words, and the types of the spans that have none. A span that begins or ends within a word gets the
-    whole word; of two that share words the longer one counts.
+def _bio(
+    words: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int, str]]
+) -> tuple[list[str], list[str], list[str]]:
+    """BIO tags of words; the types of the spans that have none, since of two that share words the longer one counts;
+    those of the spans that begin or end within a word, which get all of it.
     """
-    tags, left_out = ["O"] * len(words), list[str]()
+    tags, left_out, widened = ["O"] * len(words), list[str](), list[str]()
     for first, stop, kind in sorted(dict.fromkeys(spans), key=lambda span: (span[0] - span[1], span[0])):
         inside = [at for at, (begin, end) in enumerate(words) if begin < stop and end > first]
         if any(tags[at] != "O" for at in inside):
@@ -374,7 +386,9 @@ def _bio(words: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int, str]]
             continue
         for at in inside:
             tags[at] = f"{'B' if at == inside[0] else 'I'}-{kind}"
-    return tags, left_out
+        if inside and (words[inside[0]][0] < first or words[inside[-1]][1] > stop):
+            widened.append(kind)
+    return tags, left_out, widened
 
 
 def _read_span(span: Any, where: str, text: str) -> tuple[int, int, str]:
