@@ -20,6 +20,7 @@ from electra_trainer.data.encode import decoded, encoder
 from electra_trainer.data.tokenizer import (
     SPECIAL_TOKENS,
     Specials,
+    Text,
     as_plain_text,
     load_tokenizer,
     save_tokenizer,
@@ -232,3 +233,17 @@ def test_transformers_gives_the_same_ids(tmp_path: Path, options: dict[str, bool
     )
     assert theirs.model_max_length == 128
     assert theirs.mask_token_id == 4
+
+
+def test_encodings_of_many_texts_are_held_of_a_thousand_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = train_tokenizer(embedded_lines(1000), vocab_size=300)
+    text = Text(tokenizer=as_plain_text(trained), specials=specials_of(trained), length=8)
+    texts = [f"the cat {number}" for number in range(2500)]
+    whole, counts, real = text.encode(texts), list[int](), Text.encode
+
+    def noted(self: Text, some: list[str]) -> list[Any]:
+        counts.append(len(some))
+        return real(self, some)
+
+    monkeypatch.setattr(Text, "encode", noted)
+    assert text.ids(texts) == [one.ids for one in whole] and counts == [1000, 1000, 500]

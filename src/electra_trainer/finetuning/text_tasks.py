@@ -106,7 +106,7 @@ class TextTask(Task):
     def rows(self, examples: Sequence[TextExample], text: Text, *, training: bool) -> list[Row]:
         targets = self.targets(examples) if training else [None] * len(examples)
         if self.windows:
-            read = [text.windows(encoding.ids) for encoding in text.encode([example.text for example in examples])]
+            read = [text.windows(ids) for ids in text.ids([example.text for example in examples])]
         else:
             read = [[ids] for ids in text_rows(examples, text)]
         mean = sum(map(len, read)) / max(len(read), 1)  # so that weights are 1 on average
@@ -150,7 +150,7 @@ class TextTask(Task):
     def prepare(self, head: nn.Module, train: Sequence[TextExample], text: Text) -> None:
         if isinstance(head, PairHead):
             texts = [one for example in train for one in (example.text, example.pair) if one is not None]
-            head.count([encoding.ids for encoding in text.encode(texts)], text.tokenizer.get_vocab())
+            head.count(text.ids(texts), text.tokenizer.get_vocab())
 
     @property
     def balanced(self) -> bool:
@@ -375,9 +375,9 @@ def regression_scores(
 
 def text_rows(examples: Sequence[TextExample], text: Text) -> list[tuple[int, ...]]:
     """Ids of each example's row."""
-    first = [encoding.ids for encoding in text.encode([example.text for example in examples])]
+    first = text.ids([example.text for example in examples])
     paired = [example.pair for example in examples if example.pair is not None]
-    second = iter([encoding.ids for encoding in text.encode(paired)])
+    second = iter(text.ids(paired))
     pairs = zip(examples, first, strict=True)
     return [text.row(ids, None if example.pair is None else next(second)) for example, ids in pairs]
 
