@@ -327,7 +327,7 @@ def _objects(
     if widened:
         notes.append(
             f"{WARNING}spans that begin or end within a word label all of it: {len(widened):,}, the first a "
-            f"{widened[0]}. If there are many, are they counted in characters of Unicode, from 0?"
+            f"{widened[0]}. If these are many, count them in characters of Unicode, from 0."
         )
     return Tagged(sentences=sentences, columns=TagColumns(words=text, label=label, split=split), notes=tuple(notes))
 
