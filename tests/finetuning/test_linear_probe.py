@@ -85,6 +85,15 @@ def test_classes_are_fitted_to_matches_rather_than_means_and_numbers_to_both() -
         assert low < abs(weight[-1, -1] / weight[-1, 0]) < high
 
 
+def test_means_that_alone_tell_the_class_count_in_full() -> None:
+    noise = np.random.default_rng(0)
+    answers = np.arange(400) % 2
+    matrix = noise.standard_normal((400, 20 + MATCHES)).astype(np.float32)
+    matrix[:, 0] += answers
+    weight, _ = fitted(matrix, answers, np.arange(400), classes=2)
+    assert abs(weight[1, 0]) > 0.1
+
+
 def test_rare_classes() -> None:
     """One with one example, and one with none, which must not look likely for that."""
     matrix, answers = rows(classes=2)

@@ -65,16 +65,22 @@ def test_what_is_wrong_is_said_with_its_place(name: str, tmp_path: Path) -> None
 
 
 def test_spans_that_do_not_fit_the_words(tmp_path: Path) -> None:
-    """The whole word is in a span that begins within it; of two that overlap the longer one counts. Notes say both."""
+    """The whole word is in a span that ends or begins within it; of two that overlap the longer one counts; UTF-16's
+    places may hold no word. Notes say all.
+    """
     row = {"text": "The Bonnites of New York", "label": [[4, 8, "LOC"], [16, 24, "LOC"], [16, 19, "X"]]}
     read = read_tagged(written(tmp_path, "x.jsonl", lines(row)))
     assert read.sentences[0].labels == ("O", "B-LOC", "O", "B-LOC", "I-LOC")
     assert read.notes[0] == "columns of x.jsonl: words = 'text', labels = 'label'."
     assert re.search(
-        r"^warning: spans that overlap a longer one .* label: 1, the first a X at .*x\.jsonl:1", read.notes[1]
+        r"^warning: spans that share a word with a longer one, .*: 1, the first a X at .*x\.jsonl:1", read.notes[1]
     )
     assert re.search(r"^warning: spans that .* within a word .*: 1, the first a LOC at .*x\.jsonl:1", read.notes[2])
     assert len(read_tagged(written(tmp_path, "y.jsonl", lines({**row, "label": [[4, 12, "LOC"]] * 2}))).notes) == 1
+    begins = read_tagged(written(tmp_path, "b.jsonl", lines({**row, "label": [[6, 12, "LOC"]]})))
+    assert begins.sentences[0].labels[1] == "B-LOC" and "within a word" in begins.notes[1]
+    utf16 = {"text": "Hello \U0001f600\U0001f600\U0001f600 a b c", "label": [[13, 14, "X"]]}
+    assert "or hold none, are left out: 1" in read_tagged(written(tmp_path, "u.jsonl", lines(utf16))).notes[1]
     types = [f"T{number}" for number in range(20)]  # of equal spans the first counts, in every process
     read = read_tagged(written(tmp_path, "z.jsonl", lines({**row, "label": [[4, 12, one] for one in types]})))
     assert read.sentences[0].labels[1] == "B-T0"

@@ -133,9 +133,9 @@ MATCHES = 6 * DEPTHS + 1
 Indices = NDArray[np.int64]
 PENALTIES = (10.0, 100.0, 1e3, 1e4)
 """Weights of the squared norm (of its half, for classes) beside the sum of the losses, tried by cross-validation."""
-POOLED = (0.1, 1.0)
-"""Factors of the standardized features of the means in a fit of classes, tried with each penalty: with 0.1 it weighs a
-hundred times as much on these 4 D, which few rows cannot tell from noise, as on the `MATCHES`.
+POOLED = (1.0, 0.1)
+"""Factors of the standardized features of the means in a fit of classes, tried with each penalty: with 0.1 a penalty
+weighs a hundred times as much on these 4 D, which few rows cannot tell from noise, as on the `MATCHES`.
 """
 FOLDS = 3
 MOST_ROWS = 20_000
@@ -353,13 +353,13 @@ def fitted(
 def _with_pooled(matrix: NDArray[np.float32], *, factor: float) -> NDArray[np.float32]:
     """The features with those of the means times a factor."""
     out = matrix.copy()
-    out[:, : max(0, matrix.shape[1] - MATCHES)] *= factor
+    out[:, :-MATCHES] *= factor
     return out
 
 
 def chosen(
     model: Any,
-    penalties: Mapping[str, Sequence[Any]],
+    tried: Mapping[str, Sequence[Any]],
     matrix: Any,
     answers: NDArray[np.generic],
     examples: Indices,
@@ -367,11 +367,11 @@ def chosen(
     classes: bool,
     balanced: bool,
 ) -> Any:
-    """The model with the penalty that is best in cross-validation, not fitted yet; with the second one where no class
-    has enough examples to hold one out.
+    """The model with the values that are best in cross-validation, not fitted yet; with the second of each where no
+    class has enough examples to hold one out.
 
     Args:
-        penalties: name of the parameter -> values to try.
+        tried: name of the parameter -> values to try.
         examples: of which example each row is.
         classes: the answers are classes; else numbers.
         balanced: classes count alike.
@@ -380,9 +380,9 @@ def chosen(
 
     fold = folds(answers, examples, classes=classes)
     if fold.max() < 0:
-        return model.set_params(**{name: values[1] for name, values in penalties.items()})
+        return model.set_params(**{name: values[1] for name, values in tried.items()})
     scoring: Any = partial(_log_likelihood, balanced=balanced) if classes else "neg_mean_squared_error"
-    search = GridSearchCV(model, penalties, cv=PredefinedSplit(fold), scoring=scoring, refit=False)
+    search = GridSearchCV(model, tried, cv=PredefinedSplit(fold), scoring=scoring, refit=False)
     return model.set_params(**search.fit(matrix, answers).best_params_)
 
 

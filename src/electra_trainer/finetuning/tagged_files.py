@@ -321,13 +321,14 @@ def _objects(
     notes = [f"columns of {path.name}: words = {text!r}" + (f", labels = {label!r}." if label else ".")]
     if lost:
         notes.append(
-            f"{WARNING}spans that overlap a longer one are left out, since a word has one label: {len(lost):,}, the "
-            f"first a {lost[0]}."
+            f"{WARNING}spans that share a word with a longer one, or hold none, are left out: {len(lost):,}, the first "
+            f"a {lost[0]}."
         )
     if widened:
         notes.append(
             f"{WARNING}spans that begin or end within a word label all of it: {len(widened):,}, the first a "
-            f"{widened[0]}. If these are many, count them in characters of Unicode, from 0."
+            f"{widened[0]}. Right for endings and compounds; else count characters of Unicode from 0, to the end "
+            "behind the last."
         )
     return Tagged(sentences=sentences, columns=TagColumns(words=text, label=label, split=split), notes=tuple(notes))
 
@@ -375,18 +376,18 @@ def _row(
 def _bio(
     words: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int, str]]
 ) -> tuple[list[str], list[str], list[str]]:
-    """BIO tags of words; the types of the spans that have none, since of two that share words the longer one counts;
-    those of the spans that begin or end within a word, which get all of it.
+    """BIO tags of words; the types of the spans that label none, since they hold none or a longer span has one of
+    theirs; those of the spans that begin or end within a word, which get all of it.
     """
     tags, left_out, widened = ["O"] * len(words), list[str](), list[str]()
     for first, stop, kind in sorted(dict.fromkeys(spans), key=lambda span: (span[0] - span[1], span[0])):
         inside = [at for at, (begin, end) in enumerate(words) if begin < stop and end > first]
-        if any(tags[at] != "O" for at in inside):
+        if not inside or any(tags[at] != "O" for at in inside):
             left_out.append(kind)
             continue
         for at in inside:
             tags[at] = f"{'B' if at == inside[0] else 'I'}-{kind}"
-        if inside and (words[inside[0]][0] < first or words[inside[-1]][1] > stop):
+        if words[inside[0]][0] < first or words[inside[-1]][1] > stop:
             widened.append(kind)
     return tags, left_out, widened
 
