@@ -360,9 +360,9 @@ def _row(
         places = word_places(value, split)
         words = [value[first:stop] for first, stop in places]
         if tags is not None:
-            labels, *noted = _bio(places, [_read_span(one, where, value) for one in tags])
-            for found, kinds in zip((lost, widened), noted, strict=True):
-                found += [f"{kind} at {where}" for kind in kinds]
+            labels, without, within = _bio(places, [_read_span(one, where, value) for one in tags])
+            lost += [f"{kind} at {where}" for kind in without]
+            widened += [f"{kind} at {where}" for kind in within]
     if not isinstance(words, list) or not words or not all(isinstance(word, str) and word for word in words):
         raise DataError(f"{where}: words {short(value)}. {_LAYOUTS}")
     labels = [None] * len(words) if labels is None else labels
