@@ -7,8 +7,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 FETCH  := $(BIN)/python -m pip --disable-pip-version-check install --quiet
-PIP    := $(FETCH) -c constraints.txt
-# uv installs the tests' environment in a fraction of pip's time. Where it cannot (an index that only pip knows), pip does
+# uv installs in a fraction of pip's time. Where it cannot (an index that only pip knows), pip does
 UV     := env UV_INDEX_STRATEGY=unsafe-best-match UV_FIND_LINKS="$$PIP_FIND_LINKS" UV_INDEX="$$PIP_EXTRA_INDEX_URL" \
 	$${PIP_INDEX_URL:+UV_DEFAULT_INDEX="$$PIP_INDEX_URL"} $(BIN)/uv pip install --quiet --python $(BIN)/python
 install = { $(UV) $(1) || $(FETCH) --no-compile $(1); }
@@ -124,12 +123,11 @@ clean: ## Remove .venv, caches and builds; runs/ and data/ stay
 # Stamps: each is made again when the dependencies change. `.dev` does not wait for `.base`: pip settles everything once.
 $(VENV)/.base: pyproject.toml constraints.txt
 	@$(MAKE) --no-print-directory venv
-	$(PIP) -e .
+	$(call install,-c constraints.txt -e .)
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt
 	@$(MAKE) --no-print-directory venv
-	$(PIP) --no-compile uv || true
 	$(call install,-c constraints.txt -e '.[dev]')
 	$(call install,$(BESIDE) $(OLD) $(OLD_PACKAGES))
 	$(call install,$(BESIDE) $(OLDEST) $(OLDEST_PACKAGES))
@@ -148,3 +146,4 @@ venv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12")'
 	@echo "Installing into $(VENV); torch is large, the first time takes a few minutes."
 	$(PYTHON) -m venv $(VENV)
+	$(FETCH) -c constraints.txt --no-compile uv || true
