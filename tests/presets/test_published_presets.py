@@ -143,7 +143,8 @@ def test_arms_of_mini() -> None:
     """Its embeddings are disentangled, and so are its ELECTRA's, which goes by that name; no other two arms are equal."""
     start = MODELS["mini"]()
     found = {name: arms.arm(name, start) for name in arms.ARMS}
-    assert found["electra"] == found.pop("disentangled") and arms.arm_of(found["electra"]) == "disentangled"
-    assert len(set(found.values())) == len(found) and arms.arm_of(start) is None
+    assert found.pop("electra") == found["disentangled"]
+    assert {name: arms.arm_of(config) for name, config in found.items()} == {name: name for name in found}
+    assert arms.arm_of(start) is None
     heavy = dataclasses.replace(start, objective=dataclasses.replace(start.objective, weight=10.0))
     assert {arms.arm(name, heavy).objective.weight for name in ("electra", "electra-15", "adversarial")} == {10.0}

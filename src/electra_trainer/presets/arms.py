@@ -96,7 +96,7 @@ def sharing_all(config: Config) -> Config:
 
 def disentangled(config: Config) -> Config:
     """ELECTRA whose discriminator adds its own difference to the generator's tables (DeBERTaV3)."""
-    return replace(electra(config), sharing="disentangled")
+    return replace(electra(config), generator=_learned(config), sharing="disentangled")
 
 
 def two_stage(config: Config) -> Config:
