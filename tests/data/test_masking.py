@@ -18,8 +18,9 @@ from tests.small import CLS, MASK, PAD, SEP, UNK, WORDS, batch, columns_chosen, 
 
 from electra_trainer.cost.parameters import slots
 from electra_trainer.data.masking import MaskTokens
+from electra_trainer.paper.appendix_g import masked_share
 from electra_trainer.randomness import Rng
-from electra_trainer.settings.config import Config, Masking
+from electra_trainer.settings.config import Config, Masking, changed
 
 SIGMAS = 4.5
 ROUNDINGS: tuple[Literal["nearest", "up"], ...] = ("nearest", "up")
@@ -79,13 +80,25 @@ def test_k_rounded_up(percent: int, most: int) -> None:
     masked = mask(batch(made), Rng(0, 0, 0))
     for row, chosen in enumerate(columns_chosen(masked)):
         assert len(chosen) == -(-percent * (row + 3) // 100), row + 3
-    assert mask.most(length) == most
-    assert Masking(rounding="up").positions(128) == with_masking(rounding="up").most(128) == 20
+    assert mask.masking.most(length) == most
+    assert Masking(rounding="up").positions(128) == Masking(rounding="up").most(128) == 20
     tenth = {kind: dataclasses.replace(config(), masking=Masking(fraction=0.1, rounding=kind)) for kind in ROUNDINGS}
     assert {kind: slots(one) for kind, one in tenth.items()} == {
         "nearest": 2,
         "up": 3,
     }  # of 24 tokens; counted in FLOPs
+
+
+@pytest.mark.parametrize(("length", "chosen"), [(32, 4), (64, 9), (128, 19), (512, 77)])
+def test_full_rows_choose_what_flops_and_appendix_g_count(length: int, chosen: int) -> None:
+    """The released code's cap, int(0.155 T), is below round(0.15 T) in short rows."""
+    full = np.full((3, length), 9)
+    full[:, 0], full[:, -1] = CLS, SEP
+    assert [len(one) for one in columns_chosen(with_masking()(batch(full), Rng(0, 0, 0)))] == [chosen] * 3
+    longer = changed(config(), model={"max_position_embeddings": length})
+    given = changed(longer, masking={"fraction": 0.15}, batch={"sequence_length": length})
+    assert slots(given) == chosen
+    assert masked_share(given).p_mask == chosen / length
 
 
 def test_unknown_words_are_chosen_and_specials_never() -> None:

@@ -48,7 +48,7 @@ def test_k_of_the_pool_are_chosen_and_the_rest_has_its_words_back() -> None:
     pool_BT, chosen_BT, ids_BT = drawn.chosen_BT, found.chosen_BT, drawn.batch.ids_BT
     assert not (chosen_BT & ~pool_BT).any() and int(chosen_BT.sum()) == len(found.slots_K)
     real_B = (ids_BT != PAD).sum(1)
-    assert chosen_BT.sum(1).tolist() == [given.masking.positions(real) for real in real_B.tolist()]
+    assert chosen_BT.sum(1).tolist() == [given.masking.positions(real, 24) for real in real_B.tolist()]
     assert int(pool_BT.sum()) > 2 * int(chosen_BT.sum())
     assert torch.equal(found.input_BT, torch.where(chosen_BT, drawn.input_BT, ids_BT))
     assert objective.counts(drawn) == {"masked": len(found.slots_K)}

@@ -162,12 +162,6 @@ class MaskTokens:
         self._replace(input_BT.reshape(-1), slots_K, bits)
         return Masked(batch=batch, input_BT=torch.from_numpy(input_BT), slots_K=torch.from_numpy(slots_K))
 
-    def most(self, tokens: int) -> int:
-        """The most positions that are chosen in a row of `tokens`."""
-        if self.masking.rounding == "up":
-            return self.masking.positions(tokens)
-        return max(1, int((self.masking.fraction + 0.005) * tokens))
-
     def _chances(self, ids_BT: Ints) -> NDArray[np.float64]:
         """Weights of the positions' chances of being drawn, [B, T] (Appendix H: rarer words more
         often).
@@ -182,7 +176,7 @@ class MaskTokens:
             wanted_B = np.array([self.masking.positions(real) for real in real_B.tolist()])
         else:
             wanted_B = np.rint(real_B.astype(np.float32) * np.float32(self.masking.fraction)).astype(np.int64)
-        return np.where(real_B > 0, wanted_B.clip(1, self.most(real_BT.shape[1])), 0)
+        return np.where(real_B > 0, wanted_B.clip(1, self.masking.most(real_BT.shape[1])), 0)
 
     def _replace(self, flat: Ints, slots_K: Ints, bits: "_Bits") -> None:
         """Put [MASK], or a random word, at some of the slots."""

@@ -57,7 +57,8 @@ class HardMaskedLanguageModelling(mlm.MaskedLanguageModelling, settings=HardMLM)
     def wanted(self, masked: Masked) -> Tensor:
         """K of each row, int64 [B]: of its n real tokens, as `masking` says, at most its pool."""
         real_B, pool_B = masked.batch.real_BT.sum(1), masked.chosen_BT.sum(1)
-        k_B = real_B.new_tensor([self.config.masking.positions(real) for real in real_B.tolist()])
+        length = masked.chosen_BT.shape[1]
+        k_B = real_B.new_tensor([self.config.masking.positions(real, length) for real in real_B.tolist()])
         return torch.minimum(k_B, pool_B)
 
     def forward(self, masked: Masked, rng: Rng, *, diagnose: bool = False) -> Losses:

@@ -54,6 +54,7 @@ from torch import Tensor, nn
 
 from electra_trainer import randomness
 from electra_trainer.batch import Batch
+from electra_trainer.cost.parameters import slots
 from electra_trainer.data.batches import encode_rows, to_batch
 from electra_trainer.data.store import Store
 from electra_trainer.data.tokenizer import Specials, as_plain_text, tokenizer_sha256
@@ -90,14 +91,15 @@ class MaskedShare(NamedTuple):
 
     p_mask: float | None
     note: str = ""
-    """Empty where `p_mask` is simply the run's masking.fraction."""
+    """Empty where `p_mask` is simply the share of a full row that is chosen."""
 
 
 def masked_share(config: Config | None, *, given: float | None = None) -> MaskedShare:
     """p_mask of Appendix G: the share of the tokens in the discriminator's loss that were masked in training.
 
-    This is the run's masking.fraction, lowered by the inputs that `sentence-contrast` leaves unchanged and by positions
-    that are drawn twice. It is 1 for ELECTRA 15 %, whose loss counts masked tokens only, so that D is p_data itself.
+    This is the share of a full row that the run's masking chooses (19 of 128 tokens, 4 of 32), lowered by the inputs
+    that `sentence-contrast` leaves unchanged and by positions that are drawn twice. It is 1 for ELECTRA 15 %, whose
+    loss counts masked tokens only, so that D is p_data itself.
 
     Args:
         config: the run's, None for an exported folder.
@@ -111,7 +113,7 @@ def masked_share(config: Config | None, *, given: float | None = None) -> Masked
     if config is None:
         missing = "an exported folder does not say with what share it was masked: give --p-mask, or the run"
         return MaskedShare(given, "" if given is not None else missing)
-    objective, generator, fraction = config.objective, config.generator, config.masking.fraction
+    objective, generator, share = config.objective, config.generator, slots(config) / config.batch.sequence_length
     if not isinstance(generator, Learned):
         return MaskedShare(None, "Appendix G needs the probabilities of a generator that is a network")
     if generator.disallow_correct:
@@ -125,13 +127,12 @@ def masked_share(config: Config | None, *, given: float | None = None) -> Masked
     if config.masking.rarity:
         return MaskedShare(None, "Appendix G assumes that all words are masked equally often; masking.rarity was set")
     twice = config.masking.draw == "with-replacement"
-    fraction = 1 - exp(-fraction) if twice else fraction
+    share = 1 - exp(-share) if twice else share
     if isinstance(objective, SentenceContrast):
         return MaskedShare(
-            fraction * (1 - objective.unchanged),
-            "inputs left unchanged lower p_mask to masking.fraction x (1 - unchanged)",
+            share * (1 - objective.unchanged), "inputs left unchanged lower p_mask by the factor 1 - unchanged"
         )
-    return MaskedShare(fraction, "positions drawn twice lower p_mask to 1 - exp(-masking.fraction)" if twice else "")
+    return MaskedShare(share, "positions drawn twice lower p_mask from a share s to 1 - exp(-s)" if twice else "")
 
 
 def sampling_temperature(config: Config | None) -> float:

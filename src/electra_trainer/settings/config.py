@@ -142,10 +142,10 @@ class Masking:
     """Positions to predict, and their replacement. Specials and padding are never chosen."""
 
     fraction: float = 0.15
-    """Share of a row's n real tokens (specials counted) that is chosen: exactly k of them, see `rounding`."""
+    """Share of the n real tokens of a row of T (specials counted) that is chosen: exactly k of them, see `rounding`."""
     rounding: Literal["nearest", "up"] = "nearest"
-    """`nearest`: k = round(fraction * n), at most int((fraction + 0.005) * T) (released). `up`: k = ⌈fraction * n⌉ (the
-    paper, §2).
+    """`nearest`: k = round(fraction * n), at most int((fraction + 0.005) * T), as released: 15 % are 9 of 64 tokens and
+    4 of 32. `up`: k = ⌈fraction * n⌉ (the paper, §2).
     """
     mask_share: float = 0.85
     """Share of the chosen that becomes [MASK] (released: 0.85; the paper: 1.0; BERT: 0.8)."""
@@ -175,11 +175,16 @@ class Masking:
         expected = "0 with masking.unit = word (tokens are counted, and a word has several)"
         require(not words or self.rarity == 0, "masking.rarity", self.rarity, expected)
 
-    def positions(self, tokens: int) -> int:
-        """Masked positions k of a row of `tokens` real ones, 1 at least."""
+    def positions(self, tokens: int, length: int | None = None) -> int:
+        """Masked positions k of a row of `length` tokens, `tokens` of them real (all if None); 1 at least."""
         share = self.fraction * tokens
-        # 0.15 is no binary number: 0.07 * 100 is 7.000000000000001
-        return max(1, math.ceil(share - 1e-9) if self.rounding == "up" else round(share))
+        if self.rounding == "up":
+            return max(1, math.ceil(share - 1e-9))  # 0.15 is no binary number: 0.07 * 100 is 7.000000000000001
+        return max(1, min(round(share), self.most(length or tokens)))
+
+    def most(self, length: int) -> int:
+        """The most positions that are chosen in a row of `length` tokens."""
+        return self.positions(length) if self.rounding == "up" else max(1, int((self.fraction + 0.005) * length))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -135,7 +135,7 @@ class StaticStep:
         rows, tokens = config.lane_size, config.batch.sequence_length
         first = self.lanes(0)[0][0]
         names = list(objective.counts(first))
-        drawn = {"sample": rows * feed.mask.most(tokens), **dict.fromkeys(objective.draws, rows * tokens)}
+        drawn = {"sample": rows * feed.mask.masking.most(tokens), **dict.fromkeys(objective.draws, rows * tokens)}
         self.inputs = Inputs(rows=rows, tokens=tokens, counts=names, drawn=drawn, device=feed.device)
         self.parameters = [p for p in objective.parameters() if p.requires_grad]
         elements = sum(p.numel() for p in self.parameters) if config.batch.lanes > 1 else 0
