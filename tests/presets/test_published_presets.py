@@ -44,7 +44,7 @@ def test_heads_are_whole(name: str) -> None:
     generator = learned_generator(config)
     if generator is not None:
         assert generator.hidden_size // generator.num_attention_heads == min(64, generator.hidden_size)
-        assert generator.intermediate_size == (4 if name != "modern_base" else 2.25) * generator.hidden_size
+        assert generator.intermediate_size == 4 * generator.hidden_size
 
 
 @pytest.mark.parametrize(("name", "arm"), EQUAL_COMPUTE.items())

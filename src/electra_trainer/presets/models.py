@@ -204,22 +204,11 @@ def _derived(
     return replace(changed, preset=name, schedule=replace(changed.schedule, steps=steps or changed.schedule.steps))
 
 
-def _modern(start: config.Config) -> config.Config:
-    return config.changed(start, model={"block": "modern"})
-
-
-def _deeper(start: config.Config) -> config.Config:
-    """ModernBERT-base: 22 layers, 1,152 inside, which are two thirds of 1,728."""
-    return config.changed(_modern(start), model={"num_hidden_layers": 22, "intermediate_size": 1728})
-
-
 def _rows() -> Iterator[tuple[str, str, Preset, dict[str, Any]]]:
     """Name, what it is in the paper, the model it begins from, and the changes that `_derived` makes."""
     for share in (50, 25, 12.5, 6.25):
         name = f"small_{share:g}".replace(".", "_")
         yield name, f"Table 1, ELECTRA-Small {share:g} % trained", small, {"steps": round(share * 10_000)}
-    yield "modern_small", "Ours: ELECTRA-Small with ModernBERT's block; not measured", small, {"arm": _modern}
-    yield "modern_base", "Ours: ELECTRA-Base as deep and wide as ModernBERT-base; not measured", base, {"arm": _deeper}
     yield "large_1_75m", "ELECTRA-Large as released, 1.75M steps", large, {"steps": 1_750_000}
     yield "bert_large_ours", "Tables 2 and 3, BERT (ours): `bert_large` by another name", bert_large, {}
     for name, what, arm in (  # other objectives and algorithms on ELECTRA-Base
