@@ -183,6 +183,14 @@ def test_without_the_classifier_no_answer_is_the_odds_of_cls() -> None:
         assert spans.no_answer == pytest.approx(math.log(share / (1 - share)), rel=1e-9)
 
 
+def test_a_context_without_tokens_has_a_finite_score() -> None:
+    """Strict JSON has no infinity."""
+    allowed_BT = allowed()
+    allowed_BT[:, 1:] = False
+    empty = places()._replace(allowed_BT=allowed_BT)
+    assert joint_beam(head(answerable=False), hidden(), empty, beam=2).no_answer_B.isfinite().all()
+
+
 @pytest.mark.parametrize("max_answer", [30, 2])
 def test_independent_beam_is_the_best_of_all_spans(max_answer: int) -> None:
     linear = nn.Linear(D, 2).double()

@@ -110,7 +110,8 @@ def joint_beam(head: JointHead, hidden_BTD: Tensor, places: Places, *, beam: int
     start_BT = head.start_logits(hidden_BTD, places.allowed_BT)
     no_answer_B = head.no_answer_logits(hidden_BTD, start_BT)
     if no_answer_B is None:
-        no_answer_B = start_BT[:, 0] - start_BT[:, 1:].logsumexp(-1)
+        most = torch.finfo(start_BT.dtype).max  # a context without tokens: JSON has no infinity
+        no_answer_B = (start_BT[:, 0] - start_BT[:, 1:].logsumexp(-1)).clamp(max=most)
     score_BS, start_BS = _best(start_BT.log_softmax(-1), places.startable_BT, beam)
     end_BST = head.end_logits(hidden_BTD, start_BS, places.allowed_BT).log_softmax(-1)
     return Beam(start_BS, score_BS, end_BST, no_answer_B)
