@@ -102,6 +102,9 @@ def test_embed_writes_columns_and_finds_the_nearest(electra: Electra, exported: 
         assert code in (65, 74, 78) and message in err, err
     with pytest.raises(DataError, match=r"embed: item 1 is ' ', expected a text"):
         load(exported).embed(["a", " "])
+    with pytest.raises(DataError, match=r"found \['a'\], expected one text"):
+        load(exported).score(["a"])  # type: ignore[arg-type]
+    assert np.array_equal(load(exported).embed(iter(["a", "b"])), load(exported).embed(["a", "b"]))
 
 
 @pytest.mark.parametrize("wrong", ["last_hidden_state", "logits"])

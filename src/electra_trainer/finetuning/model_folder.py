@@ -15,7 +15,7 @@ encoder/.
 import hashlib
 import json
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
@@ -96,7 +96,7 @@ class Finetuned:
             for split, one in self.table["scores"].items()
         }
 
-    def predict(self, texts: Sequence[Any], *, device: str = "auto") -> list[Prediction]:
+    def predict(self, texts: Iterable[Any], *, device: str = "auto") -> list[Prediction]:
         """One prediction per text, in the precision of its training and scores.
 
         Args:
@@ -109,7 +109,7 @@ class Finetuned:
         """
         if isinstance(texts, str):
             raise DataError("predict: expected a list of texts, found one text. Put it in brackets.")
-        return self.predict_examples(self.task.examples_from(texts, pair=self.pair), device=device)
+        return self.predict_examples(self.task.examples_from(list(texts), pair=self.pair), device=device)
 
     def predict_examples(self, examples: Sequence[Any], *, device: str = "auto") -> list[Prediction]:
         """Predictions for the task's own examples."""

@@ -9,7 +9,7 @@ A folder without them gives the mean, there too.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -133,7 +133,7 @@ class Embedder:
     @torch.no_grad()
     def embed(
         self,
-        texts: Sequence[str],
+        texts: Iterable[str],
         *,
         device: str = "cpu",
         precision: str = "fp32",
@@ -152,6 +152,7 @@ class Embedder:
         """
         if isinstance(texts, str):
             raise DataError("embed: expected a list of texts, found one text. Put it in brackets.")
+        texts = list(texts)
         given: Sequence[object] = texts
         for index, text in enumerate(given):
             if not isinstance(text, str) or not text.strip():

@@ -1,7 +1,7 @@
 """Load a run or an exported folder; score its tokens, fill its gaps, embed texts, export it."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from electra_trainer.data.batches import encode_rows
 from electra_trainer.data.store import Store
 from electra_trainer.data.tokenizer import Specials, Text, as_plain_text, load_tokenizer, require_rows, specials_of
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
+from electra_trainer.files.reading import short
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.objectives import Exported
@@ -138,7 +139,7 @@ class Pretrained:
 
     def embed(
         self,
-        texts: Sequence[str],
+        texts: Iterable[str],
         *,
         device: str = "cpu",
         precision: str = "fp32",
@@ -165,6 +166,9 @@ class Pretrained:
 
     def _ids(self, text: str, *, specials: bool) -> list[int]:
         """Ids of a text; with `specials` a written [MASK] is the special token, otherwise plain text."""
+        given: object = text
+        if not isinstance(given, str):
+            raise DataError(f"found {short(given)}, expected one text.")
         if any("\ud800" <= character <= "\udfff" for character in text):
             raise DataError("the text is not valid UTF-8. Expected text.")
         self.tokenizer.encode_special_tokens = not specials
