@@ -1,5 +1,6 @@
 """Column files are read whole, or an error says which line and what to do."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -103,7 +104,10 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     "a comment within": ("a O\n# one two\n", [":2: expected 2 columns", "before a sentence only"]),
     "empty label": ("a\tO\nb\t\n", [":2: expected 2 columns", "none may be empty", "an unknown label is _"]),
     "empty word": ("a\tO\n\tO\n", [":2: expected 2 columns", "none may be empty"]),
-    "one column": ("a\nb\n", [":1: has 1 columns", "Expected both on each line"]),
+    "one column": ("a\nb\n", [":1: has 1 column;", "Expected both on each line"]),
+    "names of columns": ("Token\tUPOS\na\tDET\n", [":1: 'Token', 'UPOS' are names of columns. Delete the line."]),
+    "names of columns, spans": ("word tag\na O\n", ["are names of columns"]),
+    "commas": ("a,O\nb,O\n", [":1: has ',' between the columns. Expected a word a line, a tab", "sed 's/"]),
     "nothing": ("", ["holds no sentences", "a word a line"]),
     "blank": (" \n\t\n\r\n", ["holds no sentences"]),
     "documents only": ("-DOCSTART- -X- O O\n\n", ["holds no sentences"]),
@@ -120,6 +124,31 @@ def test_says_what_is_wrong_and_where(name: str, tmp_path: Path) -> None:
     assert str(caught.value).startswith(str(path))
     for word in words:
         assert word in str(caught.value)
+
+
+def test_names_of_columns_in_a_file_to_be_tagged(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.conll", "word\ttag\na\tO\n")
+    with pytest.raises(DataError, match="are names of columns"):
+        read_tagged(path, labelled=False)
+    assert read_tagged(write(path, "word\tO\na\tO\n")).sentences[0].words == ("word", "a")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("x.txt", "a,,O\n,,O\n\nb,B-X\n", [("a,", ","), ("b",)]),
+        ("x.csv", 'word,tag\n"a,",O\n",",O\n\nb,B-X\n', [("a,", ","), ("b",)]),
+        ("x.csv", 'Sentence #,Word,Tag\nSentence: 1,a,O\n,",",O\nSentence: 2,b,B-X\n', [("a", ","), ("b",)]),
+    ],
+)
+def test_the_command_converts(tmp_path: Path, name: str, text: str, words: list[tuple[str, ...]]) -> None:
+    """Commas between the columns, also of Kaggle's CSV with a column of sentences: the message's own command."""
+    path = write(tmp_path / name, text)
+    with pytest.raises(DataError, match="Convert it: ") as caught:
+        read_tagged(path)
+    command = str(caught.value).partition("Convert it: ")[2]
+    subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True)
+    assert [one.words for one in read_tagged(tmp_path / "NEW.conll").sentences] == words
 
 
 def test_columns_that_cannot_be(tmp_path: Path) -> None:

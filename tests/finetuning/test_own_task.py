@@ -3,6 +3,7 @@
 import json
 import pickle
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -205,6 +206,23 @@ def test_regression(tmp_path: Path) -> None:
     assert data.task.metrics == ("spearman", "pearson")
     assert len(data.dev["dev"]) == 4
     assert np.ptp([example.value for example in data.dev["dev"]]) > 30  # of all ranges
+
+
+def test_labels_that_may_not_be_what_they_look_like(tmp_path: Path) -> None:
+    def notes(names: Sequence[str], **kind: Any) -> list[str]:
+        rows = [f"text {n};{names[n % len(names)]}" for n in range(40)]
+        (tmp_path / "train.csv").write_text("\n".join(["text;label", *rows]) + "\n", encoding="utf-8")
+        found = OwnTask(train=tmp_path / "train.csv", **kind).load().notes
+        return [note for note in found if note.startswith("warning: ") and "rows choose seed" not in note]
+
+    assert notes(["Yes", "yes", "no", "NA"]) == [
+        "warning: 'NA' is a class like the others. Delete such rows if no label is meant.",
+        "warning: 'Yes' and 'yes' differ in case alone, and are classes of their own.",
+    ]
+    assert notes(["yes", "no"]) == notes(["1.5", "2.125"], kind="regression") == []
+    assert notes(["1.000", "2.125"], kind="regression") == [
+        "warning: 1.000 and all others have a decimal point. Remove points that part thousands."
+    ]
 
 
 def test_what_counts_is_in_the_hash(tmp_path: Path) -> None:

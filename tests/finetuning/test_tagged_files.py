@@ -141,6 +141,12 @@ def test_what_reading_needed_is_used_again(tmp_path: Path) -> None:
         "raw.txt: running text, a sentence a line, split into words like the training data (punctuation)." in data.notes
     )
 
+    other = (COLUMNS + "\n") * 5 + "1\tneu\tC-NEW\tO\n"
+    labelled = data.task.examples_in(
+        written(tmp_path, "more.tsv", other), like=data.columns, pair=False, text=None, text_pair=None, as_json=False
+    )
+    assert labelled.notes == ("the labels of 1 words do not occur in training (the first is 'C-NEW'): never right.",)
+
     def words(name: str, text: str) -> list[tuple[str, ...]]:
         read = data.task.examples_in(
             written(tmp_path, name, text), like=data.columns, pair=False, text=None, text_pair=None, as_json=False

@@ -139,8 +139,9 @@ class Fill:
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """Write DIR/discriminator and DIR/generator: folders that `transformers` loads, with tokenizer and model card. Of a
-    fine-tuned model, with --to onnx: its folder, and the whole model in ONNX.
+    """Write DIR/discriminator and DIR/generator: folders that `transformers` loads, with tokenizer and model card; of
+    `mini` also DIR/encoder, the discriminator's encoder with its head for words. Of a fine-tuned model, with --to onnx:
+    its folder, and the whole model in ONNX.
     """
 
     run_folder: tyro.conf.Positional[Path]
@@ -238,8 +239,8 @@ class Export:
 @dataclass(frozen=True, kw_only=True)
 class Push:
     """Upload an exported folder to the Hub: the discriminator to OWNER/NAME-discriminator, the generator to
-    OWNER/NAME-generator; the folder of one network, or of a fine-tuned model, to OWNER/NAME. Log in once with `hf auth
-    login`, or set HF_TOKEN.
+    OWNER/NAME-generator, and so on; the folder of one network, or of a fine-tuned model, to OWNER/NAME. Log in once
+    with `hf auth login`, or set HF_TOKEN.
     """
 
     folder: tyro.conf.Positional[Path]

@@ -33,9 +33,17 @@ _MAX_LABEL = 200
 NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 """A number as it is written in a file."""
 _SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
+_OTHERWISE = {
+    ",": "Rename it to .csv, or save it",
+    "\t": "Rename it to .tsv, or save it",
+    ";": "Rename it to .csv, or save it",
+}
 _QUOTING = (
     "the row is not CSV on line {last} ({error}). Put a field that holds a comma, a quote or a line end between double "
     'quotes, and write a quote in it twice ("").'
+)
+_CARRIAGE_RETURNS = (
+    r"lines end in CR alone, as in files of old Macs. Expected LF or CR LF. Write them so: tr '\r' '\n' < OLD > NEW"
 )
 _RAGGED = {
     ".csv": "Put a field that holds a comma in double quotes.",
@@ -120,6 +128,8 @@ def _csv(path: Path | str, lines: Iterator[tuple[int, str]]) -> Iterator[tuple[i
             except StopIteration:
                 return
             except csv.Error as error:
+                if "new-line character" in str(error):
+                    raise DataError(f"{path}:{first}: {_CARRIAGE_RETURNS}") from None
                 raise DataError(f"{path}:{first}: {_QUOTING.format(error=error, last=reader.line_num)}") from None
     finally:
         csv.field_size_limit(before)
@@ -174,8 +184,8 @@ def stream(path: Path | str, lines: Iterator[tuple[int, str]], *, suffix: str) -
 def _header(where: str, suffix: str, names: list[str]) -> tuple[str, ...]:
     wanted = "," if suffix == ".csv" else "\t"
     faults = [
-        f"{word} between the columns, expected {_SEPARATORS[wanted]} in a {suffix}. Rename the file, or save it with "
-        "the right separator"
+        f"{word} between the columns, expected {_SEPARATORS[wanted]} in a {suffix}. "
+        f"{_OTHERWISE.get(separator, 'Save it')} with the right separator"
         for separator, word in _SEPARATORS.items()
         if len(names) == 1 and separator != wanted and separator in names[0]
     ]
@@ -292,6 +302,8 @@ def _label(cell: Any) -> str:
         return str(cell).lower()
     if not isinstance(cell, str) or len(cell) > _MAX_LABEL:
         remedy = "Name the columns with --text and --label; for numbers, --task regression"
+        if isinstance(cell, list):
+            remedy = 'Several labels of a text: --label-separator ","'
         raise ValueError(
             f"holds {short(cell)}, expected one label: a short text, a whole number or a truth value. {remedy}"
         )

@@ -118,6 +118,11 @@ _LABELS = ("ner_tags", "tags", "labels", "label", "entities", "spans", "upos", "
 _SPAN = (("start", "start_offset"), ("end", "end_offset"), ("label",))
 """Keys of a span that is an object."""
 _DOCUMENT = "-DOCSTART-"
+_NAMES = (
+    re.compile(r"tokens?|words?|forms?|text", re.IGNORECASE),
+    re.compile(r"([ux]?pos|ner|chunk)([ _-]?tags?)?|tags?|labels?", re.IGNORECASE),
+)
+"""What a line of column names calls the words and the labels."""
 _LAYOUTS = (
     'Expected {"tokens": [...], "tags": [...]} with a label for each word, or {"text": ..., "label": [[0, 6, "PER"]]} '
     "with spans in characters, one object a line."
@@ -232,11 +237,19 @@ def _columns(
     fields = {number: _fields(line, tabs=tabs) for number, line in used}
     count = len(fields[first[0]])
     last, words = label or count, 1 if count == 1 and not labelled else words
+    apart = count == 1 or (not tabs and path.suffix.lower() == ".csv")
+    if labelled and apart and (separator := re.search("[,;|]", first[1])):
+        raise DataError(f"{path}:{first[0]}: {_convert(path, first[1], separator[0])}")
     if max(words, last) > count or (labelled and words == last):
         raise DataError(
-            f"{path}:{first[0]}: has {count} columns; the word was sought in column {words}, its label in {last}. "
-            "Expected both on each line, with tabs or spaces between. Name them: --words 1 --label 2"
+            f"{path}:{first[0]}: has {count} column{'s' * (count > 1)}; the word was sought in column {words}, its "
+            f"label in {last}. Expected both on each line, with tabs or spaces between."
+            + " Name them: --words 1 --label 2"
+            * (count > 1)
         )
+    cells = fields[first[0]][words - 1], fields[first[0]][last - 1]
+    if words != last and all(name.fullmatch(cell) for name, cell in zip(_NAMES, cells, strict=True)):
+        raise DataError(f"{path}:{first[0]}: {cells[0]!r}, {cells[1]!r} are names of columns. Delete the line.")
     heads: set[int] = set()
     for number, line in used:
         if line[0] == "#" and (number - 1 not in fields or number - 1 in heads):
@@ -270,6 +283,18 @@ def _columns(
         )
     columns = TagColumns(words=str(words), label=str(last) if labelled else None, columns=count)
     return Tagged(sentences=sentences, columns=columns)
+
+
+def _convert(path: Path, head: str, separator: str) -> str:
+    """What to do with a file whose columns are between other signs; `head` is its first line."""
+    expected = "Expected a word a line, a tab, its label, and a blank line between sentences."
+    how = f"sed 's/\\(.*\\){separator}/\\1 /'"
+    if path.suffix.lower() == ".csv":
+        begins = head.lower().startswith("sentence")  # a column that is filled where a sentence begins
+        row = '(number and row[0] and "\\n" or "") + "\\t".join(row[1:])' if begins else '"\\t".join(row)'
+        code = "import csv, sys; rows = csv.reader(sys.stdin); next(rows); "
+        how = f"python3 -c '{code}[print({row}) for number, row in enumerate(rows)]'"
+    return f"has {separator!r} between the columns. {expected} Convert it: {how} < {path} > NEW.conll"
 
 
 def _fields(line: str, *, tabs: bool) -> list[str]:

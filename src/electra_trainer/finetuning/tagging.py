@@ -209,13 +209,22 @@ class Tagging(task.Task):
         read = read_tagged(path, words=text, labelled=False, like=known, known=self.labels)
         write = jsonl if as_json else tagged_text
         answers: dict[int, TaggedSentence] = {}
+        notes = [*read.notes]
         if known is not None and known.label is not None:
             with suppress(ElectraError):  # a file without labels, or running text
                 answers = self._answers(
                     read_tagged(path, words=text or known.words, column=known.label, like=known), read
                 )
+        unseen = [one for sentence in answers.values() for one in sentence.labels if one not in (None, *self.labels)]
+        if unseen:
+            notes.append(
+                f"the labels of {len(unseen):,} words do not occur in training (the first is {unseen[0]!r}): never right."
+            )
         return task.Unlabelled(
-            examples=read.sentences, written=lambda predicted: {"": write(predicted)}, notes=read.notes, answers=answers
+            examples=read.sentences,
+            written=lambda predicted: {"": write(predicted)},
+            notes=tuple(notes),
+            answers=answers,
         )
 
     def _answers(self, labelled: tagged_files.Tagged, read: tagged_files.Tagged) -> dict[int, TaggedSentence]:
