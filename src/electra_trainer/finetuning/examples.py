@@ -16,9 +16,10 @@ those that contain a label's only remaining words.
 
 import hashlib
 import json
+import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, NoReturn, TypeVar
@@ -471,3 +472,16 @@ def contradictions(train: Sequence[TextExample]) -> list[str]:
     one, two = (f"{PurePath(each.place).name} ({each.label or each.labels or each.value!r})" for each in pairs[0])
     counts = f"{len(pairs):,} of {len(train):,} training rows"
     return [f"{WARNING}{counts} repeat the text of another with a different label: {two} and {one}."]
+
+
+def odd_labels(names: Sequence[str], table: Table, columns: Columns) -> Iterator[str]:
+    """Notes on classes, or without `names` numbers, that may not be what they look like."""
+    if missing := [name for name in names if name.lower() in ("na", "n/a", "nan", "none", "null")]:
+        yield f"{WARNING}{missing[0]!r} is a class like the others. Delete such rows if no label is meant."
+    if alike := [name for name, count in Counter(map(str.lower, names)).items() if count > 1]:
+        same = " and ".join(repr(name) for name in names if name.lower() == alike[0])
+        yield f"{WARNING}{same} differ in case alone, and are classes of their own."
+    if not names and table.semicolons:
+        written = [str(cell).strip() for cell in table.column(str(columns.label))]
+        if all(re.fullmatch(r"[-+]?[1-9]\d{0,2}\.\d{3}", cell) for cell in written):
+            yield f"{WARNING}{written[0]} and all others have a decimal point. Remove points that part thousands."

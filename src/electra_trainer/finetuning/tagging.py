@@ -217,9 +217,8 @@ class Tagging(task.Task):
                 )
         unseen = [one for sentence in answers.values() for one in sentence.labels if one not in (None, *self.labels)]
         if unseen:
-            notes.append(
-                f"the labels of {len(unseen):,} words do not occur in training (the first is {unseen[0]!r}): never right."
-            )
+            where = f"the labels of {len(unseen):,} words do not occur in training (the first is {unseen[0]!r})"
+            notes.append(f"{where}: never right.")
         return task.Unlabelled(
             examples=read.sentences,
             written=lambda predicted: {"": write(predicted)},

@@ -9,10 +9,9 @@ constant is 0. `OwnTask` reads either from .csv, .tsv or .jsonl files.
 """
 
 import json
-import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache, cached_property, partial
 from itertools import pairwise
@@ -42,6 +41,7 @@ from electra_trainer.finetuning.examples import (
     contradictions,
     hold_out,
     label_names,
+    odd_labels,
     overlap,
     predicted_csv,
     text_examples,
@@ -658,7 +658,7 @@ class OwnTask:
             hashes["test"] = other.sha256
             notes += [*overlap(train, tested["test"], "test"), *overlap(dev, tested["test"], "test", "development")]
         task, note = self.task(train, table.path)
-        notes += _odd_labels(task, table, columns)
+        notes += odd_labels(getattr(task, "labels", ()), table, columns)
         if self.class_weights is not None and isinstance(task, Classification):
             task = _balanced(task, train)
             weights = zip(task.labels[:10], task.class_weights, strict=False)
@@ -725,20 +725,6 @@ def _classes(train: Sequence[TextExample], path: Path) -> tuple[Task, str]:
     shown = ", ".join(f"{name} {counts[name]:,}" for name in names[:10]) + (" and others" if len(names) > 10 else "")
     note = f"{len(names)} classes in {len(train):,} training rows: {shown}."
     return Classification(labels=tuple(names), metrics=("accuracy", "macro_f1", "matthews")), note
-
-
-def _odd_labels(task: Task, table: Table, columns: Columns) -> Iterator[str]:
-    """Notes on labels, or numbers, that may not be what they look like."""
-    names: Sequence[str] = getattr(task, "labels", ())
-    if missing := [name for name in names if name.lower() in ("na", "n/a", "nan", "none", "null")]:
-        yield f"{WARNING}{missing[0]!r} is a class like the others. Delete such rows if no label is meant."
-    if alike := [name for name, count in Counter(map(str.lower, names)).items() if count > 1]:
-        same = " and ".join(repr(name) for name in names if name.lower() == alike[0])
-        yield f"{WARNING}{same} differ in case alone, and are classes of their own."
-    if isinstance(task, Regression) and table.semicolons:
-        written = [str(cell).strip() for cell in table.column(str(columns.label))]
-        if all(re.fullmatch(r"[-+]?[1-9]\d{0,2}\.\d{3}", cell) for cell in written):
-            yield f"{WARNING}{written[0]} and all others have a decimal point. Remove points that part thousands."
 
 
 def _balanced(task: Classification, train: Sequence[TextExample]) -> Classification:
