@@ -122,7 +122,7 @@ _NAMES = (
     re.compile(r"tokens?|words?|forms?|text", re.IGNORECASE),
     re.compile(r"([ux]?pos|ner|chunk)([ _-]?tags?)?|tags?|labels?", re.IGNORECASE),
 )
-"""What a line of column names calls the words and the labels."""
+"""Names of the column of words and of that of labels, in a first line of names."""
 _LAYOUTS = (
     'Expected {"tokens": [...], "tags": [...]} with a label for each word, or {"text": ..., "label": [[0, 6, "PER"]]} '
     "with spans in characters, one object a line."
@@ -286,7 +286,7 @@ def _columns(
 
 
 def _convert(path: Path, head: str, separator: str) -> str:
-    """What to do with a file whose columns are between other signs; `head` is its first line."""
+    """The error of a column file with other separators, and a command that converts it; `head` is its first line."""
     expected = "Expected a word a line, a tab, its label, and a blank line between sentences."
     how = f"sed 's/\\(.*\\){separator}/\\1 /'"
     if path.suffix.lower() == ".csv":

@@ -150,7 +150,7 @@ def mini() -> config.Config:
 
 def demo() -> config.Config:
     """Ours, for `electra demo`, minutes of two CPU cores: the size of `tiny` with the objective, block and sharing of
-    `mini` (records/2026-11-27-demo-objective).
+    `mini` (records/2026-11-27-demo-objective), at higher rates (records/2026-11-28-demo-rates).
     """
     start = tiny()
     return replace(
@@ -160,7 +160,7 @@ def demo() -> config.Config:
         sharing="disentangled",
         objective=methods.RtdMLM(corrective_weight=2.0),
         masking=config.Masking(fraction=0.45),
-        optimizer=replace(start.optimizer, muon_learning_rate=0.005),
+        optimizer=replace(start.optimizer, learning_rate=0.008),
         schedule=replace(start.schedule, shape="wsd", decay_share=0.5),
     )
 
