@@ -39,7 +39,7 @@ class Demo:
 
     out: Path = Path("runs/demo")
     """Run folder; the prepared data goes next to it."""
-    budget: str = "265s"
+    budget: str = "250s"
     """Planned time for all of it, for example 2m; training gets what the rest leaves."""
     steps: int | None = None
     """Steps, however long they take, instead of those that fit."""
