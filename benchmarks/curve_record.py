@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import machine_facts
+from electra_trainer.cost.parameters import slots
 from electra_trainer.runs.run_folder import git_revision
 from electra_trainer.settings.config import Config, generator_shape
 from electra_trainer.settings.records import flat, to_dict
@@ -102,9 +103,12 @@ def _is_docstring(node: object) -> bool:
 
 
 def values(config: Config) -> dict[str, Any]:
-    """The settings of a run that decide its numbers, and its generator's shape, by dotted names, as JSON keeps them."""
+    """The settings of a run that decide its numbers, its generator's shape and the masked positions of a full row, by
+    dotted names, as JSON keeps them.
+    """
     table = {name: value for name, value in to_dict(config).items() if name not in _OF_NO_NUMBER}
     found: dict[str, Any] = json.loads(json.dumps(flat(table | {"generator_shape": to_dict(generator_shape(config))})))
+    found["masked"] = slots(config)
     return found
 
 

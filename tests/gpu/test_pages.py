@@ -1,4 +1,4 @@
-"""docs/gpu.md: every test that its tables name is there, and the table of memory is what memory_bytes says."""
+"""docs/gpu.md and gpu_audit.md: every test that their tables name is there, and the table of memory is what memory_bytes says."""
 
 import re
 from pathlib import Path
@@ -8,18 +8,18 @@ from electra_trainer.presets import models
 from electra_trainer.settings.config import changed
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
+PAGE, AUDIT = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("gpu.md", "gpu_audit.md"))
 
 
-def rows_of(heading: str) -> list[list[str]]:
-    section = PAGE.split(f"## {heading}")[1].split("\n## ")[0]
+def rows_of(page: str, heading: str) -> list[list[str]]:
+    section = page.split(f"## {heading}")[1].split("\n## ")[0]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if "|" in line][2:]
 
 
 def test_every_machine_and_finding_has_a_test() -> None:
-    assert len(rows_of("Fourteen machines")) == 14 and len(rows_of("Ten findings")) == 10
-    for heading in ("Fourteen machines", "Ten findings"):
-        for row in rows_of(heading):
+    for page, heading, count in ((PAGE, "Fourteen machines", 14), (AUDIT, "Second audit", 10)):
+        assert len(rows_of(page, heading)) == count
+        for row in rows_of(page, heading):
             words = re.findall(r"`([^`]+)`", row[-1])
             assert words, row
             file = ""

