@@ -209,31 +209,39 @@ class Tagging(task.Task):
         read = read_tagged(path, words=text, labelled=False, like=known, known=self.labels)
         write = jsonl if as_json else tagged_text
         answers: dict[int, TaggedSentence] = {}
-        notes = [*read.notes]
+        notes: list[str] = []
         if known is not None and known.label is not None:
             with suppress(ElectraError):  # a file without labels, or running text
-                answers = self._answers(
+                answers, notes = self._answers(
                     read_tagged(path, words=text or known.words, column=known.label, like=known), read
                 )
-        unseen = [one for sentence in answers.values() for one in sentence.labels if one not in (None, *self.labels)]
-        if unseen:
-            where = f"the labels of {len(unseen):,} words do not occur in training (the first is {unseen[0]!r})"
-            notes.append(f"{where}: never right.")
         return task.Unlabelled(
             examples=read.sentences,
             written=lambda predicted: {"": write(predicted)},
-            notes=tuple(notes),
+            notes=(*read.notes, *notes),
             answers=answers,
         )
 
-    def _answers(self, labelled: tagged_files.Tagged, read: tagged_files.Tagged) -> dict[int, TaggedSentence]:
-        """The labelled sentences, where they are those that were `read` and most of their labels are known."""
+    def _answers(
+        self, labelled: tagged_files.Tagged, read: tagged_files.Tagged
+    ) -> tuple[dict[int, TaggedSentence], list[str]]:
+        """The labelled sentences, where they are those that were `read` and most of their labels are known, and notes
+        on the others.
+        """
         found = labelled.sentences
         if [one.words for one in found] != [one.words for one in read.sentences]:
-            return {}
-        every = [label for one in found for label in one.labels if label is not None]
-        unseen = sum(label not in self.labels for label in every)
-        return dict(enumerate(found)) if every and unseen <= UNSEEN_SHARE * len(every) else {}
+            return {}, []
+        unseen, count = _unseen(found, self.labels)
+        if not count or len(unseen) > UNSEEN_SHARE * count:
+            return {}, []
+        notes: list[str] = []
+        if unseen:
+            sentence, at = unseen[0]
+            where = (
+                f"the labels of {len(unseen):,} words do not occur in training (the first is {sentence.labels[at]!r})"
+            )
+            notes.append(f"{where}: never right.")
+        return dict(enumerate(found)), notes
 
     def as_transformers(self, model: Model) -> task.TransformersHead:
         return task.copied_head(model, "TokenClassification", "classifier.", labels=self.labels)
@@ -398,21 +406,27 @@ class TaggingTask:
         return {name: conllu.treebank_file(path, split) if path.is_dir() else path for name, split, path in given}
 
 
+def _unseen(sentences: Sequence[TaggedSentence], labels: Sequence[str]) -> tuple[list[tuple[TaggedSentence, int]], int]:
+    """The words whose label is not among `labels`, and how many words have a label."""
+    labelled = [(one, at) for one in sentences for at, label in enumerate(one.labels) if label is not None]
+    return [(one, at) for one, at in labelled if one.labels[at] not in labels], len(labelled)
+
+
 def _of_two(train: Sequence[TaggedSentence], dev: Sequence[TaggedSentence], labels: Sequence[str]) -> Iterator[str]:
     """Notes on a development file: labels that training lacks, sentences that it has too; DataError: more than a tenth
     of its words have such labels, or none has one.
     """
-    places = [(one, at) for one in dev for at, label in enumerate(one.labels) if label is not None]
-    unseen = [one.place_of(at) for one, at in places if one.labels[at] not in labels]
-    if not places or len(unseen) > UNSEEN_SHARE * len(places):
+    unseen, count = _unseen(dev, labels)
+    where = [one.place_of(at) for one, at in unseen[:1]]
+    if not count or len(unseen) > UNSEEN_SHARE * count:
         raise DataError(
-            f"{unseen[0] if unseen else dev[0].file}: {len(unseen):,} of {len(places):,} labels do not occur in "
-            "training. Expected those of the training file: is it the right label column? Write _ where a word is not "
-            "to be scored."
+            f"{where[0] if where else dev[0].file}: {len(unseen):,} of {count:,} labels do not occur in training. "
+            "Expected those of the training file: is it the right label column? Write _ where a word is not to be "
+            "scored."
         )
-    if unseen:
-        first = Path(unseen[0]).name  # without its folder, so that a moved file leaves a result as it is
-        yield f"{len(unseen):,} of {len(places):,} labels do not occur in training (first at {first}): never right."
+    if where:
+        first = Path(where[0]).name  # without its folder, so that a moved file leaves a result as it is
+        yield f"{len(unseen):,} of {count:,} labels do not occur in training (first at {first}): never right."
     known = {sentence.words for sentence in train}
     if twice := sum(sentence.words in known for sentence in dev):
         yield f"{twice:,} of {len(dev):,} sentences in {Path(dev[0].file).name} are in training too."
