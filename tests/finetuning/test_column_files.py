@@ -137,6 +137,7 @@ def test_names_of_columns_in_a_file_to_be_tagged(tmp_path: Path) -> None:
     ("name", "text", "words"),
     [
         ("x.txt", "a,,O\n,,O\n\nb,B-X\n", [("a,", ","), ("b",)]),
+        ("x y.txt", "a,O\n\nb,B-X\n", [("a",), ("b",)]),
         ("x.csv", 'word,tag\n"a,",O\n",",O\n\nb,B-X\n', [("a,", ","), ("b",)]),
         ("x.csv", 'Sentence #,Word,Tag\nSentence: 1,a,O\n,",",O\nSentence: 2,b,B-X\n', [("a", ","), ("b",)]),
     ],

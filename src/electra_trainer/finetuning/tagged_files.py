@@ -17,6 +17,7 @@ as does a change of type; E and S end one.
 """
 
 import re
+import shlex
 import unicodedata
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -294,7 +295,7 @@ def _convert(path: Path, head: str, separator: str) -> str:
         row = '(number and row[0] and "\\n" or "") + "\\t".join(row[1:])' if begins else '"\\t".join(row)'
         code = "import csv, sys; rows = csv.reader(sys.stdin); next(rows); "
         how = f"python3 -c '{code}[print({row}) for number, row in enumerate(rows)]'"
-    return f"has {separator!r} between the columns. {expected} Convert it: {how} < {path} > NEW.conll"
+    return f"has {separator!r} between the columns. {expected} Convert it: {how} < {shlex.quote(str(path))} > NEW.conll"
 
 
 def _fields(line: str, *, tabs: bool) -> list[str]:
