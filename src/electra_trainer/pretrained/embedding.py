@@ -9,7 +9,7 @@ A folder without them gives the mean, there too.
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -152,16 +152,15 @@ class Embedder:
         """
         if isinstance(texts, str):
             raise DataError("embed: expected a list of texts, found one text. Put it in brackets.")
-        texts = list(texts)
-        given: Sequence[object] = texts
+        given: list[Any] = list(texts)
         for index, text in enumerate(given):
             if not isinstance(text, str) or not text.strip():
                 raise DataError(f"embed: item {index} is {short(text)}, expected a text.")
         where, done = choose_device(device), 0
         precision, encoder = choose_precision(precision, where), self.encoder.to(where).eval()
-        found = np.empty((len(texts), encoder.encoder.model.hidden_size), dtype=np.float32)
-        for first in range(0, len(texts), _WINDOW):
-            rows = [self.text.row(one.ids) for one in self.text.encode(texts[first : first + _WINDOW])]
+        found = np.empty((len(given), encoder.encoder.model.hidden_size), dtype=np.float32)
+        for first in range(0, len(given), _WINDOW):
+            rows = [self.text.row(one.ids) for one in self.text.encode(given[first : first + _WINDOW])]
             for indices in by_length(np.array([*map(len, rows)]), batch_size=ROWS):
                 batch = padded([rows[index] for index in indices], self.text.specials).to(where)
                 with autocast(precision, where):
