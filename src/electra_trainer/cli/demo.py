@@ -16,11 +16,11 @@ _EXCHANGED = 1_000
 points.
 """
 _SHOWN = 3
-_SHARE_OF_REST = 0.95
+_SHARE_OF_REST = 0.97
 """Share of the rest that is planned; a start, an evaluation and a save need time as well."""
-_BEYOND = 35.0
+_BEYOND = 15.0
 """Seconds beyond the planned ones after which training ends: the machine may become slower while the rate falls."""
-_AFTERWARDS = 10.0
+_AFTERWARDS = 5.0
 """Seconds for the report and the sentences."""
 _LEAST = 20.0
 """The fewest seconds of training, however long the rest took."""
@@ -39,7 +39,7 @@ class Demo:
 
     out: Path = Path("runs/demo")
     """Run folder; the prepared data goes next to it."""
-    budget: str = "250s"
+    budget: str = "265s"
     """Planned time for all of it, for example 2m; training gets what the rest leaves."""
     steps: int | None = None
     """Steps, however long they take, instead of those that fit."""
