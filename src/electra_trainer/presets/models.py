@@ -162,7 +162,6 @@ def demo() -> config.Config:
         masking=config.Masking(fraction=0.45),
         optimizer=replace(start.optimizer, learning_rate=0.008),
         schedule=replace(start.schedule, shape="wsd", decay_share=0.5),
-        evaluation=replace(start.evaluation, every=1000),
     )
 
 
