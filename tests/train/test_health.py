@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
+from electra_trainer.settings.config import Model
 from electra_trainer.train.measures import alarms, health_line
 
 VOCAB = 1000
+MODEL = Model(vocab_size=VOCAB)
 GOOD = {
     "discriminator_loss": 0.21, "discriminator_constant_loss": 0.25, "discriminator_auc": 0.81, "discriminator_standard_auc": 0.63,
     "fake_rate": 0.07,
@@ -48,24 +51,31 @@ def test_a_discriminator_is_judged_on_standard_fakes(auc: float, words: str) -> 
 def test_a_masked_lm_has_no_discriminator() -> None:
     mlm = {name: value for name, value in GOOD.items() if name.startswith("generator")}
     assert "discriminator" not in health_line(mlm, vocab_size=VOCAB)
-    assert alarms(mlm, vocab_size=VOCAB, step=900, steps=1000) == []
+    assert alarms(mlm, model=MODEL, step=900, steps=1000) == []
 
 
 def test_no_alarm_for_a_healthy_run() -> None:
-    assert alarms(GOOD, vocab_size=VOCAB, step=900, steps=1000) == []
+    assert alarms(GOOD, model=MODEL, step=900, steps=1000) == []
     own = {"discriminator_auc": 0.5}  # a strong generator's fakes are hard to tell
-    assert alarms(GOOD | own, vocab_size=VOCAB, step=900, steps=1000) == []
+    assert alarms(GOOD | own, model=MODEL, step=900, steps=1000) == []
 
 
 @pytest.mark.parametrize("word", FAILURES)
 def test_each_failure_has_its_alarm(word: str) -> None:
-    (line,) = alarms(GOOD | FAILURES[word], vocab_size=VOCAB, step=900, steps=1000)
+    (line,) = alarms(GOOD | FAILURES[word], model=MODEL, step=900, steps=1000)
     assert word in line
+
+
+def test_a_remedy_is_not_what_the_run_has() -> None:
+    bad = GOOD | FAILURES["AUC"]
+    (line,) = alarms(bad, model=MODEL, step=900, steps=1000)
+    (own,) = alarms(bad, model=replace(MODEL, initializer="fan-in"), step=900, steps=1000)
+    assert "--model.initializer fan-in" in line and "fan-in" not in own
 
 
 def test_several_failures_give_several_alarms() -> None:
     everything = GOOD | {name: value for change in FAILURES.values() for name, value in change.items()}
-    assert len(alarms(everything, vocab_size=VOCAB, step=900, steps=1000)) == 4
+    assert len(alarms(everything, model=MODEL, step=900, steps=1000)) == 4
 
 
 @pytest.mark.parametrize(
@@ -73,4 +83,4 @@ def test_several_failures_give_several_alarms() -> None:
 )
 def test_alarms_wait_until_a_run_had_its_chance(step: int, steps: int, silent: bool) -> None:
     bad = GOOD | FAILURES["AUC"]
-    assert (alarms(bad, vocab_size=VOCAB, step=step, steps=steps) == []) == silent
+    assert (alarms(bad, model=MODEL, step=step, steps=steps) == []) == silent

@@ -243,7 +243,7 @@ class Pretraining(resumable.Resumable[Objective]):
         shown = metrics if begun else {name: metrics[name] for name in metrics if name.startswith("generator_")}
         later = "" if begun else f"; the discriminator begins after step {turn:,}"
         self.say(f"step {self.step}  held-out: {measures.health_line(shown, vocab_size=vocab_size)}{later}")
-        found = measures.alarms(metrics, vocab_size=vocab_size, step=self.step - turn, steps=self.steps - turn)
+        found = measures.alarms(metrics, model=self.config.model, step=self.step - turn, steps=self.steps - turn)
         for alarm in found if begun else []:
             self.say(f"  ALARM: {alarm}", style="bold red")
 

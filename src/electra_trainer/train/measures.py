@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from electra_trainer.batch import Losses, Term
-from electra_trainer.settings.config import Config
+from electra_trainer.settings.config import Config, Model
 
 _MEANS_AT_SLOTS = {
     "generator_correct_K": "generator_accuracy",
@@ -205,7 +205,7 @@ def health_line(metrics: dict[str, float], *, vocab_size: int) -> str:
     return "; ".join(parts)
 
 
-def alarms(metrics: dict[str, float], *, vocab_size: int, step: int, steps: int) -> list[str]:
+def alarms(metrics: dict[str, float], *, model: Model, step: int, steps: int) -> list[str]:
     """Warnings at `step` of `steps`; none in the first quarter, nor before step 500.
 
     Thresholds follow the failures that users of ELECTRA met: a dead generator, one that is too strong, a discriminator
@@ -216,15 +216,16 @@ def alarms(metrics: dict[str, float], *, vocab_size: int, step: int, steps: int)
         return []
     found = {}
     if "generator_loss" in metrics:
-        uniform = metrics["generator_entropy"] > 0.9 * math.log(vocab_size)
+        uniform = metrics["generator_entropy"] > 0.9 * math.log(model.vocab_size)
         found["the generator is still almost uniform: raise the learning rate or train longer"] = uniform
     if "discriminator_loss" in metrics:
         share = 100 * metrics["fake_rate"]
         worse = metrics["discriminator_loss"] > 1.5 * metrics["discriminator_constant_loss"]
         blind = verdict(metrics.get("discriminator_standard_auc", 1.0)) != LEARNING
+        start = "" if model.initializer == "fan-in" else ", or for a narrow model use --model.initializer fan-in"
         found |= {
-            "the discriminator has not left the plateau (AUC on standard fakes 0.55 at most): train longer, lower the "
-            "learning rate, or for a narrow model use --model.initializer fan-in": blind,
+            "the discriminator has not left the plateau (AUC on standard fakes 0.55 at most): train longer or lower "
+            f"the learning rate{start}": blind,
             f"only {share:.1f} % of the tokens are replaced, because the generator is right so often: use a smaller "
             "--generator.width or "
             "a higher --masking.fraction": metrics["fake_rate"] < 0.04,
