@@ -55,7 +55,8 @@ def test_warm_up_and_intervals_are_fitted_and_what_was_set_by_hand_stays() -> No
 
 
 def test_at_least_one_step() -> None:
-    assert settle(preset("tiny"), match="paper-flops", amount=1.0).schedule.steps == 1
+    with pytest.raises(ConfigError, match="--flops 1: less than one step of tiny"):
+        settle(preset("tiny"), match="paper-flops", amount=1.0)
 
 
 def test_amounts() -> None:

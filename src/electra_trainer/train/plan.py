@@ -81,13 +81,17 @@ def steps_for(length: Length, config: Config, timing: Timing | None) -> Config:
     """`config` with the number of steps that `length` asks for; a time budget needs a `timing`.
 
     Settings that are still the preset's are fitted to the new length (see `with_steps`).
+
+    Raises:
+        ConfigError: fewer FLOPs than one step has.
     """
     defaults = models.PRESETS[config.preset]() if config.preset in models.PRESETS else config
     steps = length.steps
-    if length.flops is not None:
-        steps = max(1, steps_for_flops(config, flops=length.flops))
-    elif length.flops_real is not None:
-        steps = max(1, steps_for_flops(config, flops=length.flops_real, counting="real"))
+    if (spent := length.flops or length.flops_real) is not None:
+        steps = steps_for_flops(config, flops=spent, counting="paper" if length.flops else "real")
+        if not steps:
+            flag = "--flops" if length.flops else "--flops-real"
+            raise ConfigError(f"{flag} {spent:g}: less than one step of {config.preset}. Give more, for example 1e15.")
     elif length.budget is not None:
         assert timing is not None
         available = seconds(length.budget) * _SHARE_OF_BUDGET
