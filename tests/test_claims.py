@@ -203,9 +203,8 @@ def test_parameters_of_presets_are_those_of_the_code() -> None:
 
 
 def test_the_default_metric_of_figures_is_documented() -> None:
-    short = [name.replace("discriminator_auc", "AUC").split("_")[-1].split("held-out/")[-1] for name in _PREFERRED[3:]]
-    names = ", ".join(f"`{name}`" for name in _PREFERRED[:3])
-    words = f"the first of {names}, held-out {short[0]}, {short[1]} and {short[2]}"
+    *names, last = (f"`{name}`" for name in _PREFERRED)
+    words = f"the first of {', '.join(names)}, {last} and the other probes"
     assert words in " ".join((ROOT / "docs/analysis.md").read_text(encoding="utf-8").split())
 
 

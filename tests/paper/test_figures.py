@@ -100,6 +100,11 @@ def test_choice_of_the_metric(tiny: Path, tmp_path: Path) -> None:
     assert choose_metric([experiment], AUC) == AUC
     with pytest.raises(ConfigError, match="Did you mean 'pos/accuracy'"):
         choose_metric([experiment], "pos/acuracy")
+    apart = write_experiment(tmp_path / "apart", arms=("electra", "mlm"), seeds=(1,))
+    for arm in ("electra", "mlm"):
+        write_cell(apart, arm, 1, {"held-out/generator_accuracy": 0.5})
+    with pytest.raises(ConfigError, match="share no metric that compares them"):
+        choose_metric([summarize(apart)], None)
     empty = summarize(write_experiment(tmp_path / "empty"))
     with pytest.raises(DataError, match="electra compare"):
         choose_metric([empty], None)

@@ -18,6 +18,8 @@ from electra_trainer.experiments.summary import summarize
 from electra_trainer.files.wording import escape_tex
 from electra_trainer.paper.paper_tables import ABSENT, ABSENT_CSV, Format, PaperRow, PaperTable, build_table, write
 from electra_trainer.paper.published import TABLES
+from electra_trainer.presets.models import preset as make_preset
+from electra_trainer.settings.config import changed
 
 LINK = re.compile(r"\[((?:[^\]\\]|\\.)*)\]\(([^)]*)\)")
 FORMATS: tuple[Format, ...] = ("md", "tex", "csv")
@@ -83,7 +85,12 @@ def test_table_1_places_by_preset_arm_and_share(tmp_path: Path, tiny: Path) -> N
         write_cell(paths[-1], "electra", 1, {"glue/average": 0.7 + share / 10}, flops=share * full)
     paths.append(write_experiment(tmp_path / "odd", preset="small", arms=("electra",), seeds=(1,)))
     write_cell(paths[-1], "electra", 1, {"glue/average": 0.6}, flops=0.75 * full)
+    small = make_preset("small")
+    halved = {"electra": changed(small, batch={"size": 64})}
+    paths.append(write_experiment(tmp_path / "halved", preset="small", arms=(), configs=halved, seeds=(1,)))
+    write_cell(paths[-1], "electra", 1, {"glue/average": 0.5}, flops=full)
     mine = ours(build(1, *paths, tiny))
+    assert mine["small (ours): electra"].values["glue/average"].number == pytest.approx(50.0)  # no row of the paper
     assert mine["BERT-Small"].values["glue/average"].number == pytest.approx(75.0)
     for share, model in shares.items():
         assert mine[model].values["glue/average"].number == pytest.approx(100 * (0.7 + share / 10)), model

@@ -37,15 +37,10 @@ PUBLISHED_SCORES = ("glue/", "glue-test/", "squad1/", "squad2/")
 _TOTAL_LOSS = "held-out/loss"
 """A weighted sum of other terms in each objective: shown on request only."""
 _PAPERS_MASKED = 0.15
-_PREFERRED = (
-    "glue/average",
-    Q,
-    "pos/accuracy",
-    "held-out/discriminator_auc",
-    "held-out/generator_accuracy",
-    "held-out/generator_loss",
-)
-"""Metrics of figures: of those that all arms have, the first is shown."""
+_PREFERRED = ("glue/average", Q, "pos/accuracy", "held-out/discriminator_standard_auc")
+"""Metrics of figures: of those that all arms have, the first is shown. Other held-out metrics depend on an arm's own
+fakes or masks.
+"""
 _GLUE = {task: f"glue/{column}" for task, column in zip(PAPER, GLUE_TASKS, strict=True)}
 """Task of GLUE -> column of the paper's tables."""
 _BASE_INFER_FLOPS = 2.9e10  # BERT-Base, the reference of Table 1's speedups
@@ -92,7 +87,14 @@ class Entry:
 
     @property
     def size(self) -> str:
-        """The preset's size in the paper's words: `bert_small` and `small_50` train the same network as `small`."""
+        """The preset's size in the paper's words: `bert_small` and `small_50` train the same network as `small`.
+        Another shape or batch than the preset's is no size of the paper.
+        """
+        if self.config is not None and self.preset in models.PRESETS:
+            own, named = self.config, models.preset(self.preset)
+            batch = replace(own.batch, lanes=named.batch.lanes)
+            if replace(own.model, vocab_size=named.model.vocab_size) != named.model or batch != named.batch:
+                return f"{self.preset}, changed"
         return models.SIZES.get(self.preset, self.preset)
 
     def kept(self, result: Result) -> Path:
@@ -229,7 +231,7 @@ def choose_metric(experiments: Sequence[Summary], wanted: str | None) -> str:
     """The metric of a figure: the requested one, else of those that all arms have the first preferred.
 
     Raises:
-        ConfigError: no cell has the requested metric.
+        ConfigError: no cell has the requested metric, or the arms share none that compares them.
         DataError: no cell is finished, or none has a metric.
     """
     known = entries(experiments)
@@ -242,7 +244,17 @@ def choose_metric(experiments: Sequence[Summary], wanted: str | None) -> str:
             raise _unknown("--metric", wanted, names)
         return wanted
     shared = [name for name in names if all(entry.metric(name) for entry in known)]
-    return next(name for name in (*_PREFERRED, *shared, *names) if name in (shared or names))
+    comparable = [name for name in (*_PREFERRED, *shared) if name in shared and (name in _PREFERRED or _is_probe(name))]
+    if not comparable:
+        raise ConfigError(
+            "the arms share no metric that compares them: held-out ones depend on an arm's own fakes and masks. Add a "
+            f"--probe to electra compare, or choose with --metric: {', '.join(names)}."
+        )
+    return comparable[0]
+
+
+def _is_probe(metric: str) -> bool:
+    return not metric.startswith("held-out/")
 
 
 def measured(entry: Entry, key: str, *, reference: float, test: bool, score: bool) -> Spread | str | None:
