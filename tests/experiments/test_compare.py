@@ -104,7 +104,8 @@ def test_a_record_needs_no_runs(whole: Path, tmp_path: Path, capsys: pytest.Capt
     words = recipe.replace("records/NAME", str(tmp_path)).replace("EXP", str(whole))
     subprocess.run(["bash", "-ec", words], check=True)
     assert not list(tmp_path.rglob("run"))
-    assert main(["table", "4", str(tmp_path)]) == main(["figure", "3", str(tmp_path)]) == 0
+    metric = ("--metric", "held-out/generator_accuracy")
+    assert main(["table", "4", str(tmp_path)]) == main(["figure", "3", str(tmp_path), *metric]) == 0
     assert states(summarize(tmp_path)) == ["done"] * 4
     for result in tmp_path.rglob("result.json"):
         found = json.loads(result.read_text())
@@ -301,7 +302,7 @@ def test_more_seeds_arms_and_probes_extend(data: Path, tmp_path: Path, monkeypat
     assert len(steps) == 3 * STEPS  # kept runs are probed, not trained again
     assert third.rows["electra"]["pos/accuracy"].n == third.rows["electra"]["held-out/loss"].n == 2
     assert "pos/accuracy" not in third.rows["mlm"]  # it was not among this call's arms
-    assert third.metrics == ("pos/accuracy",) and apart not in third.text()
+    assert third.metrics == ("held-out/discriminator_standard_auc", "pos/accuracy") and apart not in third.text()
     untrained = results(out)["untrained-1"]["facts"]
     assert (untrained["steps"], untrained["tokens"], untrained["flops_paper"]) == (0, 0, 0)
 

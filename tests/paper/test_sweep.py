@@ -22,6 +22,7 @@ from electra_trainer.experiments.summary import Summary, summarize
 from electra_trainer.experiments.sweep import parse_axes, require_fields, swept
 from electra_trainer.paper import paper_tables, probes
 from electra_trainer.presets.arms import arm
+from electra_trainer.settings.config import changed
 from electra_trainer.settings.methods import Learned
 from electra_trainer.settings.records import to_dict
 from electra_trainer.train import loop
@@ -48,6 +49,11 @@ def test_combinations_are_arms() -> None:
     assert (one.generator.width, one.optimizer.learning_rate, one.objective.weight) == (1.0, 2e-3, 10.0)  # type: ignore[attr-defined]
     assert list(swept("mlm", arm("mlm", electra), axes)) == ["mlm", "mlm+optimizer.learning-rate=0.002"]
     assert len(swept("unigram", arm("unigram", electra), axes)) == 4
+    idle = axes_of(
+        ["schedule.decay-share=0.2,0.4", "optimizer.muon-learning-rate=1e-2,2e-2", "sharing=none,embeddings"]
+    )
+    unigram = arm("unigram", replace(electra, optimizer=replace(electra.optimizer, name="adamw")))
+    assert list(swept("unigram", unigram, idle)) == ["unigram"]
 
 
 @pytest.mark.parametrize(
@@ -118,6 +124,23 @@ def test_a_sweep_is_an_experiment(run: Run, tmp_path: Path, electra: Electra, mo
     values = iter([0.95] * 2)
     more = run(arms=("mlm",), sweep=("masking.fraction=0.2",))
     assert more.rows["mlm+masking.fraction=0.2"]["pos/accuracy"].mean == 0.95
+
+
+def test_an_extension_has_the_settings_of_the_experiment(run: Run, data: Path, tmp_path: Path) -> None:
+    """Also where it names no arm of it; swept values are kept, and two arms are not one."""
+    begun = run(arms=("electra",), sweep=("schedule.warmup-steps=2,4",), probe=("held-out",))
+    assert [row.settings["schedule"]["warmup_steps"] for row in begun.declared.rows.values()] == [2, 4]
+    with pytest.raises(
+        ConfigError, match=r"began with other settings \(masking\.fraction: 0.15 -> 0\.4 in electra\+sch"
+    ):
+        api.compare(
+            data, out=tmp_path / "exp", arms=("disentangled",), seeds=2, steps=STEPS, device="cpu",
+            preset=changed(small_config(lanes=1), masking={"fraction": 0.4}), probe=("held-out",),
+        )  # fmt: skip
+    more = run(arms=("disentangled",), sweep=(), probe=("pos=" + str(tmp_path / "treebank"),))
+    assert more.metrics == ("held-out/discriminator_standard_auc", "pos/accuracy")
+    with pytest.raises(ConfigError, match=r"electra\+objective.lucky=fake and lucky-fakes are the same"):
+        run(arms=("electra", "lucky-fakes"), sweep=("objective.lucky=original,fake",))
 
 
 def test_nothing_is_declared_on_a_run_s_own_fakes(run: Run, tmp_path: Path) -> None:

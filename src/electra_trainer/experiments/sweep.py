@@ -14,7 +14,7 @@ from typing import Any
 
 from electra_trainer.errors import ConfigError
 from electra_trainer.experiments.cell import PLUS
-from electra_trainer.settings import records
+from electra_trainer.settings import methods, records
 from electra_trainer.settings.config import Config
 
 _SETTLED = ("seed", "preset", "schedule.steps", "batch.sequence_length", "model.vocab_size")
@@ -88,9 +88,19 @@ def title(row: str, config: Config, axes: Axes) -> str:
 
 
 def _has(config: Config, name: str) -> bool:
-    """Whether a field is there and decides anything: without a generator its settings do not."""
-    unused = not config.objective.uses_generator and name.partition(".")[0] in ("generator", "sharing")
-    return not unused and name in records.flat(records.to_dict(config)) and not name.endswith("kind")
+    """Whether a field is there and decides anything: without a generator its settings do not, for example."""
+    learned = isinstance(config.generator, methods.Learned)
+    unused = {
+        "generator": not config.objective.uses_generator,
+        "sharing": not (config.objective.uses_generator and learned),
+        "optimizer.muon_learning_rate": config.optimizer.name != "muon",
+        "schedule.decay_share": config.schedule.shape != "wsd",
+    }
+    return (
+        not (unused.get(name) or unused.get(name.partition(".")[0]))
+        and name in records.flat(records.to_dict(config))
+        and not name.endswith("kind")
+    )
 
 
 def require_fields(axes: Axes, arms: Sequence[Config]) -> None:

@@ -5,7 +5,7 @@ the number of steps that spends the same FLOPs, or the same steps. Held-out metr
 declared by name: a loss over masked tokens only differs from one over all tokens whatever the network learned.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +13,17 @@ from typing import Any, Literal
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError, DataError, Diverged, did_you_mean
 from electra_trainer.experiments import sweep
-from electra_trainer.experiments.cell import FACTS, Cell, Declared, Result, Row, environment_of, write_result
+from electra_trainer.experiments.cell import (
+    FACTS,
+    PLUS,
+    Cell,
+    Declared,
+    Result,
+    Row,
+    environment_of,
+    extend,
+    write_result,
+)
 from electra_trainer.experiments.engine import Reports, Work, run_facts
 from electra_trainer.experiments.statistics import Q_PROBES, Q
 from electra_trainer.objectives import build
@@ -21,7 +31,7 @@ from electra_trainer.paper.probes import METRICS, PROBES, Subject, fingerprint, 
 from electra_trainer.presets.arms import arm
 from electra_trainer.runs import checkpoint, run_folder
 from electra_trainer.settings import records
-from electra_trainer.settings.config import Config
+from electra_trainer.settings.config import FOLLOWS_FROM_STEPS, Config, changed
 from electra_trainer.settings.records import differences, to_dict
 from electra_trainer.train import loop, optim, plan, weights, word_start
 
@@ -61,7 +71,7 @@ class Comparing(Work):
         configs = self._configs(plan.fit_to_data(asked.settings, store), axes)
         for name, one in configs.items():
             if name != UNTRAINED:
-                configs[name] = settle(one, match=match, amount=amount)
+                configs[name] = settle(one, match=match, amount=amount, keep=axes)
         reference = next(iter(old.rows if old is not None else configs))
         rows = {
             name: Row(
@@ -72,7 +82,7 @@ class Comparing(Work):
             )
             for name, one in configs.items()
         }
-        return Declared(
+        declared = Declared(
             verb=self.verb,
             facts={
                 "preset": asked.settings.preset,
@@ -90,18 +100,33 @@ class Comparing(Work):
             parts=parts,
             about={"data": str(asked.data)},
         )
+        if old is not None and reference not in rows:
+            settings = self._reference(reference, plan.fit_to_data(asked.settings, store), match=match, amount=amount)
+            compared = replace(declared, rows={reference: Row(settings=settings)})
+            extend(old, compared, root=asked.out, identity=self.identity)  # refuses other settings
+        return declared
+
+    def _reference(self, row: str, config: Config, *, match: Match, amount: float) -> dict[str, Any]:
+        """Settings that this command would give the row that an experiment began with."""
+        name, *values = row.split(PLUS)
+        axes = sweep.parse_axes(values, flag="--sweep", example="optimizer.learning-rate=1e-4")
+        (one,) = sweep.swept(name, arm_config(name, config), axes).values()
+        settled: dict[str, Any] = to_dict(
+            one if name == UNTRAINED else settle(one, match=match, amount=amount, keep=axes)
+        )
+        return settled
 
     def _configs(self, config: Config, axes: sweep.Axes) -> dict[str, Config]:
         """The arms, and every combination of swept values of each that is trained."""
         arms = {name: arm_config(name, config) for name in self._asked.arm_names}
-        named: dict[Config, str] = {}
-        for name in (one for one in arms if one != UNTRAINED):
-            if (first := named.setdefault(arms[name], name)) != name:
-                raise ConfigError(f"--arms: {first} and {name} are the same with this preset. Leave one out.")
         sweep.require_fields(axes, [one for name, one in arms.items() if name != UNTRAINED])
         rows: dict[str, Config] = {}
         for name, one in arms.items():
             rows |= {name: one} if name == UNTRAINED else sweep.swept(name, one, axes)
+        named = dict[Config, str]()
+        for name, one in rows.items():
+            if name != UNTRAINED and (first := named.setdefault(one, name)) != name:
+                raise ConfigError(f"--arms and --sweep: {first} and {name} are the same. Leave one out.")
         return rows
 
     def identity(self, settings: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -110,8 +135,11 @@ class Comparing(Work):
         return plain
 
     def with_contrasts(self, declared: Declared) -> Declared:
-        """Each arm with the metrics on which it is compared with the reference; not fresh weights."""
-        metrics = tuple(declared.facts["metrics"] or default_metrics(declared))
+        """Each arm with the metrics on which it is compared with the reference, those declared before first; not fresh
+        weights.
+        """
+        before = next((row.metrics for row in declared.rows.values() if row.metrics), ())
+        metrics = tuple(declared.facts["metrics"] or dict.fromkeys([*before, *default_metrics(declared)]))
         rows = {key: replace(row, metrics=() if key == UNTRAINED else metrics) for key, row in declared.rows.items()}
         return replace(declared, rows=rows)
 
@@ -246,12 +274,24 @@ def amount_of(*, flops: float | None, steps: int | None, match: Match | None) ->
     raise ConfigError("give what each arm gets: --flops 1e15 (--match paper-flops or real-flops), or --steps 3000.")
 
 
-def settle(config: Config, *, match: Match, amount: float) -> Config:
+def settle(config: Config, *, match: Match, amount: float, keep: Iterable[str] = ()) -> Config:
     """`config` with the steps that spend `amount`, operations or steps; warm-up, decay and intervals are fitted to
     them.
+
+    Args:
+        keep: names of fields that are not fitted, since they are swept.
+
+    Raises:
+        ConfigError: a step costs more than `amount`.
     """
-    if match == "steps":
-        return plan.steps_for(plan.Length(steps=int(amount)), config, None)
-    paper = match == "paper-flops"
-    length = plan.Length(flops=amount) if paper else plan.Length(flops_real=amount)
-    return plan.steps_for(length, config, None)
+    match match:
+        case "steps":
+            length = plan.Length(steps=int(amount))
+        case "paper-flops":
+            length = plan.Length(flops=amount)
+        case "real-flops":
+            length = plan.Length(flops_real=amount)
+    settled = plan.steps_for(length, config, None)
+    for group, field in (name.split(".") for name in keep if name.startswith(FOLLOWS_FROM_STEPS)):
+        settled = changed(settled, **{group: {field: getattr(getattr(config, group), field)}})
+    return settled
