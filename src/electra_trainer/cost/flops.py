@@ -13,7 +13,7 @@ They are counted in two ways, and every number says which:
            utilisation.
 
 Recomputation in the backward pass to save memory is not counted. Of the optimizer Muon's products are, as real: they
-are a sixth of a small step, and runs that are compared at equal operations shall not have them for nothing.
+are a sixth of a small step, and a comparison at equal operations would otherwise favour it.
 """
 
 import bisect

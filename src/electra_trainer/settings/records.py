@@ -127,7 +127,8 @@ def _value(hint: Any, value: Any, where: str, fault: Callable[[str], ElectraErro
             raise fault(f'{where}: expected a table with "kind", one of {", ".join(members)}.')
         name = str(value.get("kind", next(iter(members))))
         if name not in members:
-            raise fault(f"{where}: unknown kind {_known(name, members)}")
+            own = " One of your own? Import its file first, in Python." if hint is ObjectiveSettings else ""
+            raise fault(f"{where}: unknown kind {_known(name, members)}{own}")
         rest = {key: one for key, one in value.items() if key != "kind"}
         return _record(members[name], rest, where, fault, complete)
     if kind in (Union, types.UnionType):
