@@ -150,7 +150,7 @@ def test_the_end_is_planned_from_the_speed_of_the_run(
         assert now[0] <= before + 100 + demo._BEYOND + 6
         ends.append(numbered(late.checkpoints)[-1][0])
     assert capsys.readouterr().out.count("training ends early") == 1
-    assert 33 < ends[0] < ends[1] == late.config().schedule.steps == 23 + 25
+    assert 33 < ends[0] < ends[1] == late.config().schedule.steps == 23 + 27
 
     monkeypatch.setattr(loop, "train_step", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
     with pytest.raises(Interrupted):

@@ -16,8 +16,6 @@ _EXCHANGED = 1_000
 points.
 """
 _SHOWN = 3
-_SHARE_OF_REST = 0.95
-"""Share of the rest that is planned; a start, an evaluation and a save need time as well."""
 _BEYOND = 15.0
 """Seconds beyond the planned ones after which training ends: the machine may become slower while the rate falls."""
 _AFTERWARDS = 5.0
@@ -115,7 +113,7 @@ def _train(request: Demo, config: "Config", data: Path, *, end: float) -> None:
     except Interrupted:
         if not over:
             raise
-        steps = max(1, int(_SHARE_OF_REST * (due - time.monotonic()) * _speed(ended)))
+        steps = max(1, int((due - time.monotonic()) * _speed(ended)))
         folder.change_schedule(with_decay(folder.config(), after=over.pop(), steps=steps))
         _say(f"     {steps:,} more steps fit into the time that is left; the learning rate falls over them")
     try:
