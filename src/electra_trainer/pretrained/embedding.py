@@ -23,10 +23,10 @@ from electra_trainer.batch import Batch
 from electra_trainer.data.batches import by_length, padded
 from electra_trainer.data.tokenizer import Text
 from electra_trainer.errors import CheckpointError, DataError
-from electra_trainer.files.reading import parse_json, read_file, short
+from electra_trainer.files.reading import parse_json, read_file, refuse_columns, short
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.settings.records import read_table
-from electra_trainer.train.device import autocast, choose_device, choose_precision
+from electra_trainer.train.device import autocast, choose_precision, placed
 
 Pooling = Literal["mean", "cls", "max"]
 MODULES, POOLING, LONGEST = "modules.json", "1_Pooling/config.json", "sentence_bert_config.json"
@@ -135,7 +135,7 @@ class Embedder:
         self,
         texts: Iterable[str],
         *,
-        device: str = "cpu",
+        device: str | None = None,
         precision: str = "fp32",
         progress: Callable[[int], object] = lambda done: None,
     ) -> NDArray[np.float32]:
@@ -143,7 +143,7 @@ class Embedder:
 
         Args:
             texts: N texts; "[SEP]" and the like in them are ordinary characters.
-            device: auto, cpu, cuda, cuda:N or mps.
+            device: auto, cpu, cuda, cuda:N or mps; None: where the network is.
             precision: fp32, bf16, or auto: the one that the device is faster with.
             progress: called with the number of texts that are done.
 
@@ -152,24 +152,26 @@ class Embedder:
         """
         if isinstance(texts, str):
             raise DataError("embed: expected a list of texts, found one text. Put it in brackets.")
+        refuse_columns(texts, where="embed")
         given: list[Any] = list(texts)
         for index, text in enumerate(given):
             if not isinstance(text, str) or not text.strip():
                 raise DataError(f"embed: item {index} is {short(text)}, expected a text.")
-        where, done = choose_device(device), 0
-        precision, encoder = choose_precision(precision, where), self.encoder.to(where).eval()
-        found = np.empty((len(given), encoder.encoder.model.hidden_size), dtype=np.float32)
-        for first in range(0, len(given), _WINDOW):
-            rows = [self.text.row(one.ids) for one in self.text.encode(given[first : first + _WINDOW])]
-            for indices in by_length(np.array([*map(len, rows)]), batch_size=ROWS):
-                batch = padded([rows[index] for index in indices], self.text.specials).to(where)
-                with autocast(precision, where):
-                    hidden_BTD = encoder(batch.ids_BT, batch)
-                vectors_BD = pooled(hidden_BTD.float(), batch, self.form.pooling)
-                if self.form.normalized:
-                    vectors_BD = torch.nn.functional.normalize(vectors_BD, dim=1)
-                found[first + indices] = vectors_BD.cpu().numpy()
-                progress(done := done + len(indices))
+        done = 0
+        with placed(self.encoder, device) as where:
+            precision, encoder = choose_precision(precision, where), self.encoder.eval()
+            found = np.empty((len(given), encoder.encoder.model.hidden_size), dtype=np.float32)
+            for first in range(0, len(given), _WINDOW):
+                rows = [self.text.row(one.ids) for one in self.text.encode(given[first : first + _WINDOW])]
+                for indices in by_length(np.array([*map(len, rows)]), batch_size=ROWS):
+                    batch = padded([rows[index] for index in indices], self.text.specials).to(where)
+                    with autocast(precision, where):
+                        hidden_BTD = encoder(batch.ids_BT, batch)
+                    vectors_BD = pooled(hidden_BTD.float(), batch, self.form.pooling)
+                    if self.form.normalized:
+                        vectors_BD = torch.nn.functional.normalize(vectors_BD, dim=1)
+                    found[first + indices] = vectors_BD.cpu().numpy()
+                    progress(done := done + len(indices))
         return found
 
 

@@ -2,10 +2,12 @@
 
 import os
 import re
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from electra_trainer.errors import ConfigError
 from electra_trainer.files.processes import cores
@@ -125,8 +127,26 @@ def need_memory(error: Exception, device: torch.device, lanes: int) -> ConfigErr
     )
 
 
+@contextmanager
+def placed(network: nn.Module, name: str | None) -> Iterator[torch.device]:
+    """A network on the device of that name, and back where it was afterwards; None leaves it where it is."""
+    before = next(network.parameters()).device
+    where = before if name is None else choose_device(name)
+    network.to(where)
+    try:
+        yield where
+    finally:
+        network.to(before)
+
+
 def choose_precision(name: str, device: torch.device) -> str:
-    """`fp32` or `bf16`; `auto` takes bf16 where the hardware multiplies it faster than fp32."""
+    """`fp32` or `bf16`; `auto` takes bf16 where the hardware multiplies it faster than fp32.
+
+    Raises:
+        ConfigError: another name.
+    """
+    if name not in ("auto", "fp32", "bf16"):
+        raise ConfigError(f"precision {name!r}: expected auto, fp32 or bf16.")
     if name != "auto":
         return name
     if device.type == "cuda":
