@@ -1,7 +1,8 @@
 """The verbs from Python: `from electra_trainer import pretrain, load; load("RUN").score("…")`."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
@@ -15,6 +16,7 @@ from electra_trainer.data.text_files import Texts
 from electra_trainer.data.tokenizer import load_tokenizer, require_new, save_new_tokenizer
 from electra_trainer.errors import ConfigError
 from electra_trainer.experiments.summary import Summary
+from electra_trainer.files.reading import refuse_columns
 from electra_trainer.finetuning.model_folder import Finetuned, load_finetuned
 from electra_trainer.finetuning.task import TaskSource
 from electra_trainer.finetuning.text_tasks import OwnTask
@@ -145,9 +147,7 @@ def _inputs(files: str | Path | Sequence[str | Path], documents: Iterable[object
     named: list[Input] = [files] if isinstance(files, str | Path) else [*files]
     if isinstance(documents, str):
         raise ConfigError("documents: is one text. Give a list of texts, or name a file without documents=.")
-    if isinstance(documents, Mapping) or hasattr(documents, "columns"):
-        kind = type(documents).__name__
-        raise ConfigError(f'documents: is a {kind}. Give its texts, for example df["text"].')
+    refuse_columns(documents, where="documents", error=ConfigError)
     has_some = not (isinstance(documents, Sequence) and not documents)
     if not named and not has_some:
         raise ConfigError("give files, or documents=: texts, lists of lines, or a data set.")
@@ -195,7 +195,7 @@ def pretrain(
         data=Path(data),
         out=Path(out),
         settings=config,
-        steps=steps,
+        steps=_whole(steps),
         budget=budget,
         flops=flops,
         flops_real=flops_real,
@@ -239,8 +239,11 @@ def compare(
     fields: dict[str, Any] = {**asked}
     if not isinstance(metrics := asked.get("metrics"), str | None):
         fields["metrics"] = ",".join(metrics)
+    seeds = _whole(seeds)
     listed = str(seeds) if isinstance(seeds, int) else ",".join(map(str, [*seeds, ""]))
-    names, part = ",".join(arms), "/".join(map(str, shard))
+    names, part = arms if isinstance(arms, str) else ",".join(arms), "/".join(map(str, shard))
+    fields |= {name: (one,) for name in ("probe", "sweep") if isinstance(one := asked.get(name), str)}
+    fields["steps"] = _whole(asked.get("steps"))
     fields |= {"arms": names, "settings": config, "seeds": listed, "shard": part}
     return Compare(data=Path(data), out=Path(out), **fields).run()
 
@@ -305,4 +308,10 @@ def finetune(
 
 def _numbered(seeds: int | Sequence[int]) -> tuple[int, ...]:
     """3 -> (1, 2, 3); a list as it is."""
-    return tuple(range(1, seeds + 1)) if isinstance(seeds, int) else tuple(seeds)
+    seeds = _whole(seeds)
+    return tuple(range(1, seeds + 1)) if isinstance(seeds, int) else tuple(map(_whole, seeds))
+
+
+def _whole(given: Any) -> Any:
+    """A whole number, NumPy's or a float too, as Python's int; anything else as it is."""
+    return int(float(given)) if isinstance(given, Real) and float(given).is_integer() else given

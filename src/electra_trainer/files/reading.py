@@ -11,12 +11,12 @@ import re
 import shlex
 import stat
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from electra_trainer.errors import DataError, MissingInputError, Refusal, storage_error
+from electra_trainer.errors import DataError, ElectraError, MissingInputError, Refusal, storage_error
 
 HEAD = 1 << 16
 """Bytes that are looked at: the first of the file, after decompression."""
@@ -413,3 +413,11 @@ def short(value: object) -> str:
     except (RecursionError, ValueError):  # too deep; a number of thousands of digits
         return f"a {type(value).__name__}"
     return words if len(words) <= 60 else words[:57] + "..."
+
+
+def refuse_columns(given: object, *, where: str, error: type[ElectraError] = DataError) -> None:
+    """Refuse a table where texts are expected, since its items are the names of its columns."""
+    if isinstance(given, Mapping) or hasattr(given, "columns"):
+        splits = isinstance(given, Mapping) and any(hasattr(one, "column_names") for one in given.values())
+        texts = 'splits["train"]["text"]' if splits else 'df["text"]'
+        raise error(f"{where}: is a {type(given).__name__}. Give its texts, for example {texts}.")

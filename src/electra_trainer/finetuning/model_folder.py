@@ -28,7 +28,7 @@ from electra_trainer.errors import CheckpointError, ConfigError, DataError, Miss
 from electra_trainer.experiments.by_class import ClassReport
 from electra_trainer.experiments.cell import KEPT, OPTIMISTIC, Result, printed, read_result
 from electra_trainer.experiments.statistics import Spread, spread
-from electra_trainer.files.reading import read_file, short
+from electra_trainer.files.reading import read_file, refuse_columns, short
 from electra_trainer.files.wording import render
 from electra_trainer.finetuning.examples import Prediction
 from electra_trainer.finetuning.multi_label import MultiLabel
@@ -45,7 +45,7 @@ from electra_trainer.runs import checkpoint, run_folder
 from electra_trainer.settings import records
 from electra_trainer.settings.config import Model
 from electra_trainer.settings.records import read_table
-from electra_trainer.train.device import choose_device, choose_precision
+from electra_trainer.train.device import choose_precision, placed
 from electra_trainer.version import __version__
 
 TASK = "electra_task.json"
@@ -82,7 +82,10 @@ class Finetuned:
     table: Mapping[str, Any]
     """electra_task.json."""
     precision: str = "auto"
-    """Arithmetic of its predictions, the one of its scores."""
+    """Precision in which it predicts, and in which its scores were computed."""
+
+    def __repr__(self) -> str:
+        return f"<Finetuned: {self.table['task']['kind']} by {type(self.network).__name__}>"
 
     @property
     def scores(self) -> Mapping[str, Mapping[str, Spread]]:
@@ -109,13 +112,14 @@ class Finetuned:
         """
         if isinstance(texts, str):
             raise DataError("predict: expected a list of texts, found one text. Put it in brackets.")
+        refuse_columns(texts, where="predict")
         return self.predict_examples(self.task.examples_from(list(texts), pair=self.pair), device=device)
 
     def predict_examples(self, examples: Sequence[Any], *, device: str = "auto") -> list[Prediction]:
         """Predictions for the task's own examples."""
-        where = choose_device(device)
-        precision = choose_precision(self.precision, where)
-        return predict(self.network.to(where), self.task, examples, text=self.text, device=where, precision=precision)
+        with placed(self.network, device) as where:
+            precision = choose_precision(self.precision, where)
+            return predict(self.network, self.task, examples, text=self.text, device=where, precision=precision)
 
     def counting(self, tally: Legibility) -> "Finetuned":
         """A copy that counts in `tally` the letters and texts that its predictions cannot read."""

@@ -133,11 +133,11 @@ def _flat(path: Path) -> dict[str, str]:
     return {n: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for n, value in table.items()}
 
 
-def write_report(runs: Sequence[str | Path], *, out: str | Path | None = None) -> Path:
+def write_report(runs: str | Path | Sequence[str | Path], *, out: str | Path | None = None) -> Path:
     """Write the page of one run, or of several overlaid, and its pictures.
 
     Args:
-        runs: run folders, or experiments with all their runs, in the order of legends and tables.
+        runs: a run folder, or several, or experiments with all their runs, in the order of legends and tables.
         out: the page (`.html`) or a folder for it; None: the first run's folder. PNGs go to `figures/` next to the
             page.
 
@@ -149,6 +149,7 @@ def write_report(runs: Sequence[str | Path], *, out: str | Path | None = None) -
         DataError: a metrics.jsonl has no usable line.
         StorageError: a file cannot be read or written.
     """
+    runs = [runs] if isinstance(runs, str | Path) else runs
     if not runs:
         raise MissingInputError("No run was named. Type: electra report RUN")
     folders = [run for given in runs for run in _runs_in(Path(given))]

@@ -44,7 +44,7 @@ _ON_THE_CARD = (
 
 @dataclass(frozen=True, kw_only=True)
 class Scored:
-    """The tokens of a text and how likely each was replaced."""
+    """The tokens of a text and how likely it is that each was replaced."""
 
     tokens: list[str]
     replaced_probability: list[float]
@@ -80,8 +80,12 @@ class Pretrained:
     folder: Path | None = None
     """Exported folder of its main network, for how `embed` makes one vector of a text; None for a run."""
 
-    def to(self, device: torch.device) -> "Pretrained":
-        """Move the networks to `device` and return self. `score` and `fill` need the CPU."""
+    def __repr__(self) -> str:
+        step = "" if self.step is None else f" at step {self.step:,}"
+        return f"<Pretrained: {self.name}{step}>"
+
+    def to(self, device: torch.device | str) -> "Pretrained":
+        """Move the networks of this object to `device`, and return it. `score` and `fill` need the CPU."""
         for network in (self.discriminator, self.generator, self.encoder):
             if network is not None:
                 network.to(device)
@@ -91,13 +95,13 @@ class Pretrained:
         """The discriminator's probability that each token was replaced; longer texts are read in windows.
 
         Raises:
-            ConfigError: there is no discriminator here.
+            ConfigError: this model has no discriminator.
             DataError: the text has no tokens.
         """
         if self.discriminator is None:
             raise ConfigError(
-                f"score: {self.name} holds a network that predicts words ({PREDICTOR}), and scoring needs a "
-                f"discriminator ({DISCRIMINATOR}): no discriminator here. Give a run of --objective rtd or its export."
+                f"score: {self.name} holds a network that predicts words ({PREDICTOR}), and no discriminator "
+                f"({DISCRIMINATOR}). Give a run of --objective rtd or its export."
             )
         ids = self._ids(text, specials=False)
         probabilities: list[float] = []
@@ -141,7 +145,7 @@ class Pretrained:
         self,
         texts: Iterable[str],
         *,
-        device: str = "cpu",
+        device: str | None = None,
         precision: str = "fp32",
         progress: Callable[[int], object] = lambda done: None,
     ) -> NDArray[np.float32]:
@@ -150,7 +154,7 @@ class Pretrained:
 
         Args:
             texts: N texts.
-            device: auto, cpu, cuda, cuda:N or mps.
+            device: auto, cpu, cuda, cuda:N or mps; None: where the network is.
             precision: fp32, bf16, or auto: the one that the device is faster with.
             progress: called with the number of texts that are done.
 

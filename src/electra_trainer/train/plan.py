@@ -38,15 +38,15 @@ class Length:
         for flag, value in given.items():
             if flag.startswith("--flops") and not 0 < value < math.inf:
                 raise ConfigError(f"{flag} {value:g}: expected a number above 0, for example 1e15.")
-        if self.steps is not None and self.steps < 1:
-            raise ConfigError(f"--steps {self.steps}: expected at least 1.")
+            if flag == "--steps" and (not isinstance(value, int) or value < 1):
+                raise ConfigError(f"{flag} {value}: expected a whole number, at least 1.")
         if self.budget is not None:
             seconds(self.budget)
 
 
 def seconds(budget: str) -> float:
     """`"20m"` -> 1200.0."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", budget.strip())
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", str(budget).strip())
     if match is None or float(match[1]) <= 0:
         raise ConfigError(f"--budget {budget!r}: expected a number and a unit, for example 90s, 20m, 4h or 2d.")
     return float(match[1]) * _UNITS[match[2]]
