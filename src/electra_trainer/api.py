@@ -1,5 +1,6 @@
 """The verbs from Python: `from electra_trainer import pretrain, load; load("RUN").score("…")`."""
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from numbers import Real
@@ -9,11 +10,12 @@ from typing import Any, Literal, Unpack
 from tokenizers import Tokenizer
 
 from electra_trainer.cli.pretrain import Pretrain
+from electra_trainer.cli.text_verbs import warn_of_unreadable
 from electra_trainer.data import prepare as preparation
 from electra_trainer.data.corpus import Input, PrepareSettings, Reading
 from electra_trainer.data.store import Manifest
 from electra_trainer.data.text_files import Texts
-from electra_trainer.data.tokenizer import load_tokenizer, require_new, save_new_tokenizer
+from electra_trainer.data.tokenizer import load_tokenizer, require_new, save_new_tokenizer, statistics
 from electra_trainer.errors import ConfigError
 from electra_trainer.experiments.summary import Summary
 from electra_trainer.files.reading import refuse_columns
@@ -133,14 +135,19 @@ def prepare(
         ElectraError: see errors.py.
     """
     known = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(Path(tokenizer))
-    return preparation.prepare(
+    latest = deque[preparation.Progress](maxlen=1)
+    made = preparation.prepare(
         _inputs(files, documents),
         tokenizer=known,
         sequence_length=seq_len,
         out=out,
         settings=PrepareSettings(**settings),
         overwrite=overwrite,
+        progress=latest.append,
     )
+    for last in latest:
+        warn_of_unreadable(statistics(known, last.report.sample.lines), tokenizer)
+    return made
 
 
 def _inputs(files: str | Path | Sequence[str | Path], documents: Iterable[object]) -> list[Input]:

@@ -72,3 +72,12 @@ def test_a_network_returns_to_its_device() -> None:
     with pytest.raises(ConfigError), placed(cpu, "cuda:77"):
         pass
     assert cpu.weight.device.type == "cpu"
+
+
+def test_unreadable_text_is_reported(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By Python's calls too, and once."""
+    api.load(run).embed(["日本語の文章"])
+    assert capsys.readouterr().err.count("100.0 % of the letters") == 1
+    documents = [f"日本語の文章です。{number}" for number in range(40)]
+    api.prepare(documents=documents, tokenizer=run / "tokenizer", seq_len=16, out=tmp_path / "d", valid_fraction=0.1)
+    assert capsys.readouterr().err.count("is not a vocabulary of this language") == 1

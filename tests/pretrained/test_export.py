@@ -247,7 +247,7 @@ def test_refusals(run: Path, exported: Path, tmp_path: Path) -> None:
         export_run(exported, tmp_path / "again")
     with pytest.raises(ConfigError, match="no generator here"):
         load(exported / "discriminator").fill("a [MASK]")
-    with pytest.raises(ConfigError, match="no discriminator here"):
+    with pytest.raises(ConfigError, match="and no discriminator"):
         load(exported / "generator").score("a class")
 
 

@@ -57,15 +57,14 @@ class Embed:
         table, texts = read_texts(self.file, column=self.text)
 
         from electra_trainer.data.tokenizer import Legibility
-        from electra_trainer.pretrained.embedding import nearest
+        from electra_trainer.pretrained.embedding import SPLIT, nearest
         from electra_trainer.pretrained.source import load_source
 
         made, tally, began = load_source(self.model, bert=True).embedder(), Legibility(), time.monotonic()
         counting = replace(made, text=replace(made.text, tally=tally))
         vectors = counting.embed(texts, device=self.device, precision=self.precision, progress=_Lines(len(texts)).done)
         seconds = time.monotonic() - began
-        for finding in tally.findings(reader=self.model, longer="Split them, or put first what matters."):
-            tell(finding)
+        tally.report(reader=self.model, longer=SPLIT)
         facts: dict[str, Any] = {"texts": len(texts), "width": vectors.shape[1], "pooling": made.form.described}
         lines = list[str]()
         if self.out is not None:

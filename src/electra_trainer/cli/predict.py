@@ -112,15 +112,7 @@ def _scored(model: "Finetuned", rows: "Unlabelled", predictions: "Sequence[Predi
 
 def _predicted(model: "Finetuned", examples: Sequence[Any], request: "Predict | Answer") -> "list[Prediction]":
     """Predictions; letters that the model cannot read and texts that it cuts are reported on standard error."""
-    from electra_trainer.data.tokenizer import Legibility
-
-    tally = Legibility()
-    predictions = model.counting(tally).predict_examples(examples, device=request.device)
-    windows = "" if model.pair else " or with --windows"
-    longer = f"Fine-tune with a larger --max-length{windows}, or put first what matters."
-    for finding in tally.findings(reader=str(request.folder), longer=longer):
-        tell(finding)
-    return predictions
+    return model.reporting(examples, device=request.device, reader=str(request.folder))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -101,7 +101,7 @@ class Prepare:
             measured = statistics(tokenizer, watch.last.report.sample.lines)
             lines = [*watch.last.report.summary(), f"vocabulary: {_fit(measured)}"]
             if not warned:
-                _warn_of_unreadable(measured, self.tokenizer)
+                warn_of_unreadable(measured, self.tokenizer)
         if shard is None and (held_out := manifest.valid.text_tokens) < _HELD_OUT_TOKENS:
             tell(
                 f"only {held_out:,} tokens are held out: measurements on so few say little. Give more text or a "
@@ -125,14 +125,15 @@ def _warn_at_once(request: Prepare, tokenizer: "Words") -> bool:
     from electra_trainer.data.tokenizer import statistics
 
     beginning = CorpusLines(request.files, request.settings, _CHARACTERS_MEASURED)
-    return _warn_of_unreadable(statistics(tokenizer, beginning), request.tokenizer)
+    return warn_of_unreadable(statistics(tokenizer, beginning), request.tokenizer)
 
 
-def _warn_of_unreadable(measured: "Legibility", tokenizer: Path) -> bool:
+def warn_of_unreadable(measured: "Legibility", tokenizer: object) -> bool:
     """Warn if much of the text is unreadable; returns whether it is."""
     if measured.is_much:
+        named = tokenizer if isinstance(tokenizer, str | Path) else "the tokenizer"
         tell(
-            f"{measured.unreadable_line()}: {tokenizer} is not a vocabulary of this language or casing. Train one with "
+            f"{measured.unreadable_line()}: {named} is not a vocabulary of this language or casing. Train one with "
             "`electra tokenizer`."
         )
     return measured.is_much

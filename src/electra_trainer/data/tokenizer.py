@@ -27,6 +27,7 @@ from electra_trainer.errors import (
     ElectraError,
     MissingInputError,
     storage_error,
+    tell,
 )
 from electra_trainer.files import durable, reading
 
@@ -162,6 +163,11 @@ class Legibility:
             f"{percent(self.cut, self.rows)} of the {self.kind} are longer than {self.room} tokens and are cut: "
             f"{percent(self.unread, self.tokens)} of all tokens are not read"
         )
+
+    def report(self, *, reader: str, longer: str) -> None:
+        """Say the `findings`, on standard error or in the log."""
+        for finding in self.findings(reader=reader, longer=longer):
+            tell(finding)
 
     def findings(self, *, reader: str, longer: str) -> list[str]:
         """Sentences on unreadable letters and cut texts; those that matter begin with "warning: ".

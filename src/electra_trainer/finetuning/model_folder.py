@@ -113,7 +113,7 @@ class Finetuned:
         if isinstance(texts, str):
             raise DataError("predict: expected a list of texts, found one text. Put it in brackets.")
         refuse_columns(texts, where="predict")
-        return self.predict_examples(self.task.examples_from(list(texts), pair=self.pair), device=device)
+        return self.reporting(self.task.examples_from(list(texts), pair=self.pair), device=device, reader="this model")
 
     def predict_examples(self, examples: Sequence[Any], *, device: str = "auto") -> list[Prediction]:
         """Predictions for the task's own examples."""
@@ -121,9 +121,19 @@ class Finetuned:
             precision = choose_precision(self.precision, where)
             return predict(self.network, self.task, examples, text=self.text, device=where, precision=precision)
 
-    def counting(self, tally: Legibility) -> "Finetuned":
-        """A copy that counts in `tally` the letters and texts that its predictions cannot read."""
-        return replace(self, text=replace(self.text, tally=tally))
+    def reporting(self, examples: Sequence[Any], *, device: str, reader: str) -> list[Prediction]:
+        """Predictions; letters that the model cannot read and texts that it cuts are reported.
+
+        Args:
+            reader: its name in messages.
+        """
+        tally = Legibility()
+        counting = replace(self, text=replace(self.text, tally=tally))
+        predictions = counting.predict_examples(examples, device=device)
+        windows = "" if self.pair else " or with --windows"
+        longer = f"Fine-tune with a larger --max-length{windows}, or put first what matters."
+        tally.report(reader=reader, longer=longer)
+        return predictions
 
     def with_threshold(self, value: float) -> "Finetuned":
         """A copy that answers questions of SQuAD 2.0 where their "no answer" score is not above `value`.

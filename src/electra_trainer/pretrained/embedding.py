@@ -32,6 +32,8 @@ Pooling = Literal["mean", "cls", "max"]
 MODULES, POOLING, LONGEST = "modules.json", "1_Pooling/config.json", "sentence_bert_config.json"
 FILES = (MODULES, POOLING, LONGEST)
 """Files that `vector_files` writes."""
+SPLIT = "Split them, or put first what matters."
+"""Remedy for texts that are longer than a row."""
 PROMPTS = "config_sentence_transformers.json"
 """File of sentence-transformers that may name a text to put before each."""
 ROWS = 128
