@@ -292,6 +292,6 @@ def settle(config: Config, *, match: Match, amount: float, keep: Iterable[str] =
         case "real-flops":
             length = plan.Length(flops_real=amount)
     settled = plan.steps_for(length, config, None)
-    for group, field in (name.split(".") for name in keep if name.startswith(FOLLOWS_FROM_STEPS)):
+    for group, field in (name.split(".") for name in keep if name.startswith(FOLLOWS_FROM_STEPS) and "." in name):
         settled = changed(settled, **{group: {field: getattr(getattr(config, group), field)}})
     return settled
