@@ -36,11 +36,6 @@ def test_a_table_is_no_list_of_texts(run: Path) -> None:
     assert api.load(run).embed(table["text"]).shape[0] == 1
 
 
-def test_none_is_no_document(tmp_path: Path, run: Path) -> None:
-    with pytest.raises(DataError, match="documents:2: is None, expected a text"):
-        api.prepare(documents=["some text", None], tokenizer=run / "tokenizer", seq_len=16, out=tmp_path / "data")
-
-
 @pytest.mark.parametrize("given", [{"steps": 1.5}, {"budget": 60}])
 def test_a_length_is_refused_before_the_folder_is_made(run: Path, tmp_path: Path, given: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"--steps 1.5: expected a whole number|--budget 60: expected a number and"):

@@ -172,8 +172,6 @@ class Texts:
             items = (value for batch in items.iter(batch_size=ROWS) for value in batch.get(column) or [batch])
         for number, item in enumerate(items, 1):
             value: Any = item
-            if item is None:
-                raise DataError(f"{self}:{number}: is None, expected a text. Leave it out.")
             if isinstance(item, Mapping):
                 if column not in item:
                     raise no_column(f"{self}:{number}", column, [*item])
