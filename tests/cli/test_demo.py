@@ -94,7 +94,6 @@ def test_demo(tmp_path: Path) -> None:
         assert valid[-1] > valid[len(valid) // 2]  # still improving
     if (os.cpu_count() or 1) >= 2:
         own = plan.seconds(demo.Demo().budget)
-        assert seconds - trained + own < PROMISED, told
         assert seconds - BUDGET + own < PROMISED, told
         assert own + demo._BEYOND + demo._AFTERWARDS < PROMISED  # where the machine becomes slower
 
