@@ -3,10 +3,10 @@
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
+import numpy as np
 from tokenizers import Tokenizer
 
 from electra_trainer.cli.pretrain import Pretrain
@@ -197,15 +197,15 @@ def pretrain(
         ElectraError: see errors.py.
     """
     config = preset_named(preset) if isinstance(preset, str) else preset
-    config = config if seed is None else replace(config, seed=seed)
+    config = config if seed is None else replace(config, seed=_whole(seed))
     Pretrain(
         data=Path(data),
         out=Path(out),
         settings=config,
         steps=_whole(steps),
         budget=budget,
-        flops=flops,
-        flops_real=flops_real,
+        flops=_plain(flops),
+        flops_real=_plain(flops_real),
         init=None if init is None else str(init),
         device=device,
         shard=shard,
@@ -243,11 +243,11 @@ def compare(
         ElectraError: see errors.py.
     """
     config = preset_named(preset) if isinstance(preset, str) else preset
-    fields: dict[str, Any] = {**asked}
+    fields: dict[str, Any] = {name: _plain(value) for name, value in asked.items()}
     if not isinstance(metrics := asked.get("metrics"), str | None):
         fields["metrics"] = ",".join(metrics)
     seeds = _whole(seeds)
-    listed = str(seeds) if isinstance(seeds, int) else ",".join(map(str, [*seeds, ""]))
+    listed = str(seeds) if isinstance(seeds, int) else ",".join(map(str, [*map(_whole, seeds), ""]))
     names, part = arms if isinstance(arms, str) else ",".join(arms), "/".join(map(str, shard))
     fields |= {name: (one,) for name in ("probe", "sweep") if isinstance(one := asked.get(name), str)}
     fields["steps"] = _whole(asked.get("steps"))
@@ -299,7 +299,7 @@ def finetune(
         model=str(model),
         tasks=(task,),
         recipe=recipe,
-        changes={**changes},
+        changes={name: _plain(value) for name, value in changes.items()},
         seeds=_numbered(seeds),
         baselines=baselines,
         against=None if against is None else str(against),
@@ -321,4 +321,10 @@ def _numbered(seeds: int | Sequence[int]) -> tuple[int, ...]:
 
 def _whole(given: Any) -> Any:
     """A whole number, NumPy's or a float too, as Python's int; anything else as it is."""
-    return int(float(given)) if isinstance(given, Real) and float(given).is_integer() else given
+    given = _plain(given)
+    return int(given) if isinstance(given, float) and given.is_integer() else given
+
+
+def _plain(given: Any) -> Any:
+    """A number of NumPy's as Python's, which JSON takes; anything else as it is."""
+    return given.item() if isinstance(given, np.generic) else given

@@ -21,7 +21,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("python")
     write_store(folder / "data")
     trained = api.pretrain(
-        folder / "data", out=folder / "run", preset=small_config(), steps=np.int64(2), device="cpu", quiet=True
+        folder / "data",
+        out=folder / "run",
+        preset=small_config(),
+        steps=np.int64(2),
+        seed=np.int64(3),
+        device="cpu",
+        quiet=True,
     )
     assert len(repr(trained)) < 200 and trained.step == 2
     return folder / "run"
@@ -50,6 +56,13 @@ def test_one_name_is_a_list_of_one(run: Path, tmp_path: Path) -> None:
     )
     assert list(found.rows) == ["electra", "mlm"]
     assert api.report(run, out=tmp_path / "page.html").exists()
+
+
+def test_numbers_of_numpy_are_pythons() -> None:
+    """JSON refuses them, and a float would round a large seed."""
+    large = 2**53 + 1
+    assert api._numbered([large, np.int64(2), 3.0]) == (large, 2, 3)  # type: ignore[list-item]
+    assert [type(api._plain(one)) for one in (np.int64(2), np.float32(2), np.bool_(True))] == [int, float, bool]
 
 
 def test_unknown_words_are_refused() -> None:
