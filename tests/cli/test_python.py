@@ -66,7 +66,7 @@ def test_numbers_of_numpy_are_pythons() -> None:
 
 
 def test_unknown_words_are_refused() -> None:
-    with pytest.raises(ConfigError, match="OwnTask: 'none': expected None or 'balanced'"):
+    with pytest.raises(ConfigError, match="OwnTask: class_weights = 'none': expected None or 'balanced'"):
         OwnTask(train="a.csv", class_weights="none")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="precision 'fp16': expected auto, fp32 or bf16"):
         choose_precision("fp16", torch.device("cpu"))

@@ -599,9 +599,9 @@ class OwnTask:
     """The main score, one of its task's; None: the first."""
 
     def __post_init__(self) -> None:
-        for given, known in ((self.kind, ("classification", "regression")), (self.class_weights, (None, "balanced"))):
-            if given not in known:
-                raise ConfigError(f"OwnTask: {given!r}: expected {' or '.join(map(repr, known))}.")
+        for name, known in (("kind", ("classification", "regression")), ("class_weights", (None, "balanced"))):
+            if (given := getattr(self, name)) not in known:
+                raise ConfigError(f"OwnTask: {name} = {given!r}: expected {' or '.join(map(repr, known))}.")
         if self.class_weights is not None and self.name != "classification":
             raise ConfigError(f"--class-weights {self.class_weights}: {self.name} has no classes. Leave it out.")
 
