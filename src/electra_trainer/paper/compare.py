@@ -5,7 +5,7 @@ the number of steps that spends the same FLOPs, or the same steps. Held-out metr
 declared by name: a loss over masked tokens only differs from one over all tokens whatever the network learned.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -31,7 +31,7 @@ from electra_trainer.paper.probes import METRICS, PROBES, Subject, fingerprint, 
 from electra_trainer.presets.arms import arm
 from electra_trainer.runs import checkpoint, run_folder
 from electra_trainer.settings import records
-from electra_trainer.settings.config import FOLLOWS_FROM_STEPS, Config, changed
+from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import differences, to_dict
 from electra_trainer.train import loop, optim, plan, weights, word_start
 
@@ -68,7 +68,8 @@ class Comparing(Work):
         for name in asked.metric_names:
             _require_metric(name, there)
         axes = sweep.parse_axes(asked.sweep, flag="--sweep", example="optimizer.learning-rate=1e-4,3e-4")
-        configs = self._configs(plan.fit_to_data(asked.settings, store), axes)
+        base = plan.fit_to_data(asked.settings, store)
+        configs = self._configs(base, axes)
         for name, one in configs.items():
             if name != UNTRAINED:
                 configs[name] = settle(one, match=match, amount=amount, keep=axes)
@@ -101,7 +102,7 @@ class Comparing(Work):
             about={"data": str(asked.data)},
         )
         if old is not None and reference not in rows:
-            settings = self._reference(reference, plan.fit_to_data(asked.settings, store), match=match, amount=amount)
+            settings = self._reference(reference, base, match=match, amount=amount)
             compared = replace(declared, rows={reference: Row(settings=settings)})
             extend(old, compared, root=asked.out, identity=self.identity)  # refuses other settings
         return declared
@@ -274,7 +275,7 @@ def amount_of(*, flops: float | None, steps: int | None, match: Match | None) ->
     raise ConfigError("give what each arm gets: --flops 1e15 (--match paper-flops or real-flops), or --steps 3000.")
 
 
-def settle(config: Config, *, match: Match, amount: float, keep: Iterable[str] = ()) -> Config:
+def settle(config: Config, *, match: Match, amount: float, keep: Collection[str] = ()) -> Config:
     """`config` with the steps that spend `amount`, operations or steps; warm-up, decay and intervals are fitted to
     them.
 
@@ -284,14 +285,8 @@ def settle(config: Config, *, match: Match, amount: float, keep: Iterable[str] =
     Raises:
         ConfigError: a step costs more than `amount`.
     """
-    match match:
-        case "steps":
-            length = plan.Length(steps=int(amount))
-        case "paper-flops":
-            length = plan.Length(flops=amount)
-        case "real-flops":
-            length = plan.Length(flops_real=amount)
-    settled = plan.steps_for(length, config, None)
-    for group, field in (name.split(".") for name in keep if name.startswith(FOLLOWS_FROM_STEPS) and "." in name):
-        settled = changed(settled, **{group: {field: getattr(getattr(config, group), field)}})
-    return settled
+    if match == "steps":
+        length = plan.Length(steps=int(amount))
+    else:
+        length = plan.Length(flops=amount) if match == "paper-flops" else plan.Length(flops_real=amount)
+    return plan.steps_for(length, config, None, keep=keep)

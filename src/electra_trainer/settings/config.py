@@ -7,8 +7,9 @@ field says its unit and where it comes from; each class checks its values when a
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Literal
 
 from electra_trainer.errors import ConfigError, refuse_if, require
@@ -426,24 +427,28 @@ FOLLOWS_FROM_STEPS = ("schedule.", "evaluation.every", "checkpoint.every", "log_
 """Prefixes of the dotted names that `with_steps` sets."""
 
 
-def with_steps(config: Config, steps: int, *, defaults: Config) -> Config:
+def with_steps(config: Config, steps: int, *, defaults: Config, keep: Collection[str] = ()) -> Config:
     """The run over another number of steps.
 
     Settings that still equal `defaults` are fitted to the new length: warm-up is at most a tenth of
     the run, and there are some 20 evaluations and checkpoints and 200 logged steps.
+
+    Args:
+        keep: dotted names of settings that are not fitted.
     """
     require(steps >= 1, "steps", steps, "at least 1")
     twentieth = max(10, steps // 20)
 
-    def fitted(mine: int, default: int, most: int) -> int:
-        return min(mine, most) if mine == default else mine
+    def fitted(name: str, most: int) -> int:
+        value = attrgetter(name)
+        mine: int = value(config)
+        return mine if mine != value(defaults) or name in keep else min(mine, most)
 
-    warmup = fitted(config.schedule.warmup_steps, defaults.schedule.warmup_steps, max(1, steps // 10))
     return changed(
-        dataclasses.replace(config, log_every=fitted(config.log_every, defaults.log_every, max(1, steps // 200))),
-        schedule={"steps": steps, "warmup_steps": warmup},
-        evaluation={"every": fitted(config.evaluation.every, defaults.evaluation.every, twentieth)},
-        checkpoint={"every": fitted(config.checkpoint.every, defaults.checkpoint.every, twentieth)},
+        dataclasses.replace(config, log_every=fitted("log_every", max(1, steps // 200))),
+        schedule={"steps": steps, "warmup_steps": fitted("schedule.warmup_steps", max(1, steps // 10))},
+        evaluation={"every": fitted("evaluation.every", twentieth)},
+        checkpoint={"every": fitted("checkpoint.every", twentieth)},
     )
 
 

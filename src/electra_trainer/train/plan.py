@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from electra_trainer.cost.flops import run_flops, steps_for_flops
@@ -77,10 +78,10 @@ class Timing:
         return config.schedule.steps * self.step + evaluations * self.evaluation
 
 
-def steps_for(length: Length, config: Config, timing: Timing | None) -> Config:
+def steps_for(length: Length, config: Config, timing: Timing | None, *, keep: Collection[str] = ()) -> Config:
     """`config` with the number of steps that `length` asks for; a time budget needs a `timing`.
 
-    Settings that are still the preset's are fitted to the new length (see `with_steps`).
+    Settings that are still the preset's are fitted to the new length, but for those in `keep` (see `with_steps`).
 
     Raises:
         ConfigError: fewer FLOPs than one step has.
@@ -97,7 +98,7 @@ def steps_for(length: Length, config: Config, timing: Timing | None) -> Config:
         available = seconds(length.budget) * _SHARE_OF_BUDGET
         guess = with_steps(config, max(1, int(available / timing.step)), defaults=defaults)
         steps = max(1, int(guess.schedule.steps * available / timing.total(guess)))
-    return config if steps is None else with_steps(config, steps, defaults=defaults)
+    return config if steps is None else with_steps(config, steps, defaults=defaults, keep=keep)
 
 
 def with_decay(config: Config, *, after: int, steps: int) -> Config:
