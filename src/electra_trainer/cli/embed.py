@@ -4,7 +4,7 @@ import io
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -56,15 +56,13 @@ class Embed:
         self._check()
         table, texts = read_texts(self.file, column=self.text)
 
-        from electra_trainer.data.tokenizer import Legibility
-        from electra_trainer.pretrained.embedding import SPLIT, nearest
+        from electra_trainer.pretrained.embedding import nearest
         from electra_trainer.pretrained.source import load_source
 
-        made, tally, began = load_source(self.model, bert=True).embedder(), Legibility(), time.monotonic()
-        counting = replace(made, text=replace(made.text, tally=tally))
-        vectors = counting.embed(texts, device=self.device, precision=self.precision, progress=_Lines(len(texts)).done)
+        made, began, progress = load_source(self.model, bert=True).embedder(), time.monotonic(), _Lines(len(texts)).done
+        where: dict[str, Any] = {"device": self.device, "precision": self.precision}
+        vectors = made.embed(texts, progress=progress, reader=self.model, **where)
         seconds = time.monotonic() - began
-        tally.report(reader=self.model, longer=SPLIT)
         facts: dict[str, Any] = {"texts": len(texts), "width": vectors.shape[1], "pooling": made.form.described}
         lines = list[str]()
         if self.out is not None:
@@ -75,7 +73,7 @@ class Embed:
                 f"{len(texts) / max(seconds, 1e-9):,.0f} texts/s"
             )
         if self.search is not None:
-            query = made.embed([self.search], device=self.device, precision=self.precision)[0]
+            query = made.embed([self.search], **where)[0]
             found = nearest(vectors, query, top=self.top)
             facts["nearest"] = [
                 {"cosine": cosine, "line": table.lines[row], "text": texts[row]} for row, cosine in found

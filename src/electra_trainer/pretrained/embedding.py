@@ -21,7 +21,7 @@ from torch import Tensor
 
 from electra_trainer.batch import Batch
 from electra_trainer.data.batches import by_length, padded
-from electra_trainer.data.tokenizer import Text
+from electra_trainer.data.tokenizer import Legibility, Text
 from electra_trainer.errors import CheckpointError, DataError
 from electra_trainer.files.reading import parse_json, read_file, refuse_columns, short
 from electra_trainer.model.encoder import Encoder
@@ -32,8 +32,6 @@ Pooling = Literal["mean", "cls", "max"]
 MODULES, POOLING, LONGEST = "modules.json", "1_Pooling/config.json", "sentence_bert_config.json"
 FILES = (MODULES, POOLING, LONGEST)
 """Files that `vector_files` writes."""
-SPLIT = "Split them, or put first what matters."
-"""Remedy for texts that are longer than a row."""
 PROMPTS = "config_sentence_transformers.json"
 """File of sentence-transformers that may name a text to put before each."""
 ROWS = 128
@@ -140,6 +138,7 @@ class Embedder:
         device: str | None = None,
         precision: str = "fp32",
         progress: Callable[[int], object] = lambda done: None,
+        reader: str | None = None,
     ) -> NDArray[np.float32]:
         """Vectors of texts, float32 [N, D]; texts of like length are read together.
 
@@ -148,6 +147,7 @@ class Embedder:
             device: auto, cpu, cuda, cuda:N or mps; None: where the network is.
             precision: fp32, bf16, or auto: the one that the device is faster with.
             progress: called with the number of texts that are done.
+            reader: name under which unreadable letters and cut texts are reported; None: they are not.
 
         Raises:
             DataError: one of them is not a text, or is empty.
@@ -159,12 +159,13 @@ class Embedder:
         for index, text in enumerate(given):
             if not isinstance(text, str) or not text.strip():
                 raise DataError(f"embed: item {index} is {short(text)}, expected a text.")
-        done = 0
+        done, tally = 0, Legibility()
+        counting = replace(self.text, tally=tally)
         with placed(self.encoder, device) as where:
             precision, encoder = choose_precision(precision, where), self.encoder.eval()
             found = np.empty((len(given), encoder.encoder.model.hidden_size), dtype=np.float32)
             for first in range(0, len(given), _WINDOW):
-                rows = [self.text.row(one.ids) for one in self.text.encode(given[first : first + _WINDOW])]
+                rows = [counting.row(one.ids) for one in counting.encode(given[first : first + _WINDOW])]
                 for indices in by_length(np.array([*map(len, rows)]), batch_size=ROWS):
                     batch = padded([rows[index] for index in indices], self.text.specials).to(where)
                     with autocast(precision, where):
@@ -174,6 +175,8 @@ class Embedder:
                         vectors_BD = torch.nn.functional.normalize(vectors_BD, dim=1)
                     found[first + indices] = vectors_BD.cpu().numpy()
                     progress(done := done + len(indices))
+        if reader is not None:
+            tally.report(reader=reader, longer="Split them, or put first what matters.")
         return found
 
 

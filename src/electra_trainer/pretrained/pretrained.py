@@ -15,21 +15,13 @@ from torch import nn
 from electra_trainer.cost.flops import run_cost
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.data.store import Store
-from electra_trainer.data.tokenizer import (
-    Legibility,
-    Specials,
-    Text,
-    as_plain_text,
-    load_tokenizer,
-    require_rows,
-    specials_of,
-)
+from electra_trainer.data.tokenizer import Specials, Text, as_plain_text, load_tokenizer, require_rows, specials_of
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
 from electra_trainer.files.reading import short
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.objectives import Exported
-from electra_trainer.pretrained.embedding import SPLIT, embedder
+from electra_trainer.pretrained.embedding import embedder
 from electra_trainer.pretrained.export import Form, export
 from electra_trainer.pretrained.model_card import CardFields, Training, model_card
 from electra_trainer.pretrained.read_back import DISCRIMINATOR, PREDICTOR, network_folders, read_network, roles
@@ -169,12 +161,9 @@ class Pretrained:
         Raises:
             DataError: one of them is not a text, or is empty.
         """
-        tally = Legibility()
-        text = Text(tokenizer=as_plain_text(self.tokenizer), specials=self.specials, length=self.length, tally=tally)
+        text = Text(tokenizer=as_plain_text(self.tokenizer), specials=self.specials, length=self.length)
         made = embedder(kept_encoder(self), text, folder=self.folder)
-        vectors = made.embed(texts, device=device, precision=precision, progress=progress)
-        tally.report(reader=self.name, longer=SPLIT)
-        return vectors
+        return made.embed(texts, device=device, precision=precision, progress=progress, reader=self.name)
 
     def _token(self, token_id: int) -> str:
         return self.tokenizer.id_to_token(token_id) or f"[{token_id}]"
