@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
@@ -83,7 +83,7 @@ class Predict:
         )
         for note in rows.notes:
             tell(note)
-        predictions = _predicted(model, rows.examples, self)
+        predictions = model.reporting(rows.examples, device=self.device, reader=str(self.folder))
         if rows.answers:
             tell(_scored(model, rows, predictions, self.file))
         for beside, content in rows.written(predictions).items():
@@ -108,11 +108,6 @@ def _scored(model: "Finetuned", rows: "Unlabelled", predictions: "Sequence[Predi
     report = model.task.report(answered, [predictions[place] for place in places])
     by_class = "" if report is None else f". {report.calibrated()}\n{Table(head=HEAD, rows=report.rows()).text()}"
     return f"{file}: scored by column {column}, {len(places):,} rows{left} (x 100): {shown}{by_class}"
-
-
-def _predicted(model: "Finetuned", examples: Sequence[Any], request: "Predict | Answer") -> "list[Prediction]":
-    """Predictions; letters that the model cannot read and texts that it cuts are reported on standard error."""
-    return model.reporting(examples, device=request.device, reader=str(request.folder))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +153,7 @@ class Answer:
         if self.null_threshold is not None:
             loaded = loaded.with_threshold(self.null_threshold)
         asked = squad_files.Question(id="question", question=self.question, context=context)
-        (answer,) = _predicted(loaded, [asked], self)
+        (answer,) = loaded.reporting([asked], device=self.device, reader=str(self.folder))
         answer["nbest"] = answer["nbest"][: self.top]
         given = task.threshold if self.null_threshold is None else self.null_threshold
         answer["null_threshold"] = given if task.version == 2 else None

@@ -244,17 +244,14 @@ def choose_metric(experiments: Sequence[Summary], wanted: str | None) -> str:
             raise _unknown("--metric", wanted, names)
         return wanted
     shared = [name for name in names if all(entry.metric(name) for entry in known)]
-    comparable = [name for name in (*_PREFERRED, *shared) if name in shared and (name in _PREFERRED or _is_probe(name))]
+    comparable = [name for name in _PREFERRED if name in shared]
+    comparable += [name for name in shared if not name.startswith("held-out/")]
     if not comparable:
         raise ConfigError(
             "the arms share no metric that compares them: held-out ones depend on an arm's own fakes and masks. Add a "
             f"--probe to electra compare, or choose with --metric: {', '.join(names)}."
         )
     return comparable[0]
-
-
-def _is_probe(metric: str) -> bool:
-    return not metric.startswith("held-out/")
 
 
 def measured(entry: Entry, key: str, *, reference: float, test: bool, score: bool) -> Spread | str | None:
