@@ -16,7 +16,7 @@ _EXCHANGED = 1_000
 points.
 """
 _SHOWN = 3
-_BEYOND = 15.0
+_BEYOND = 10.0
 """Seconds beyond the planned ones after which training ends: the machine may become slower while the rate falls."""
 _AFTERWARDS = 5.0
 """Seconds for the report and the sentences."""
