@@ -148,7 +148,7 @@ def test_order_of_the_pairs_does_not_matter(loud: Loud, tmp_path: Path) -> None:
 def test_limit_and_chosen_scores(loud: Loud, tmp_path: Path) -> None:
     pretrained, folder = loud("electra"), write(tmp_path / "pairs")
     every = minimal_pairs(pretrained, folder)
-    few = minimal_pairs(pretrained, folder, limit=1, scores=["discriminator"])
+    few = minimal_pairs(pretrained, folder, limit=1, scores="discriminator")
     assert few.pairs == 3 and list(few.scores) == ["discriminator"] and few.limit == 1
     margin = every.scores["discriminator"].margin_P
     assert few.scores["discriminator"].margin_P == pytest.approx([margin[0], margin[2], margin[3]], abs=1e-4)

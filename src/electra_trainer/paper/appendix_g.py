@@ -633,7 +633,7 @@ def minimal_pairs(
     folder: str | Path,
     *,
     limit: int | None = None,
-    scores: Sequence[str] | None = None,
+    scores: str | Sequence[str] | None = None,
     p_mask: float | None = None,
 ) -> PairScores:
     """Score minimal pairs, on the device of the networks.
@@ -642,14 +642,14 @@ def minimal_pairs(
         pretrained: a run or an exported folder.
         folder: a folder of BLiMP's files, or one of them.
         limit: only the first `limit` pairs of each paradigm; None: all.
-        scores: only these; None: all that the run has.
+        scores: only this one, or these; None: all that the run has.
         p_mask: share of masked tokens for `appendix-g`; None: the run's.
 
     Raises:
         MissingInputError: no such folder. DataError: a line that is not a pair, a sentence without tokens or with more
         of them than the networks have positions, with file:line. ConfigError: an unknown score.
     """
-    given = SentenceScores(pretrained, p_mask=p_mask, chosen=scores)
+    given = SentenceScores(pretrained, p_mask=p_mask, chosen=[scores] if isinstance(scores, str) else scores)
     pairs = read_pairs(folder, limit=limit)
     encoded = _encode(pretrained, pairs)
     # Each row once: sentences that are the same tokens tie in any batch. Sorted: the pairs' order does not matter.
