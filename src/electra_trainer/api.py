@@ -275,7 +275,8 @@ def finetune(
 
     Args:
         model: a run folder, an exported folder, or a Hub name.
-        task: where the data are: `OwnTask(train="reviews.csv")`, or one of those in `electra_trainer.finetuning`.
+        task: where the data are: `OwnTask(train="reviews.csv")`, or of `electra_trainer.finetuning` a
+            `multi_label.MultiLabelTask`, `tagging.TaggingTask`, `squad_task.Squad` or `glue_tasks.GlueTask`.
         out: the experiment's folder; scores are in its summary.json and summary.md.
         seeds: how many (1, 2, ...), or which.
         recipe: paper, released, or auto: the paper's, and of own tables what was measured on small files.

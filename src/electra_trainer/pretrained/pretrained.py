@@ -115,7 +115,7 @@ class Pretrained:
         """The `top` most probable words for each [MASK], by the generator.
 
         Raises:
-            ConfigError: there is no generator here.
+            ConfigError: this model has no generator.
             DataError: no [MASK] in the text, or the text is longer than a trained row.
         """
         if top < 1:
