@@ -427,6 +427,7 @@ def test_confusion() -> None:
 
 def test_an_empty_list_is_predicted(work: Path, first: tuple[int, str, str]) -> None:
     model = load_finetuned(work / "exp" / "model")
+    assert repr(model) == "<Finetuned: classification, from encoder>"
     assert model.predict([], device="cpu") == []
     assert model.predict(iter(["a", "b"]), device="cpu") == model.predict(["a", "b"], device="cpu")
     with pytest.raises(DataError, match="expected a list of texts"):

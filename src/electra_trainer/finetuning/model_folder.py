@@ -85,7 +85,7 @@ class Finetuned:
     """Precision in which it predicts, and in which its scores were computed."""
 
     def __repr__(self) -> str:
-        return f"<Finetuned: {self.table['task']['kind']} by {type(self.network).__name__}>"
+        return f"<Finetuned: {self.task.name}, from {self.table['source']['model']}>"
 
     @property
     def scores(self) -> Mapping[str, Mapping[str, Spread]]:
