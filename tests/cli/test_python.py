@@ -9,10 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tests.prepared import small_config, write_store
 
 from electra_trainer import OwnTask, api
-from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.errors import CheckpointError, ConfigError, DataError
+from electra_trainer.pretrained.source import load_source
 from electra_trainer.train.device import choose_precision, placed
 
 
@@ -40,6 +42,17 @@ def test_a_table_is_no_list_of_texts(run: Path) -> None:
         with pytest.raises(DataError, match=r'embed: is a (DataFrame|dict)\. Give its texts, for example df\["text"\]'):
             api.load(run).embed(given)  # type: ignore[arg-type]
     assert api.load(run).embed(table["text"]).shape[0] == 1
+
+
+def test_a_bare_encoder_is_refused_with_what_reads_it(run: Path, tmp_path: Path) -> None:
+    api.export(run, tmp_path / "out")
+    folder = tmp_path / "out" / "discriminator"
+    tensors, config = folder / "model.safetensors", folder / "config.json"
+    save_file({name: one for name, one in load_file(tensors).items() if name.startswith("electra.")}, tensors)
+    config.write_text(config.read_text().replace("ElectraForPreTraining", "ElectraModel"))
+    with pytest.raises(CheckpointError, match=r"in Python, electra_trainer\.pretrained\.source\.load_source"):
+        api.load(folder)
+    assert load_source(folder).embedder().embed(["one", "two"]).shape[0] == 2
 
 
 @pytest.mark.parametrize("given", [{"steps": 1.5}, {"budget": 60}])

@@ -174,7 +174,8 @@ def read_network(folder: Path) -> tuple[nn.Module, Model]:
         raise CheckpointError(
             f"{folder / 'config.json'}: describes {short(table['model_type'])} {short(found or _class(table))}, "
             f"expected one of {' or '.join(NETWORKS)}. Give the run or its export; a fine-tuned model is for `electra "
-            "predict` and `electra playground`, a bare encoder for `electra embed` and `electra finetune`."
+            "predict` and `electra playground`, a bare encoder for `electra embed`, `electra finetune` and, in Python, "
+            "electra_trainer.pretrained.source.load_source."
         )
     tensors = _our_tensors(folder, table, discriminator=found == DISCRIMINATOR)
     return _built(NETWORKS[found], table, tensors, folder)
