@@ -18,6 +18,7 @@ from tests.reliability.children import in_a_child
 from electra_trainer.cli import main as cli
 from electra_trainer.cli.main import VERBS, main
 from electra_trainer.errors import ConfigError, as_known
+from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import to_dict
 from electra_trainer.train.loop import pretrain
 
@@ -368,27 +369,19 @@ def test_a_bug_says_that_it_is_one(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
 
 def test_flags_win_over_a_length(folder: Path, tmp_path: Path) -> None:
-    """--steps fits what was not set by hand to the new length, and nothing else."""
+    """--steps fits what was not set by hand to the new length, and nothing else, be it the preset's own value."""
     from electra_trainer.cli.main import read
-    from electra_trainer.train.plan import Length, steps_for
+    from electra_trainer.train.plan import steps_for
 
-    words = [
-        "D",
-        "--out",
-        "R",
-        "--preset",
-        "tiny",
-        "--checkpoint.every",
-        "15",
-        "--schedule.warmup-steps",
-        "8",
-        "--log-every",
-        "5",
-    ]
-    config = steps_for(Length(steps=20), read("pretrain", words).settings, None)
-    assert (config.checkpoint.every, config.schedule.warmup_steps, config.log_every) == (15, 8, 5)
+    def planned(*words: str) -> Config:
+        request = read("pretrain", ["D", "--out", "R", "--preset", "tiny", "--steps", "20", *words])
+        return steps_for(request.length, request.settings, None)
+
+    config = planned("--checkpoint.every", "15", "--schedule.warmup-steps=8", "--log-every", "10")
+    assert (config.checkpoint.every, config.schedule.warmup_steps, config.log_every) == (15, 8, 10)
     assert config.evaluation.every == 10  # fitted
-    assert steps_for(Length(steps=20), read("pretrain", words[:5]).settings, None).schedule.warmup_steps == 2
+    fitted = planned()
+    assert (fitted.schedule.warmup_steps, fitted.log_every) == (2, 1)
 
 
 def test_out_of_memory_is_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from electra_trainer.cli.shown import Shown
 from electra_trainer.errors import ConfigError, ElectraError, refuse_if
 from electra_trainer.files import durable, wording
 from electra_trainer.runs.signals import FORWARDS, WAITS
-from electra_trainer.settings.config import Config
+from electra_trainer.settings.config import FITTED, Config
 from electra_trainer.train.from_flags import taken
 
 if TYPE_CHECKING:
@@ -102,9 +102,8 @@ class Pretrain:
         from electra_trainer.runs.signals import process_leads
         from electra_trainer.train.continued import ContinueFrom
         from electra_trainer.train.loop import pretrain
-        from electra_trainer.train.plan import Length
 
-        length = Length(steps=self.steps, budget=self.budget, flops=self.flops, flops_real=self.flops_real)
+        length = self.length
         init = InitFrom(name=str(self.init)) if self.init is not None else None
         former = ContinueFrom(name=self.continue_from) if self.continue_from is not None else None
         faults = {
@@ -137,6 +136,15 @@ class Pretrain:
                 return None
             page = write_report([self.out])
         return None if self.quiet else Shown(page, [f"electra: done. Look at {page}"])
+
+    @property
+    def length(self) -> "Length":
+        """The length of the run; settings that have a flag, be it with the preset's value, are not fitted to it."""
+        from electra_trainer.train.plan import Length
+
+        flags = {word.partition("=")[0].lstrip("-").replace("-", "_") for word in self.typed if word.startswith("--")}
+        keep = [name for name in FITTED if name in flags]
+        return Length(steps=self.steps, budget=self.budget, flops=self.flops, flops_real=self.flops_real, keep=keep)
 
 
 def _supervised(request: Pretrain) -> None:

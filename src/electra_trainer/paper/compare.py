@@ -286,7 +286,9 @@ def settle(config: Config, *, match: Match, amount: float, keep: Collection[str]
         ConfigError: a step costs more than `amount`.
     """
     if match == "steps":
-        length = plan.Length(steps=int(amount))
+        length = plan.Length(steps=int(amount), keep=keep)
+    elif match == "paper-flops":
+        length = plan.Length(flops=amount, keep=keep)
     else:
-        length = plan.Length(flops=amount) if match == "paper-flops" else plan.Length(flops_real=amount)
-    return plan.steps_for(length, config, None, keep=keep)
+        length = plan.Length(flops_real=amount, keep=keep)
+    return plan.steps_for(length, config, None)

@@ -425,6 +425,8 @@ def _scaled(model: Model, width: float, depth: float, *, where: str) -> Model:
 
 FOLLOWS_FROM_STEPS = ("schedule.", "evaluation.every", "checkpoint.every", "log_every")
 """Prefixes of the dotted names that `with_steps` sets."""
+FITTED = ("schedule.warmup_steps", "evaluation.every", "checkpoint.every", "log_every")
+"""Dotted names that it fits to the steps unless they were chosen."""
 
 
 def with_steps(config: Config, steps: int, *, defaults: Config, keep: Collection[str] = ()) -> Config:

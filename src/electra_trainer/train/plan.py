@@ -31,9 +31,12 @@ class Length:
     """Operations as the paper counts them (Appendix E), so that 1.3e18 is ELECTRA-Small's whole run."""
     flops_real: float | None = None
     """Operations as matrix products, backward twice forward."""
+    keep: Collection[str] = ()
+    """Dotted names of settings that are not fitted to it (`with_steps`), since a person or a sweep chose them."""
 
     def __post_init__(self) -> None:
-        given = {f"--{name.replace('_', '-')}": value for name, value in vars(self).items() if value is not None}
+        amounts = {name: value for name, value in vars(self).items() if name != "keep"}
+        given = {f"--{name.replace('_', '-')}": value for name, value in amounts.items() if value is not None}
         if len(given) > 1:
             raise ConfigError(f"{' and '.join([*given][:2])} both set the length of the run: give one.")
         for flag, value in given.items():
@@ -78,10 +81,10 @@ class Timing:
         return config.schedule.steps * self.step + evaluations * self.evaluation
 
 
-def steps_for(length: Length, config: Config, timing: Timing | None, *, keep: Collection[str] = ()) -> Config:
+def steps_for(length: Length, config: Config, timing: Timing | None) -> Config:
     """`config` with the number of steps that `length` asks for; a time budget needs a `timing`.
 
-    Settings that are still the preset's are fitted to the new length, but for those in `keep` (see `with_steps`).
+    Settings that are still the preset's are fitted to the new length, but for those that it keeps (see `with_steps`).
 
     Raises:
         ConfigError: fewer FLOPs than one step has.
@@ -96,9 +99,9 @@ def steps_for(length: Length, config: Config, timing: Timing | None, *, keep: Co
     elif length.budget is not None:
         assert timing is not None
         available = seconds(length.budget) * _SHARE_OF_BUDGET
-        guess = with_steps(config, max(1, int(available / timing.step)), defaults=defaults)
+        guess = with_steps(config, max(1, int(available / timing.step)), defaults=defaults, keep=length.keep)
         steps = max(1, int(guess.schedule.steps * available / timing.total(guess)))
-    return config if steps is None else with_steps(config, steps, defaults=defaults, keep=keep)
+    return config if steps is None else with_steps(config, steps, defaults=defaults, keep=length.keep)
 
 
 def with_decay(config: Config, *, after: int, steps: int) -> Config:
