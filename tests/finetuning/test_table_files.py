@@ -4,9 +4,12 @@ import csv
 import io
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -49,7 +52,7 @@ WRONG: dict[str, tuple[str, bytes, str, str]] = {
     "a list in JSON": ("a.json", b"[]", "a.json", "the name ends in '.json', expected .csv, .tsv, .jsonl. Convert or rename it"),
     "text file": ("a.txt", GOOD, "a.txt", ".csv has commas between its columns, .tsv tabs"),
     "compressed": ("a.csv.gz", b"\x1f\x8b\x08rest", "a.csv.gz", "Unpack it first: `gzip -dk "),
-    "Parquet": ("a.parquet", b"PAR1rest", "a.parquet", "one JSON object a line. Write it with pandas or pyarrow."),
+    "Parquet": ("a.parquet", b"PAR1rest", "a.parquet", "one JSON object a line. With pandas: `python -c "),
     "Excel": ("a.xlsx", b"PK\3\4", "a.xlsx", "the name ends in '.xlsx', expected .csv, .tsv, .jsonl. Convert or rename it"),
     "Excel by another name": ("a.csv", b"PK\3\4rest", "a.csv", "is a zip or an Excel file. Unpack it: `python -m zipfile"),
     "gzip by another name": ("a.tsv", b"\x1f\x8b\x08rest", "a.tsv", "is compressed with gzip"),
@@ -77,6 +80,17 @@ def test_what_is_wrong_is_said(case: str, tmp_path: Path, monkeypatch: pytest.Mo
     assert message.startswith(where + ": ")
     assert words in message
     assert len(message) < 400 and "\n" not in message
+
+
+def test_the_command_for_parquet_writes_what_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "it's a table.parquet"
+    pd.DataFrame({"text": ["an apple", "eine Säge"], "label": [0, 1]}).to_parquet(path)
+    with pytest.raises(DataError) as caught:
+        read_table_file(path)
+    _, command, name = str(caught.value).split("`")
+    subprocess.run(command.replace("python", sys.executable, 1), shell=True, check=True)
+    table = read_table_file(path.with_suffix(".jsonl"))
+    assert str(table.path) in name and table.rows == [("an apple", 0), ("eine Säge", 1)]
 
 
 def test_there_are_enough_cases() -> None:

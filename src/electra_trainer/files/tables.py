@@ -14,8 +14,10 @@ an error names the first row that is something else.
 
 import csv
 import hashlib
+import json
 import math
 import re
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -88,8 +90,11 @@ def read_table_file(path: Path) -> Table:
     if suffix not in SUFFIXES:
         kind = kind_of(content[:HEAD], str(path))
         advice = reading.unpack_first(path) or (kind.advice(path) if kind else "")
-        if kind in (reading.PARQUET, reading.ARROW, reading.ARROW_STREAM):
-            advice = "Write it with pandas or pyarrow."
+        if kind in (reading.PARQUET, reading.ARROW):
+            read = "parquet" if kind is reading.PARQUET else "feather"
+            old, new = json.dumps(str(path)), json.dumps(str(path.with_suffix(".jsonl")))
+            code = f'read_{read}({old}).to_json({new}, orient="records", lines=True, force_ascii=False)'
+            advice = f"With pandas: `python -c {shlex.quote(f'import pandas; pandas.{code}')}`, and name {new} instead."
         raise DataError(
             f"{path}: the name ends in {suffix or 'nothing'!r}, expected {', '.join(SUFFIXES)}. Convert or rename it: "
             f".csv has commas between its columns, .tsv tabs, .jsonl one JSON object a line. {advice}".rstrip()
