@@ -24,7 +24,7 @@ from electra_trainer.paper.request import Compare
 def test_keywords_are_the_fields(typed: type, filled: type) -> None:
     hints, found = get_type_hints(filled), get_type_hints(typed)
     named = inspect.signature(api.compare).parameters if filled is Compare else {}
-    names = {field.name for field in dataclasses.fields(filled)} - {*named, "settings"}
+    names = {field.name for field in dataclasses.fields(filled)} - {*named, "settings", "typed"}
     assert found.keys() == names
     assert {name for name in names if found[name] != hints[name]} <= {"metrics"}  # a list too
 

@@ -17,10 +17,12 @@ from tests.finetuning.test_question_answering import squad_file
 from tests.prepared import small_config, write_store
 
 from electra_trainer import api
+from electra_trainer.cli.main import read
 from electra_trainer.errors import ConfigError
 from electra_trainer.experiments.summary import Summary, summarize
 from electra_trainer.experiments.sweep import parse_axes, require_fields, swept
 from electra_trainer.paper import paper_tables, probes
+from electra_trainer.paper.compare import Comparing
 from electra_trainer.presets.arms import arm
 from electra_trainer.settings.config import changed
 from electra_trainer.settings.methods import Learned
@@ -141,6 +143,13 @@ def test_an_extension_has_the_settings_of_the_experiment(run: Run, data: Path, t
     assert more.metrics == ("held-out/discriminator_standard_auc", "pos/accuracy")
     with pytest.raises(ConfigError, match=r"electra\+objective.lucky=fake and lucky-fakes are the same"):
         run(arms=("electra", "lucky-fakes"), sweep=("objective.lucky=original,fake",))
+
+
+@pytest.mark.parametrize("flag", [(), ("--log-every", "10")])
+def test_a_flag_is_kept_be_it_with_the_preset_s_value(data: Path, flag: tuple[str, ...]) -> None:
+    words = [str(data), "--out", "exp", "--arms", "electra", "--steps", "400", "--preset", "tiny", *flag]
+    declared = Comparing(read("compare", words), seeds=(1,)).declare(None)
+    assert declared.rows["electra"].settings["log_every"] == (10 if flag else 2)
 
 
 def test_nothing_is_declared_on_a_run_s_own_fakes(run: Run, tmp_path: Path) -> None:

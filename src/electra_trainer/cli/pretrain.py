@@ -15,7 +15,7 @@ from electra_trainer.cli.shown import Shown
 from electra_trainer.errors import ConfigError, ElectraError, refuse_if
 from electra_trainer.files import durable, wording
 from electra_trainer.runs.signals import FORWARDS, WAITS
-from electra_trainer.settings.config import FITTED, Config
+from electra_trainer.settings.config import Config, chosen
 from electra_trainer.train.from_flags import taken
 
 if TYPE_CHECKING:
@@ -139,11 +139,10 @@ class Pretrain:
 
     @property
     def length(self) -> "Length":
-        """The length of the run; settings that have a flag, be it with the preset's value, are not fitted to it."""
+        """The length of the run; settings that have a flag are not fitted to it."""
         from electra_trainer.train.plan import Length
 
-        flags = {word.partition("=")[0].lstrip("-").replace("-", "_") for word in self.typed if word.startswith("--")}
-        keep = [name for name in FITTED if name in flags]
+        keep = chosen(self.typed)
         return Length(steps=self.steps, budget=self.budget, flops=self.flops, flops_real=self.flops_real, keep=keep)
 
 

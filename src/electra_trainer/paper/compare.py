@@ -31,7 +31,7 @@ from electra_trainer.paper.probes import METRICS, PROBES, Subject, fingerprint, 
 from electra_trainer.presets.arms import arm
 from electra_trainer.runs import checkpoint, run_folder
 from electra_trainer.settings import records
-from electra_trainer.settings.config import Config
+from electra_trainer.settings.config import Config, chosen
 from electra_trainer.settings.records import differences, to_dict
 from electra_trainer.train import loop, optim, plan, weights, word_start
 
@@ -72,7 +72,7 @@ class Comparing(Work):
         configs = self._configs(base, axes)
         for name, one in configs.items():
             if name != UNTRAINED:
-                configs[name] = settle(one, match=match, amount=amount, keep=axes)
+                configs[name] = settle(one, match=match, amount=amount, keep=[*axes, *chosen(asked.typed)])
         reference = next(iter(old.rows if old is not None else configs))
         rows = {
             name: Row(
@@ -109,11 +109,11 @@ class Comparing(Work):
 
     def _reference(self, row: str, config: Config, *, match: Match, amount: float) -> dict[str, Any]:
         """Settings that this command would give the row that an experiment began with."""
-        name, *values = row.split(PLUS)
+        asked, (name, *values) = self._asked, row.split(PLUS)
         axes = sweep.parse_axes(values, flag="--sweep", example="optimizer.learning-rate=1e-4")
         (one,) = sweep.swept(name, arm_config(name, config), axes).values()
         settled: dict[str, Any] = to_dict(
-            one if name == UNTRAINED else settle(one, match=match, amount=amount, keep=axes)
+            one if name == UNTRAINED else settle(one, match=match, amount=amount, keep=[*axes, *chosen(asked.typed)])
         )
         return settled
 
@@ -280,7 +280,7 @@ def settle(config: Config, *, match: Match, amount: float, keep: Collection[str]
     them.
 
     Args:
-        keep: names of fields that are not fitted, since they are swept.
+        keep: names of fields that are not fitted, since they are swept or have a flag.
 
     Raises:
         ConfigError: a step costs more than `amount`.

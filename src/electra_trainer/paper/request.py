@@ -74,6 +74,8 @@ class Compare:
     """auto, cpu, cuda, cuda:N, or mps on a Mac."""
     quiet: bool = False
     """Print the tables only."""
+    typed: tyro.conf.Suppress[tuple[str, ...]] = ()
+    """The command line that these were read from."""
     track: str | None = None
     """Trackers between commas: tensorboard, wandb, trackio, mlflow. Each cell is a run there."""
     settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
