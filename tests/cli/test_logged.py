@@ -10,6 +10,7 @@ from tests.prepared import small_config, write_store
 
 from electra_trainer import errors
 from electra_trainer.experiments.engine import Board
+from electra_trainer.kernels.native import library
 from electra_trainer.train.loop import pretrain
 
 
@@ -17,6 +18,8 @@ def test_lines_are_logged_or_shown(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, config = write_store(tmp_path / "data"), small_config(steps=4)
+    library.load("fp32")  # who compiles the kernels is told so, once
+    capfd.readouterr()
     caplog.set_level(logging.INFO, logger="electra_trainer")
     pretrain(config, data, out=tmp_path / "shown", device="cpu")
     shown = capfd.readouterr().err
