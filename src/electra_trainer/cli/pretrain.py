@@ -15,8 +15,8 @@ from electra_trainer.cli.shown import Shown
 from electra_trainer.errors import ConfigError, ElectraError, refuse_if
 from electra_trainer.files import durable, wording
 from electra_trainer.runs.signals import FORWARDS, WAITS
-from electra_trainer.settings.config import Config, chosen
-from electra_trainer.train.from_flags import taken
+from electra_trainer.settings.config import Config
+from electra_trainer.train.from_flags import dotted_names, taken
 
 if TYPE_CHECKING:
     from electra_trainer.train.plan import Length
@@ -142,7 +142,7 @@ class Pretrain:
         """The length of the run; settings that have a flag are not fitted to it."""
         from electra_trainer.train.plan import Length
 
-        keep = chosen(self.typed)
+        keep = dotted_names(self.typed)
         return Length(steps=self.steps, budget=self.budget, flops=self.flops, flops_real=self.flops_real, keep=keep)
 
 

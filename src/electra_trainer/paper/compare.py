@@ -31,9 +31,10 @@ from electra_trainer.paper.probes import METRICS, PROBES, Subject, fingerprint, 
 from electra_trainer.presets.arms import arm
 from electra_trainer.runs import checkpoint, run_folder
 from electra_trainer.settings import records
-from electra_trainer.settings.config import Config, chosen
+from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import differences, to_dict
 from electra_trainer.train import loop, optim, plan, weights, word_start
+from electra_trainer.train.from_flags import dotted_names
 
 Match = Literal["paper-flops", "real-flops", "steps"]
 UNTRAINED = "untrained"
@@ -69,10 +70,10 @@ class Comparing(Work):
             _require_metric(name, there)
         axes = sweep.parse_axes(asked.sweep, flag="--sweep", example="optimizer.learning-rate=1e-4,3e-4")
         base = plan.fit_to_data(asked.settings, store)
-        configs = self._configs(base, axes)
-        for name, one in configs.items():
-            if name != UNTRAINED:
-                configs[name] = settle(one, match=match, amount=amount, keep=[*axes, *chosen(asked.typed)])
+        configs = {
+            name: self._settled(name, one, axes, match=match, amount=amount)
+            for name, one in self._configs(base, axes).items()
+        }
         reference = next(iter(old.rows if old is not None else configs))
         rows = {
             name: Row(
@@ -109,13 +110,17 @@ class Comparing(Work):
 
     def _reference(self, row: str, config: Config, *, match: Match, amount: float) -> dict[str, Any]:
         """Settings that this command would give the row that an experiment began with."""
-        asked, (name, *values) = self._asked, row.split(PLUS)
+        name, *values = row.split(PLUS)
         axes = sweep.parse_axes(values, flag="--sweep", example="optimizer.learning-rate=1e-4")
         (one,) = sweep.swept(name, arm_config(name, config), axes).values()
-        settled: dict[str, Any] = to_dict(
-            one if name == UNTRAINED else settle(one, match=match, amount=amount, keep=[*axes, *chosen(asked.typed)])
-        )
+        settled: dict[str, Any] = to_dict(self._settled(name, one, axes, match=match, amount=amount))
         return settled
+
+    def _settled(self, name: str, config: Config, axes: sweep.Axes, *, match: Match, amount: float) -> Config:
+        """A row's config with its steps (`settle`); fresh weights have none."""
+        if name == UNTRAINED:
+            return config
+        return settle(config, match=match, amount=amount, keep={*axes, *dotted_names(self._asked.typed)})
 
     def _configs(self, config: Config, axes: sweep.Axes) -> dict[str, Config]:
         """The arms, and every combination of swept values of each that is trained."""

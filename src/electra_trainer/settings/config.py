@@ -7,7 +7,7 @@ field says its unit and where it comes from; each class checks its values when a
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Literal
@@ -425,13 +425,6 @@ def _scaled(model: Model, width: float, depth: float, *, where: str) -> Model:
 
 FOLLOWS_FROM_STEPS = ("schedule.", "evaluation.every", "checkpoint.every", "log_every")
 """Prefixes of the dotted names that `with_steps` sets."""
-_FITTED = ("schedule.warmup_steps", "evaluation.every", "checkpoint.every", "log_every")
-
-
-def chosen(words: Iterable[str]) -> list[str]:
-    """Dotted names of what `with_steps` fits that a command line gives, be it with the preset's value."""
-    flags = {word.partition("=")[0].lstrip("-").replace("-", "_") for word in words if word.startswith("--")}
-    return [name for name in _FITTED if name in flags]
 
 
 def with_steps(config: Config, steps: int, *, defaults: Config, keep: Collection[str] = ()) -> Config:

@@ -24,6 +24,11 @@ def taken(kind: type[T], words: Sequence[str]) -> tuple[T, list[str]]:
     return tyro.cli(kind, args=asked, return_unknown_args=True, config=(tyro.conf.FlagCreatePairsOff,))
 
 
+def dotted_names(words: Sequence[str]) -> set[str]:
+    """Names of the settings that the flags of a command line give, be it with the preset's value."""
+    return {word.partition("=")[0][2:].replace("-", "_") for word in words if word.startswith("--")}
+
+
 @dataclass(frozen=True, kw_only=True)
 class _First:
     preset: str = "small"
