@@ -154,10 +154,11 @@ def choose_precision(name: str, device: torch.device) -> str:
         return "bf16" if fast and not (torch.version.hip and _architecture(device).startswith("gfx10")) else "fp32"
     if device.type == "mps":
         return "fp32"
-    if library.kernels("bf16") is None and library.kernels("fp32") is not None:
-        return "fp32"
     probes = (getattr(torch.cpu, f"_is_{name}_supported", lambda: False) for name in ("amx_tile", "avx512_bf16"))
-    return "bf16" if any(probe() for probe in probes) else "fp32"
+    tiles, vectors = (probe() for probe in probes)
+    halved = library.cpu_field("vendor_id") == "GenuineIntel"  # vdpbf16ps has half of fp32's rate; AMD's is quick
+    quick, other = ("bf16", "fp32") if tiles or (vectors and not halved) else ("fp32", "bf16")
+    return other if library.kernels(quick) is None and library.kernels(other) is not None else quick
 
 
 def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:

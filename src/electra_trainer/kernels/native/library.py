@@ -101,12 +101,17 @@ def missing(variant: Variant) -> str:
     return ", ".join(name for name in variant["needs"].split() if name not in cpu_instructions())
 
 
-@functools.cache
 def cpu_instructions() -> list[str]:
     """The instructions that this CPU has; none where the system does not tell."""
+    return cpu_field("flags").split()
+
+
+@functools.cache
+def cpu_field(name: str) -> str:
+    """What /proc/cpuinfo says of the first core under that name; empty where it does not."""
     table = Path("/proc/cpuinfo")
     lines = table.read_text().splitlines() if table.exists() else []
-    return next((line.split() for line in lines if line.startswith("flags")), [])
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")
 
 
 def _built(variant_name: str, variant: Variant) -> Path:
