@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 from electra_trainer.kernels.native.library import call, cpu_precision, kernels, share_out, slices_of
 
 _SPAN = 256
-"""Words, and positions, in a block."""
+"""Words in a block."""
 _POINTERS = (
     *"hidden table bias labels draws rows operand table_forward table_backward padded_bias log_z sampled loss "
     "entropy".split(),
@@ -95,11 +95,11 @@ class _Function(torch.autograd.Function):
 
 def _compute(library: ctypes.CDLL, request: _Softmax, wants: bool, rows: int, width: int) -> Tensor:
     """Both looks; returns the gradient of the hidden states, [rows, E], zeros unless wanted."""
-    blocks, spans = -(-request.words // _SPAN), -(-request.positions // _SPAN)
+    blocks = -(-request.words // _SPAN)
     share_out(blocks, lambda _, a, b: call(library.vocabulary_pack, request, a, b))
     call(library.positions_pack, request)
     look = partial(call, library.vocabulary_look, request)
-    share_out(spans, lambda _, a, b: look(a * _SPAN, min(b * _SPAN, request.positions)))
+    share_out(rows // 32, lambda _, a, b: look(32 * a, min(32 * b, request.positions)))
     if not wants:
         return torch.zeros(0, width, dtype=torch.float32, device="cpu")
     sums = torch.zeros(slices_of(blocks), rows, width, dtype=torch.float32, device="cpu")

@@ -98,16 +98,17 @@ void find_words(const Softmax& s, std::vector<Sample>& samples, float* logits) {
     }
 }
 
-// First look at positions [first, last), `first` a multiple of 256.
+// First look at positions [first, last), `first` a multiple of 32.
 void softmax_look(const Softmax& s, long first, long last) {
     const long blocks = s.blocks();
     Buffer<float> logits(SPAN * SPAN), most(SPAN * blocks), mass(SPAN * blocks), turning(SPAN * blocks);
     std::vector<Sample> samples;
     for (long at = first; at < last; at += SPAN) {
+        const long m32 = (std::min(SPAN, last - at) + 31) / 32;
         float label_logit[SPAN];
         for (long b = 0; b < blocks; ++b) {
             const long n32 = s.words32(b);
-            block_logits(s, s.rows + at * s.width, s.rows32(at), b, logits);
+            block_logits(s, s.rows + at * s.width, m32, b, logits);
             for (long r = 0; r < std::min(SPAN, last - at); ++r) {
                 const float* line = logits + r * SPAN;
                 Line top = load(line), total = all_of(0), turned = all_of(0);
