@@ -108,7 +108,7 @@ def cpu_instructions() -> list[str]:
 
 @functools.cache
 def cpu_field(name: str) -> str:
-    """What /proc/cpuinfo says of the first core under that name; empty where it does not."""
+    """A field of /proc/cpuinfo, such as `flags`, of the first core; empty where the system does not tell."""
     table = Path("/proc/cpuinfo")
     lines = table.read_text().splitlines() if table.exists() else []
     return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")
