@@ -13,7 +13,8 @@ import pytest
 
 from electra_trainer.errors import DataError, MissingInputError, StorageError
 from electra_trainer.files.wording import render
-from electra_trainer.inspection.report import health, read_run, smooth, tokens_of, write_report
+from electra_trainer.inspection import report
+from electra_trainer.inspection.report import health, read_run, rendered, smooth, tokens_of, write_report
 
 pytestmark = pytest.mark.draws
 HOSTILE = "<script>alert('x')</script>"
@@ -132,6 +133,37 @@ def test_two_runs_are_compared(tmp_path: Path) -> None:
     assert "_slow $x_$: generator" in text and "fast: discriminator" in text
     assert "<tr class=differs><td>objective.type</td><td>RTD</td><td>MLM</td></tr>" in text
     assert (page.parent / "figures" / "losses.png").exists()
+
+
+def test_no_text_of_a_figure_is_source_of_tex(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names and labels of axes are shown as they are written, whatever the user's matplotlib is set to."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+    from matplotlib.text import Text
+
+    texts, save = list[Text](), Figure.savefig
+
+    def saved(self: Figure, *where: Any, **how: Any) -> None:
+        save(self, *where, **how)
+        texts.extend(self.findobj(Text))
+
+    def scaled(kind: str) -> Figure:
+        figure = Figure()
+        axes = figure.add_subplot(title="$x_$")
+        axes.plot([0, 1], [0.001, 4e7])
+        axes.set(xscale=kind, yscale=kind)
+        return figure
+
+    monkeypatch.setattr(Figure, "savefig", saved)
+    with rc_context({"axes.formatter.use_mathtext": True, "text.usetex": True}):
+        runs = [make_run(tmp_path / "a", steps=500), make_run(tmp_path / "_slow $x_$", seed=1, steps=500)]
+        assert len(report.draw([read_run(run) for run in runs])) == 4
+        for kind in ("linear", "log", "symlog"):
+            rendered(lambda kind=kind: scaled(kind), "png")  # type: ignore[misc]
+    written = {text.get_text() for text in texts}
+    assert {"$x_$", " _slow $x_$", "10", "1e+07", "L2 norm before clipping"} <= written
+    assert not [text for text in written if "mathdefault" in text or ("$" in text and "$x_$" not in text)]
+    assert not any(text.get_parse_math() or text.get_usetex() for text in texts)
 
 
 @pytest.mark.usefixtures("no_pictures")

@@ -29,7 +29,9 @@ def words(svg: bytes) -> str:
 
 
 def draw(number: int, *paths: Path, metric: str | None = None) -> str:
-    return words(draw_figure(number, [summarize(path) for path in paths], metric=metric, form="svg"))
+    shown = words(draw_figure(number, [summarize(path) for path in paths], metric=metric, form="svg"))
+    assert "mathdefault" not in shown
+    return shown
 
 
 @pytest.fixture

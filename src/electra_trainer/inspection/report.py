@@ -310,9 +310,10 @@ STYLE: Any = {
     "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": FAINT, "axes.labelcolor": INK,
     "axes.grid": True, "axes.axisbelow": True, "grid.color": "#e6e6e6", "grid.linewidth": 0.8, "text.color": INK,
     "xtick.color": INK, "ytick.color": INK, "xtick.major.size": 3, "ytick.major.size": 3,
-    "legend.frameon": False, "lines.solid_capstyle": "round",
+    "legend.frameon": False, "lines.solid_capstyle": "round", "text.parse_math": False, "text.usetex": False,
+    "axes.formatter.use_mathtext": False,
 }  # fmt: skip
-"""The look of every figure of this package, as matplotlib's settings."""
+"""The look of every figure of this package, as matplotlib's settings. No text is TeX: a run may be named `$x_$`."""
 
 
 @dataclass(frozen=True)
@@ -356,7 +357,7 @@ def rendered(make: "Callable[[], Figure]", form: str) -> bytes:
         ConfigError: unknown format.
     """
     import matplotlib
-    from matplotlib.text import Text
+    from matplotlib.ticker import LogFormatter, LogFormatterMathtext
 
     if form not in ("svg", "png", "pdf"):
         raise ConfigError(
@@ -365,8 +366,10 @@ def rendered(make: "Callable[[], Figure]", form: str) -> bytes:
     content = io.BytesIO()
     with matplotlib.rc_context({**STYLE, "svg.fonttype": "none", "svg.hashsalt": "electra"}):
         figure = make()
-        for text in figure.findobj(Text):
-            text.set_parse_math(False)  # a run or an arm may have any name
+        for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+            if isinstance(axis.get_major_formatter(), LogFormatterMathtext):  # writes TeX
+                axis.set_major_formatter(LogFormatter())
+                axis.set_minor_formatter(LogFormatter(labelOnlyBase=False))
         undated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form, {})
         figure.savefig(content, format=form, dpi=160, facecolor="white", metadata=undated)
     return content.getvalue()
