@@ -45,3 +45,4 @@ def test_text_is_aligned() -> None:
 
 def test_markdown_of_texts() -> None:
     assert escape_markdown("a*b\n<c>  `d`") == r"a\*b \<c\> \`d\`"
+    assert escape_markdown("\u202etxt.\x1b") == r"\\u202etxt.\\x1b"  # nothing turns the line around

@@ -211,6 +211,21 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_pictures")
+def test_no_text_reorders_the_page(tmp_path: Path) -> None:
+    """Bidirectional controls are shown as escapes, as on the terminal, wherever a text comes from; scripts stay."""
+    turned, hebrew = "\u202egnp.\u2066x\u200f", "\u05e9\u05dc\u05d5\u05dd"
+    run = make_run(tmp_path / turned, steps=100)
+    row = {"original": [turned, hebrew], "input": [f"##{turned}", hebrew], "masked": [True, False]}
+    judged = {"replaced": [True, False], "probability": [0.9, 0.8]}
+    (run / "examples.jsonl").write_text(json.dumps({"step": 9, "rows": [row, row | judged]}) + "\n")
+    for name in ("config", "environment"):
+        (run / f"{name}.json").write_text(json.dumps({turned: turned, "list": [turned, hebrew]}))
+    text = write_report([run]).read_text(encoding="utf-8")
+    assert not set(text) & set("\u202e\u2066\u200f") and text.count(r"\u202egnp.\u2066x\u200f") == 11
+    assert text.count(hebrew) == 4
+
+
+@pytest.mark.usefixtures("no_pictures")
 def test_the_later_line_of_a_step_wins_and_half_a_line_is_skipped(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", steps=500)
     with (run / "metrics.jsonl").open("a") as file:

@@ -62,7 +62,7 @@ def power(value: float) -> str:
 
 def escape_markdown(text: str, letters: str = MARKDOWN) -> str:
     """A text of somebody's files or flags on one line, in which `letters` are escaped."""
-    return "".join("\\" + letter if letter in letters else letter for letter in " ".join(text.split()))
+    return "".join("\\" + letter if letter in letters else letter for letter in plain(" ".join(text.split())))
 
 
 def render(template: str, **values: Any) -> str:
@@ -74,6 +74,11 @@ def render(template: str, **values: Any) -> str:
 def _environment() -> "Environment":
     import jinja2  # takes 70 ms, which only those who write pages pay
 
+    @jinja2.pass_eval_context
+    def in_order(page: jinja2.nodes.EvalContext, value: object) -> object:
+        """A text on a page of HTML cannot reorder what follows it."""
+        return plain(value, keep="\n\t") if page.autoescape and type(value) is str else value
+
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parents[1] / "templates"),
         autoescape=lambda name: name is not None and name.endswith(".html.j2"),
@@ -81,6 +86,7 @@ def _environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        finalize=in_order,
     )
     made.filters |= {"markdown": escape_markdown, "shell": shlex.quote}
     return made
