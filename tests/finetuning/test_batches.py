@@ -12,8 +12,10 @@ import torch
 from numpy.typing import NDArray
 from tests.finetuning import toy
 from tests.finetuning.small_source import source
+from tokenizers import Tokenizer
 
-from electra_trainer.data.tokenizer import Text, fit_pair, load_tokenizer, specials_of
+from electra_trainer.data.batches import padded
+from electra_trainer.data.tokenizer import Text, load_tokenizer, specials_of, tokenizer_files
 from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.run import Order, build_feed, by_length, collate
 from electra_trainer.finetuning.task import Row, lengths_of
@@ -161,19 +163,19 @@ def test_little_of_real_text_s_batches_is_padding(name: str, shared: Path) -> No
 # --------------------------------------------------------------------------------------------- pairs that are too long
 
 
-def popped(first: int, second: int, room: int) -> tuple[int, int]:
-    """BERT's loop."""
-    while first + second > room:
-        if first > second:
-            first -= 1
-        else:
-            second -= 1
-    return first, second
-
-
-def test_a_pair_is_cut_as_by_dropping_one_token_at_a_time() -> None:
-    for first, second, room in itertools.product(range(24), range(24), range(24)):
-        assert fit_pair(first, second, room) == popped(first, second, room), (first, second, room)
+def test_a_pair_is_cut_as_in_transformers() -> None:
+    """Ids and segments of all pairs of lengths up to 13, in rows of up to 24 tokens."""
+    made = source()
+    theirs = Tokenizer.from_str(tokenizer_files(made.tokenizer, max_length=40)["tokenizer.json"].decode())
+    sides = [[" ".join(f"w{start + n}" for n in range(size)) for size in range(14)] for start in (0, 14)]
+    pairs = [*itertools.product(*sides)]
+    for length in range(3, 25):
+        theirs.enable_truncation(max_length=length, strategy="longest_first")
+        text = made.text(length)
+        mine = [text.row(*text.ids(pair)) for pair in pairs]
+        segments = padded(mine, made.specials).segment_BT.tolist()
+        for pair, row, segment, one in zip(pairs, mine, segments, theirs.encode_batch(pairs), strict=True):
+            assert [*row] == one.ids and segment[: len(row)] == one.type_ids, (length, pair)
 
 
 def test_rows_are_cut_at_their_ends() -> None:
@@ -182,7 +184,7 @@ def test_rows_are_cut_at_their_ends() -> None:
     assert text.row([11, 12, 13]) == (2, 11, 12, 13, 3)
     assert text.row(range(11, 31)) == (2, 11, 12, 13, 14, 15, 16, 3)
     assert text.row(range(11, 31), [41, 42]) == (2, 11, 12, 13, 3, 41, 42, 3)
-    assert text.row(range(11, 31), range(41, 61)) == (2, 11, 12, 13, 3, 41, 42, 3)
+    assert text.row(range(11, 31), range(41, 61)) == (2, 11, 12, 3, 41, 42, 43, 3)
     assert text.row([], []) == (2, 3, 3)
 
 

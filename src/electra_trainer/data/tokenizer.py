@@ -698,9 +698,7 @@ class Text:
         return encodings
 
     def row(self, first: Sequence[int], second: Sequence[int] | None = None) -> tuple[int, ...]:
-        """A row with its special tokens. Long texts lose tokens at the end; of a pair always the longer text does (as
-        BERT).
-        """
+        """A row with its special tokens. Long texts lose tokens at the end, pairs as `fit_pair` says."""
         cls, sep = self.specials.cls, self.specials.sep
         if self.tally is not None:
             self.tally.add_row(len(first) + len(second or ()), self.length - (2 if second is None else 3))
@@ -720,13 +718,11 @@ class Text:
 
 
 def fit_pair(first: int, second: int, room: int) -> tuple[int, int]:
-    """Lengths of a pair after tokens were dropped, one at a time, from the longer (from the second of equals) until
-    both fit.
+    """Lengths of a pair that is cut as the fast tokenizers of transformers cut it (`longest_first`): the longer text
+    loses tokens until both fit or are level, then both do; an odd token is left to the longer text, or to the second of
+    equals.
     """
     if first + second <= room:
         return first, second
-    if first <= room // 2:
-        return first, room - first
-    if second <= room // 2:
-        return room - second, second
-    return room - room // 2, room // 2
+    least = min(first, second, room // 2)
+    return (room - least, least) if first > second else (least, room - least)
