@@ -1,5 +1,6 @@
 """What is handed on loads in transformers as it is: the same logits, the same ids; and reads back bit for bit."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -17,12 +18,14 @@ from electra_trainer.data.prepare import prepare, train_tokenizer_from
 from electra_trainer.data.tokenizer import load_tokenizer
 from electra_trainer.errors import CheckpointError, ConfigError, MissingInputError
 from electra_trainer.inspection.replay import evaluate
-from electra_trainer.pretrained import read_back
+from electra_trainer.objectives import build
+from electra_trainer.pretrained import export, read_back
 from electra_trainer.pretrained.agreement import check_agreement
 from electra_trainer.pretrained.pretrained import export_run
 from electra_trainer.pretrained.source import InitFrom, load_source
 from electra_trainer.runs.verified import read
 from electra_trainer.settings.config import changed
+from electra_trainer.settings.methods import RtdMLM
 from electra_trainer.train.loop import pretrain
 
 LINES = 10_000
@@ -131,6 +134,34 @@ def test_weights_of_16_bits(run: Path, exported: Path, tmp_path: Path, dtype: st
         for key, tensor in before.items():
             assert torch.equal(read[key], tensor.to(getattr(torch, dtype)).float()), key
         assert check_agreement(half, network_of(run, name), load(run).tokenizer, length=30) <= 1e-5
+
+
+@pytest.mark.parametrize(("block", "width"), [("modern", 32), ("modern", 16), ("bert", 32), ("bert", 16)])
+def test_rounded_tables_of_several_parameters(
+    block: str, width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disentangled table is a sum, the modern block's also a product; 32 needs no projection. As BERT where it can be."""
+    monkeypatch.setattr("electra_trainer.pretrained.agreement.LINES", 30)
+    config = changed(small_config(), model={"block": block, "embedding_size": width, "initializer": "fan-in"})
+    made = build(dataclasses.replace(config, sharing="disentangled", objective=RtdMLM())).eval()
+    source = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=source) / 20)
+    tokenizer = write_store(tmp_path / "data") / "tokenizer"
+    words, found = load_tokenizer(tokenizer), list[float]()
+    for dtype in ("float16", "bfloat16"):
+        export.export(
+            made.exported(),
+            card=lambda _: "",
+            tokenizer=tokenizer,
+            pad_id=0,
+            length=32,
+            out=tmp_path / dtype,
+            form=export.Form(dtype=dtype, bert=(block, width) == ("bert", 32)),
+            compare=lambda place, network: found.append(check_agreement(place, network, words, length=30)),
+        )
+    assert len(found) == 6 and max(found) <= 1e-5
 
 
 def test_half_a_line_of_metrics(run: Path, tmp_path: Path) -> None:

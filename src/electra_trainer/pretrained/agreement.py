@@ -15,8 +15,10 @@ from torch import Tensor, nn
 
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.errors import CheckpointError, ConfigError, install
+from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.modern import ModernEncoder
 from electra_trainer.model.networks import Discriminator, TokenPredictor
+from electra_trainer.model.shared_table import SharedTable
 from electra_trainer.pretrained import as_modern
 from electra_trainer.settings.records import read_table
 
@@ -143,13 +145,22 @@ def transformers_network(folder: Path, table: Mapping[str, Any]) -> Any:
 
 
 def _as_stored(network: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """The network with its weights rounded to the type that they are stored in, computing in fp32."""
+    """The network with its weights rounded to the type that they are stored in, computing in fp32.
+
+    A file has one table where the network computes it from several parameters, so the table is what is rounded: a
+    `SharedTable` with its base, the modern block's words with their projection.
+    """
     if dtype == torch.float32:
         return network.eval()
     mine = copy.deepcopy(network)
     encoder = mine.electra
-    if isinstance(encoder, ModernEncoder) and encoder.embeddings_project is not None:  # stored as one table
-        words_VD = encoder.embeddings.word_embeddings.weight @ encoder.embeddings_project.weight.t()
-        encoder.embeddings.word_embeddings = nn.Embedding.from_pretrained(words_VD)  # type: ignore[no-untyped-call]
+    assert isinstance(encoder, Encoder)
+    for name, table in [*encoder.embeddings.named_children()]:
+        if isinstance(table, nn.Embedding | SharedTable):
+            weight = table.weight
+            if isinstance(encoder, ModernEncoder) and encoder.embeddings_project is not None:
+                weight = weight @ encoder.embeddings_project.weight.t()
+            setattr(encoder.embeddings, name, nn.Embedding.from_pretrained(weight))  # type: ignore[no-untyped-call]
+    if isinstance(encoder, ModernEncoder):
         encoder.embeddings_project = None
     return mine.to(dtype).float().eval()
