@@ -43,8 +43,8 @@ def test_a_curve_of_own_files(tmp_path: Path, electra: Electra, monkeypatch: pyt
     assert len(table["cells"]) == 8 and {one["state"] for one in table["cells"]} == {"done"}
     assert "labels" in out and "TF-IDF" in out and "labels_curve.svg" in out
     assert (
-        "recipe `auto`, 8 training rows: learning-rate 0.001, epochs 200, batch-size 16, pooling mean. Measured on"
-        in out
+        "recipe `auto`, 8 training rows: learning-rate 0.001, epochs 200, batch-size 16, pooling mean, "
+        "bias-correction true, zero-head true. Measured on" in out
     )
     steps = [json.loads((cells / f"classification+labels={n}/seed-1/result.json").read_text()) for n in (8, 24)]
     assert [one["facts"]["rows"] for one in steps] == [8, 24]

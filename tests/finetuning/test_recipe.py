@@ -6,11 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
 
+from electra_trainer.data.tokenizer import Specials
 from electra_trainer.errors import ConfigError
 from electra_trainer.finetuning.recipe import RECIPES, Recipe, for_own_rows, recipe
-from electra_trainer.finetuning.run import Order
+from electra_trainer.finetuning.run import Order, build_network
+from electra_trainer.finetuning.text_tasks import Classification
+from electra_trainer.model.networks import build_encoder
 from electra_trainer.presets.models import preset
+from electra_trainer.pretrained.source import Source
 
 TABLE_6 = {  # learning rate, layer-wise decay
     "tiny": (3e-4, 0.8),
@@ -66,11 +72,38 @@ def test_changes_are_put_in_and_none_leaves_the_recipe_s() -> None:
 
 def test_own_tables_differ_from_the_paper_where_they_are_small() -> None:
     assert recipe("auto", hidden_size=256, epochs=3) == recipe("paper", hidden_size=256, epochs=3)
-    assert for_own_rows(400, 4) == {"pooling": "auto", "batch_size": 16, "epochs": 10.0, "learning_rate": 1e-3}
-    epochs = {rows: for_own_rows(rows, 4)["epochs"] for rows in (320, 319, 100, 15, 1)}
+    numbers = {"pooling": "auto", "batch_size": 16, "epochs": 10.0, "learning_rate": 1e-3}
+    assert for_own_rows(400, 4, classes=False) == numbers
+    assert for_own_rows(400, 4, classes=True) == {**numbers, "bias_correction": True, "zero_head": True}
+    epochs = {rows: for_own_rows(rows, 4, classes=True)["epochs"] for rows in (320, 319, 100, 15, 1)}
     assert epochs == {320: 10, 319: 11, 100: 34, 15: 200, 1: 200}
     assert min(Order(np.ones(n, np.int64), batch_size=16, seed=1).steps(k) for n, k in epochs.items()) == 200  # type: ignore[arg-type]
-    assert "learning_rate" not in for_own_rows(200, 12) and for_own_rows(10_000, 4) == {"pooling": "auto"}
+    assert "learning_rate" not in for_own_rows(200, 12, classes=True)
+    assert for_own_rows(10_000, 4, classes=True) == {"pooling": "auto"}
+
+
+@pytest.mark.parametrize("block", ["bert", "modern"])
+def test_the_last_layer_begins_at_zero_and_the_others_as_they_were(block: str) -> None:
+    model = replace(preset("tiny").model, block=block)  # type: ignore[arg-type]
+    encoder = build_encoder(model)
+    specials = Specials(pad=0, unk=1, cls=2, sep=3, mask=4)
+    source = Source(
+        name="",
+        model=model,
+        weights=encoder.state_dict(),
+        tokenizer=Tokenizer(WordPiece()),
+        specials=specials,
+        length=32,
+    )
+    task = Classification(labels=("a", "b", "c"), metrics=("accuracy",))
+    drawn, zero = (
+        dict(build_network(source, task, Recipe(zero_head=zero), seed=1).head.named_parameters())
+        for zero in (False, True)
+    )
+    last = [name for name in zero if name.endswith("weight")][-1]
+    assert not zero[last].any() and drawn[last].any() and zero[last].shape == (3, model.hidden_size)
+    assert all(drawn[name].equal(zero[name]) for name in zero if name != last)
+    assert Recipe(bias_correction=True).optimizer.name == "adamw"
 
 
 def test_an_unknown_recipe_is_named() -> None:

@@ -92,14 +92,17 @@ class FineTuned(nn.Module):
 def build_network(source: Source, task: Task, recipe: Recipe, *, seed: int) -> FineTuned:
     """The source's encoder with a fresh head: Glorot-uniform weights, biases 0 (released), drawn by `seed`.
 
-    The recipe's `head_dropout` decides on dropout between the two.
+    The recipe's `head_dropout` decides on dropout between the two, its `zero_head` whether the last matrix is 0 too.
     """
     encoder = source.encoder(dropout=recipe.dropout, attention_dropout=recipe.attention_dropout)
     dropout = recipe.dropout if task.whole_text or recipe.head_dropout == "all" else 0.0
     head = task.head(replace(source.model, hidden_dropout_prob=dropout))
+    matrices = [name for name, parameter in head.named_parameters() if parameter.dim() > 1]
     for name, parameter in head.named_parameters():
         with torch.no_grad():
-            if parameter.dim() < 2:
+            if recipe.zero_head and name == matrices[-1]:
+                parameter.zero_()
+            elif parameter.dim() < 2:
                 parameter.fill_(1.0 if is_norm(name) and name.endswith("weight") else 0.0)
             else:
                 generator = torch.Generator().manual_seed(randomness.key(seed, f"weights/head/{name}"))

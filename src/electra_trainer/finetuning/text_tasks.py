@@ -627,7 +627,7 @@ class OwnTask:
 
     def recipe_for(self, rows: int, layers: int) -> dict[str, object]:
         """See `recipe.for_own_rows`."""
-        return for_own_rows(rows, layers)
+        return for_own_rows(rows, layers, classes=self.kind == "classification")
 
     def load(self) -> TaskData:
         """Read and check all files.
