@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from electra_trainer.cli.shown import Shown
-from electra_trainer.errors import ConfigError, refuse_if
+from electra_trainer.errors import ConfigError, refuse_if, tell
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -356,6 +356,7 @@ class Playground:
         """Load the models, print the address, serve until Ctrl-C."""
         if not 1 <= len(self.models) <= 2:
             raise ConfigError(f"playground: {len(self.models)} models were given. Give one, or two to compare.")
+        tell(f"loading {' and '.join(map(str, self.models))} ...")
         from electra_trainer.playground.answers import open_model
         from electra_trainer.playground.server import listen
 

@@ -1,6 +1,6 @@
 """Probe that `electra demo` and the playground show: held-out sentences with one word exchanged."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ FREQUENT = 100
 """Number of the most frequent words of the training rows that an exchanged word is drawn from."""
 _WORDS = range(6, 21)
 """Words that a sentence has."""
+_BETWEEN = ("[CLS]", "[SEP]", "[PAD]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,19 +85,23 @@ def suspect(discriminator: Discriminator, store: Store, sentences: list[Exchange
 
 
 def _sentences(rows: Iterable[NDArray[Any]], store: Store, words: list[str]) -> Iterator[list[int]]:
-    """Ids of the sentences of rows with [CLS] and [SEP] around them: what lies between full stops of a document."""
+    """Ids of the sentences of rows with [CLS] and [SEP] around them."""
     special = store.specials
-    for row in rows:
-        sentence: list[int] | None = None  # a row may begin in the middle of one
-        for one in map(int, row[1:]):
-            if one in (special.cls, special.sep, special.pad):
-                sentence = []
-            elif sentence is not None:
-                sentence.append(one)
-                if words[one] == ".":
-                    if sum(words[piece].isalpha() for piece in sentence) in _WORDS:
-                        yield [special.cls, *sentence, special.sep]
-                    sentence = []
+    for row in (list(map(int, row[1:])) for row in rows):  # a row may begin in the middle of a sentence
+        for place in sentences_in([words[one] for one in row]):
+            yield [special.cls, *row[place], special.sep]
+
+
+def sentences_in(words: Sequence[str]) -> Iterator[slice]:
+    """Places of the sentences of a row that have 6 to 20 words: what lies between full stops of a document."""
+    begin: int | None = None
+    for at, word in enumerate(words):
+        if word in _BETWEEN:
+            begin = at + 1
+        elif word == "." and begin is not None:
+            if sum(piece.isalpha() for piece in words[begin : at + 1]) in _WORDS:
+                yield slice(begin, at + 1)
+            begin = at + 1
 
 
 def _vocabulary(store: Store) -> list[str]:

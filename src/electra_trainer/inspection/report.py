@@ -81,7 +81,7 @@ def read_run(path: Path, *, name: str | None = None) -> Run:
             (valid if value.get("split") == "valid" else train)[row["step"]] = row
     if not train and not valid:
         raise DataError(f'{metrics}: holds no JSON object with a "step". Did the run log anything yet?')
-    examples, at = _examples(readable_rows(path / "examples.jsonl"))
+    examples, at = recorded_examples(readable_rows(path / "examples.jsonl"))
     return Run(
         name or path.resolve().name,
         [train[step] for step in sorted(train)],
@@ -103,7 +103,7 @@ _EXAMPLE: dict[str, type | tuple[type, ...]] = {
 """The lists of an example, one entry per token; runs without a discriminator lack the last two."""
 
 
-def _examples(rows: Iterable[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
+def recorded_examples(rows: Iterable[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
     """Rows and step of the newest evaluation, without those whose lists differ in length or type."""
     best: tuple[list[dict[str, Any]], int] = ([], -1)
     for value in rows:

@@ -6,6 +6,7 @@ model.
 The text is all `before` and `text` in turn, then `after`. A word is what the tokenizer splits into pieces.
 """
 
+import itertools
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -19,11 +20,13 @@ from electra_trainer.finetuning.model_folder import TASK, Finetuned, load_finetu
 from electra_trainer.finetuning.squad_task import QuestionAnswering
 from electra_trainer.finetuning.tagged_files import TagColumns, word_places
 from electra_trainer.finetuning.tagging import Tagging
-from electra_trainer.inspection.exchanged import exchange_words
+from electra_trainer.inspection.exchanged import exchange_words, sentences_in
+from electra_trainer.inspection.report import recorded_examples
 from electra_trainer.presets.arms import objective_title
 from electra_trainer.pretrained.pretrained import Pretrained, load
 from electra_trainer.runs.checkpoint import numbered
-from electra_trainer.runs.run_folder import RunFolder
+from electra_trainer.runs.metrics import readable_rows
+from electra_trainer.runs.run_folder import EXAMPLES, RunFolder
 from electra_trainer.settings.records import is_run, run_and_step
 
 Answer = dict[str, Any]
@@ -51,10 +54,14 @@ class PretrainedModel:
         steps = [step for step, _ in numbered(self._folder / "checkpoints")] if is_run(self._name) else []
         config = self.first.config
         about = objective_title(config) if config is not None else "exported model"
+        number = "The number under a word is the probability that it was replaced."
+        choose = "Choose a word to see what the network would write there."
+        parts = {number: self.first.discriminator is not None, choose: self.first.generator is not None}
         return {
             "kind": "pretrained",
             "name": self._name,
             "about": f"{about}, rows of {self.first.length} tokens",
+            "how": " ".join(["Type a sentence.", *(part for part, holds in parts.items() if holds)]),
             "steps": steps,
             "step": self.first.step,
             "scores": self.first.discriminator is not None,
@@ -63,8 +70,8 @@ class PretrainedModel:
         }
 
     def _exchanged(self) -> list[Answer]:
-        """Held-out sentences, each as it was written and with one word exchanged; [] where the run's rows are not at
-        hand or nothing is scored.
+        """Held-out sentences, each as it was written and with one word exchanged, or, where the run's rows are not at
+        hand, as its generator changed it; [] where nothing is scored.
         """
         if self.first.discriminator is None or not is_run(self._name):
             return []
@@ -74,13 +81,13 @@ class PretrainedModel:
             same = store.identity == facts.get("data")
             found = exchange_words(store, count=_EXAMPLES, rows=_READ) if same else []
         except ElectraError:
-            return []
+            found = []
         tokenizer, sentences = self.first.tokenizer, list[Answer]()
         for one in found:
             read = [str(tokenizer.id_to_token(number)) for number in one.ids[1:-1]]
             written = [*read[: one.place - 1], one.original, *read[one.place :]]
             sentences.append({"written": _joined(tokenizer, written), "read": _joined(tokenizer, read)})
-        return sentences
+        return sentences or _recorded(self._folder, tokenizer)
 
     def score(self, text: str, *, step: int | None = None) -> Answer:
         """Words of a text with the probabilities of `Pretrained.score`; without a discriminator, the words alone.
@@ -111,8 +118,20 @@ class FinetunedModel:
         """Description of the model, with the name of the second text where it reads two."""
         task = self._model.task
         second = "Question" if isinstance(task, QuestionAnswering) else "Second text" if self._model.pair else ""
-        about = f"{task.name}, fine-tuned from {Path(str(self._model.table['source']['model'])).name}"
-        return {"kind": "finetuned", "name": self._name, "about": about, "second": second, "examples": []}
+        source, labels = str(self._model.table["source"]["model"]), getattr(task, "labels", ())
+        asked = "a text and a question" if second == "Question" else "two texts" if second else "a text"
+        share = (
+            f"The bars are the probabilities of {', '.join(map(str, labels[:10]))}{' and others' * (len(labels) > 10)}."
+        )
+        answers = {Tagging: "Each word gets a tag.", QuestionAnswering: "The answer is a part of the text."}
+        return {
+            "kind": "finetuned",
+            "name": self._name,
+            "about": f"{task.name}, fine-tuned from {Path(source).name}",
+            "how": f"Type {asked}. {answers.get(type(task), share if labels else 'The model answers with a number.')}",
+            "second": second,
+            "examples": [] if second else _recorded(run_and_step(source)[0], self._model.text.tokenizer, read=False),
+        }
 
     def predict(self, text: str, second: str = "") -> Answer:
         """`Finetuned.predict` of one text: labels with probabilities, a value, a tag for each word, or answers.
@@ -160,6 +179,17 @@ def open_model(name: str | Path) -> Model:
     """
     tuned = any((place / TASK).is_file() for place in (Path(name), Path(name) / "model"))
     return FinetunedModel(str(name)) if tuned else PretrainedModel(str(name))
+
+
+def _recorded(folder: Path, tokenizer: Tokenizer, *, read: bool = True) -> list[Answer]:
+    """Sentences of a run's examples.jsonl, as they were written and, with `read`, as the discriminator read them."""
+    rows, _ = recorded_examples(readable_rows(folder / EXAMPLES))
+    places = ((row, place) for row in rows for place in sentences_in(row["original"]))
+    names = {"written": "original", "read": "input" if read else "original"}
+    return [
+        {name: _joined(tokenizer, row[key][place]) for name, key in names.items()}
+        for row, place in itertools.islice(places, _EXAMPLES)
+    ]
 
 
 def words_of(tokenizer: Tokenizer, text: str, probabilities: Sequence[float]) -> Answer:

@@ -57,6 +57,7 @@ function arrange(models) {
     const kind = model.kind === "pretrained" ? PretrainedPanel : FinetunedPanel;
     return new kind(model, index, { engine, exchanged, only: models.length === 1 });
   });
+  at("how").textContent = [...new Set(models.map((model) => model.how))].filter(Boolean).join(" ");
   at("panels").replaceChildren(...panels.map((panel) => panel.element));
   offer((models.find((model) => model.examples.length) ?? { examples: [] }).examples);
   if (!text.value) text.value = models.find((model) => model.opening)?.opening ?? "";
