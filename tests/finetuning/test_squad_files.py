@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +88,25 @@ def test_an_occurrence_is_the_nearest(context: str, text: str, start: int) -> No
     assert (found is None) == (not places)
     if found is not None:
         assert found == (min(places, key=lambda place: abs(place - start)), text)
+
+
+@given(st.text("ab \n", max_size=14), st.text("ab ", min_size=1, max_size=5).filter(str.strip), st.integers(-3, 18))
+def test_spaces_of_an_occurrence_may_differ(context: str, text: str, start: int) -> None:
+    spaced = r"\s+".join(text.split())
+    found = [(match.start(), match[1]) for match in re.finditer(f"(?=({spaced}))", context)]
+    assert occurrence(context, text, start) == min(found, key=lambda one: abs(one[0] - start), default=None)
+
+
+@pytest.mark.parametrize("wanted", ["a " * 25_000, "b " + "a " * 25_000, "a " * 25_000 + "b", "b"])
+def test_an_answer_that_occurs_often_takes_linear_time_and_memory(wanted: str) -> None:
+    """By squares: minutes, and gigabytes."""
+    context = "a " * 100_000
+    tracemalloc.start()
+    began = time.process_time()
+    found = occurrence(context, wanted.strip(), 50_001)
+    assert time.process_time() - began < 1 and tracemalloc.get_traced_memory()[1] < 40_000_000
+    tracemalloc.stop()
+    assert found == (None if "b" in wanted else (50_000, wanted.strip()))
 
 
 WRONG = {

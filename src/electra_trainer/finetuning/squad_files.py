@@ -9,9 +9,12 @@ an answer without text is none.
 
 import hashlib
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -70,7 +73,7 @@ def read_questions(path: Path) -> tuple[Question, ...]:
     return _questions(read_file(path, limit=MOST_TEXT), path)[0]
 
 
-def read_squad(path: Path, *, version: Literal[1, 2]) -> SquadFile:
+def read_squad(path: str | Path, *, version: Literal[1, 2]) -> SquadFile:
     """Read a file of SQuAD 1.1 (`version` 1: every question is answered) or 2.0 (`version` 2).
 
     An `answer_start` that does not point at its text is moved to the nearest occurrence; a text that does not occur is
@@ -79,6 +82,7 @@ def read_squad(path: Path, *, version: Literal[1, 2]) -> SquadFile:
     Raises:
         MissingInputError, StorageError: it cannot be read. DataError: it is not SQuAD of that version, with the place.
     """
+    path = Path(path)
     content = read_file(path, limit=MOST_TEXT)
     count: Counter[str] = Counter()
     questions = []
@@ -211,11 +215,30 @@ def _answer(text: str, start: int, context: str, count: Counter[str]) -> Answer:
 
 def occurrence(context: str, wanted: str, start: int) -> tuple[int, str] | None:
     """Place and text of the occurrence nearest to `start` (the first of two as near); spaces and line ends may
-    differ.
+    differ. Linear in time and memory, also where occurrences overlap.
     """
-    spaced = r"\s+".join(map(re.escape, wanted.split()))
-    found = [(match.start(), match[1]) for match in re.finditer(f"(?=({spaced}))", context)]
-    return min(found, key=lambda one: abs(one[0] - start), default=None)
+    flat, places, flat_places = _flat(context)
+    needle = " ".join(wanted.split())
+    word = bisect_right(places, start) - 1
+    at = min(flat_places[word] + start - places[word], flat_places[word + 1]) if word >= 0 else 0
+
+    def place(at: int) -> int:
+        word = bisect_right(flat_places, at) - 1
+        return places[word] + at - flat_places[word]
+
+    head, behind = flat[: at + len(needle) - 1], flat.find(needle, at)
+    before = head[::-1].find(needle[::-1])  # rfind may be quadratic
+    found = [len(head) - len(needle) - before] * (before >= 0) + [behind] * (behind >= 0)
+    spans = [(place(one), context[place(one) : place(one + len(needle) - 1) + 1]) for one in found]
+    return min(spans, key=lambda one: abs(one[0] - start), default=None)
+
+
+@lru_cache(maxsize=1)
+def _flat(context: str) -> tuple[str, list[int], list[int]]:
+    """A context with single spaces, and the places of its words in both texts."""
+    words = context.split()
+    places = [match.start() for match in re.finditer(r"\S+", context)]
+    return " ".join(words), places, [*accumulate((len(word) + 1 for word in words), initial=0)]
 
 
 def _field(table: Any, name: str, kind: type[T], where: str) -> T:

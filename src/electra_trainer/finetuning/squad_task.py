@@ -21,7 +21,7 @@ from electra_trainer.errors import ConfigError, require
 from electra_trainer.files.wording import render
 from electra_trainer.finetuning import squad_files, squad_head, squad_score
 from electra_trainer.finetuning import task as tasks
-from electra_trainer.finetuning.examples import Prediction, by_id, jsonl, strings
+from electra_trainer.finetuning.examples import WARNING, Prediction, by_id, jsonl, strings
 from electra_trainer.finetuning.squad_files import Question, read_squad
 from electra_trainer.finetuning.squad_head import JointHead, Places
 from electra_trainer.finetuning.task import Baseline, Row, TaskData, TransformersHead, copied_head
@@ -33,8 +33,8 @@ from electra_trainer.settings.config import Model
 class Squad:
     """Two files of SQuAD 1.1 or 2.0, or one that is split by article."""
 
-    train: Path
-    dev: Path | None = None
+    train: str | Path
+    dev: str | Path | None = None
     version: Literal[1, 2] = 1
     head: Literal["joint", "independent"] = "joint"
     """See `QuestionAnswering.head_kind`."""
@@ -87,7 +87,7 @@ class Squad:
             train, dev = squad_files.split_by_article(file.questions, dev_share=self.split, where=str(self.train))
             whole = "article" if train[0].article != dev[0].article else "paragraph"
             notes.append(
-                f"{self.train.name} is split by {whole}: {len(train):,} questions to train on, {len(dev):,} to "
+                f"{Path(self.train).name} is split by {whole}: {len(train):,} questions to train on, {len(dev):,} to "
                 "evaluate."
             )
         else:
@@ -95,6 +95,10 @@ class Squad:
             train, dev = file.questions, second.questions
             files["dev"] = second.content
             notes += second.notes
+        known = {(one.question, one.context) for one in train}
+        if twice := sum((one.question, one.context) in known for one in dev):
+            where = f"questions in {Path(self.dev or self.train).name} are in training too"
+            notes.append(f"{WARNING}{twice:,} of {len(dev):,} {where}, so the scores are too good.")
         for name, all_of_them, limit in (("training", train, self.limit), ("evaluation", dev, self.dev_limit)):
             if limit is not None and limit < len(all_of_them):
                 notes.append(f"{limit:,} of {len(all_of_them):,} {name} questions.")
