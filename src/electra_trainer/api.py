@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
-import numpy as np
 from tokenizers import Tokenizer
 
 from electra_trainer.cli.pretrain import Pretrain
@@ -29,6 +28,7 @@ from electra_trainer.paper.appendix_g import ClozeScores, PairScores, cloze, min
 from electra_trainer.paper.request import Compare
 from electra_trainer.presets.models import preset as preset_named
 from electra_trainer.pretrained.pretrained import Candidate, Pretrained, Scored, export_run, load
+from electra_trainer.settings.calls import checked
 from electra_trainer.settings.config import Config
 
 __all__ = [
@@ -61,6 +61,7 @@ __all__ = [
 export = export_run
 
 
+@checked
 def train_tokenizer(
     files: str | Path | Sequence[str | Path] = (),
     *,
@@ -105,6 +106,7 @@ def train_tokenizer(
     return tokenizer
 
 
+@checked
 def prepare(
     files: str | Path | Sequence[str | Path] = (),
     *,
@@ -152,8 +154,9 @@ def prepare(
 
 def _inputs(files: str | Path | Sequence[str | Path], documents: Iterable[object]) -> list[Input]:
     named: list[Input] = [files] if isinstance(files, str | Path) else [*files]
-    if isinstance(documents, str):
-        raise ConfigError("documents: is one text. Give a list of texts, or name a file without documents=.")
+    if isinstance(documents, str) or not (hasattr(documents, "__iter__") or hasattr(documents, "__getitem__")):
+        what = "text" if isinstance(documents, str) else type(documents).__name__
+        raise ConfigError(f"documents: is one {what}. Give a list of texts, or name a file without documents=.")
     refuse_columns(documents, where="documents", error=ConfigError)
     has_some = not (isinstance(documents, Sequence) and not documents)
     if not named and not has_some:
@@ -161,6 +164,7 @@ def _inputs(files: str | Path | Sequence[str | Path], documents: Iterable[object
     return [*named, Texts(documents)] if has_some else named
 
 
+@checked
 def pretrain(
     data: str | Path,
     *,
@@ -197,15 +201,15 @@ def pretrain(
         ElectraError: see errors.py.
     """
     config = preset_named(preset) if isinstance(preset, str) else preset
-    config = config if seed is None else replace(config, seed=_whole(seed))
+    config = config if seed is None else replace(config, seed=seed)
     Pretrain(
         data=Path(data),
         out=Path(out),
         settings=config,
-        steps=_whole(steps),
+        steps=steps,
         budget=budget,
-        flops=_plain(flops),
-        flops_real=_plain(flops_real),
+        flops=flops,
+        flops_real=flops_real,
         init=None if init is None else str(init),
         device=device,
         shard=shard,
@@ -214,11 +218,12 @@ def pretrain(
     return load(out)
 
 
+@checked
 def compare(
     data: str | Path,
     *,
     out: str | Path,
-    arms: Sequence[str],
+    arms: str | Sequence[str],
     preset: str | Config = "small",
     seeds: int | Sequence[int] = 3,
     shard: tuple[int, int] = (1, 1),
@@ -243,21 +248,19 @@ def compare(
         ElectraError: see errors.py.
     """
     config = preset_named(preset) if isinstance(preset, str) else preset
-    fields: dict[str, Any] = {name: _plain(value) for name, value in asked.items()}
+    fields: dict[str, Any] = {**asked}
     if not isinstance(metrics := asked.get("metrics"), str | None):
         fields["metrics"] = ",".join(metrics)
-    seeds = _whole(seeds)
-    listed = str(seeds) if isinstance(seeds, int) else ",".join(map(str, [*map(_whole, seeds), ""]))
+    listed = str(seeds) if isinstance(seeds, int) else ",".join(map(str, [*seeds, ""]))
     names, part = arms if isinstance(arms, str) else ",".join(arms), "/".join(map(str, shard))
-    fields |= {name: (one,) for name in ("probe", "sweep") if isinstance(one := asked.get(name), str)}
-    fields["steps"] = _whole(asked.get("steps"))
     fields |= {"arms": names, "settings": config, "seeds": listed, "shard": part}
     return Compare(data=Path(data), out=Path(out), **fields).run()
 
 
+@checked
 def finetune(
     model: str | Path,
-    task: TaskSource,
+    task: str | Path | TaskSource,
     *,
     out: str | Path,
     seeds: int | Sequence[int] = 3,
@@ -275,8 +278,9 @@ def finetune(
 
     Args:
         model: a run folder, an exported folder, or a Hub name.
-        task: where the data are: `OwnTask(train="reviews.csv")`, or of `electra_trainer.finetuning` a
-            `multi_label.MultiLabelTask`, `tagging.TaggingTask`, `squad_task.Squad` or `glue_tasks.GlueTask`.
+        task: where the data are: "reviews.csv", which is `OwnTask(train="reviews.csv")`, or of
+            `electra_trainer.finetuning` a `multi_label.MultiLabelTask`, `tagging.TaggingTask`, `squad_task.Squad` or
+            `glue_tasks.GlueTask`.
         out: the experiment's folder; scores are in its summary.json and summary.md.
         seeds: how many (1, 2, ...), or which.
         recipe: paper, released, or auto: the paper's, and of own tables what was measured on small files.
@@ -296,12 +300,16 @@ def finetune(
     """
     from electra_trainer.finetuning.experiment import Plan, export_best, run_plan, searched
 
+    if isinstance(task, str | Path):
+        task = OwnTask(train=task)
+    elif isinstance(task, type) or not hasattr(task, "load"):
+        raise ConfigError(f"finetune: task is a {type(task).__name__}. Give a file of rows, or OwnTask(train=FILE).")
     plan = Plan(
         model=str(model),
         tasks=(task,),
         recipe=recipe,
-        changes={name: _plain(value) for name, value in changes.items()},
-        seeds=_numbered(seeds),
+        changes={**changes},
+        seeds=tuple(range(1, seeds + 1)) if isinstance(seeds, int) else tuple(seeds),
         baselines=baselines,
         against=None if against is None else str(against),
         keep_weights=True,
@@ -312,20 +320,3 @@ def finetune(
     run_plan(plan, out=Path(out), device=device, parallel=parallel, quiet=quiet, data=data)
     best = export_best(task, data, model=str(model), out=Path(out))
     return load_finetuned(best.model, own=[type(data.task)])
-
-
-def _numbered(seeds: int | Sequence[int]) -> tuple[int, ...]:
-    """3 -> (1, 2, 3); a list as it is."""
-    seeds = _whole(seeds)
-    return tuple(range(1, seeds + 1)) if isinstance(seeds, int) else tuple(map(_whole, seeds))
-
-
-def _whole(given: Any) -> Any:
-    """A whole number, NumPy's or a float too, as Python's int; anything else as it is."""
-    given = _plain(given)
-    return int(given) if isinstance(given, float) and given.is_integer() else given
-
-
-def _plain(given: Any) -> Any:
-    """A number of NumPy's as Python's, which JSON takes; anything else as it is."""
-    return given.item() if isinstance(given, np.generic) else given

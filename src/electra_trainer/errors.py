@@ -161,11 +161,16 @@ def as_command() -> Iterator[None]:
         _commands.pop()
 
 
+def runs_as_command() -> bool:
+    """Whether the command line runs in this process, not a program of the user."""
+    return bool(_commands)
+
+
 def logs(line: str = "", level: int = logging.INFO) -> bool:
     """Send a line to the logger `electra_trainer` if it is the place for progress and notes: in Python, where `logging`
     has a handler. Returns whether it is; otherwise they are shown on standard error.
     """
-    if _commands or not _LOGGER.hasHandlers():
+    if runs_as_command() or not _LOGGER.hasHandlers():
         return False
     if line:
         _LOGGER.log(level, "%s", plain(line.strip()))

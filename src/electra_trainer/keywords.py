@@ -39,6 +39,8 @@ class RecipeKeywords(TypedDict, total=False):
     warmup_fraction: float
     schedule: Literal["linear", "released"]
     weight_decay: float
+    bias_correction: bool
+    zero_head: bool
     dropout: float
     attention_dropout: float
     head_dropout: Literal["all", "texts"]

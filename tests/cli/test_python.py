@@ -1,9 +1,8 @@
 """Arguments that a Python program may give: what is meant is taken, what is not is refused before anything is written."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -13,8 +12,12 @@ from safetensors.torch import load_file, save_file
 from tests.prepared import small_config, write_store
 
 from electra_trainer import OwnTask, api
-from electra_trainer.errors import CheckpointError, ConfigError, DataError
+from electra_trainer.data.tokenizer import Text, as_plain_text
+from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError
+from electra_trainer.finetuning.multi_label import MultiLabelTask
+from electra_trainer.finetuning.tagging import TaggingTask
 from electra_trainer.pretrained.source import load_source
+from electra_trainer.settings.calls import checked
 from electra_trainer.train.device import choose_precision, placed
 
 
@@ -57,7 +60,7 @@ def test_a_bare_encoder_is_refused_with_what_reads_it(run: Path, tmp_path: Path)
 
 @pytest.mark.parametrize("given", [{"steps": 1.5}, {"budget": 60}])
 def test_a_length_is_refused_before_the_folder_is_made(run: Path, tmp_path: Path, given: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"--steps 1.5: expected a whole number|--budget 60: expected a number and"):
+    with pytest.raises(ConfigError, match=r"pretrain: (steps = 1.5: expected int|budget = 60: expected str), found"):
         api.pretrain(run.parent / "data", out=tmp_path / "run", preset=small_config(), **given)
     assert not (tmp_path / "run/config.json").exists()
 
@@ -71,11 +74,105 @@ def test_one_name_is_a_list_of_one(run: Path, tmp_path: Path) -> None:
     assert api.report(run, out=tmp_path / "page.html").exists()
 
 
-def test_numbers_of_numpy_are_pythons() -> None:
-    """JSON refuses them, and a float would round a large seed."""
+@checked
+def called(
+    path: str | Path,
+    *,
+    several: int | Sequence[int] = 3,
+    share: float | None = None,
+    form: Literal["a", "b"] | None = None,
+    anything: Iterable[object] = (),
+) -> tuple[Any, ...]:
+    if share == 0:
+        raise DataError("--share 0: expected more, or another --form; `electra` has --others")
+    if share == 1:
+        raise DataError("--share 1: type: electra glue --share 0.5")
+    return path, several, share, form, anything
+
+
+def test_values_become_pythons() -> None:
+    """JSON refuses NumPy's, and a float would round a large seed."""
     large = 2**53 + 1
-    assert api._numbered([large, np.int64(2), 3.0]) == (large, 2, 3)  # type: ignore[list-item]
-    assert [type(api._plain(one)) for one in (np.int64(2), np.float32(2), np.bool_(True))] == [int, float, bool]
+    for several in ([large, np.int64(2), 3.0], np.array([large, 2, 3]), pd.Series([large, 2, 3])):
+        found = called("a", several=several)[1]  # type: ignore[arg-type]
+        assert tuple(found) == (large, 2, 3) and {type(one) for one in found} == {int}
+    assert tuple(called("a", several=range(2))[1]) == (0, 1) and called("a", several=4.0)[1] == 4  # type: ignore[arg-type]
+    assert [called("a", share=one)[2] for one in (np.float32(2), np.int64(2), 2.0)] == [2.0] * 3
+    assert {type(called("a", share=one)[2]) for one in (np.float32(2), np.int64(2), 2.0)} == {float}
+    assert called(Path("b"))[0] == Path("b") and called(np.str_("b"))[0] == "b"
+    table = pd.DataFrame({"a": [1]})
+    assert called("a", anything=table)[4] is table
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ({"path": 42}, "called: path = 42: expected str, found int."),
+        ({"path": None}, "called: path = None: expected str, found NoneType."),
+        ({"path": b"a"}, "called: path = b'a': expected str, found bytes."),
+        ({"path": ["a"]}, r"called: path = \['a'\]: expected str, found list."),
+        ({"path": {"a": 1}}, "called: path = {'a': 1}: expected str, found dict."),
+        ({"path": pd.DataFrame()}, r"called: path is a DataFrame\. Write it with \.to_csv\(FILE, index=False\)"),
+        ({}, "called: missing a required argument: 'path'. Its parameters: path, several, share, form, anything."),
+        ({"path": "a", "severl": 2}, "called: unknown field 'severl'. Did you mean 'several'?"),
+        ({"path": "a", "several": "3"}, "called: several = '3': expected int, found str."),
+        ({"path": "a", "several": 1.5}, "called: several = 1.5: expected int, found float."),
+        ({"path": "a", "several": [1, None]}, r"called: several\[1\] = None: expected int, found NoneType."),
+        ({"path": "a", "several": True}, "called: several = True: expected int, found bool."),
+        ({"path": "a", "share": "1"}, "called: share = '1': expected float, found str."),
+        ({"path": "a", "form": "c"}, "called: form = 'c': expected one of None, 'a', 'b'"),
+    ],
+)
+def test_a_wrong_value_is_a_sentence(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        called(**given)
+
+
+def test_an_error_names_keywords_and_a_command_its_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+    for share, said in ((0, "^--share 0: expected"), (1, r"--share 1: type: electra glue --share 0\.5")):
+        with pytest.raises(DataError, match=said):
+            called("a", share=share)
+    monkeypatch.setattr("electra_trainer.errors._commands", [])
+    for share, said in ((0, "^share=0: expected more, or another form=; `electra` has --others$"), (1, "^--share 1: ")):
+        with pytest.raises(DataError, match=said):
+            called("a", share=share)
+
+
+def test_what_is_fine_tuned_on(run: Path, tmp_path: Path) -> None:
+    """A file is OwnTask's; what is in memory is refused with what to give."""
+    table = pd.DataFrame({"text": ["one"], "label": ["a"]})
+    for given in (table, table.to_dict(), [("one", "a")], None, 42, OwnTask):
+        with pytest.raises(
+            ConfigError, match=r"finetune: task is a \w+\. Give a file of rows, or OwnTask\(train=FILE\)"
+        ):
+            api.finetune(run, given, out=tmp_path / "out")  # type: ignore[arg-type]
+    for kind, more in ((OwnTask, {}), (TaggingTask, {}), (MultiLabelTask, {"label_separator": ";"})):
+        with pytest.raises(ConfigError, match=rf"{kind.__name__}: dev is a DataFrame\. Write it"):
+            kind(train=tmp_path / "a.csv", dev=table, **more)
+    for path in ("missing.csv", tmp_path / "missing.csv"):
+        with pytest.raises(MissingInputError, match=r"missing\.csv: no such file"):
+            api.finetune(run, path, out=tmp_path / "out")
+    with pytest.raises(ConfigError, match=r"documents: is one int\. Give a list of texts"):
+        api.prepare(documents=42, tokenizer=run / "tokenizer", out=tmp_path / "out")  # type: ignore[arg-type]
+
+
+def test_half_a_surrogate_pair_is_a_sentence(run: Path) -> None:
+    model, bad = api.load(run), "a \ud83d b"
+    plain = Text(tokenizer=as_plain_text(model.tokenizer), specials=model.specials, length=16)
+    for ask in (
+        lambda: model.embed(["a", bad]), lambda: plain.ids(["a"] * 1001 + [bad]), lambda: plain.encode_words([["a", bad]])
+    ):  # fmt: skip
+        with pytest.raises(DataError, match=r"'a \\ud83d b' holds half of a surrogate pair at character 3\."):
+            ask()
+    with pytest.raises(DataError, match="the text is not valid UTF-8"):
+        model.score(bad)
+
+
+def test_paths_of_runs_are_loaded(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"sentence_good": "the value", "sentence_bad": "value the", "UID": "x"}\n')
+    asked: dict[str, Any] = {"scores": ["discriminator"]}
+    one, two = (api.minimal_pairs(model, tmp_path, **asked) for model in (run, api.load(run)))
+    assert one.text() == two.text()
 
 
 def test_unknown_words_are_refused() -> None:

@@ -679,7 +679,7 @@ class Text:
 
     def encode(self, texts: Sequence[str]) -> list[Encoding]:
         """Ids and offsets of each text, without special tokens, not cut."""
-        return self._counted(texts, self.tokenizer.encode_batch(list(texts), add_special_tokens=False))
+        return self._encoded([*texts])
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text, as `encode`, whose encodings, 80 bytes a token, are held of 1,000 texts at once."""
@@ -688,10 +688,15 @@ class Text:
 
     def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[Encoding]:
         """Ids and offsets of sentences that are split into words, with `word_ids`, the word of each token."""
-        words = [list(sentence) for sentence in sentences]
-        return self._counted(words, self.tokenizer.encode_batch(words, is_pretokenized=True, add_special_tokens=False))
+        return self._encoded([list(sentence) for sentence in sentences], is_pretokenized=True)
 
-    def _counted(self, texts: Sequence[str | Sequence[str]], encodings: list[Encoding]) -> list[Encoding]:
+    def _encoded(self, texts: list[Any], **how: bool) -> list[Encoding]:
+        try:
+            encodings = self.tokenizer.encode_batch(texts, add_special_tokens=False, **how)
+        except TypeError:  # half of a surrogate pair, which Rust's texts cannot hold
+            for part in (part for text in texts for part in ([text] if isinstance(text, str) else text)):
+                reading.encodable(part, reading.short(part))
+            raise
         if self.tally is not None:
             for text, encoding in zip(texts, encodings, strict=True):
                 self.tally.add(text, encoding, self.specials.unk)

@@ -43,6 +43,7 @@ from electra_trainer.pretrained.model_card import TAG, CardFields, card_head, is
 from electra_trainer.pretrained.source import load_source
 from electra_trainer.runs import checkpoint, run_folder
 from electra_trainer.settings import records
+from electra_trainer.settings.calls import checked
 from electra_trainer.settings.config import Model
 from electra_trainer.settings.records import read_table
 from electra_trainer.train.device import choose_precision, placed
@@ -238,6 +239,7 @@ def finetuned_folder(given: str | Path) -> Path | None:
     return next((place for place in (Path(given), Path(given) / "model") if (place / TASK).is_file()), None)
 
 
+@checked
 def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> Finetuned:
     """Read an exported fine-tuned model back, its head as it was trained.
 

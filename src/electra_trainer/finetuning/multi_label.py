@@ -41,6 +41,7 @@ from electra_trainer.finetuning.text_tasks import (
     linear,
     tf_idf,
 )
+from electra_trainer.settings.calls import checked_class
 from electra_trainer.settings.config import Model
 
 METRICS = ("micro_f1", "macro_f1")
@@ -170,6 +171,7 @@ class MultiLabel(TextTask):
         return self.words(f"Says which labels fit {{}}{at}", pair=pair, labels=self.labels, top="None")
 
 
+@checked_class
 @dataclass(frozen=True, kw_only=True)
 class MultiLabelTask(OwnTask):
     """Files of texts that may have several labels: in the column `label` between a separator, or in several columns."""

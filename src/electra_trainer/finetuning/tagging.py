@@ -36,6 +36,7 @@ from electra_trainer.finetuning.examples import (
 )
 from electra_trainer.finetuning.tagged_files import Scheme, TagColumns, read_tag, read_tagged
 from electra_trainer.finetuning.task_head import output_head
+from electra_trainer.settings.calls import checked_class
 from electra_trainer.settings.config import Model
 
 _SPAN_METRICS = ("f1", "precision", "recall")
@@ -288,6 +289,7 @@ def _windows(sizes: Sequence[int], room: int) -> Iterator[tuple[int, int]]:
         yield first, len(sizes)
 
 
+@checked_class
 @dataclass(frozen=True, kw_only=True)
 class TaggingTask:
     """Files of tagged words of any kind (finetuning/tagged_files.py), or a treebank's folder with a file for

@@ -62,6 +62,7 @@ from electra_trainer.finetuning.task import (
 )
 from electra_trainer.finetuning.task_head import output_head
 from electra_trainer.pretrained.embedding import pooled
+from electra_trainer.settings.calls import checked_class
 from electra_trainer.settings.config import Model
 
 Pooling = Literal["cls", "mean", "pair"]
@@ -577,6 +578,7 @@ EPOCHS = 3.0
 """For larger files."""
 
 
+@checked_class
 @dataclass(frozen=True, kw_only=True)
 class OwnTask:
     """Files of texts, and whether their answers are labels or numbers."""
@@ -599,9 +601,6 @@ class OwnTask:
     """The main score, one of its task's; None: the first."""
 
     def __post_init__(self) -> None:
-        for name, known in (("kind", ("classification", "regression")), ("class_weights", (None, "balanced"))):
-            if (given := getattr(self, name)) not in known:
-                raise ConfigError(f"OwnTask: {name} = {given!r}: expected {' or '.join(map(repr, known))}.")
         if self.class_weights is not None and self.name != "classification":
             raise ConfigError(f"--class-weights {self.class_weights}: {self.name} has no classes. Leave it out.")
 

@@ -27,6 +27,7 @@ from electra_trainer.pretrained.source import InitFrom
 from electra_trainer.runs import checkpoint, verified
 from electra_trainer.runs.metrics import readable_rows
 from electra_trainer.runs.run_folder import METRICS, RunFolder, environment_facts
+from electra_trainer.settings.calls import checked
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import run_and_step
 from electra_trainer.train import device as devices
@@ -120,6 +121,7 @@ class Replayed:
         return None if self.recorded is None else not self.differences
 
 
+@checked
 def replay(run: str | Path, *, step: int, data: str | Path | None = None, device: str = "auto") -> Replayed:
     """Compute a step of a run again; what takes long, and checkpoints that do not verify, are reported on standard
     error.
@@ -321,6 +323,7 @@ class Evaluated:
     metrics: dict[str, float]
 
 
+@checked
 def evaluate(run: str | Path, data: str | Path, *, device: str = "auto") -> Evaluated:
     """Metrics of a run, or of its checkpoint `RUN@STEP`, over all held-out rows of `data`, with fixed masks and no
     dropout.

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, StorageError, storage_error
 from electra_trainer.files.durable import replace_durably
 from electra_trainer.files.wording import duration, number, power, render
+from electra_trainer.settings.calls import checked
 from electra_trainer.settings.records import flat, read_table
 
 if TYPE_CHECKING:
@@ -133,6 +134,7 @@ def _flat(path: Path) -> dict[str, str]:
     return {n: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for n, value in table.items()}
 
 
+@checked
 def write_report(runs: str | Path | Sequence[str | Path], *, out: str | Path | None = None) -> Path:
     """Write the page of one run, or of several overlaid, and its pictures.
 

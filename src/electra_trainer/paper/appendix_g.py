@@ -64,7 +64,8 @@ from electra_trainer.files import wording
 from electra_trainer.files.reading import MOST_TEXT, encodable, json_object, read_file, short
 from electra_trainer.model.networks import Discriminator, TokenPredictor, at
 from electra_trainer.objectives.vocabulary_softmax import CHUNK_ELEMENTS, log_probability
-from electra_trainer.pretrained.pretrained import Pretrained
+from electra_trainer.pretrained.pretrained import Pretrained, load
+from electra_trainer.settings.calls import checked
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import RTD, Learned, SentenceContrast
 
@@ -398,11 +399,12 @@ class Predictions(NamedTuple):
     """bool, whether the true word is among the candidates: otherwise no choice among them can be right."""
 
 
+@checked
 def cloze(
-    pretrained: Pretrained,
+    pretrained: str | Path | Pretrained,
     data: str | Path,
     *,
-    against: Pretrained | None = None,
+    against: str | Path | Pretrained | None = None,
     rows: int = 256,
     per_row: int = 4,
     top: int = 100,
@@ -412,7 +414,7 @@ def cloze(
     """Predict held-out words, on the device of the networks.
 
     Args:
-        pretrained: a run or an exported folder. An MLM run gives only its own accuracy.
+        pretrained: a run or an exported folder, loaded or its path. An MLM run gives only its own accuracy.
         data: a prepared folder with the same tokenizer.
         against: another run with a token predictor.
         rows, per_row: random held-out rows, at most all, and words of each, never special tokens nor [UNK].
@@ -424,6 +426,8 @@ def cloze(
         ConfigError: no network here predicts words, or the rows are longer than a network's positions.
         DataError: another tokenizer, or no held-out words. MissingInputError: no such folder.
     """
+    pretrained = pretrained if isinstance(pretrained, Pretrained) else load(pretrained)
+    against = load(against) if isinstance(against, str | Path) else against
     for name, value in (("--rows", rows), ("--per-row", per_row), ("--top", top)):
         require(value >= 1, name, value, "at least 1")
     share = masked_share(pretrained.config, given=p_mask)
@@ -628,8 +632,9 @@ class PairScores:
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
+@checked
 def minimal_pairs(
-    pretrained: Pretrained,
+    pretrained: str | Path | Pretrained,
     folder: str | Path,
     *,
     limit: int | None = None,
@@ -639,7 +644,7 @@ def minimal_pairs(
     """Score minimal pairs, on the device of the networks.
 
     Args:
-        pretrained: a run or an exported folder.
+        pretrained: a run or an exported folder, loaded or its path.
         folder: a folder of BLiMP's files, or one of them.
         limit: only the first `limit` pairs of each paradigm; None: all.
         scores: only this one, or these; None: all that the run has.
@@ -649,6 +654,7 @@ def minimal_pairs(
         MissingInputError: no such folder. DataError: a line that is not a pair, a sentence without tokens or with more
         of them than the networks have positions, with file:line. ConfigError: an unknown score.
     """
+    pretrained = pretrained if isinstance(pretrained, Pretrained) else load(pretrained)
     given = SentenceScores(pretrained, p_mask=p_mask, chosen=[scores] if isinstance(scores, str) else scores)
     pairs = read_pairs(folder, limit=limit)
     encoded = _encode(pretrained, pairs)

@@ -27,6 +27,7 @@ from electra_trainer.pretrained.model_card import CardFields, Training, model_ca
 from electra_trainer.pretrained.read_back import DISCRIMINATOR, PREDICTOR, network_folders, read_network, roles
 from electra_trainer.runs.metrics import readable_rows
 from electra_trainer.runs.run_folder import METRICS, RunFolder
+from electra_trainer.settings.calls import checked
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import is_run, read_table, run_and_step
 from electra_trainer.train.weights import trained
@@ -110,6 +111,7 @@ class Pretrained:
             probabilities += replaced_probability(self.discriminator, row)
         return Scored(tokens=[self._token(i) for i in ids], replaced_probability=probabilities)
 
+    @checked
     @torch.no_grad()
     def fill(self, text: str, *, top: int = 5) -> list[list[Candidate]]:
         """The `top` most probable words for each [MASK], by the generator.
@@ -199,6 +201,7 @@ def kept_encoder(pretrained: Pretrained) -> Encoder:
     return encoder
 
 
+@checked
 def load(path: str | Path) -> Pretrained:
     """Load a run (`RUN`, or `RUN@STEP` for a checkpoint before the newest), an export (`DIR`) or one exported network
     (`DIR/discriminator`).
@@ -260,6 +263,7 @@ Compare = Callable[[Path, nn.Module, Tokenizer], object]
 """Function of an exported network's folder, and the network and tokenizer of the run."""
 
 
+@checked
 def export_run(
     run: str | Path,
     out: str | Path,

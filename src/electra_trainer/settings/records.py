@@ -135,14 +135,20 @@ def _value(hint: Any, value: Any, where: str, fault: Callable[[str], ElectraErro
         if value is None and types.NoneType in inner:
             return None
         options = [one for one in inner if one is not types.NoneType]
-        fitting = [one for one in options if isinstance(one, type) and type(value) is one]
+        if all(get_origin(one) is Literal for one in options):
+            each = (word for one in options for word in get_args(one))
+            options = [Literal[(*(None for one in inner if one is types.NoneType), *each)]]
+        fitting = [one for one in options if type(value) is one or (one is Path and isinstance(value, Path))]
+        if isinstance(value, list | tuple):
+            fitting = [one for one in options if get_origin(one) in (tuple, list, Sequence)]
         return _value((fitting or options)[0], value, where, fault, complete)
-    if dataclasses.is_dataclass(hint):
+    if dataclasses.is_dataclass(hint) and type(value) is not hint:
         return _record(hint, value, where, fault, complete)
     if kind is Literal:
         if not any(type(value) is type(one) and value == one for one in inner):
             near = did_you_mean(str(value), map(str, inner))
-            raise fault(f"{where} = {short(value)}: expected one of {', '.join(map(repr, inner))}.{near}")
+            wanted = " or ".join(map(repr, inner)) if len(inner) < 3 else f"one of {', '.join(map(repr, inner))}"
+            raise fault(f"{where} = {short(value)}: expected {wanted}.{near}")
         return value
     if kind in (dict, Mapping) and isinstance(value, dict):
         return {name: _value(inner[1], one, f"{where}: {name}", fault, complete) for name, one in value.items()}

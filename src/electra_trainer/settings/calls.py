@@ -1,0 +1,90 @@
+"""Calls from Python: arguments are held against the types of their parameters, and errors name keywords, not flags."""
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from os import PathLike
+from types import EllipsisType, UnionType
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from electra_trainer import errors
+from electra_trainer.errors import ConfigError, ElectraError
+from electra_trainer.settings.records import read_values
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Made = TypeVar("Made", bound=type)
+_KNOWN_AS = {"write_report": "report", "export_run": "export"}
+"""Names of functions in `electra_trainer`, where they have others than in their files."""
+_COMMAND = re.compile(r"\belectra [a-z]")
+"""In a message that has one, flags are the command's."""
+_FLAG = re.compile(r"--([a-z][a-z-]*)(?: (?=[-\d'\"]))?")
+
+
+def checked(function: Callable[P, R], *, name: str = "") -> Callable[P, R]:
+    """A function for programs: a keyword that it does not have, or a value of another type, is a ConfigError; numbers
+    and lists of NumPy become Python's.
+    """
+    name, signature = name or _KNOWN_AS.get(function.__name__, function.__name__), inspect.signature(function)
+    *_, last = signature.parameters.values()
+
+    @wraps(function)
+    def call(*args: P.args, **given: P.kwargs) -> R:
+        hints = get_type_hints(function)
+        if last.kind is last.VAR_KEYWORD:
+            hints |= get_type_hints(get_args(hints.pop(last.name))[0])
+        hints = {one: hint if _is_plain(hint) else Any for one, hint in hints.items() if one != "return"}
+        read_values(hints, {one: None for one in given if one not in hints}, where=name)
+        try:
+            table = signature.bind(*args, **given).arguments
+        except TypeError as error:
+            raise ConfigError(f"{name}: {error}. Its parameters: {', '.join(hints)}.") from None
+        table |= table.pop(last.name, {}) if last.kind is last.VAR_KEYWORD else {}
+        plain = {one: _python(name, one, value, hints[one]) for one, value in table.items() if one in hints}
+        try:
+            return function(**table | read_values(hints, plain, where=name))  # type: ignore[call-arg]
+        except ElectraError as error:
+            if not errors.runs_as_command() and not _COMMAND.search(str(error)):
+                error.args = (_FLAG.sub(lambda flag: _keyword(flag, hints), str(error)),)
+            raise
+
+    return call
+
+
+def checked_class(made: Made) -> Made:
+    """A dataclass whose fields are held against their types when it is made; see `checked`."""
+    made.__init__ = checked(made.__init__, name=made.__name__)  # type: ignore[misc]
+    return made
+
+
+def _keyword(flag: re.Match[str], known: Mapping[str, Any]) -> str:
+    name = flag[1].replace("-", "_")
+    return f"{name}=" if name in known else flag[0]
+
+
+def _leaves(hint: Any) -> set[Any]:
+    """The types that a union or list is made of."""
+    made_of = get_origin(hint) in (Union, UnionType, tuple, list, Sequence)
+    return set().union(*map(_leaves, get_args(hint))) if made_of else {hint}
+
+
+def _is_plain(hint: Any) -> bool:
+    return all(
+        get_origin(one) is Literal or (isinstance(one, type | EllipsisType) and not getattr(one, "_is_protocol", False))
+        for one in _leaves(hint)
+    )
+
+
+def _python(function: str, name: str, value: Any, hint: Any) -> Any:
+    """Numbers and lists of NumPy and the like as Python's, where the parameter takes plain values."""
+    if hint is Any or isinstance(value, str | bytes | Mapping | PathLike):
+        return [value] if isinstance(value, str) and get_origin(hint) is tuple else value
+    if hasattr(value, "to_csv") and hasattr(value, "columns"):
+        kind = type(value).__name__
+        raise ConfigError(f"{function}: {name} is a {kind}. Write it with .to_csv(FILE, index=False), and give FILE.")
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, Iterable):
+        return [_python(function, name, one, hint) for one in value]
+    whole = isinstance(value, float) and value.is_integer() and {int, float} & _leaves(hint) == {int}
+    return int(value) if whole else value
