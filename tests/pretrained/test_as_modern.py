@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from electra_trainer import load
 from electra_trainer.data.batches import encode_rows
+from electra_trainer.data.store import Store
 from electra_trainer.errors import CheckpointError, ConfigError
 from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.model_folder import export_finetuned, load_finetuned
@@ -23,6 +24,7 @@ from electra_trainer.finetuning.recipe import recipe
 from electra_trainer.finetuning.run import Job, collate, finetune_run
 from electra_trainer.finetuning.task import TaskData
 from electra_trainer.finetuning.text_tasks import Classification, Regression, TextTask
+from electra_trainer.inspection.replay import evaluate
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.modern import GatedFeedForward, ModernEncoder
 from electra_trainer.objectives import build
@@ -31,9 +33,10 @@ from electra_trainer.pretrained.agreement import check_agreement
 from electra_trainer.pretrained.pretrained import export_run
 from electra_trainer.pretrained.source import InitFrom, load_source
 from electra_trainer.settings.config import Config, changed
-from electra_trainer.settings.methods import RtdMLM
+from electra_trainer.settings.methods import Learned, RtdMLM
 from electra_trainer.train.loop import pretrain
-from electra_trainer.train.weights import _differences, begin_with
+from electra_trainer.train.narrow_tables import fit_tables
+from electra_trainer.train.weights import _differences, begin_with, check_initial
 
 NETWORKS = ("discriminator", "encoder", "generator")
 EACH = pytest.mark.parametrize("name", NETWORKS)
@@ -223,6 +226,55 @@ def test_another_run_begins_with_it(modern: Path, folder: Path) -> None:
         begin_with(made, initial)
         kept = made.exported()[0].network.get_submodule("electra")
         assert all(torch.equal(tensor, initial.encoder[name]) for name, tensor in kept.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("sharing", "embedding", "dtype"),
+    [
+        ("disentangled", 12, "float32"),  # mini
+        ("disentangled", 32, "bfloat16"),  # demo
+        ("disentangled", 16, "float32"),  # the generator has no projection
+        ("embeddings", 12, "bfloat16"),
+        ("embeddings", 48, "float32"),  # wider than all layers
+        ("none", 12, "float32"),
+        ("all", 12, "float32"),
+    ],
+)
+def test_another_run_begins_with_an_export_whose_tables_were_narrower(
+    sharing: str, embedding: int, dtype: str, modern: Path, tmp_path: Path
+) -> None:
+    """Its networks compute what the export's do, with what they share, and no tensor is fresh."""
+    config = changed(settings(), model={"embedding_size": embedding, "num_hidden_layers": 2})
+    width = 1.0 if sharing == "all" else 0.5
+    config = dataclasses.replace(config, sharing=sharing, generator=Learned(width=width))
+    before, source = build(config).eval(), torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in before.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=source) / 20)
+    export.export(
+        before.exported(), card=lambda _: "", tokenizer=modern / "tokenizer", pad_id=0, length=32,
+        out=tmp_path / "out", form=export.Form(dtype=dtype),
+    )  # fmt: skip
+    initial = fit_tables(InitFrom(name=str(tmp_path / "out")).read(), config)
+    check_initial(initial, config, Store.open(modern.parent / "data"))
+    after = build(config).eval()
+    assert begin_with(after, initial) == []
+    for one, two in zip(before.exported(), after.exported(), strict=True):
+        theirs, mine = (
+            logits(made.network, LONG[:40], discriminator=one.name == "discriminator") for made in (one, two)
+        )
+        assert float((theirs - mine).abs().max()) < (1e-4 if dtype == "float32" else 0.2), one.name
+
+
+def test_a_run_goes_on_from_an_export(modern: Path, folder: Path, tmp_path: Path, electra: Electra) -> None:
+    """The command, with the settings of the run that was exported: what it evaluates first is what that run evaluated last."""
+    words = ("pretrain", modern.parent / "data", "--config", modern / "config.json", "--init", folder)
+    code, _, err = electra(*words, "--out", tmp_path / "on")
+    assert code == 0, err
+    last, now = (evaluate(run, modern.parent / "data").metrics for run in (modern, f"{tmp_path / 'on'}@0"))
+    assert now == pytest.approx(last, abs=1e-4)
+    code, _, err = electra(*words, "--out", tmp_path / "narrow", "--model.embedding-size", 8)
+    assert code == ConfigError.exit_code and "embedding_size 32 there and 8 here" in err
 
 
 def test_shapes_that_mean_the_same(folder: Path) -> None:

@@ -34,6 +34,7 @@ from electra_trainer.train import device as devices
 from electra_trainer.train import graph, measures, optim, plan, weights, word_start
 from electra_trainer.train import step as steps
 from electra_trainer.train.continued import Continued, ContinueFrom, same_weights
+from electra_trainer.train.narrow_tables import fit_tables
 from electra_trainer.train.new_words import fit_words
 
 _PLACE = {"step", "tokens", "flops", "flops_real", "seconds", "tokens_per_second"}
@@ -222,7 +223,8 @@ def _restore_before(step: int, folder: RunFolder, objective: Objective, optimize
             )
         if isinstance(initial, Continued):
             return _restored(initial.saved, objective, optimizer)
-        weights.begin_with(objective, fit_words(initial, load_tokenizer(folder.tokenizer)))
+        initial = fit_tables(fit_words(initial, load_tokenizer(folder.tokenizer)), objective.config)
+        weights.begin_with(objective, initial)
     else:
         word_start.begin_words(objective, folder)
     return 0

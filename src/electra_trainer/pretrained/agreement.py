@@ -2,8 +2,8 @@
 the run's own.
 """
 
-import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,9 @@ from torch import Tensor, nn
 
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.errors import CheckpointError, ConfigError, install
-from electra_trainer.model.encoder import Encoder
-from electra_trainer.model.modern import ModernEncoder
 from electra_trainer.model.networks import Discriminator, TokenPredictor
-from electra_trainer.model.shared_table import SharedTable
 from electra_trainer.pretrained import as_modern
+from electra_trainer.settings.config import Model
 from electra_trainer.settings.records import read_table
 
 BOUND = 1e-4
@@ -147,20 +145,16 @@ def transformers_network(folder: Path, table: Mapping[str, Any]) -> Any:
 def _as_stored(network: nn.Module, dtype: torch.dtype) -> nn.Module:
     """The network with its weights rounded to the type that they are stored in, computing in fp32.
 
-    A file has one table where the network computes it from several parameters, so the table is what is rounded: a
-    `SharedTable` with its base, the modern block's words with their projection.
+    A file has one table where the network computes it from several parameters, a `SharedTable` or the modern block's
+    words and projection, and that table is what is rounded.
     """
     if dtype == torch.float32:
         return network.eval()
-    mine = copy.deepcopy(network)
-    encoder = mine.electra
-    assert isinstance(encoder, Encoder)
-    for name, table in [*encoder.embeddings.named_children()]:
-        if isinstance(table, nn.Embedding | SharedTable):
-            weight = table.weight
-            if isinstance(encoder, ModernEncoder) and encoder.embeddings_project is not None:
-                weight = weight @ encoder.embeddings_project.weight.t()
-            setattr(encoder.embeddings, name, nn.Embedding.from_pretrained(weight))  # type: ignore[no-untyped-call]
-    if isinstance(encoder, ModernEncoder):
-        encoder.embeddings_project = None
-    return mine.to(dtype).float().eval()
+    tensors, shape = network.state_dict(), network.electra.encoder.model  # type: ignore[union-attr]
+    assert isinstance(shape, Model)
+    if shape.block == "modern":
+        tensors = as_modern.folded(tensors, prefix="electra.")
+        shape = replace(shape, embedding_size=shape.hidden_size)
+    mine = type(network)(shape)
+    mine.load_state_dict({name: tensor.to(dtype).float() for name, tensor in tensors.items()})
+    return mine.eval()

@@ -34,6 +34,7 @@ from electra_trainer.train import measures, optim, plan, resumable, step
 from electra_trainer.train.continued import Continued, ContinueFrom, check_continued, same_weights
 from electra_trainer.train.device import arithmetic, choose_device, choose_precision, describe, use_threads
 from electra_trainer.train.graph import forget, in_words, news, train_step
+from electra_trainer.train.narrow_tables import fit_tables
 from electra_trainer.train.new_words import fit_words
 from electra_trainer.train.step import Feed, StepResult, evaluate
 from electra_trainer.train.timing import activation_bytes, free_bytes, measure_time
@@ -331,7 +332,7 @@ def _read_initial(
         return None
     initial = init.read()
     if isinstance(initial, Initial):
-        initial = fit_words(initial, store.tokenizer())
+        initial = fit_tables(fit_words(initial, store.tokenizer()), config)
         check_initial(initial, config, store)
     if began and not same_weights(began, initial.identity):  # it ended before its first checkpoint
         raise ConfigError(f"{folder.path}: the weights of {initial.name} changed after it began. Choose another --out.")
