@@ -18,6 +18,7 @@ import json
 import math
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -34,12 +35,10 @@ MAX_FIELD = 1_000_000
 _MAX_LABEL = 200
 NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 """A number as it is written in a file."""
+_CELLS, _SPARSE = 1_000_000, 50
+"""Most cells of a .jsonl table: that many, and that many for each value, so that memory grows with the file."""
+_NAMED = {",": ".csv", "\t": ".tsv", ";": ".csv"}
 _SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
-_OTHERWISE = {
-    ",": "Rename it to .csv, or save it",
-    "\t": "Rename it to .tsv, or save it",
-    ";": "Rename it to .csv, or save it",
-}
 _QUOTING = (
     "the row is not CSV on line {last} ({error}). Put a field that holds a comma, a quote or a line end between double "
     'quotes, and write a quote in it twice ("").'
@@ -105,7 +104,7 @@ def read_table_file(path: Path) -> Table:
     else:
         (_, columns), *numbered = stream(path, lines, suffix=suffix)
         if not numbered:
-            raise DataError(f"{path}: holds column names ({', '.join(columns)}) and no rows.")
+            raise DataError(f"{path}: holds column names ({shown(columns)}) and no rows.")
     rows, numbers = [row for _, row in numbered], [number for number, _ in numbered]
     digest = hashlib.sha256(content).hexdigest()
     head = next((line for _, line in reading.lines(content, path) if line.strip()), "")
@@ -179,26 +178,33 @@ def stream(path: Path | str, lines: Iterator[tuple[int, str]], *, suffix: str) -
             yield number, columns
             continue
         if len(fields) != len(columns):
-            expected = f"expected {len(columns)} fields ({', '.join(columns)}), found {len(fields)}"
+            expected = f"expected {len(columns)} fields ({shown(columns)}), found {len(fields)}"
             raise DataError(f"{where}: {expected}. {_RAGGED[suffix]}")
         yield number, tuple(fields)
     if not columns:
         raise DataError(f"{path}: is empty. Expected column names on the first line, then a row a line.")
 
 
+def shown(names: Sequence[str], width: int = 62) -> str:
+    """The first twelve of these names, each at most that wide, for a message."""
+    more = f" and {len(names) - 12:,} more" if len(names) > 12 else ""
+    return ", ".join(name[:width] for name in names[:12]) + more
+
+
 def _header(where: str, suffix: str, names: list[str]) -> tuple[str, ...]:
     wanted = "," if suffix == ".csv" else "\t"
     faults = [
         f"{word} between the columns, expected {_SEPARATORS[wanted]} in a {suffix}. "
-        f"{_OTHERWISE.get(separator, 'Save it')} with the right separator"
+        f"{f'Rename it to {_NAMED[separator]}, or save' if separator in _NAMED else 'Save'} it with the right separator"
         for separator, word in _SEPARATORS.items()
         if len(names) == 1 and separator != wanted and separator in names[0]
     ]
+    counts = Counter(names)
     for at, name in enumerate(names, 1):
         if NUMBER.fullmatch(name):
-            faults.append(f"{name!r} is not a column name. Put a line of column names on top of the file")
-        if names.index(name) < at - 1:
-            faults.append(f"column {name!r} occurs {names.count(name)} times. Rename or remove one")
+            faults.append(f"{short(name)} is not a column name. Put a line of column names on top of the file")
+        if name and counts[name] > 1:
+            faults.append(f"column {short(name)} occurs {counts[name]} times. Rename or remove one")
         if not name and at > 1:
             faults.append(f"column {at} has no name. Give it one, or remove the column")
     if faults:
@@ -218,6 +224,9 @@ def _objects(path: Path, lines: Iterator[tuple[int, str]]) -> tuple[tuple[str, .
                 columns.setdefault(reading.encodable(key, f"{where}: key {short(key)}"))
     if not any(columns):
         raise DataError(f"{path}: is empty, or holds objects without names only. {_EXAMPLE}")
+    if len(found) * len(columns) > _CELLS + _SPARSE * sum(len(row) for _, row in found):
+        sparse = f"{len(columns):,} different keys in {len(found):,} lines, over {_SPARSE} columns for each value"
+        raise DataError(f"{path}: {sparse}. Write the same keys in every line. {_EXAMPLE}")
     return tuple(columns), [(number, tuple(map(row.get, columns))) for number, row in found]
 
 

@@ -28,7 +28,8 @@ import numpy as np
 
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.files import wording
-from electra_trainer.files.tables import Table, texts
+from electra_trainer.files.reading import short
+from electra_trainer.files.tables import Table, shown, texts
 
 Prediction = dict[str, Any]
 """The prediction for one example, ready for JSON: {"label": ...}, {"value": ...}, {"tags": [...]}, {"text": ...}."""
@@ -310,8 +311,7 @@ def _ask(table: Table, flag: str, what: str) -> NoReturn:
 
 
 def _listed(table: Table) -> str:
-    names = [name for name in table.columns if name]
-    return ", ".join(map(repr, names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+    return shown([short(name) for name in table.columns if name])
 
 
 SHARE = 0.1
