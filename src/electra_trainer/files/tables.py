@@ -18,8 +18,9 @@ import json
 import math
 import re
 import shlex
+import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -35,6 +36,10 @@ MAX_FIELD = 1_000_000
 _MAX_LABEL = 200
 NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 """A number as it is written in a file."""
+_GROUPED = re.compile(r"[-+]?[1-9]\d{0,2}([,' ])\d{3}(\1\d{3})*(\.\d*)?", re.ASCII)
+"""A number with signs between thousands; `_SPACES` are the other signs that are written for these."""
+_SPACES = str.maketrans("\u00a0\u2009\u202f\u2019\u2212", "   '-")
+_SWAPPED = str.maketrans(".,", ",.")
 _CELLS, _SPARSE = 1_000_000, 50
 """Most cells of a .jsonl table: that many, and that many for each value, so that memory grows with the file."""
 _NAMED = {",": ".csv", "\t": ".tsv", ";": ".csv"}
@@ -50,6 +55,10 @@ _RAGGED = {
     ".csv": "Put a field that holds a comma in double quotes.",
     ".tsv": "A field of a .tsv can hold neither a tab nor a line end: remove it, or save the file as .csv.",
 }
+_MARKS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
+_LISTS = "Write labels with the separator alone, or lists in a .jsonl file; marks of 0 and 1 as columns: --labels A,B"
+SEVERAL = 'For several labels of a text give --label-separator ";" and write good;short, or a list in a .jsonl file'
+UNITS = " \u00a0%\u2030\u00b0$\u20ac\u00a3\u00a5\u20b9"
 _EXAMPLE = 'Expected an object such as {"text": "...", "label": "..."}, one a line.'
 
 
@@ -248,14 +257,55 @@ def labels(table: Table, column: str) -> list[str]:
 def label_lists(table: Table, column: str, separator: str) -> list[tuple[str, ...]]:
     """The labels of each cell, between separators or as JSON's list, each once; of an empty cell none."""
 
+    def parted(cell: Any) -> list[Any]:
+        return cell.split(separator) if isinstance(cell, str) else cell if isinstance(cell, list) else [cell]
+
     def read(cell: Any) -> tuple[str, ...]:
-        if isinstance(cell, str) and re.fullmatch(r"""\s*\[\s*(['"].*['"])?\s*\]\s*""", cell):
-            listed = "a list as Python prints it. Write its labels with the separator alone, or lists in a .jsonl file"
-            raise ValueError(f"holds {short(cell)}, {listed}")
-        parts = cell.split(separator) if isinstance(cell, str) else cell if isinstance(cell, list) else [cell]
+        parts, kind = parted(cell), "a mark for each label" if placed else ""
+        if isinstance(cell, str):
+            cut = len(parts) > 1 and not _printed(parts[0])[0]
+            kind = listed.get(cell) or (cut and _printed(cell)[0]) or kind
+        if kind:
+            raise ValueError(f"holds {short(cell)}, {kind}. {_LISTS}")
         return tuple(dict.fromkeys(_label(part) for part in parts if str(part).strip()))
 
+    cells = [cell for cell in table.column(column) if not _is_empty(cell)]
+    listed = printed_lists(cell for cell in cells if isinstance(cell, str))
+    lengths = {all(str(part).strip().lower() in _MARKS for part in parts) * len(parts) for parts in map(parted, cells)}
+    placed = len(lengths) == 1 and max(lengths) > 1
     return _each(table, column, read, empty=())
+
+
+def printed_lists(cells: Iterable[str]) -> dict[str, str]:
+    """Cells that look like printed lists, with the kind of each. Where all are in brackets and one is surely a list,
+    all are; labels such as [Music] or (unknown) are not.
+    """
+    found = {cell: _printed(cell) for cell in dict.fromkeys(cells)}
+    least = 0 if all(kind for kind, _ in found.values()) and any(sure for _, sure in found.values()) else 2
+    return {cell: kind for cell, (kind, sure) in found.items() if kind and sure >= least}
+
+
+def _printed(cell: str) -> tuple[str, int]:
+    """The kind of list that a text in brackets looks like ("": it has none), and how surely: 2, or 1 if others are in
+    brackets too, or 0 next to lists only, as for a word and for an interval such as [18, 25].
+    """
+    text = cell.strip()
+    if re.match(r"[A-Za-z_][\w.]{0,40}\([\[({]", text) and text[-1] == ")":  # array([1, 0])
+        return "a printed list", 2
+    if f"{text[:1]}{text[-1:]}" not in ("[]", "()", "{}"):
+        return "", 0
+    inside = text[1:-1].strip()
+    kinds = {'[""': "a JSON list", "[''": "a list as Python prints it"}
+    kind = kinds.get(text[0] + inside[:1] + inside[-1:], "a printed list")
+    comma, items = "," in inside, re.split(r"[\s,]+", inside.strip(", "))
+    values = [float(item) for item in items if NUMBER.fullmatch(item)]
+    plain = len(values) + sum(map(("True", "False", "None", "nan").count, items)) == len(items)
+    if comma and len(values) == len(items) == 2 and values[0] < values[1]:
+        return kind, 0
+    quoted = inside[:1] in ("'", '"') and inside.count(inside[0]) > 1
+    if len(text) == 2 or quoted or (plain and (comma or (text[0] != "(" and (values or len(items) > 1)))):
+        return kind, 2
+    return kind, int(comma)
 
 
 def marks(table: Table, column: str) -> list[bool]:
@@ -263,17 +313,40 @@ def marks(table: Table, column: str) -> list[bool]:
     return _each(table, column, _mark)
 
 
-def numbers(table: Table, column: str) -> list[float]:
-    """The numbers of a column; DataError: one is not a finite number. Next to semicolons they may have a decimal comma:
-    all of a column that have a sign have the same.
+def decimal_sign(table: Table, column: str) -> tuple[str, list[str]]:
+    """The decimal sign of a column of numbers (a comma only next to semicolons), and the cells with a sign if all of
+    them could have it between thousands as well, as 1.036 could.
     """
-    if not (table.semicolons and any("," in str(cell) for cell in table.column(column))):
-        return _each(table, column, _number)
+    signed = [cell.strip() for cell in table.column(column) if isinstance(cell, str) and ("." in cell or "," in cell)]
+    points, commas = (sum(plain_number(cell, sign) != "" for cell in signed) for sign in ".,")
+    either = points == commas == len(signed)
+    comma = table.semicolons and commas >= points and not (either and "." in "".join(signed))
+    return "," if comma else ".", signed if either else []
+
+
+def plain_number(written: str, sign: str) -> str:
+    """A number with this decimal sign as Python reads it, without signs between thousands; "" for another text."""
+    text = written.strip().translate(_SPACES)
+    text = text if sign == "." else text.translate(_SWAPPED)
+    text = re.sub("[,' ]", "", text) if _GROUPED.fullmatch(text) else text
+    return text if NUMBER.fullmatch(text) else ""
+
+
+def numbers(table: Table, column: str) -> list[float]:
+    """The numbers of a column, read with one decimal sign; DataError: one is not a finite number."""
+    sign = decimal_sign(table, column)[0]
 
     def read(cell: Any) -> float:
-        if "." in cell:
-            raise ValueError(f"holds {short(cell)}, and others a decimal comma. Write one of 0,5 and 0.5 everywhere")
-        return _number(cell.replace(",", ".", 1))
+        written = cell if isinstance(cell, str) else repr(cell)
+        plain = plain_number(written, sign)
+        if table.semicolons and not plain and plain_number(written, sign.translate(_SWAPPED)):
+            others = "comma" if sign == "," else "point"
+            raise ValueError(f"holds {short(cell)}, and others a decimal {others}. Write one of 0,5 and 0.5 everywhere")
+        if not plain or not math.isfinite(float(plain)):
+            unit = plain_number(written.strip(UNITS), sign) and not plain
+            remedy = "Remove the unit" if unit else "For classes: --task classification"
+            raise ValueError(f"holds {short(cell)}, expected a finite number such as 3, 0.5 or 1e-3. {remedy}")
+        return float(plain)
 
     return _each(table, column, read)
 
@@ -316,24 +389,14 @@ def _label(cell: Any) -> str:
         return str(cell).lower()
     if not isinstance(cell, str) or len(cell) > _MAX_LABEL:
         remedy = "Name the columns with --text and --label; for numbers, --task regression"
-        if isinstance(cell, list):
-            remedy = 'Several labels of a text: --label-separator ","'
         raise ValueError(
-            f"holds {short(cell)}, expected one label: a short text, a whole number or a truth value. {remedy}"
+            f"holds {short(cell)}, expected one label: a short text, a whole number or a truth value. "
+            f"{SEVERAL if isinstance(cell, list) or (isinstance(cell, str) and printed_lists([cell])) else remedy}"
         )
-    return _text(cell.strip())
+    return unicodedata.normalize("NFC", _text(cell.strip()))
 
 
 def _mark(cell: Any) -> bool:
-    written = str(cell).strip().lower()
-    if written not in ("0", "1", "0.0", "1.0", "false", "true"):
+    if (mark := _MARKS.get(str(cell).strip().lower())) is None:
         raise ValueError(f"holds {short(cell)}, expected 0 or 1. Labels between a separator: --label-separator")
-    return written in ("1", "1.0", "true")
-
-
-def _number(cell: Any) -> float:
-    written = cell.strip() if isinstance(cell, str) else repr(cell)
-    if not NUMBER.fullmatch(written) or not math.isfinite(float(written)):
-        remedy = "For classes: --task classification"
-        raise ValueError(f"holds {short(cell)}, expected a finite number such as 3, 0.5 or 1e-3. {remedy}")
-    return float(written)
+    return mark

@@ -29,7 +29,7 @@ import numpy as np
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.files import wording
 from electra_trainer.files.reading import short
-from electra_trainer.files.tables import Table, shown, texts
+from electra_trainer.files.tables import SEVERAL, UNITS, Table, decimal_sign, plain_number, printed_lists, shown, texts
 
 Prediction = dict[str, Any]
 """The prediction for one example, ready for JSON: {"label": ...}, {"value": ...}, {"tags": [...]}, {"text": ...}."""
@@ -98,7 +98,7 @@ def predicted_csv(table: Table, predictions: Sequence[Prediction], *, separator:
     rows = []
     for row, cells in zip(table.rows, predicted, strict=True):
         own = [cell if isinstance(cell, str) else "" if cell is None else json.dumps(cell) for cell in row]
-        rows.append([*own, *[""] * (len(table.columns) - len(row)), *cells.values()])
+        rows.append([*own, *cells.values()])
     return wording.Table(head=[*table.columns, *(_free(name, names) for name in predicted[0])], rows=rows).csv()
 
 
@@ -331,9 +331,9 @@ def _split(examples: Sequence[E], chosen: Collection[int], *, where: str, what: 
     return train, [examples[index] for index in sorted(chosen)]
 
 
-def _groups(texts: Iterable[str]) -> dict[str, list[int]]:
+def _groups(texts: Iterable[E]) -> dict[E, list[int]]:
     """The places of each text."""
-    groups: dict[str, list[int]] = {}
+    groups: dict[E, list[int]] = {}
     for index, text in enumerate(texts):
         groups.setdefault(text, []).append(index)
     return groups
@@ -430,6 +430,8 @@ def _hash(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
 
 
+_LOOK_ALIKE = str.maketrans("\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u2010\u2013\u2019", "aeopcyxi--'")
+"""Letters of Cyrillic, dashes and apostrophes, and the signs of ASCII that they look like."""
 WARNING = "warning: "
 """Marks a sentence as a warning among notes."""
 MARKS = "".join(sign for sign in map(chr, range(0x300, 0x10000)) if unicodedata.category(sign)[0] == "M")
@@ -474,14 +476,62 @@ def contradictions(train: Sequence[TextExample]) -> list[str]:
     return [f"{WARNING}{counts} repeat the text of another with a different label: {two} and {one}."]
 
 
+def repeats(train: Sequence[TextExample]) -> list[str]:
+    """A note on rows that repeat the text of an earlier one, if there are any."""
+    again = len(train) - len({*map(same_text, train)})
+    return [f"{again:,} of {len(train):,} training rows repeat the text of an earlier row."] if again else []
+
+
+def meaning(label: str) -> tuple[str, float | str]:
+    """The unit and the value of a label that is a number; of others "" and the letters, without regard to case, width,
+    spaces and invisible characters.
+    """
+    bare = label.strip(UNITS)
+    number = plain_number(bare, ".") or plain_number(bare, ",")
+    if number and len(number) < 16:  # of longer ones float has not every digit
+        return label.replace(bare, "").strip(), float(number)
+    visible = "".join(sign for sign in label if unicodedata.category(sign) != "Cf")
+    return "", " ".join(unicodedata.normalize("NFKC", visible).casefold().split()).translate(_LOOK_ALIKE)
+
+
 def odd_labels(names: Sequence[str], table: Table, columns: Columns) -> Iterator[str]:
-    """Notes on classes, or without `names` numbers, that may not be what they look like."""
+    """Notes on classes that may not be what they look like."""
     if missing := [name for name in names if name.lower() in ("na", "n/a", "nan", "none", "null")]:
         yield f"{WARNING}{missing[0]!r} is a class like the others. Delete such rows if no label is meant."
-    if alike := [name for name, count in Counter(map(str.lower, names)).items() if count > 1]:
-        same = " and ".join(repr(name) for name in names if name.lower() == alike[0])
-        yield f"{WARNING}{same} differ in case alone, and are classes of their own."
-    if not names and table.semicolons:
-        written = [str(cell).strip() for cell in table.column(str(columns.label))]
-        if all(re.fullmatch(r"[-+]?[1-9]\d{0,2}\.\d{3}", cell) for cell in written):
-            yield f"{WARNING}{written[0]} and all others have a decimal point. Remove points that part thousands."
+    found, alike = [meaning(name) for name in names], dict[str, list[str]]()
+    for (_, value), places in _groups(found).items():
+        own = [names[place] for place in places]
+        how = "look alike" if isinstance(value, str) else "are the same number"
+        how = "differ in case alone" if len({*map(str.lower, own)}) == 1 else how
+        alike.setdefault(how, []).extend([" and ".join(map(repr, own))] * (len(own) > 1))
+    for how, same in alike.items():
+        yield from [f"{WARNING}{shown(same, 200)} {how}, and are classes of their own."] * bool(same)
+    cells = [] if columns.label is None else [cell for cell in table.column(columns.label) if isinstance(cell, str)]
+    if count := sum(not unicodedata.is_normalized("NFC", cell) for cell in cells):
+        yield f"{count:,} labels are written in Unicode's NFD and read as NFC, so that both spellings are one class."
+    if columns.separator is not None or columns.labels:
+        return
+    if listed := printed_lists(names):
+        first, kind = next(iter(listed.items()))
+        yield f"{WARNING}{len(listed):,} of {len(names):,} classes look like lists: {first} is {kind}. {SEVERAL}."
+    figures = [(name, unit) for name, (unit, value) in zip(names, found, strict=True) if isinstance(value, float)]
+    whole = all(re.fullmatch(r"[-+]?\d+(\.0*)?", name) for name, _ in figures)
+    if len(figures) > (MANY if whole else 10) and not any(re.match(r"0\d", name) for name, _ in figures):
+        remove = next((f" remove {unit} and" for _, unit in figures if unit), "")
+        what = f"{len(figures):,} of {len(names):,} classes are numbers, such as {figures[0][0]!r}"
+        yield f"{what}. If their size matters,{remove} use --task regression."
+
+
+def odd_numbers(table: Table, column: str) -> Iterator[str]:
+    """Notes on numbers that may not be what they look like."""
+    sign, doubtful = decimal_sign(table, column)
+    cells = [cell.strip() for cell in table.column(column) if isinstance(cell, str)]
+    bare = [cell for cell in cells if re.fullmatch(r"[-+]?\d+", cell)]
+    if parted := [cell for cell in cells if len(plain_number(cell, sign)) < len(cell)]:
+        what = f"{len(parted):,} of {len(cells):,} numbers have signs between thousands"
+        yield f"{WARNING * bool(doubtful)}{what}: {parted[0]} is read as {plain_number(parted[0], sign)}."
+    doubtful = [cell for cell in doubtful if sign in cell]
+    if doubtful and ((table.semicolons and (bare or sign == ".")) or any(len(cell.lstrip("+-")) > 2 for cell in bare)):
+        count, point = f"{len(doubtful):,} of {len(cells):,} numbers", "point" if sign == "." else "comma"
+        what = f"{count}, such as {doubtful[0]}," if bare else f"{doubtful[0]} and all others"
+        yield f"{WARNING}{what} have a decimal {point}. Remove {point}s that part thousands."

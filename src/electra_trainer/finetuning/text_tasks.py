@@ -28,7 +28,7 @@ from electra_trainer.batch import Batch
 from electra_trainer.data.tokenizer import Text
 from electra_trainer.errors import ConfigError, DataError, did_you_mean
 from electra_trainer.experiments.by_class import ClassReport, calibration_error, confusion_of
-from electra_trainer.files.tables import NUMBER, Table, labels, numbers, read_table_file
+from electra_trainer.files.tables import NUMBER, SEVERAL, Table, labels, numbers, printed_lists, read_table_file, shown
 from electra_trainer.files.wording import render
 from electra_trainer.finetuning.examples import (
     WARNING,
@@ -41,9 +41,12 @@ from electra_trainer.finetuning.examples import (
     contradictions,
     hold_out,
     label_names,
+    meaning,
     odd_labels,
+    odd_numbers,
     overlap,
     predicted_csv,
+    repeats,
     text_examples,
 )
 from electra_trainer.finetuning.pair_head import PairHead, Reads, chosen, overlap_features, start_from_probe, words
@@ -635,38 +638,38 @@ class OwnTask:
             MissingInputError, StorageError: a file cannot be read. ConfigError: a column is missing, or must be named.
             DataError: a row, or the labels as a whole, cannot be used; with file:line.
         """
-        table = read_table_file(Path(self.train))
+        paths = {name: getattr(self, name) for name in ("train", "dev", "test", "predict")}
+        read = {name: read_table_file(Path(path)) for name, path in paths.items() if path is not None}
+        table, hashes = read["train"], {name: one.sha256 for name, one in read.items()}
         columns = self.columns(table)
         train = self.answered(table, columns)
         self.task(train, table.path)  # unusable labels are found before some are held out
-        hashes, notes = {"train": table.sha256}, [columns.described(), *contradictions(train)]
-        if self.dev is None:
+        notes = [columns.described(), *contradictions(train), *repeats(train)]
+        others = {name: one for name, one in read.items() if name in ("dev", "test")}
+        tested = {name: self.answered(one, as_trained(one, columns)) for name, one in others.items()}
+        if (dev := tested.pop("dev", None)) is None:
             train, dev = hold_out(train, where=str(table.path))
             notes.append(
                 f"no development file: {len(dev):,} of {len(table.rows):,} rows were held out, chosen by a hash of the "
                 "text; no text is on both sides."
             )
         else:
-            other = read_table_file(Path(self.dev))
-            dev = self.answered(other, as_trained(other, columns))
-            hashes["dev"] = other.sha256
             notes += overlap(train, dev)
         if len(dev) < _FEW_TO_SCORE:
             notes.append(f"{WARNING}{len(dev):,} rows choose seed and epoch and are the score. Have more of them.")
-        tested = {}
-        if self.test is not None:
-            other = read_table_file(Path(self.test))
-            tested = {"test": self.answered(other, as_trained(other, columns))}
-            hashes["test"] = other.sha256
-            notes += [*overlap(train, tested["test"], "test"), *overlap(dev, tested["test"], "test", "development")]
+        for rows in tested.values():
+            notes += [*overlap(train, rows, "test"), *overlap(dev, rows, "test", "development")]
         task, note = self.task(train, table.path)
         notes += odd_labels(getattr(task, "labels", ()), table, columns)
+        if isinstance(task, Regression):
+            notes += [note for one in (table, *others.values()) for note in odd_numbers(one, str(columns.label))]
         if self.class_weights is not None and isinstance(task, Classification):
             task = _balanced(task, train)
             weights = zip(task.labels[:10], task.class_weights, strict=False)
             notes.append(f"class weights: {', '.join(f'{name} {weight:.3g}' for name, weight in weights)}.")
         task = _led_by(task, self.metric)
-        if self.metric is None and isinstance(task, Classification) and (much := _largest_class(train)) >= UNEVEN:
+        much = max(Counter(example.label for example in train).values()) / len(train)
+        if self.metric is None and isinstance(task, Classification) and much >= UNEVEN:
             notes.append(
                 f"{WARNING}{100 * much:.0f} % of the training rows have the same label, so predicting it always has "
                 f"about that accuracy. Seeds and epochs are chosen by accuracy; --metric macro_f1 counts classes alike."
@@ -674,10 +677,8 @@ class OwnTask:
         if self.kind == "classification":
             known_labels([*dev, *tested.get("test", ())], task.labels, columns)  # type: ignore[attr-defined]
         test, written = {}, None
-        if self.predict is not None:
-            asked = read_table_file(Path(self.predict))
+        if asked := read.get("predict"):
             test = {"predict": text_examples(asked, choose_texts(asked, columns))}
-            hashes["predict"] = asked.sha256
             written = "predictions.csv", partial(predicted_csv, asked, separator=columns.separator or ";")
         short = f"fewer than {SMALL:,} lines: without --epochs {self.epochs:g} epochs, for larger files {EPOCHS:g}."
         hashes["columns"] = json.dumps(
@@ -718,9 +719,10 @@ def _classes(train: Sequence[TextExample], path: Path) -> tuple[Task, str]:
     if len(names) == 1:
         raise DataError(f"{path}: all rows have the label {names[0]!r}. Expected two classes or more.")
     if len(names) == len(train) > 2 or len(names) > max(50, len(train) // 2):
+        remedy = "Name the columns with --text and --label; numbers are learned with --task regression"
         raise DataError(
             f"{path}: {len(names):,} different labels in {len(train):,} rows, for example {names[0]!r} and "
-            f"{names[1]!r}. Name the columns with --text and --label; numbers are learned with --task regression."
+            f"{names[1]!r}. {SEVERAL if printed_lists(names) else remedy}."
         )
     if all(NUMBER.fullmatch(name) for name in names):
         names.sort(key=lambda name: (float(name), name))
@@ -740,11 +742,6 @@ def _balanced(task: Classification, train: Sequence[TextExample]) -> Classificat
 
 UNEVEN = 0.8
 """Share of the largest class from which on accuracy says little."""
-
-
-def _largest_class(train: Sequence[TextExample]) -> float:
-    """The largest class's share of the rows."""
-    return max(Counter(example.label for example in train).values()) / len(train)
 
 
 def _led_by(task: Task, metric: str | None) -> Task:
@@ -775,13 +772,14 @@ def _range(train: Sequence[TextExample], path: Path) -> tuple[Task, str]:
 
 def known_labels(dev: Sequence[TextExample], known: Sequence[str], columns: Columns) -> None:
     """Raise DataError for a label that is not among those of training."""
+    names = {*known}
     for example in dev:
-        unknown = next((label for label in label_names(example) if label not in known), None)
+        unknown = next((label for label in label_names(example) if label not in names), None)
         if unknown is not None:
+            written = next((f", where {name!r} does" for name in known if meaning(name) == meaning(unknown)), "")
             raise DataError(
                 f"{example.place}: label {unknown!r} in column {columns.label or unknown!r} never occurs in the "
-                f"training file. Its labels: {', '.join(map(repr, known[:12]))}"
-                f"{' and others' if len(known) > 12 else ''}."
+                f"training file{written}. Its labels: {shown([*map(repr, known)])}."
             )
 
 
