@@ -378,7 +378,7 @@ def hold_out_sentences(sentences: Sequence[TaggedSentence], *, where: str) -> Sp
     for text in sorted(groups, key=_hash):
         own = Counter(label for row in groups[text] for label in sentences[row].labels if label is not None)
         if wanted and own and all(left[label] > count for label, count in own.items()):
-            left -= own
+            left.subtract(own)
             chosen.update(groups[text])
             wanted -= 1
     return _split(sentences, chosen, where=where, what="sentences")

@@ -19,6 +19,7 @@ as does a change of type; E and S end one.
 import re
 import shlex
 import unicodedata
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -65,7 +66,8 @@ def _parts(text: str, first: int, stop: int, how: Splitting) -> Iterator[tuple[i
         return
     while begin < stop and _is_mark(text[begin]) and not _begins_name(text, begin, stop):
         begin += 1
-    while end > begin and _is_mark(text[end - 1]) and not _INITIALS.fullmatch(text, begin, end):
+    initials = _INITIALS.match(text, begin, stop)
+    while end > begin and _is_mark(text[end - 1]) and not (initials and initials.end() == end):
         end -= 1
     yield from (match.span() for match in _MARKS.finditer(text, first, begin))
     at = begin
@@ -406,20 +408,26 @@ def _bio(
     theirs; those of the spans that begin or end within a word, which get all of it.
     """
     tags, left_out, widened = ["O"] * len(words), list[str](), list[str]()
-    for first, stop, kind in sorted(dict.fromkeys(spans), key=lambda span: (span[0] - span[1], span[0])):
-        inside = [at for at, (begin, end) in enumerate(words) if begin < stop and end > first]
-        if not inside or any(tags[at] != "O" for at in inside):
+    begins, ends = [begin for begin, _ in words], [end for _, end in words]
+    inside: dict[tuple[int, int, str], tuple[int, int]] = {}
+    for first, stop, kind in spans:
+        at, after = bisect_right(ends, first), bisect_left(begins, stop)
+        if at < after:  # without the spaces at its ends
+            inside[max(first, begins[at]), min(stop, ends[after - 1]), kind] = at, after
+        else:
+            left_out.append(kind)
+    for (first, stop, kind), (at, after) in sorted(inside.items(), key=lambda one: (one[0][0] - one[0][1], one[0][0])):
+        if tags[at] != "O" or tags[after - 1] != "O":  # a longer span that has any of its words has one at an end
             left_out.append(kind)
             continue
-        for at in inside:
-            tags[at] = f"{'B' if at == inside[0] else 'I'}-{kind}"
-        if words[inside[0]][0] < first or words[inside[-1]][1] > stop:
+        tags[at:after] = [f"B-{kind}", *[f"I-{kind}"] * (after - at - 1)]
+        if begins[at] < first or ends[after - 1] > stop:
             widened.append(kind)
     return tags, left_out, widened
 
 
 def _read_span(span: Any, where: str, text: str) -> tuple[int, int, str]:
-    """A span of a text, in characters and without the spaces at its ends, and its type; DataError: not of this text."""
+    """A span of a text in characters and its type; DataError: not of this text."""
     values: list[Any] = span if isinstance(span, list) else []
     if isinstance(span, dict):
         values = [next((span[name] for name in names if name in span), None) for names in _SPAN]
@@ -430,9 +438,7 @@ def _read_span(span: Any, where: str, text: str) -> tuple[int, int, str]:
             f"{where}: span {short(span)} of {len(text)} characters. Expected a start from 0, the end behind the last "
             '(in characters of Unicode, not bytes or UTF-16) and one type, such as [0, 6, "PER"].'
         )
-    body = text[first:stop]
-    begin = first + len(body) - len(body.lstrip())
-    return begin, max(begin, stop - len(body) + len(body.rstrip())), kind
+    return first, stop, kind
 
 
 def _label_text(label: Any, where: str) -> str | None:
