@@ -67,6 +67,56 @@ def test_words_alone_can_be_predicted(tmp_path: Path) -> None:
     assert pairs(read_tagged(path, labelled=False, words=2)) == [[("the", None), ("#", None)], [("cat", None)]]
 
 
+HEADS: dict[str, tuple[str, bool, list[str], int]] = {
+    "a label of no other line": ("#Ernte B-EVT\nam O\n\nAnn B-PER\n", True, ["#Ernte am", "Ann"], 0),
+    "a word without a label": ("#Ernte _\nam O\n\nAnn B-PER\n", True, ["#Ernte am", "Ann"], 0),
+    "# alone": ("# B-EVT\nam O\n\nAnn B-PER\n", True, ["# am", "Ann"], 0),
+    "parts of speech": ("#Ernte HASH\nam ADP\n\n#harvest HASH\nAnn N\n", True, ["#Ernte am", "#harvest Ann"], 0),
+    "words alone": ("#Ernte\nam\n\n#\nAnn\n", False, ["#Ernte am", "# Ann"], 0),
+    "all begin with #": ("#Ernte\n#harvest\n\n#x\n", False, ["#Ernte #harvest", "#x"], 0),
+    "comments": ("# s1\nAnn B-PER\nis O\n\n#id=2 x\n#text=Bonn is big\nBonn B-LOC\n", True, ["Ann is", "Bonn"], 3),
+    "numbered comments": ("#id 1\nAnn N\n\n#id 2\nBonn N\n", True, ["Ann", "Bonn"], 2),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_line_that_begins_with_hash_is_a_word_if_it_can_be_one(name: str, tmp_path: Path) -> None:
+    text, labelled, sentences, comments = HEADS[name]
+    read = read_tagged(write(tmp_path / "x.txt", text), labelled=labelled)
+    assert [" ".join(one.words) for one in read.sentences] == sentences
+    assert read.comments == comments and ("comment" in read.counted()) == (comments > 0)
+
+
+@pytest.mark.parametrize("end", ["\r", "\r\n", "\r\r\n"])
+def test_ends_of_lines(end: str, tmp_path: Path) -> None:
+    text = "Ann B-PER\nis O\n\nBonn B-LOC\n".replace("\n", end)
+    assert pairs(read_tagged(write(tmp_path / "x", text))) == [[("Ann", "B-PER"), ("is", "O")], [("Bonn", "B-LOC")]]
+    treebank = conllu("go/VERB", "on/ADP") + conllu("stop/VERB")
+    assert len(read_tagged(write(tmp_path / "x.conllu", treebank.replace("\n", end))).sentences) == 2
+
+
+def test_a_missing_blank_line_is_named_and_its_command_adds_it(tmp_path: Path) -> None:
+    """Full stops end sentences, or a column has their numbers; -DOCSTART- and lines of spaces part them too."""
+    sentence = "Ann B-PER\nsaw O\nBonn B-LOC\n. O\n"
+    numbered = "".join(f"{at // 4} {line}\n" for at, line in enumerate((sentence * 20).splitlines()))
+    tabbed = (sentence * 20).replace(" ", "\t").replace("saw", "has seen")
+    for number, (text, words) in enumerate([(sentence * 20, 1), (numbered, 2), (tabbed, 1)]):
+        path = write(tmp_path / f"{number}.txt", text)
+        with pytest.raises(DataError, match=r"no blank line in 80 lines, 20 full stops.* Add them: awk") as caught:
+            read_tagged(path, words=words)
+        command = str(caught.value).partition("Add them: ")[2]
+        subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True)
+        found = read_tagged(tmp_path / "NEW.txt", words=words)
+        assert [len(one.words) for one in found.sentences] == [4] * 20 and not found.notes
+        assert [len(one.words) for one in read_tagged(path, words=words, labelled=False).sentences] == [80]
+    blocks = read_tagged(write(tmp_path / "b.txt", (sentence * 20 + "\n") * 3))
+    assert (
+        "warning:" in blocks.notes[0] and "3 blocks between blank lines in 240 lines, 60 full stops" in blocks.notes[0]
+    )
+    for gap in ("\n", " \n", "\t \n", "-DOCSTART- O\n"):
+        assert not read_tagged(write(tmp_path / "c.txt", (sentence + gap) * 20)).notes
+
+
 def conllu(*words: str) -> str:
     lines = ["1-2\tx\t_\t_\t_\t_\t_\t_\t_\t_"]
     lines += [
@@ -103,6 +153,7 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     "a tab too many": ("a\tO\nb\tO\t\n", [":2: expected 2 columns", "found 3"]),
     "a comment within": ("a O\n# one two\n", [":2: expected 2 columns", "before a sentence only"]),
     "empty label": ("a\tO\nb\t\n", [":2: expected 2 columns", "none may be empty", "an unknown label is _"]),
+    "an empty last column": ("a\tb\tO\t\n", [":1: expected 4 columns, as line 1 has, but column 4 is empty"]),
     "empty word": ("a\tO\n\tO\n", [":2: expected 2 columns", "none may be empty"]),
     "one column": ("a\nb\n", [":1: has 1 column;", "Expected both on each line"]),
     "names of columns": ("Token\tUPOS\na\tDET\n", [":1: 'Token', 'UPOS' are names of columns. Delete the line."]),
@@ -139,6 +190,7 @@ def test_names_of_columns_in_a_file_to_be_tagged(tmp_path: Path) -> None:
         ("x.txt", "a,,O\n,,O\n\nb,B-X\n", [("a,", ","), ("b",)]),
         ("x y.txt", "a,O\n\nb,B-X\n", [("a",), ("b",)]),
         ("x.csv", 'word,tag\n"a,",O\n",",O\n\nb,B-X\n', [("a,", ","), ("b",)]),
+        ("x.csv", 'sentence_id,w,t\n1,a,O\n1,",",O\n2,b,B-X\n', [("a", ","), ("b",)]),
         ("x.csv", 'Sentence #,Word,Tag\nSentence: 1,a,O\n,",",O\nSentence: 2,b,B-X\n', [("a", ","), ("b",)]),
     ],
 )
@@ -193,7 +245,7 @@ def test_any_bytes_are_sentences_or_an_error(data: bytes, name: str, labelled: b
     except ElectraError as error:
         assert str(path) in str(error)
         return
-    lines = data.decode().split("\n")
+    lines = [part for line in data.decode().split("\n") for part in line.rstrip("\r").split("\r")]
     assert found and all(sentence.words for sentence in found)
     for sentence in found:
         for word, number, label in zip(sentence.words, sentence.lines, sentence.labels, strict=True):

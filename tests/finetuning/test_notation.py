@@ -88,6 +88,60 @@ def test_a_wrong_label_is_explained(tmp_path: Path) -> None:
         notes_of(tmp_path, "a PER\nb O\n", scheme="bioes")
 
 
+OTHERWISE: dict[str, tuple[str, str, str]] = {
+    "outside 0": ("B-PER I-PER 0 0", "bio", "'0' as 'O'"),
+    "outside o": ("B-PER I-PER o o", "bio", "'o' as 'O'"),
+    "outside None": ("S-PER B-PER E-PER None None", "bioes", "'None' as 'O'"),
+    "outside OUT": ("B-PER I-PER OUT OUT", "bio", "'OUT' as 'O'"),
+    "outside -": ("B-PER I-PER - -", "bio", "'-' as 'O'"),
+    "outside _": ("B-PER I-PER _ _", "bio", "warning: labels are read and predicted in the usual notation: words without a label as 'O'"),
+    "outside -100": ("B-PER I-PER -100 -100", "bio", "words without a label as 'O'"),
+    "small letters": ("b-PER i-PER o o", "bio", "'b-PER' as 'B-PER'"),
+    "behind": ("PER-B PER-I O O", "bio", "'PER-B' as 'B-PER'"),
+    "behind, small": ("PER_b PER_i 0 0", "bio", "'PER_b' as 'B-PER'"),
+    "behind, BIOES": ("PER-B PER-I PER-E O PER-S", "bioes", "'PER-B' as 'B-PER'"),
+    "in brackets": ("PER(B) PER(I) O O", "bio", "'PER(B)' as 'B-PER'"),
+    "dot": ("B.PER I.PER O O", "bio", "'B.PER' as 'B-PER'"),
+    "at": ("B@PER I@PER O O", "bio", "'B@PER' as 'B-PER'"),
+    "together": ("BPER IPER O O", "bio", "'BPER' as 'B-PER'"),
+    "words": ("BEGIN-PER INSIDE-PER O O", "bio", "'BEGIN-PER' as 'B-PER'"),
+    "as usual": ("B_PER I_PER O O", "bio", ""),
+    "types of IO": ("START_DATE END_DATE O O", "none", "Types of spans: --scheme io"),
+    "types that begin with B and I": ("BRAND ITEM O O", "none", "Types of spans: --scheme io"),
+    "parts of speech": ("NN-S VB-I JJ O", "none", "'VB-I' looks like a span's label, 'JJ' does not; --scheme bio names"),
+    "one is other": ("B-PER I-PER X X", "none", "'B-PER' looks like a span's label, 'X' does not; --scheme bio names"),
+    "no outside": ("B-PER I-PER B-PER B-LOC", "bio", "warning: no label is O, so every word is predicted to be in a span"),
+    "case": ("B-PER I-per O O", "bio", "warning: types differ in case alone: 'PER', 'per'."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_other_notations_are_read_or_named(name: str, tmp_path: Path) -> None:
+    """Outside and marks as annotators write them: the labels of the task are the usual ones, and a note says so.
+    --scheme io is not recommended where labels carry marks.
+    """
+    written, scheme, note = OTHERWISE[name]
+    text = "".join(f"w{at} {label}\n" for at, label in enumerate(written.split()))
+    notes = notes_of(tmp_path, text)
+    task = TaggingTask(train=tmp_path / "train", dev=tmp_path / "dev").load().task
+    assert isinstance(task, Tagging) and task.scheme == scheme
+    assert any(note in one for one in notes)
+    assert any("--scheme io" in one for one in notes) == ("--scheme io" in note)
+    if "as '" in note:
+        assert {*task.labels} <= {"O", "B-PER", "I-PER", "E-PER", "S-PER"}
+        (tmp_path / "new").write_text(text + "w0 " + written.split()[0] + "\n")
+        data = TaggingTask(train=tmp_path / "train", dev=tmp_path / "dev").load()
+        again = task.examples_in(tmp_path / "new", like=data.columns, text=None, as_json=False)
+        assert [len(one.words) for one in again.examples] == [len(written.split()) + 1]
+        assert {*again.answers[0].labels} == {*task.labels}
+
+
+def test_io_of_marked_labels_is_questioned(tmp_path: Path) -> None:
+    for marked in ("a PER-B\nb PER-I\nc O\n", "a B-PER\nb I-PER\nc O\n"):
+        assert any("--scheme io takes" in one for one in notes_of(tmp_path, marked, scheme="io"))
+    assert any("'0' as 'O'" in one for one in notes_of(tmp_path, "a PER\nb LOC\nc 0\n", scheme="io"))
+
+
 def notes_of(folder: Path, text: str, **fields: str) -> tuple[str, ...]:
     (folder / "train").write_text(text)
     (folder / "dev").write_text(text + "\n")

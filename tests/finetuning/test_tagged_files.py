@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,20 @@ def test_spans_that_do_not_fit_the_words(tmp_path: Path) -> None:
     assert read.sentences[0].labels[1] == "B-T0"
 
 
+def test_many_spans_take_linear_time(tmp_path: Path) -> None:
+    """By squares: minutes."""
+    places = range(10_000)
+    spans = [[[2 * at, 2 * at + 1, "X"] for at in places], [[at, 20_000 - at, "X"] for at in places]]
+    spans.append([[10_000, 20_000, "X"], *([at, 10_002 + at // 2, "X"] for at in range(9_000))])
+    for number, own in enumerate(spans):
+        path = written(tmp_path, f"{number}.jsonl", lines({"text": "a " * 10_000, "label": own}))
+        began = time.process_time()
+        labels = read_tagged(path).sentences[0].labels
+        assert time.process_time() - began < 1.5
+        assert labels.count("B-X") == (10_000, 1, 1)[number]
+    assert word_places("a." * 50_000 + "." * 50_000)[0] == (0, 100_000)
+
+
 def test_spans_in_a_text_without_spaces(tmp_path: Path) -> None:
     row = {"text": "张三在北京。Ann left.", "label": [[0, 2, "PER"], [3, 5, "LOC"], [6, 9, "PER"]]}
     read = read_tagged(written(tmp_path, "x.jsonl", lines(row)))
@@ -145,7 +160,10 @@ def test_what_reading_needed_is_used_again(tmp_path: Path) -> None:
     labelled = data.task.examples_in(
         written(tmp_path, "more.tsv", other), like=data.columns, pair=False, text=None, text_pair=None, as_json=False
     )
-    assert labelled.notes == ("the labels of 1 words do not occur in training (the first is 'C-NEW'): never right.",)
+    assert labelled.notes == (
+        "more.tsv: 21 words in 11 sentences, 5 comment lines.",
+        "the labels of 1 words do not occur in training (the first is 'C-NEW'): never right.",
+    )
 
     def words(name: str, text: str) -> list[tuple[str, ...]]:
         read = data.task.examples_in(

@@ -32,7 +32,12 @@ def test_tags(tmp_path: Path) -> None:
     assert (len(data.train), len(data.dev["dev"])) == (2, 1)
     assert data.test["predict"][0].words == ("the", "bird") and data.test["predict"][0].labels == (None, None)
     assert (
-        data.notes == ("labels: 3 without spans, scored by accuracy. Types of spans: --scheme io.",)
+        data.notes
+        == (
+            "labels: 3 without spans, scored by accuracy. Types of spans: --scheme io.",
+            "train: 5 words in 2 sentences; dev: 2 words in 1 sentence.",
+            "new: 2 words in 1 sentence.",
+        )
         and len(data.sha256) == 64
     )
 
@@ -61,6 +66,7 @@ def test_what_a_reader_of_the_scores_must_know(tmp_path: Path) -> None:
     dev = "\nWe O\nlike O\n\nJo B-PRE\n\n" + "x O\n\n" * 20
     assert task(tmp_path, train, dev).load().notes == (
         "labels: BIO of LOC, PER. Spans are scored by seqeval's definition (conlleval's): same words, same type.",
+        "train: 162 words in 2 sentences, 1 without a label; dev: 23 words in 22 sentences.",
         "1 of 23 labels do not occur in training (first at dev:5): never right.",
         "1 of 22 sentences in dev are in training too.",
     )
@@ -82,6 +88,7 @@ def test_without_a_development_file_sentences_are_held_out(tmp_path: Path) -> No
         assert {label for one in data.train for label in one.labels} == {"A", "B", "C"}
         assert data.notes == (
             "labels: 3 without spans, scored by accuracy. Types of spans: --scheme io.",
+            f"{name}: 362 words in 91 sentences.",
             f"no development file: {len(data.dev['dev'])} of 91 sentences were held out, chosen by a hash of their words; no sentence "
             "is on both sides.",
         )

@@ -68,6 +68,12 @@ def treebank_file(folder: str | Path, split: Literal["train", "dev", "test"]) ->
     return found[0]
 
 
+def file_lines(path: Path) -> list[str]:
+    """The lines of a file of words, without their ends: LF, CR LF, or CR alone as in files of old Macs."""
+    lines = reading.lines(reading.read_file(path, limit=reading.MOST_TEXT), path)
+    return [part for _, line in lines for part in line.rstrip("\r").split("\r")]
+
+
 def read_conllu(path: str | Path, *, own_upos: bool = False) -> list[Sentence]:
     """All sentences of a file. Comments, multiword tokens (`1-2`) and empty nodes (`1.1`) are left out.
 
@@ -80,7 +86,7 @@ def read_conllu(path: str | Path, *, own_upos: bool = False) -> list[Sentence]:
         DataError: not CoNLL-U; says file:line.
     """
     path = Path(path)
-    lines = reading.lines(reading.read_file(path, limit=reading.MOST_TEXT), path)
+    lines = enumerate(file_lines(path), 1)
     sentences: list[Sentence] = []
     words: list[Word] = []
     last = 0

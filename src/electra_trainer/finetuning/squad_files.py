@@ -9,12 +9,12 @@ an answer without text is none.
 
 import hashlib
 import re
-from bisect import bisect_right
+from array import array
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -217,28 +217,21 @@ def occurrence(context: str, wanted: str, start: int) -> tuple[int, str] | None:
     """Place and text of the occurrence nearest to `start` (the first of two as near); spaces and line ends may
     differ. Linear in time and memory, also where occurrences overlap.
     """
-    flat, places, flat_places = _flat(context)
+    flat, kept = _flat(context)
     needle = " ".join(wanted.split())
-    word = bisect_right(places, start) - 1
-    at = min(flat_places[word] + start - places[word], flat_places[word + 1]) if word >= 0 else 0
-
-    def place(at: int) -> int:
-        word = bisect_right(flat_places, at) - 1
-        return places[word] + at - flat_places[word]
-
+    at = bisect_left(kept, start)
     head, behind = flat[: at + len(needle) - 1], flat.find(needle, at)
     before = head[::-1].find(needle[::-1])  # rfind may be quadratic
     found = [len(head) - len(needle) - before] * (before >= 0) + [behind] * (behind >= 0)
-    spans = [(place(one), context[place(one) : place(one + len(needle) - 1) + 1]) for one in found]
+    spans = [(kept[one], context[kept[one] : kept[one + len(needle) - 1] + 1]) for one in found]
     return min(spans, key=lambda one: abs(one[0] - start), default=None)
 
 
 @lru_cache(maxsize=1)
-def _flat(context: str) -> tuple[str, list[int], list[int]]:
-    """A context with single spaces, and the places of its words in both texts."""
-    words = context.split()
-    places = [match.start() for match in re.finditer(r"\S+", context)]
-    return " ".join(words), places, [*accumulate((len(word) + 1 for word in words), initial=0)]
+def _flat(context: str) -> tuple[str, "array[int]"]:
+    """A context with single spaces, and where each of its characters was."""
+    kept = array("I", (match.start() for match in re.finditer(r"\S|\s(?=\S)", context)))
+    return re.sub(r"\s", " ", "".join(map(context.__getitem__, kept))), kept
 
 
 def _field(table: Any, name: str, kind: type[T], where: str) -> T:

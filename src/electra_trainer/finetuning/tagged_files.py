@@ -4,29 +4,31 @@
     .conllu               CoNLL-U
     .jsonl                {"tokens": [...], "ner_tags": [...]}, or {"text": ..., "label": [[0, 6, "PER"]]} in characters
 
-In column files lines with -DOCSTART- part documents. A line before a sentence that begins with # is a comment if it has
-another number of columns, or a label that no other line has: "#" is also a word ("# # B-NP" in CoNLL-2000).
+In column files lines with -DOCSTART- part documents. A line before a sentence that begins with # is a word if it can be
+one, as "#" and "#topic" are, else a comment; see `_comments`.
 
     IO      PER                      adjacent words of one type are one span
     BIO     B-PER, I-PER             IOB2; or IOB1, where B- only parts two adjacent spans of one type
     BIOES   B-PER, I-PER, E-PER      S-PER is a span of one word. BILOU: L for E, U for S. BMES, BMEWO: M for I, W for S
 
-One of - _ : / | parts mark and type, and types may be missing. Every label is read as one of BIOES with a dash. F1 is
-seqeval's by default, which is that of conlleval (CoNLL-2000 to 2003): an I or E that continues nothing begins a span,
-as does a change of type; E and S end one.
+One of - _ : / | parts mark and type, and types may be missing. Every label is read as one of BIOES with a dash. Other
+notations (PER-B, b-PER, B.PER, BEGIN-PER, BPER, 0 for O) are replaced first; see `standard_tags`. F1 is seqeval's by
+default, which is that of conlleval (CoNLL-2000 to 2003): an I or E that continues nothing begins a span, as does a
+change of type; E and S end one.
 """
 
 import re
 import shlex
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-from electra_trainer.data.conllu import Word, read_conllu
+from electra_trainer.data.conllu import Word, file_lines, read_conllu
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.files import reading
 from electra_trainer.files.reading import short
@@ -144,6 +146,8 @@ class TagColumns:
     """Number of columns of a text file; 0: another kind of file."""
     split: Splitting = "punctuation"
     """How the training words are split, for running text."""
+    tags: dict[str, str] = field(default_factory=dict)
+    """Label in the files -> label of the task, where they differ; "_" is a word without a label."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +158,17 @@ class Tagged:
     columns: TagColumns
     notes: tuple[str, ...] = ()
     """Decisions that a reader of the scores must know."""
+    comments: int = 0
+    """Lines that were taken for comments."""
+
+    def counted(self) -> str:
+        """How many words and sentences were read, and what was not."""
+        labels, count = [label for one in self.sentences for label in one.labels], len(self.sentences)
+        missing = 0 if self.columns.label is None else labels.count(None)
+        parts = [f"{len(labels):,} words in {count:,} sentence{'s' * (count > 1)}"]
+        parts += [f"{missing:,} without a label"] * (missing > 0)
+        parts += [f"{self.comments:,} comment line{'s' * (self.comments > 1)}"] * (self.comments > 0)
+        return f"{Path(self.sentences[0].file).name}: {', '.join(parts)}"
 
 
 def read_tagged(
@@ -186,7 +201,7 @@ def read_tagged(
         return _treebank(path, "upos" if column is None or not labelled else str(column), labelled=labelled)
     if suffix == ".jsonl":
         return _objects(path, words, column, like, labelled=labelled)
-    lines = [line for _, line in reading.lines(reading.read_file(path, limit=reading.MOST_TEXT), path)]
+    lines = file_lines(path)
     if words is None and like is not None and not labelled and _is_running_text(lines, like, known):
         return _running_text(lines, path, like.split)
     learned = like.words if like is not None and like.columns else "1"
@@ -232,60 +247,104 @@ def _columns(
     lines: Sequence[str], path: Path, *, words: int, label: int | None, labelled: bool, known: Collection[str]
 ) -> Tagged:
     """The sentences of a column file, all of whose lines have as many columns as the first; `label` None: the last."""
-    used = [(number, line) for number, line in enumerate(lines, 1) if not _ends_sentence(line)]
-    first = next(((number, line) for number, line in used if not line.startswith("#")), None)
+    used = {number: line for number, line in enumerate(lines, 1) if not _ends_sentence(line)}
+    patterns = r"[^#]", r"#[^\s=]"  # a word that begins with # where no other line is one
+    first = next((at for pattern in patterns for at, line in used.items() if re.match(pattern, line)), None)
     if first is None:
         raise DataError(f"{path}: holds no sentences. Expected a word a line, its label in another column.")
-    tabs = "\t" in first[1].strip(" \t")
-    fields = {number: _fields(line, tabs=tabs) for number, line in used}
-    count = len(fields[first[0]])
+    tabs = "\t" in used[first].strip(" \t")
+    fields = {number: _fields(line, tabs=tabs) for number, line in used.items()}
+    count = len(fields[first])
     last, words = label or count, 1 if count == 1 and not labelled else words
     apart = count == 1 or (not tabs and path.suffix.lower() == ".csv")
-    if labelled and apart and (separator := re.search("[,;|]", first[1])):
-        raise DataError(f"{path}:{first[0]}: {_convert(path, first[1], separator[0])}")
+    if labelled and apart and (separator := re.search("[,;|]", used[first])):
+        raise DataError(f"{path}:{first}: {_convert(path, used[first], separator[0])}")
     if max(words, last) > count or (labelled and words == last):
+        name = "s" * (count > 1), " Name them: --words 1 --label 2" * (count > 1)
         raise DataError(
-            f"{path}:{first[0]}: has {count} column{'s' * (count > 1)}; the word was sought in column {words}, its "
-            f"label in {last}. Expected both on each line, with tabs or spaces between."
-            + " Name them: --words 1 --label 2"
-            * (count > 1)
+            f"{path}:{first}: has {count} column{name[0]}; the word was sought in column {words}, its label in {last}. "
+            f"Expected both on each line, with tabs or spaces between.{name[1]}"
         )
-    cells = fields[first[0]][words - 1], fields[first[0]][last - 1]
+    cells = fields[first][words - 1], fields[first][last - 1]
     if words != last and all(name.fullmatch(cell) for name, cell in zip(_NAMES, cells, strict=True)):
-        raise DataError(f"{path}:{first[0]}: {cells[0]!r}, {cells[1]!r} are names of columns. Delete the line.")
-    heads: set[int] = set()
-    for number, line in used:
-        if line[0] == "#" and (number - 1 not in fields or number - 1 in heads):
-            heads.add(number)
-    labels = {one[last - 1] for number, one in fields.items() if len(one) == count and number not in heads}
-    sentences: list[TaggedSentence] = []
-    block: dict[int, list[str]] = {}
-    for number in range(1, len(lines) + 2):
-        if number not in fields:
-            if block:
-                texts = [one[words - 1] for one in block.values()]
-                found = [one[last - 1] if labelled else UNLABELLED for one in block.values()]
-                tags = [None if one == UNLABELLED else one for one in found]
-                sentences.append(_sentence(path, texts, tags, [*block]))
-            block = {}
-        elif number not in heads or (len(fields[number]) == count and fields[number][last - 1] in labels):
-            if len(fields[number]) != count or "" in fields[number]:
-                raise DataError(
-                    f"{path}:{number}: expected {count} columns, as line {first[0]} has, found "
-                    f"{len(fields[number])}; none may be empty. {'Tabs' if tabs else 'Spaces'} separate them; an "
-                    f"unknown label is {UNLABELLED}; a word with a space needs tabs; a comment may be before a "
-                    "sentence only."
-                )
-            block[number] = fields[number]
+        raise DataError(f"{path}:{first}: {cells[0]!r}, {cells[1]!r} are names of columns. Delete the line.")
+    comments = _comments(fields, count, last, known)
+    blocks: list[list[int]] = []
+    for number, row in fields.items():
+        if number - 1 not in fields:
+            blocks.append([])
+        if number in comments:
+            continue
+        empty = [at for at in (words, last)[: 1 + labelled] if "" in row[at - 1 : at]]
+        if len(row) != count or empty:
+            what = f"but column {empty[0]} is empty" if len(row) == count else f"found {len(row)}"
+            raise DataError(
+                f"{path}:{number}: expected {count} columns, as line {first} has, {what}; of words and labels none may "
+                f"be empty (--label N names another column). {'Tabs' if tabs else 'Spaces'} separate them; an unknown "
+                f"label is {UNLABELLED}; a word with a space needs tabs; a comment may be before a sentence only."
+            )
+        blocks[-1].append(number)
+    sentences = []
+    for block in filter(None, blocks):
+        rows = [fields[number] for number in block]
+        tags = [one[last - 1] if labelled and one[last - 1] not in _NO_LABEL else None for one in rows]
+        sentences.append(_sentence(path, [one[words - 1] for one in rows], tags, block))
     different = {word for one in sentences for word in one.words}
     numbers = labelled and all(map(str.isdecimal, different))
     if numbers or (not labelled and len(different & {*known}) >= max(2, len(different) / 2)):
-        raise DataError(
-            f"{path}: column {words} holds {'numbers' if numbers else 'labels'}. Name the column of the words: --words "
-            "N. CoNLL-U ends in .conllu."
-        )
+        what = f"column {words} holds {'numbers' if numbers else 'labels'}"
+        raise DataError(f"{path}: {what}. Name the column of the words: --words N. CoNLL-U ends in .conllu.")
+    unparted = _unparted(path, [fields[at] for one in blocks for at in one], words, last, len(sentences), tabs=tabs)
+    if unparted and labelled and len(sentences) == 1:
+        raise DataError(unparted)
     columns = TagColumns(words=str(words), label=str(last) if labelled else None, columns=count)
-    return Tagged(sentences=sentences, columns=columns)
+    notes = (WARNING + unparted,) if unparted else ()
+    return Tagged(sentences=sentences, columns=columns, comments=len(comments), notes=notes)
+
+
+def _comments(fields: Mapping[int, Sequence[str]], count: int, last: int, known: Collection[str]) -> set[int]:
+    """The lines before sentences, beginning with #, that are comments: those with another number of columns; with a
+    label that no other line has and that is not of their scheme; without a scheme also those that begin with # alone,
+    have a key ("#id=3"), or begin alike with different labels ("#id 3").
+    """
+    heads: set[int] = set()
+    for number, row in fields.items():
+        if row[0][:1] == "#" and (number - 1 not in fields or number - 1 in heads):
+            heads.add(number)
+    labels = {row[last - 1] for number, row in fields.items() if len(row) == count and number not in heads} | {*known}
+    alike = Counter(key for key, _ in {(fields[head][0], fields[head][-1]) for head in heads})
+    scheme = scheme_of(labels)
+
+    def is_word(row: Sequence[str]) -> bool:
+        key, tag = row[0], row[min(last, len(row)) - 1]
+        if len(row) != count or count == 1 or tag in labels or tag == UNLABELLED:
+            return len(row) == count
+        if scheme != "none":
+            return read_tag(tag, scheme) is not None
+        return key != "#" and "=" not in key and alike[key] == 1
+
+    return {number for number in heads if not is_word(fields[number])}
+
+
+_STOPS = ".!?。！？।؟"
+"""Words that end a sentence."""
+
+
+def _unparted(path: Path, rows: Sequence[Sequence[str]], words: int, last: int, sentences: int, *, tabs: bool) -> str:
+    """A sentence on a file in which blank lines seem to be missing, with a command that adds them; empty: none are."""
+    stops = sum(row[words - 1] in _STOPS for row in rows)
+    if stops <= 6 * sentences and len(rows) <= 200 * sentences:
+        return ""
+    blocks = "no blank line in" if sentences == 1 else f"{sentences:,} blocks between blank lines in"
+    code = f'{{print}} index("{_STOPS}", ${words}) {{print ""}}'
+    for at in {*range(1, len(rows[0]) + 1)} - {words, last}:
+        runs = [number for number, _ in groupby(row[at - 1] for row in rows)]
+        if 1 < len(runs) == len({*runs}) <= len(rows) / 2:  # numbers of sentences
+            code = f'NR > 1 && ${at} != last {{print ""}} {{print; last = ${at}}}'
+    tab = "-F'\\t' " * tabs
+    how = f"awk {tab}'{code}' < {shlex.quote(str(path))} > NEW{path.suffix}"
+    found = f"{path}: {blocks} {len(rows):,} lines, {stops:,} full stops"
+    return f"{found}. Expected a blank line between sentences. Add them: {how}"
 
 
 def _convert(path: Path, head: str, separator: str) -> str:
@@ -293,10 +352,11 @@ def _convert(path: Path, head: str, separator: str) -> str:
     expected = "Expected a word a line, a tab, its label, and a blank line between sentences."
     how = f"sed 's/\\(.*\\){separator}/\\1 /'"
     if path.suffix.lower() == ".csv":
-        begins = head.lower().startswith("sentence")  # a column that is filled where a sentence begins
-        row = '(number and row[0] and "\\n" or "") + "\\t".join(row[1:])' if begins else '"\\t".join(row)'
-        code = "import csv, sys; rows = csv.reader(sys.stdin); next(rows); "
-        how = f"python3 -c '{code}[print({row}) for number, row in enumerate(rows)]'"
+        row = '"\\t".join(row)'
+        if head.lower().startswith("sent"):  # a column with the sentence's number, perhaps on its first row alone
+            row = '(last and row[0] not in ("", last) and "\\n" or "") + "\\t".join(row[1:])'
+        code = 'import csv, sys; rows = csv.reader(sys.stdin); next(rows); last = ""; '
+        how = f"python3 -c '{code}[(print({row}), last := (row or [last])[0] or last) for row in rows]'"
     return f"has {separator!r} between the columns. {expected} Convert it: {how} < {shlex.quote(str(path))} > NEW.conll"
 
 
@@ -310,7 +370,8 @@ def _is_running_text(lines: Sequence[str], like: TagColumns, known: Collection[s
     """Whether a file to be tagged is running text: neither a word a line, nor columns like those of the training file
     with labels that the model knows.
     """
-    used = [line for line in lines if not _ends_sentence(line) and not line.startswith("#")]
+    every = [line for line in lines if not _ends_sentence(line)]
+    used = [line for line in every if line[0] != "#"] or every
     rows = [line.split() for line in used]
     if any("\t" in line.strip() for line in used):
         return False
@@ -342,7 +403,8 @@ def _objects(
     text = _column(table, "--words", words, _WORDS)
     label = _column(table, "--label", column, _LABELS) if labelled else None
     tags = table.column(label) if label else [None] * len(table.rows)
-    split = _characters_or_punctuation(table.column(text)) if like is None else like.split
+    unspaced = any(isinstance(value, str) and _UNSPACED.search(value) for value in table.column(text))
+    split = like.split if like else "characters" if unspaced else "punctuation"
     lost, widened = list[str](), list[str]()
     rows = zip(table.lines, table.column(text), tags, strict=True)
     sentences = [_row(path, number, value, found, split, lost, widened) for number, value, found in rows]
@@ -359,12 +421,6 @@ def _objects(
             "behind the last."
         )
     return Tagged(sentences=sentences, columns=TagColumns(words=text, label=label, split=split), notes=tuple(notes))
-
-
-def _characters_or_punctuation(values: Sequence[Any]) -> Splitting:
-    """How the texts among some values are split where spans are to be read."""
-    texts = (value for value in values if isinstance(value, str))
-    return "characters" if any(_UNSPACED.search(text) for text in texts) else "punctuation"
 
 
 def _column(table: Table, flag: str, given: str | int | None, usual: Sequence[str]) -> str:
@@ -471,8 +527,7 @@ def read_tag(label: str, scheme: Scheme) -> str | None:
 def check_scheme(label: str, scheme: Scheme, where: str, error: type[Exception] = DataError) -> None:
     """An error at a label that is not of the scheme."""
     if scheme != "none" and read_tag(label, scheme) is None:
-        marks = "BI" if scheme == "bio" else "BIES"
-        expected = ", ".join(["O", *(f"{mark}-TYPE" for mark in marks)])
+        expected = "O, B-TYPE, I-TYPE" + ", E-TYPE, S-TYPE" * (scheme == "bioes")
         raise error(
             f"{where}: label {label!r} is none of {scheme.upper()}: expected {expected}. For labels without spans: "
             "--scheme plain."
@@ -488,15 +543,71 @@ def scheme_of(labels: Collection[str]) -> Scheme:
     return "bioes" if {*typed} - {"B", "I"} else "bio"
 
 
-def described(labels: Collection[str], scheme: Scheme) -> str:
-    """A sentence on the labels of the training words: their notation and types, and how they are scored."""
+_OUTSIDE = ("o", "0", "out", "outside", "none", "null", "nan", "nil", "other", "-")
+"""Words for outside, in small letters."""
+_MARK, _TYPE = r"(?P<mark>[BIESLUMW]|BEG(?:IN)?|IN(?:SIDE)?|END|LAST|SINGLE|UNIT)", r"(?P<type>.+)"
+_WAYS = "(?!)", rf"{_MARK}[\W_]{_TYPE}", rf"{_TYPE}[\W_]{_MARK}\W?", r"(?P<mark>[BI])(?P<type>\w.+)"
+_NOTATIONS = [re.compile(way, re.DOTALL | re.IGNORECASE) for way in _WAYS]
+"""Ways to write the labels of a file: as `_LABEL` has them; b-PER, B.PER, BEGIN-PER; PER-B, PER(B); BPER."""
+
+
+def standard_tags(
+    labels: Collection[str | None], asked: Literal["detect"] | Scheme, *, others: Collection[str | None]
+) -> tuple[dict[str, str], Scheme]:
+    """How labels are rewritten so that `read_tag` reads them (see `TagColumns.tags`), and their scheme.
+
+    Where no label is O, those among `_OUTSIDE` are, or else words without a label. A notation is believed where each
+    type that has an I has a B, so that START_DATE and BRAND are types of IO.
+
+    Args:
+        labels: those of training; None: a word without one.
+        asked: for a scheme that is asked for no marks are rewritten.
+        others: labels of all files.
+    """
+    names, every = ({label for label in some if label is not None} for some in (labels, others))
+    outside = {} if "O" in labels else {label: "O" for label in every if label.casefold() in _OUTSIDE}
+    for notation in _NOTATIONS:
+        found = {label: match for label in every - {*outside, "O"} if (match := notation.fullmatch(label))}
+        tags = outside | {label: f"{match['mark'][0].upper()}-{match['type']}" for label, match in found.items()}
+        begin, inside = ({tag[2:] for tag in tags.values() if tag[:2] == mark} for mark in ("B-", "I-"))
+        scheme = scheme_of({tags.get(label, label) for label in names})
+        if scheme != "none" and (not found or set() < inside <= begin):
+            break
+    else:
+        tags, scheme = {}, "none"
+    if asked != "detect":
+        tags, scheme = (outside if asked == "io" else {}), asked
+    if names and None in labels and scheme != "none" and "O" not in {tags.get(label, label) for label in names}:
+        tags[UNLABELLED] = "O"
+    return tags, scheme
+
+
+def described(labels: Collection[str], scheme: Scheme, tags: Mapping[str, str]) -> Iterator[str]:
+    """Notes on the labels of the training words: their notation and types, and how they are scored."""
+    found = {one: way.fullmatch(one) for one in labels for way in _NOTATIONS[2:0:-1] if way.fullmatch(one)}
+    marked = [one for one, match in found.items() if match and match["mark"] in "BbIi"]
     if scheme == "none":
-        return f"labels: {len(labels)} without spans, scored by accuracy. Types of spans: --scheme io."
+        advice = "Types of spans: --scheme io."
+        for one in marked[:1]:
+            odd = "".join(sorted(f", {one!r} does not" for one in {*labels} - {*marked, "O"})[:1])
+            advice = f"{one!r} looks like a span's label{odd}; --scheme bio names the first such line."
+        yield f"labels: {len(labels)} without spans, scored by accuracy. {advice}"
+        return
     types = sorted({tag[2:] for label in labels if (tag := read_tag(label, scheme) or "O")[2:]})
-    return (
+    yield (
         f"labels: {scheme.upper()} of {', '.join(types[:12])}{' ...' * (len(types) > 12)}. "
         "Spans are scored by seqeval's definition (conlleval's): same words, same type."
     )
+    if tags:
+        shown = ["words without a label" if old == UNLABELLED else repr(old) for old in tags]
+        changed = ", ".join(sorted(f"{old} as {new!r}" for old, new in zip(shown, tags.values(), strict=True))[:4])
+        yield f"{WARNING * (UNLABELLED in tags)}labels are read and predicted in the usual notation: {changed}."
+    if scheme == "io" and marked:
+        yield f"{WARNING}--scheme io takes {marked[0]!r} for a type, mark and all. Omit it, and marks are read."
+    if "O" not in labels:
+        yield f"{WARNING}no label is O, so every word is predicted to be in a span. Label the words outside of spans O."
+    if len({*map(str.casefold, types)}) < len(types):
+        yield f"{WARNING}types differ in case alone: {', '.join(map(repr, types[:12]))}."
 
 
 class Span(NamedTuple):

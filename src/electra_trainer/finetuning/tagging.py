@@ -173,14 +173,12 @@ class Tagging(task.Task):
         all.
         """
         by_word: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        every: Counter[str] = Counter()
         for sentence in train:
             for word, label in zip(sentence.words, sentence.labels, strict=True):
-                for form in {word, word.lower()} if label is not None else ():
+                for form in {word, word.lower(), ""} if label is not None else ():
                     by_word[form][str(label)] += 1
-                every.update([label] if label is not None else [])
-        common = task.most_frequent(every)
         tag = {word: task.most_frequent(counts) for word, counts in by_word.items()}
+        common = task.most_frequent(by_word[""])
 
         def tagged(sentences: Sequence[Any], known: Mapping[str, str]) -> list[Prediction]:
             return [
@@ -207,42 +205,28 @@ class Tagging(task.Task):
         another column.
         """
         known = like if isinstance(like, TagColumns) else None
-        read = read_tagged(path, words=text, labelled=False, like=known, known=self.labels)
+        labels = {*self.labels, *(known.tags if known is not None else ())}
+        read = read_tagged(path, words=text, labelled=False, like=known, known=labels)
         write = jsonl if as_json else tagged_text
-        answers: dict[int, TaggedSentence] = {}
-        notes: list[str] = []
+        answers: list[TaggedSentence] = []
+        notes = [*read.notes, f"{read.counted()}."]
         if known is not None and known.label is not None:
             with suppress(ElectraError):  # a file without labels, or running text
-                answers, notes = self._answers(
-                    read_tagged(path, words=text or known.words, column=known.label, like=known), read
-                )
+                found = read_tagged(path, words=text or known.words, column=known.label, like=known, known=labels)
+                answers = _tagged(found.sentences, known.tags)
+        unseen, count = _unseen(answers, self.labels)
+        alike = [one.words for one in answers] == [one.words for one in read.sentences]
+        if not alike or not count or len(unseen) > UNSEEN_SHARE * count:  # other words, or most labels are unknown
+            answers, unseen = [], []
+        for sentence, at in unseen[:1]:
+            where = f"{len(unseen):,} words do not occur in training (the first is {sentence.labels[at]!r})"
+            notes.append(f"the labels of {where}: never right.")
         return task.Unlabelled(
             examples=read.sentences,
             written=lambda predicted: {"": write(predicted)},
-            notes=(*read.notes, *notes),
-            answers=answers,
+            notes=tuple(notes),
+            answers=dict(enumerate(answers)),
         )
-
-    def _answers(
-        self, labelled: tagged_files.Tagged, read: tagged_files.Tagged
-    ) -> tuple[dict[int, TaggedSentence], list[str]]:
-        """The labelled sentences, where they are those that were `read` and most of their labels are known, and notes
-        on the others.
-        """
-        found = labelled.sentences
-        if [one.words for one in found] != [one.words for one in read.sentences]:
-            return {}, []
-        unseen, count = _unseen(found, self.labels)
-        if not count or len(unseen) > UNSEEN_SHARE * count:
-            return {}, []
-        notes: list[str] = []
-        if unseen:
-            sentence, at = unseen[0]
-            where = (
-                f"the labels of {len(unseen):,} words do not occur in training (the first is {sentence.labels[at]!r})"
-            )
-            notes.append(f"{where}: never right.")
-        return dict(enumerate(found)), notes
 
     def as_transformers(self, model: Model) -> task.TransformersHead:
         return task.copied_head(model, "TokenClassification", "classifier.", labels=self.labels)
@@ -326,22 +310,26 @@ class TaggingTask:
             ConfigError: a column that cannot be, labels that are not of the scheme asked for.
         """
         paths = self._paths()
-        files = {split: self._read(path) for split, path in paths.items() if split != "predict"}
+        labelled = {split: path for split, path in paths.items() if split != "predict"}
+        files = {split: read_tagged(path, words=self.words, column=self.column) for split, path in labelled.items()}
         read = {split: self._named(one.sentences) for split, one in files.items()}
-        columns = files["train"].columns
+        every = set[str | None]().union(*map(_labels, read.values()))
+        tags, scheme = tagged_files.standard_tags(_labels(read["train"]), self.scheme, others=every)
+        read = {split: _tagged(sentences, tags) for split, sentences in read.items()}
+        train, columns = read["train"], replace(files["train"].columns, tags=tags)
         if columns.split != "characters":  # texts with spans say so themselves
-            columns = replace(columns, split=tagged_files.splitting_of(read["train"]))
-        train = read["train"]
-        labels = tuple(sorted({label for sentence in train for label in sentence.labels if label is not None}))
+            columns = replace(columns, split=tagged_files.splitting_of(train))
+        labels = tuple(sorted(label for label in _labels(train) if label is not None))
         if len(labels) < 2:
-            found = f"every word has the label {labels[0]!r}" if labels else "no word has a label"
-            raise DataError(f"{paths['train']}: {found}, so there is nothing to learn. Is it the right label column?")
-        scheme: Scheme = tagged_files.scheme_of(labels) if self.scheme == "detect" else self.scheme
+            what = f"every word has the label {labels[0]!r}" if labels else "no word has a label"
+            raise DataError(f"{paths['train']}: {what}, so there is nothing to learn. Is it the right label column?")
         for sentence in (one for sentences in read.values() for one in sentences):
             for index, label in enumerate(sentence.labels):
                 if label is not None:
                     tagged_files.check_scheme(label, scheme, sentence.place_of(index))
-        notes = [*(note for one in files.values() for note in one.notes), tagged_files.described(labels, scheme)]
+        notes = [*(note for one in files.values() for note in one.notes)]
+        notes += tagged_files.described(labels, scheme, tags)
+        notes.append("; ".join(one.counted() for one in files.values()) + ".")
         if "dev" in read:
             dev = read["dev"]
             notes += _of_two(train, dev, labels)
@@ -360,8 +348,8 @@ class TaggingTask:
             notes += _of_two(train, read["test"], labels)
         test = {}
         if "predict" in paths:
-            asked = read_tagged(paths["predict"], labelled=False, like=columns, known=labels)
-            notes += asked.notes
+            asked = read_tagged(paths["predict"], labelled=False, like=columns, known={*labels, *tags})
+            notes += [*asked.notes, f"{asked.counted()}."]
             test = {"predict": asked.sentences}
         chosen = f"words {self.words or 1}, labels {self.column}, limit {self.limit}, names {self.tag_names}".encode()
         hashed = {"columns": chosen, **{split: path.read_bytes() for split, path in paths.items()}}
@@ -377,23 +365,19 @@ class TaggingTask:
             sha256=task.hash_files(hashed),
         )
 
-    def _read(self, path: Path) -> tagged_files.Tagged:
-        return read_tagged(path, words=self.words, column=self.column)
-
     def _named(self, sentences: list[TaggedSentence]) -> list[TaggedSentence]:
         """Sentences whose labels, which are numbers, have the names of `tag_names`."""
         if self.tag_names is None:
             return sentences
-        names: dict[str | None, str | None] = {None: None}
-        names.update((str(at), name.strip()) for at, name in enumerate(self.tag_names.split(",")))
+        names = {str(at): name.strip() for at, name in enumerate(self.tag_names.split(","))}
         for one in sentences:
             for at, label in enumerate(one.labels):
-                if label not in names:
+                if label is not None and label not in names:
                     raise DataError(
-                        f"{one.place_of(at)}: label {label!r} has no name; --tag-names has {len(names) - 1}, for the "
+                        f"{one.place_of(at)}: label {label!r} has no name; --tag-names has {len(names)}, for the "
                         "numbers from 0 on. Add it, or leave --tag-names out."
                     )
-        return [replace(one, labels=tuple(names[label] for label in one.labels)) for one in sentences]
+        return _tagged(sentences, names)
 
     def _paths(self) -> dict[str, Path]:
         """The file of each split; of a folder, the treebank's."""
@@ -408,10 +392,21 @@ class TaggingTask:
         return {name: conllu.treebank_file(path, split) if path.is_dir() else path for name, split, path in given}
 
 
+def _tagged(sentences: list[TaggedSentence], tags: Mapping[str, str]) -> list[TaggedSentence]:
+    """Sentences with the labels of the task; see `TagColumns.tags`."""
+    new = {(None if name == tagged_files.UNLABELLED else name): tag for name, tag in tags.items()}
+    return [replace(one, labels=tuple([new.get(label, label) for label in one.labels])) for one in sentences]
+
+
+def _labels(sentences: Sequence[TaggedSentence]) -> set[str | None]:
+    return {label for one in sentences for label in one.labels}
+
+
 def _unseen(sentences: Sequence[TaggedSentence], labels: Sequence[str]) -> tuple[list[tuple[TaggedSentence, int]], int]:
     """The words whose label is not among `labels`, and how many words have a label."""
     labelled = [(one, at) for one in sentences for at, label in enumerate(one.labels) if label is not None]
-    return [(one, at) for one, at in labelled if one.labels[at] not in labels], len(labelled)
+    known = {*labels}
+    return [(one, at) for one, at in labelled if one.labels[at] not in known], len(labelled)
 
 
 def _of_two(train: Sequence[TaggedSentence], dev: Sequence[TaggedSentence], labels: Sequence[str]) -> Iterator[str]:
