@@ -131,9 +131,10 @@ class Finetuned:
         tally = Legibility()
         counting = replace(self, text=replace(self.text, tally=tally))
         predictions = counting.predict_examples(examples, device=device)
-        windows = "" if self.pair else " or with --windows"
-        longer = f"Fine-tune with a larger --max-length{windows}, or put first what matters."
-        tally.report(reader=reader, longer=longer)
+        longest = self.table.get("longest", self.text.length)
+        ways = [f"--max-length {longest}"] * (self.text.length < longest) + ["--windows"] * (not self.pair)
+        remedy = f"Fine-tune with {' or '.join(ways)}" if ways else "Split the texts"
+        tally.report(reader=reader, longer=f"{remedy}, or put first what matters.")
         return predictions
 
     def with_threshold(self, value: float) -> "Finetuned":
@@ -184,6 +185,7 @@ def export_finetuned(
         "pair": data.pairs,
         "columns": data.columns and asdict(data.columns),
         "max_length": length,
+        "longest": source.length,
         "source": {"model": source.name, "sha256": source.sha256},
         **{name: config[name] for name in ("data_sha256", "recipe", "seed")},
         "scores": scores or alone,
@@ -277,7 +279,8 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
     words, length = tokenizer.load_tokenizer(place), table.get("max_length")
     recipe: Any = table.get("recipe")
     sound = isinstance(recipe, dict) and recipe.get("precision", "auto") in ("auto", "fp32", "bf16")
-    if not sound or not isinstance(length, int) or not 3 < length <= model.max_position_embeddings:
+    sizes = [4, length, table.get("longest", length), model.max_position_embeddings]
+    if not sound or not all(isinstance(size, int) for size in sizes) or sizes != sorted(sizes):
         raise CheckpointError(f"{path}: recipe {short(recipe)} with max_length {short(length)} cannot be. {_AGAIN}")
     specials = tokenizer.specials_of(words, where=str(folder))
     tokenizer.require_rows(words, model.vocab_size, where=folder)
