@@ -34,7 +34,7 @@ def write_store(folder: Path, *, vocab_size: int = VOCAB_SIZE, length: int = LEN
 def embedded_lines(count: int) -> list[str]:
     """The first lines of the embedded corpus, without the time that all of it takes: what was read is kept; fewer where it has no more."""
     assert count <= MOST_LINES
-    files = docstrings._files()
+    files = docstrings.files()
     while len(_lines) < count and len(_read) < len(files):
         path, _ = files[len(_read)]
         _read.append(path)

@@ -124,6 +124,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
 def storage_error(error: OSError, path: Path | str, *, writing: bool = False) -> ElectraError:
     """Turn an `OSError` met while reading or writing `path` into a sentence with a remedy."""
     if isinstance(error, FileNotFoundError) and writing:
@@ -139,6 +142,7 @@ def storage_error(error: OSError, path: Path | str, *, writing: bool = False) ->
         errno.EACCES: "permission denied. Choose another path or change its permissions",
         errno.ENOTDIR: "a file is where a folder was expected. Check the path, or choose another --out",
         errno.EEXIST: "a file is where a folder was expected. Choose another --out",
+        **dict.fromkeys(_NO_LOCKS, "this file system has no locks (NFS without lockd?). Choose another --out"),
     }
     what = remedies.get(
         error.errno or 0, f"{error.strerror or error}. Check the path and the disk, then repeat the command"

@@ -14,7 +14,7 @@ from electra_trainer.data.corpus import CorpusReport, documents
 from electra_trainer.data.docstrings import is_prose, paragraphs
 from electra_trainer.data.text_files import Document
 
-CACHES = (docstrings.documents, docstrings._files)
+CACHES = (docstrings.documents, docstrings.files)
 
 
 @pytest.fixture(scope="module")
@@ -45,12 +45,12 @@ def test_it_is_a_corpus_like_others(embedded: list[Document]) -> None:
     report = CorpusReport()
     assert list(documents(["docstrings"], report=report)) == embedded
     assert report.documents == len(embedded)
-    assert report.files == docstrings.file_count()
+    assert report.files == len(docstrings.files())
     assert report.bytes > 1_000_000
 
 
 def test_modules_are_read_alike_here_and_in_workers(embedded: list[Document]) -> None:
-    path = next(file.path for file in docstrings._files() if file.path.name == "textwrap.py")
+    path = next(file.path for file in docstrings.files() if file.path.name == "textwrap.py")
     here = docstrings._module_lines(path)
     assert here
     there = [line for document in embedded for line in document]

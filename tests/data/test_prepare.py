@@ -25,7 +25,7 @@ from electra_trainer.data import docstrings
 from electra_trainer.data.corpus import CorpusReport, PrepareSettings, documents
 from electra_trainer.data.encode import EncodedDocument
 from electra_trainer.data.prepare import Progress, prepare, split_documents, train_tokenizer_from
-from electra_trainer.data.store import Store, StoreWriter
+from electra_trainer.data.store import Manifest, Store, StoreWriter
 from electra_trainer.data.text_files import Document, Place
 from electra_trainer.data.tokenizer import as_plain_text, load_tokenizer, tokenizer_sha256
 from electra_trainer.data.vocabulary import train_tokenizer
@@ -176,19 +176,25 @@ def test_too_little_text(tokenizer: Any, tmp_path: Path) -> None:
 def test_again_and_over(text_file: Path, tokenizer: Any, tmp_path: Path) -> None:
     out = tmp_path / "out"
 
-    def go(**options: Any) -> None:
-        prepare(
-            [text_file],
-            tokenizer=tokenizer,
-            sequence_length=32,
-            out=out,
-            settings=PrepareSettings(workers=1),
-            **options,
-        )
+    text = tmp_path / "mine.txt"
+    text.write_bytes(text_file.read_bytes())
 
-    go()
+    def go(seed: int = 1, **options: Any) -> Manifest:
+        settings = PrepareSettings(workers=1, seed=seed)
+        return prepare([text], tokenizer=tokenizer, sequence_length=32, out=out, settings=settings, **options)
+
+    made = go()
     first = contents(out)
+    assert go() == made  # is there already
     with pytest.raises(ConfigError, match="holds prepared rows already"):
+        go(seed=2)
+    content = text.read_bytes()
+    text.write_bytes(content.swapcase())  # as long as before
+    with pytest.raises(ConfigError, match="holds prepared rows already"):
+        go()
+    text.write_bytes(content)
+    (out / "train.bin").write_bytes(b"")
+    with pytest.raises(DataError, match=r"train\.bin: has 0 bytes"):
         go()
     go(overwrite=True)
     assert contents(out) == first

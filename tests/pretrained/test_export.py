@@ -271,7 +271,7 @@ def test_same_ids_through_auto_tokenizer(tmp_path: Path, cased: bool) -> None:
 
 def test_refusals(run: Path, exported: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not an empty folder"):
-        export_run(run, exported)
+        export_run(run, exported, dtype="float16")
     with pytest.raises(MissingInputError, match="neither a run nor an exported model"):
         load(tmp_path)
     with pytest.raises(ConfigError, match="is an exported model already"):

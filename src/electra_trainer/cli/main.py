@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -20,6 +21,7 @@ from electra_trainer.cli.show import Doctor, Flops, Show
 from electra_trainer.cli.text_verbs import Check, Merge, Prepare, Tokenizer
 from electra_trainer.cli.use import Evaluate, Export, Fill, Playground, Push, Replay, Report, Score, Track
 from electra_trainer.errors import ConfigError, ElectraError, as_command, as_known, did_you_mean, plain, tell
+from electra_trainer.files.durable import alone
 from electra_trainer.files.wording import plain_output, styles
 from electra_trainer.finetuning.request import Finetune, Glue, Squad
 from electra_trainer.paper.request import Cloze, Compare, Figure, MinimalPairs, Table
@@ -96,6 +98,8 @@ GROUPS: dict[str, dict[str, Verb]] = {
     },
 }
 VERBS = {name: verb for group in GROUPS.values() for name, verb in group.items()}
+_SHARING = ("prepare", "pretrain", "finetune", "glue", "squad", "compare")
+"""Verbs of which several may work on one --out, a shard or a run each, and hold that. Of all others one does."""
 _LONGEST = 4000
 """Characters of a message."""
 
@@ -158,7 +162,9 @@ def _run(verb: str, words: list[str]) -> int:
         request = read(verb, words)
     except SystemExit as stop:  # tyro has printed help (0) or what is wrong with the flags (2)
         return 0 if stop.code in (0, None) else ConfigError.exit_code
-    result = request.run()
+    out = None if verb in _SHARING else getattr(request, "out", None)
+    with alone(out) if out is not None and out.parent.is_dir() else nullcontext():
+        result = request.run()
     if result is not None:
         print(json.dumps(result.as_json()) if getattr(request, "json", False) else result.text())
     return 0

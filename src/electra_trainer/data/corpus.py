@@ -123,7 +123,7 @@ def documents(
         for document in docstrings.documents():
             yield report.counted(document)
             report.bytes += sum(len(line.encode()) + 1 for line in document) + 1
-        report.files += docstrings.file_count()
+        report.files += len(docstrings.files())
     for source in sources:
         report.files += 1
         before, done = report.documents + report.empty_documents, report.disk_bytes

@@ -45,20 +45,16 @@ def documents() -> tuple[Document, ...]:
     A paragraph that occurs more than once is kept the first time only, so held-out documents do not repeat trained
     ones.
     """
-    files, known, found = _files(), set[str](), list[Document]()
+    found_files, known, found = files(), set[str](), list[Document]()
     with Workers(f"{__name__}:_serve", setup=b"", count=min(4, cores())) as workers:
-        for file, answer in zip(files, workers.map(str(file.path).encode() for file in files), strict=True):
+        answers = workers.map(str(file.path).encode() for file in found_files)
+        for file, answer in zip(found_files, answers, strict=True):
             if fresh := [line for line in dict.fromkeys(json.loads(answer)) if line not in known]:
                 found.append(Document(fresh, Place(f"docstrings:{file.name}", 1, 0, 0)))
                 known.update(fresh)
     if not found:
         raise DataError("docstrings: no documentation found in this Python. Name text files instead.")
     return tuple(found)
-
-
-def file_count() -> int:
-    """How many source files are read."""
-    return len(_files())
 
 
 class _File(NamedTuple):
@@ -68,7 +64,7 @@ class _File(NamedTuple):
 
 
 @cache
-def _files() -> tuple[_File, ...]:
+def files() -> tuple[_File, ...]:
     """Source files in a fixed order."""
     found: list[_File] = []
     for root in _roots():

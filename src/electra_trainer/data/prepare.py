@@ -18,11 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from electra_trainer.data import encode, pack, store, text_files, vocabulary
+from electra_trainer.data import docstrings, encode, pack, store, text_files, vocabulary
 from electra_trainer.data.corpus import DOCSTRINGS, CorpusReport, Input, PrepareSettings, Reading, documents, input_name
 from electra_trainer.data.tokenizer import save_tokenizer, saved_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
 from electra_trainer.errors import DataError, MissingInputError, require, storage_error, tell
 from electra_trainer.files.processes import cores
+from electra_trainer.files.reading import HEAD
+from electra_trainer.settings.records import hash_of
 
 _NAME = re.compile(r"shard-\d{5}-of-(\d{5})")
 _ROWS = 1 << 14
@@ -67,11 +69,13 @@ def prepare(
         overwrite: replace a finished store.
         progress: called after each document; be quick.
         shard: (I, N) reads every N-th file or data set, from the I-th on, into a folder in `out`, which `merge`
-            puts together with the others. A shard that is there already, of the same text and settings, is not made
-            again.
+            puts together with the others.
+
+    Returns:
+        The manifest; also of rows that are there already, of the same text and settings, which are not made again.
 
     Raises:
-        ConfigError, DataError, MissingInputError, StorageError: as `documents`, `claim_folder` and `specials_of` say;
+        ConfigError, DataError, MissingInputError, StorageError: as `documents`, `store.claimed` and `specials_of` say;
             DataError also when fewer than two different documents with text are found.
     """
     settings, out = settings or PrepareSettings(), Path(out)
@@ -79,14 +83,9 @@ def prepare(
     specials_of(tokenizer)  # raises when one is missing
     state = Progress(report := CorpusReport())
     found = documents(paths, report=report, reading=settings, shard=shard or (1, 1))
-    kept = _deciding(settings, paths, shard)
+    kept, latest = _deciding(settings, paths, shard)
     if shard is not None:
         out /= "shard-{:05}-of-{:05}".format(*shard)
-        if not overwrite and (out / store.MANIFEST).exists():
-            made = store.read_manifest(out)
-            asked = (kept, tokenizer_sha256(tokenizer), sequence_length)
-            if (made.settings, made.tokenizer_sha256, made.sequence_length) == asked:
-                return store.publish(out, made)
     elif (first := next(found, None)) is None:  # bad paths: before anything is written
         raise DataError(f"{', '.join(map(str, paths))}: no text found. Give files with text.")
     else:
@@ -94,7 +93,10 @@ def prepare(
     encoded = encode.encode_documents(
         found, tokenizer, workers=settings.workers or cores(), seed=settings.seed, without_tokens=report.without_tokens
     )
-    with store.claimed(out, overwrite=overwrite):
+    asked = (kept, tokenizer_sha256(tokenizer), sequence_length)
+    with store.claimed(out, overwrite=overwrite, asked=asked, latest=latest) as made:
+        if made is not None:
+            return made
         save_tokenizer(tokenizer, out / "tokenizer", max_length=sequence_length)
         with closing(_Rows(out, sequence_length, tokenizer, settings.seed, shard)) as rows, closing(encoded):
             for split, document in split_documents(encoded, settings.valid_fraction, is_shard=shard is not None):
@@ -104,22 +106,34 @@ def prepare(
                 if progress is not None:
                     progress(state)
             manifest = rows.finish(report, settings=kept)
-    return store.publish(out, manifest)
+        return store.publish(out, manifest)
 
 
-def _deciding(settings: PrepareSettings, paths: Sequence[Input], shard: tuple[int, int] | None) -> dict[str, Any]:
-    """The settings that decide the rows, as the manifest keeps them.
+def _deciding(
+    settings: PrepareSettings, paths: Sequence[Input], shard: tuple[int, int] | None
+) -> tuple[dict[str, Any], float]:
+    """The settings that decide the rows, as the manifest keeps them, and when the last of its large files changed.
 
-    Those of a shard have a hash of the names and sizes of all files: every shard has to see the same.
+    "sources" is a hash of the names and sizes of all files, since every shard has to see the same; without shards also
+    of their first bytes. There is none of documents that a program gives, and of folders of `save_to_disk`.
     """
     kept = asdict(settings) | {"inputs": [input_name(path) for path in paths]}
     del kept["workers"]
-    if shard is None:
-        return kept
     sources, _, _ = text_files.find_sources([path for path in paths if str(path) != DOCSTRINGS])
-    names = [f"{Path(str(source)).name}\0{source.size}" for source in sources]
-    digest = hashlib.sha256("\n".join(names).encode("utf-8", "surrogateescape")).hexdigest()
-    return kept | {"shard": "{}/{}".format(*shard), "sources": digest}
+    names, latest = [f"{Path(str(source)).name}\0{source.size}" for source in sources], 0.0
+    if shard is not None:
+        kept["shard"] = "{}/{}".format(*shard)
+    else:
+        if any(str(path) == DOCSTRINGS for path in paths):
+            sources += [text_files.TextFile(one.path, one.path.stat().st_size) for one in docstrings.files()]
+        for source in sources:
+            if isinstance(source, text_files.Texts) or (isinstance(source, text_files.DataSet) and source.is_folder):
+                return kept, latest
+            if isinstance(source, text_files.TextFile) and not source.url:
+                names.append(hashlib.sha256(begins := text_files.beginning(source)).hexdigest())
+                latest = max(latest, source.path.stat().st_ctime * (len(begins) == HEAD))
+    kept["sources"] = hashlib.sha256("\n".join(names).encode("utf-8", "surrogateescape")).hexdigest()
+    return kept, latest
 
 
 class _Rows:
@@ -286,6 +300,9 @@ def merge(
         overwrite: replace a finished store.
         progress: called with how many shards are done, of how many.
 
+    Returns:
+        The manifest; also of what is there already, of the same shards.
+
     Raises:
         MissingInputError: there are no shards. DataError: some are missing or damaged, or they are not of the same text
             and settings; no document is held out, or all are. ConfigError, StorageError: as `store.claimed` says.
@@ -305,7 +322,13 @@ def merge(
         padding = sum(info.rows * length - info.tokens for info in infos)
         counts[split] = (sum(one.documents for one in infos), sum(one.text_tokens for one in infos), padding)
         _require_documents(folder, split, counts[split][0])
-    with store.claimed(out, overwrite=overwrite):
+    settings = {name: value for name, value in like.settings.items() if name not in ("shard", "sources")}
+    settings["sources"] = hash_of([asdict(one) for one in manifests])
+    if len(folders) > 1:
+        settings["shards"] = len(folders)
+    with store.claimed(out, overwrite=overwrite, asked=(settings, like.tokenizer_sha256, length)) as made:
+        if made is not None:
+            return made
         save_tokenizer(saved_tokenizer(folders[0] / "tokenizer"), out / "tokenizer", max_length=length)
         writer = store.StoreWriter(out, sequence_length=length, dtype=like.dtype, vocab_size=like.vocab_size)
         with closing(writer):
@@ -317,11 +340,8 @@ def merge(
                 if progress is not None:
                     progress(number, len(folders))
             fields = writer.finish(counts)
-    settings = {name: value for name, value in like.settings.items() if name not in ("shard", "sources")}
-    if len(folders) > 1:
-        settings["shards"] = len(folders)
-    corpus = _summed([one.corpus for one in manifests])
-    return store.publish(out, replace(like, corpus=corpus, settings=settings, **fields))
+        corpus = _summed([one.corpus for one in manifests])
+        return store.publish(out, replace(like, corpus=corpus, settings=settings, **fields))
 
 
 def find_shards(folder: Path) -> list[Path]:

@@ -32,7 +32,7 @@ from tokenizers import Tokenizer
 
 from electra_trainer.data.text_files import Place
 from electra_trainer.data.tokenizer import Specials, saved_tokenizer, tokenizer_sha256
-from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, storage_error
+from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, storage_error, tell
 from electra_trainer.files import durable, reading
 from electra_trainer.settings import records
 
@@ -373,47 +373,63 @@ class StoreWriter:
 
 
 @contextlib.contextmanager
-def claimed(folder: Path, *, overwrite: bool) -> Iterator[None]:
-    """A folder to write rows into, with the marker in it. Nothing but a store's own files is ever removed.
+def claimed(
+    folder: Path, *, overwrite: bool, asked: tuple[dict[str, Any], str, int] | None = None, latest: float = 0.0
+) -> Iterator[Manifest | None]:
+    """A folder to write rows into, held, with the marker in it; or the manifest, where the same command has finished.
+    Nothing but a store's own files is ever removed.
 
     After an error of the input nothing of it is of use: it is emptied.
 
     Args:
         folder: new, empty, left by a preparation that was stopped, or with `overwrite` a finished store.
         overwrite: replace a finished store.
+        asked: settings, the tokenizer's hash and the sequence length; "sources" in the settings identifies the text.
+        latest: when the text last changed.
 
     Raises:
-        ConfigError: a folder that holds something else, or a finished store without `overwrite`. StorageError.
+        ConfigError: another command is at work there; a folder that holds something else, or another finished store
+            without `overwrite`. DataError: what is there already is damaged. StorageError.
     """
-    try:
-        if folder.exists() and not folder.is_dir():
-            raise ConfigError(f"{folder}: is a file, expected a folder. Choose another --out.")
-        folder.mkdir(parents=True, exist_ok=True)
-        durable.sweep(folder)
-        inside = {path.name for path in folder.iterdir() if not durable.is_temporary(path.name)}
-        if inside and MARKER not in inside:
-            if MANIFEST not in inside or inside - _OURS:
-                raise ConfigError(f"{folder}: holds other things than prepared rows. Choose another --out.")
-            if not overwrite:
-                raise ConfigError(
-                    f"{folder}: holds prepared rows already. Use them, choose another --out, or add --overwrite to "
-                    "make them again."
-                )
-        durable.replace_durably(folder / MARKER, b"{}\n")
-        (folder / MANIFEST).unlink(missing_ok=True)
-    except OSError as error:
-        raise storage_error(error, error.filename or folder, writing=True) from None
-    try:
-        yield
-    except ElectraError:
-        with contextlib.suppress(OSError):
-            for name in (*_FILES, MANIFEST, MARKER):
-                (folder / name).unlink(missing_ok=True)
-            shutil.rmtree(folder / "tokenizer", ignore_errors=True)
-            folder.rmdir()
-        raise
-    except OSError as error:
-        raise storage_error(error, error.filename or folder) from None
+    with durable.alone(folder):
+        try:
+            if folder.exists() and not folder.is_dir():
+                raise ConfigError(f"{folder}: is a file, expected a folder. Choose another --out.")
+            folder.mkdir(parents=True, exist_ok=True)
+            durable.sweep(folder)
+            inside = {path.name for path in folder.iterdir() if not durable.is_temporary(path.name)}
+            if MANIFEST in inside and asked and "sources" in asked[0] and not overwrite:
+                made = Store.open(folder, is_shard=True).manifest
+                same = (made.settings, made.tokenizer_sha256, made.sequence_length) == asked
+                if same and latest <= (folder / MANIFEST).stat().st_mtime:
+                    if MARKER in inside:
+                        (folder / MARKER).unlink()
+                    tell(f"{folder}: is there already, of the same text and settings. --overwrite makes it again.")
+                    yield made
+                    return
+            if inside and MARKER not in inside:
+                if MANIFEST not in inside or inside - _OURS:
+                    raise ConfigError(f"{folder}: holds other things than prepared rows. Choose another --out.")
+                if not overwrite:
+                    raise ConfigError(
+                        f"{folder}: holds prepared rows already. Use them, choose another --out, or add --overwrite to "
+                        "make them again."
+                    )
+            durable.replace_durably(folder / MARKER, b"{}\n")
+            (folder / MANIFEST).unlink(missing_ok=True)
+        except OSError as error:
+            raise storage_error(error, error.filename or folder, writing=True) from None
+        try:
+            yield None
+        except ElectraError:
+            with contextlib.suppress(OSError):
+                for name in (*_FILES, MANIFEST, MARKER):
+                    (folder / name).unlink(missing_ok=True)
+                shutil.rmtree(folder / "tokenizer", ignore_errors=True)
+                folder.rmdir()
+            raise
+        except OSError as error:
+            raise storage_error(error, error.filename or folder) from None
 
 
 def publish(folder: Path, manifest: Manifest) -> Manifest:

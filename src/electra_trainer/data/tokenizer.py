@@ -620,20 +620,34 @@ def saved_tokenizer(folder: Path) -> Tokenizer:
     return tokenizer
 
 
-def require_new(folder: Path) -> None:
-    """ConfigError unless a tokenizer can be written into a folder without covering anything but an attempt that was
-    killed.
+def require_new(folder: Path, files: Mapping[str, bytes] | None = None) -> bool:
+    """Whether a tokenizer is still to be written into a folder: it is new, empty, or holds an attempt that was killed.
+
+    Args:
+        files: those of the tokenizer; False where exactly they are there. None: not known yet, any tokenizer passes.
+
+    Raises:
+        ConfigError: the folder holds something else.
     """
     durable.sweep(folder)
-    if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / _UNFINISHED).is_file())):
-        raise ConfigError(f"--out {folder}: is not an empty folder. Choose another one.")
+    inside = {path.name for path in folder.iterdir() if not durable.is_temporary(path.name)} if folder.is_dir() else {}
+    if (not inside and not folder.is_file()) or _UNFINISHED in inside:
+        return True
+    found = {name: (folder / name).read_bytes() for name in inside if name in TOKENIZER_FILES}
+    if found and found.keys() == inside and files in (None, found):
+        return False
+    raise ConfigError(f"--out {folder}: is not an empty folder. Choose another one.")
 
 
 def save_new_tokenizer(tokenizer: Tokenizer, folder: Path, *, max_length: int) -> None:
     """`save_tokenizer` into a folder that `require_new` takes, also if this process is killed meanwhile."""
-    durable.write_output(folder / _UNFINISHED, b"")
-    save_tokenizer(tokenizer, folder, max_length=max_length)
-    (folder / _UNFINISHED).unlink(missing_ok=True)
+    with durable.alone(folder):
+        if not require_new(folder, tokenizer_files(tokenizer, max_length=max_length)):
+            tell(f"{folder}: is there already, the same.")
+            return
+        durable.write_output(folder / _UNFINISHED, b"")
+        save_tokenizer(tokenizer, folder, max_length=max_length)
+        (folder / _UNFINISHED).unlink(missing_ok=True)
 
 
 def tokenizer_sha256(tokenizer: Tokenizer) -> str:

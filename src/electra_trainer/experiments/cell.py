@@ -14,17 +14,16 @@ run or a baseline are of the splits that it was scored on.
 """
 
 import contextlib
-import fcntl
 import json
 import math
-import time
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
+from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, StorageError
 from electra_trainer.experiments.by_class import ClassReport
 from electra_trainer.files import durable, reading
 from electra_trainer.files.durable import replace_durably
@@ -325,9 +324,7 @@ def declaring(root: Path) -> Iterator[None]:
     Raises:
         ConfigError: another command holds it for long, or the folder holds something else.
     """
-    with durable.open_lock(root, markers={FILE}, what="experiment", before={SEARCH}) as lock:
-        if not _waited(lock.fileno()):
-            raise ConfigError(f"--out {root}: another command is at work there. Wait for it or stop it.")
+    with durable.open_lock(root, markers={FILE}, what="experiment", before={SEARCH}, patience=PATIENCE):
         try:
             durable.sweep(root, deep=True)
             yield
@@ -342,21 +339,10 @@ def wait_until_free(folder: Path) -> None:
     """Wait for the worker of a command that was killed, which may still hold the lock of a run; whoever opens the run
     sees the rest.
     """
-    with contextlib.suppress(OSError), (folder / ".lock").open() as lock:
-        _waited(lock.fileno())
-
-
-def _waited(descriptor: int) -> bool:
-    """Lock an open file; whether that was possible before patience ended."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.05)
+    path = folder / ".lock"
+    with contextlib.suppress(OSError, StorageError):
+        if path.exists() and (held := durable.lock(path, patience=PATIENCE)) is not None:
+            os.close(held)
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:

@@ -14,9 +14,11 @@ import os
 import re
 import shutil
 import tempfile
+import time
 import uuid
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import IO
 
@@ -256,26 +258,102 @@ def sync_file(path: Path) -> None:
         os.close(descriptor)
 
 
-def open_lock(folder: Path, *, markers: set[str], what: str, before: Collection[str] = ()) -> IO[str]:
-    """Create the folder and open its lock file. The caller takes the lock.
+def lock(path: Path, *, patience: float = 0.0) -> int | None:
+    """Open a file, new or old, and hold it locked until the descriptor is closed or the process ends. None: another
+    one held it for `patience` seconds. StorageError: among others that the file system has no locks.
+    """
+    deadline = time.monotonic() + patience
+    try:
+        while True:
+            descriptor = here(str(path), os.O_WRONLY | os.O_CREAT)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(descriptor), path.stat()):
+                    return descriptor
+            except (BlockingIOError, FileNotFoundError):  # held, or removed by whoever held it
+                pass
+            except OSError:
+                os.close(descriptor)
+                path.unlink()
+                raise
+            os.close(descriptor)
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(0.02)
+    except OSError as error:
+        raise storage_error(error, path.parent, writing=True) from None
+
+
+BRIEF = 1.0
+"""Seconds in which `sweep` lets go of a lock, and the worker of a killed command ends."""
+_mine: ContextVar[frozenset[Path]] = ContextVar("_mine", default=frozenset())
+"""Outputs that blocks of `alone` hold here."""
+
+
+@contextmanager
+def alone(out: Path, *, patience: float = 0.0) -> Iterator[None]:
+    """Hold an output, a file or a folder, for the length of a block, within which it may be held again.
+
+    The lock is a temporary file next to `out`, or in it where only that can be written. Where neither can there is
+    none, and whoever writes reports it.
+
+    Args:
+        patience: seconds to wait for another command, but at least `BRIEF`.
+
+    Raises:
+        ConfigError: another command is at work there. StorageError: the file system has no locks.
+    """
+    real = Path(os.path.realpath(out))
+    with suppress(OSError):
+        make_folder(real.parent)
+    places = (one for one in (real.parent, real) if one.is_dir() and os.access(one, os.W_OK | os.X_OK))
+    if real in _mine.get() or (place := next(places, None)) is None:
+        yield
+        return
+    path = place / f".electra-tmp-{hashlib.sha256(os.fsencode(real.name)).hexdigest()[:8]}"
+    if (held := lock(path, patience=max(patience, BRIEF))) is None:
+        raise ConfigError(f"--out {out}: another command is at work there. Wait for it or stop it.")
+    token = _mine.set(_mine.get() | {real})
+    try:
+        yield
+    finally:
+        _mine.reset(token)
+        with suppress(OSError):
+            path.unlink()
+        os.close(held)
+
+
+def open_lock(
+    folder: Path, *, markers: set[str], what: str, before: Collection[str] = (), patience: float = 0.0
+) -> IO[str]:
+    """Create the folder and hold it until the returned file is closed.
 
     Args:
         markers: the files that together show that a `what` has begun there.
         before: what it writes before those; a folder with a lock file and no more than that was left by a killed
             process.
+        patience: seconds to wait for whoever holds it.
 
     Raises:
-        ConfigError: the folder holds something else. StorageError: it cannot be written.
+        ConfigError: it is held, or holds something else. StorageError: it cannot be written or locked.
     """
-    lock = folder / ".lock"
-    try:
-        make_folder(folder)
-        there = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
-        foreign = there - set(before) if lock.exists() else there
-        if foreign and not markers <= there:
-            raise ConfigError(
-                f"--out {folder}: the folder holds {min(foreign)!r} and no {what}. Choose a new or empty folder."
-            )
-        return open(lock, "w", opener=here)
-    except OSError as error:
-        raise storage_error(error, folder, writing=True) from None
+    path = folder / ".lock"
+    with alone(folder, patience=patience):
+        try:
+            make_folder(folder)
+            begun = path.exists()
+            held = lock(path, patience=patience)
+            if held is None:
+                who = "process is training" if what == "run" else "command is at work"
+                raise ConfigError(f"--out {folder}: another {who} there. Wait for it or stop it.")
+            there = {one.name for one in folder.iterdir() if not one.name.startswith(".")}
+            if not markers <= there and (foreign := there - set(before if begun else ())):
+                os.close(held)
+                if not begun:
+                    path.unlink()
+                raise ConfigError(
+                    f"--out {folder}: the folder holds {min(foreign)!r} and no {what}. Choose a new or empty folder."
+                )
+            return os.fdopen(held, "w")
+        except OSError as error:
+            raise storage_error(error, folder, writing=True) from None

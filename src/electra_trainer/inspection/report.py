@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, StorageError, storage_error
-from electra_trainer.files.durable import replace_durably
+from electra_trainer.files.durable import alone, replace_durably
 from electra_trainer.files.wording import duration, number, power, render
 from electra_trainer.settings.calls import checked
 from electra_trainer.settings.records import flat, read_table
@@ -163,17 +163,19 @@ def write_report(runs: str | Path | Sequence[str | Path], *, out: str | Path | N
     target = Path(runs[0]) if out is None else Path(out)
     target = target if out is not None and target.suffix == ".html" else target / "report.html"
     figures, pictures = target.parent / "figures", draw(read)
-    try:
-        figures.mkdir(parents=True, exist_ok=True)
-        if figures.is_symlink():
-            raise StorageError(
-                f"{figures}: is a link, and pictures are written there. Remove it, or choose another --out."
-            )
-    except OSError as error:
-        raise storage_error(error, target) from error
-    for name, png in pictures.items():
-        replace_durably(figures / f"{name}.png", png)
-    replace_durably(target, _page(read, pictures).encode("utf-8", "replace"))  # a name may hold bytes that are not text
+    with alone(target, patience=60.0):
+        try:
+            figures.mkdir(parents=True, exist_ok=True)
+            if figures.is_symlink():
+                raise StorageError(
+                    f"{figures}: is a link, and pictures are written there. Remove it, or choose another --out."
+                )
+        except OSError as error:
+            raise storage_error(error, target) from error
+        for name, png in pictures.items():
+            replace_durably(figures / f"{name}.png", png)
+        page = _page(read, pictures).encode("utf-8", "replace")  # a name may hold bytes that are not text
+        replace_durably(target, page)
     return target
 
 

@@ -9,7 +9,6 @@ sent again: RUN/tracked/NAME.json has the last step that was sent, of training a
 Names are those that trackers expect: train/loss, eval/loss.
 """
 
-import fcntl
 import importlib.util
 import json
 import math
@@ -326,15 +325,9 @@ def _locked(run: Path, name: str) -> int | None:
     """The open lock of one run and tracker; None where another process has it."""
     try:
         (run / FOLDER).mkdir(exist_ok=True)
-        lock = reading.here(str(run / FOLDER / f".{name}.lock"), os.O_WRONLY | os.O_CREAT)
+        return durable.lock(run / FOLDER / f".{name}.lock")
     except OSError as error:
         raise storage_error(error, run / FOLDER, writing=True) from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        return None
-    return lock
 
 
 class _Sender:

@@ -25,8 +25,8 @@ import torch
 from torch import Tensor, nn
 
 from electra_trainer.data.tokenizer import load_tokenizer
-from electra_trainer.errors import CheckpointError, ConfigError, storage_error
-from electra_trainer.files.durable import make_folder, new_folder, sweep, sync_folder, write_durably
+from electra_trainer.errors import CheckpointError, ConfigError, storage_error, tell
+from electra_trainer.files.durable import alone, make_folder, new_folder, scratch, sweep, sync_folder, write_durably
 from electra_trainer.kernels.declared import other_class
 from electra_trainer.model.encoder import Layers
 from electra_trainer.model.networks import PrintedReplacedHead, build_encoder
@@ -180,7 +180,7 @@ def _layers_of(network: nn.Module) -> Layers | None:
 def publish(
     out: Path, files: Iterable[tuple[str, bytes]], check: Callable[[Path], None], *, replaces: str | None = None
 ) -> None:
-    """Write files into a temporary folder, check them there, and rename it to `out`.
+    """Write files into a temporary folder, check them there, and rename it to `out`, unless the same is there already.
 
     Args:
         out: a new or empty folder, or an earlier export.
@@ -193,22 +193,34 @@ def publish(
         ConfigError: `out` holds something else.
         StorageError: the disk is full or read-only; an earlier export is untouched and nothing is left behind.
     """
-    sweep(out.parent)
-    earlier = replaces is not None and (out / replaces).is_file()
-    if out.exists() and not earlier and (not out.is_dir() or any(out.iterdir())):
-        other = "" if replaces is None else f" and holds no {replaces}"
-        raise ConfigError(f"--out {out}: is not an empty folder{other}. Choose another one.")
-    try:
-        make_folder(out.parent)
-        with new_folder(out) as temporary:
-            for name, content in files:
-                path = temporary / name
-                make_folder(path.parent)
-                write_durably(path, content)
-                sync_folder(path.parent)
-            check(temporary)
-    except OSError as error:
-        raise storage_error(error, out, writing=True) from None
+    other = "" if replaces is None else f" and holds no {replaces}"
+    refused = ConfigError(f"--out {out}: is not an empty folder{other}. Choose another one.")
+    with alone(out, patience=60.0 if replaces else 0.0):
+        sweep(out.parent)
+        earlier = replaces is not None and (out / replaces).is_file()
+        taken = out.exists() and not earlier and (not out.is_dir() or any(out.iterdir()))
+        try:
+            make_folder(out.parent)
+            with scratch(out.parent) if taken else new_folder(out) as temporary:
+                for name, content in files:
+                    if taken and not ((out / name).is_file() and (out / name).read_bytes() == content):
+                        raise refused
+                    path = temporary / name
+                    make_folder(path.parent)
+                    write_durably(path, content)
+                    sync_folder(path.parent)
+                check(temporary)
+                if taken and _listed(temporary) != _listed(out):
+                    raise refused
+        except OSError as error:
+            raise storage_error(error, out, writing=True) from None
+        if taken:
+            tell(f"{out}: is there already, the same.")
+
+
+def _listed(folder: Path) -> set[tuple[Path, int]]:
+    """Files below a folder, with their sizes."""
+    return {(path.relative_to(folder), path.stat().st_size) for path in folder.rglob("*") if path.is_file()}
 
 
 def safetensors_bytes(tensors: Mapping[str, Tensor]) -> bytes:

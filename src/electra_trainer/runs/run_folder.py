@@ -7,7 +7,6 @@ checkpoints/      see checkpoint.py                   report.html      see repor
 words.safetensors what word embeddings begin with, if that is from co-occurrence (train/word_start.py)
 """
 
-import fcntl
 import json
 import os
 import platform
@@ -22,7 +21,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError, storage_error, tell
+from electra_trainer.errors import CheckpointError, DataError, MissingInputError, storage_error, tell
 from electra_trainer.files import durable
 from electra_trainer.files.reading import here
 from electra_trainer.runs.verified import Origin
@@ -61,15 +60,8 @@ class RunFolder:
             ConfigError: another process writes to it, or it holds something else than a run.
             StorageError: the disk is full or read-only.
         """
-        try:
-            self._lock = durable.open_lock(self.path, markers=_BEGUN, what="run", before=_BEFORE_CONFIG)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            durable.sweep(self.path)
-        except BlockingIOError:
-            busy = f"--out {self.path}: another process is training there. Wait for it or stop it."
-            raise ConfigError(busy) from None
-        except OSError as error:
-            raise storage_error(error, self.path, writing=True) from None
+        self._lock = durable.open_lock(self.path, markers=_BEGUN, what="run", before=_BEFORE_CONFIG)
+        durable.sweep(self.path)
 
     @property
     def locked(self) -> bool:

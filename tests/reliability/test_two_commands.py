@@ -1,0 +1,223 @@
+"""Two different commands at once on one output: one wins whole, the other is refused; nothing of a lock stays."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import itertools
+import os
+import random
+import shutil
+import time
+from collections.abc import Callable
+from contextvars import Context
+from dataclasses import fields, is_dataclass, make_dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.command import Electra
+from tests.prepared import small_config, write_store, write_text
+from tests.reliability.children import in_a_child
+from tests.reliability.figures import LONG, report
+from tests.reliability.killed import tree
+from tests.reliability.operations import Operation, Operations
+
+from electra_trainer import api
+from electra_trainer.cli import main as cli
+from electra_trainer.data.corpus import PrepareSettings
+from electra_trainer.data.prepare import merge, prepare
+from electra_trainer.data.tokenizer import load_tokenizer
+from electra_trainer.errors import ConfigError, ElectraError, StorageError
+from electra_trainer.experiments.cell import declaring
+from electra_trainer.files import durable
+from electra_trainer.runs.run_folder import RunFolder
+from electra_trainer.train.loop import pretrain
+
+Work = Callable[[Path], object]
+PAIRS = 10 if LONG else 2
+REFUSED = ConfigError.exit_code
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Work, Work]]:
+    """Two pieces of work of each kind, whose results differ."""
+    folder = tmp_path_factory.mktemp("two")
+    text, data = write_text(folder / "text.txt", documents=12), write_store(folder / "data")
+    tokenizer = load_tokenizer(data / "tokenizer")
+    run = pretrain(small_config(steps=3, layers=1), data, out=folder / "run", device="cpu", quiet=True)
+
+    def rows(out: Path, *, seed: int, shard: tuple[int, int] | None = None) -> object:
+        settings = PrepareSettings(valid_fraction=0.3, workers=1, seed=seed)
+        return prepare([text], tokenizer=tokenizer, sequence_length=16, out=out, settings=settings, shard=shard)
+
+    def trained(out: Path, *, steps: int) -> object:
+        return pretrain(small_config(steps=steps, layers=1), data, out=out, device="cpu", quiet=True)
+
+    for seed in (1, 2):
+        rows(folder / f"shards-{seed}", seed=seed, shard=(1, 1))
+    vocabulary = partial(api.train_tokenizer, text)
+    return {
+        "tokenizer": (
+            lambda out: vocabulary(out=out, vocab_size=300),
+            lambda out: vocabulary(out=out, vocab_size=256, cased=True),
+        ),
+        "prepare": (partial(rows, seed=1), partial(rows, seed=2)),
+        "a shard": (partial(rows, seed=1, shard=(1, 2)), partial(rows, seed=2, shard=(1, 2))),
+        "merge": (lambda out: merge(folder / "shards-1", out=out), lambda out: merge(folder / "shards-2", out=out)),
+        "export": (partial(api.export, run), partial(api.export, run, dtype="float16")),
+        "pretrain": (partial(trained, steps=3), partial(trained, steps=4)),
+        "rows or a run": (partial(rows, seed=1), partial(trained, steps=3)),
+        "a run or rows": (partial(trained, steps=3), partial(rows, seed=1)),
+        "a tokenizer or an export": (lambda out: vocabulary(out=out, vocab_size=300), partial(api.export, run)),
+    }
+
+
+KINDS = "tokenizer,prepare,a shard,merge,export,pretrain,rows or a run,a run or rows,a tokenizer or an export".split(
+    ","
+)
+
+
+def code_of(work: Work, out: Path) -> int:
+    """The exit code, in a context of its own: a child of this process would have what this one holds."""
+    try:
+        Context().run(work, out)
+    except ElectraError as error:
+        return error.exit_code
+    return 0
+
+
+def settled(folder: Path) -> dict[str, object]:
+    """What does not differ from one run to the next."""
+    timed = ("environment.json", "log.txt", "metrics.jsonl", "status.json", "timing.json")
+    return {
+        name: None if "checkpoints/" in name or name.endswith(timed) else content
+        for name, content in tree(folder).items()
+    }
+
+
+def wholes(works: tuple[Work, Work], place: Path) -> list[dict[str, object]]:
+    """What each leaves that is alone."""
+    for number, work in enumerate(works):
+        (place / f"whole-{number}").mkdir()
+        work(place / f"whole-{number}" / "out")
+    return [settled(place / f"whole-{number}") for number in range(len(works))]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_wins_whole(
+    kind: str, pairs: dict[str, tuple[Work, Work]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one is typed before some change of the first one's, and again when that is done."""
+    monkeypatch.setattr(durable, "BRIEF", 0.02)
+    first, other = pairs[kind]
+    whole, met = wholes(pairs[kind], tmp_path), list[Operation]()
+    (tmp_path / "counted").mkdir()
+    with Operations(tmp_path / "counted", met.append, sync=False):
+        first(tmp_path / "counted" / "out")
+    for moment in sorted({5 + (len(met) - 10) * number // (PAIRS - 1) for number in range(PAIRS)}):
+        place, codes, count = tmp_path / str(moment), list[int](), itertools.count(1)
+        place.mkdir()
+
+        def meet(
+            _: Operation, place: Path = place, codes: list[int] = codes, moment: int = moment, count: Any = count
+        ) -> None:
+            if next(count) == moment:
+                codes.append(in_a_child(lambda: code_of(other, place / "out")))
+
+        with Operations(place, meet, sync=False):
+            codes.append(code_of(first, place / "out"))
+        assert sorted(codes) == [0, REFUSED], (moment, met[moment - 1])
+        assert settled(place) == whole[codes[0] == 0]
+        assert code_of(first, place / "out") + code_of(other, place / "out") == REFUSED
+        shutil.rmtree(place)
+
+
+@pytest.mark.skipif(not LONG, reason="make reliability")
+@pytest.mark.parametrize("kind", KINDS)
+def test_ten_pairs_that_start_together(kind: str, pairs: dict[str, tuple[Work, Work]], tmp_path: Path) -> None:
+    ends, chance, whole = list[tuple[int, ...]](), random.Random(1), wholes(pairs[kind], tmp_path)
+    for number in range(PAIRS):
+        place = tmp_path / str(number)
+        place.mkdir()
+        children = []
+        for work in pairs[kind]:
+            if (child := os.fork()) == 0:
+                try:
+                    os._exit(code_of(work, place / "out"))
+                finally:
+                    os._exit(1)
+            children.append(child)
+            time.sleep(chance.choice([0, 0, 0.01, 0.05]))
+        codes = tuple(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children)
+        ends.append(codes)
+        assert sorted(codes) == [0, REFUSED]
+        assert settled(place) == whole[codes.index(0)]
+    report("two_commands", kind=kind, pairs=len(ends), first_wins=sum(codes[0] == 0 for codes in ends))
+
+
+def with_an_output() -> list[str]:
+    return [
+        name
+        for name, verb in cli.VERBS.items()
+        if is_dataclass(verb.request) and any(one.name == "out" for one in fields(verb.request))
+    ]
+
+
+def test_every_verb_with_an_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, electra: Electra) -> None:
+    """Refused while another command has it, a file or a folder, by any name of it; a new verb too."""
+    monkeypatch.setattr(durable, "BRIEF", 0.02)
+    found = with_an_output()
+    assert {"tokenizer", "merge", "export", "embed", "predict", "report", "table", "figure", "demo"} <= set(found)
+    written = make_dataclass("Written", ["out"], namespace={"run": lambda self: self.out.write_text("mine") and None})
+    (tmp_path / "link").symlink_to("out", target_is_directory=True)
+    for name in [*(set(found) - {*cli._SHARING}), "new"]:
+        monkeypatch.setitem(cli.VERBS, name, cli.VERBS.get(name, cli.Verb(written, "")))
+        for path in (tmp_path / "out", tmp_path / "link"):
+            monkeypatch.setattr(cli, "read", lambda *_, path=path: written(path))
+            with durable.alone(tmp_path / "out"):
+                code, _, told = Context().run(electra, name)
+            assert (code, path.exists()) == (REFUSED, False), name
+            assert told == f"electra: --out {path}: another command is at work there. Wait for it or stop it.\n"
+    assert electra("new")[0] == 0 and sorted(os.listdir(tmp_path)) == ["link", "out"]
+
+
+def test_a_file_system_without_locks(
+    pairs: dict[str, tuple[Work, Work]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sentence with the folder's name; nothing is written there."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(met[-1], os.strerror(met[-1]))
+
+    met = list[int]()
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    works = {kind: work for kind, (work, _) in pairs.items()} | {
+        "experiment": lambda out: declaring(out).__enter__(),
+        "run": lambda out: RunFolder(out).open_for_writing(),
+    }
+    for code in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+        met.append(code)
+        for kind, work in works.items():
+            with pytest.raises(StorageError, match=rf"{tmp_path}.*: this file system has no locks .* another --out\."):
+                work(tmp_path / "out")
+            assert not any(path.is_file() for path in tmp_path.rglob("*")), kind
+
+
+def test_the_same_again(
+    pairs: dict[str, tuple[Work, Work]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is there already: nothing is written; other settings or another input are refused."""
+    for kind in ("tokenizer", "prepare", "a shard", "merge", "export"):
+        (first, other), out = pairs[kind], tmp_path / kind
+        first(out)
+        before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+        capsys.readouterr()
+        first(out)
+        assert "is there already" in capsys.readouterr().err, kind
+        assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.parent != tmp_path} == {
+            path: time for path, time in before.items() if path.parent != tmp_path
+        }
+        with pytest.raises(ConfigError):
+            other(out)
