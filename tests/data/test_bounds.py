@@ -132,6 +132,13 @@ def test_one_value_is_bounded(
         count(tmp_path / name)
 
 
+@pytest.mark.parametrize("length", [2**63 - 1, 2**63, 2**64, 10**30, -5])
+def test_a_length_that_cannot_be(tmp_path: Path, length: int) -> None:
+    (tmp_path / "a.wet").write_bytes(b"WARC/1.0\r\nWARC-Type: conversion\r\nContent-Length: %d\r\n\r\na\n" % length)
+    with pytest.raises(DataError, match=r"a.wet: is damaged \(.*\)\. Fetch it again\."):
+        count(tmp_path / "a.wet")
+
+
 def test_a_page_of_line_ends_takes_no_list(tmp_path: Path) -> None:
     body = b"A page.\n" + b"\n" * 200_000
     path = tmp_path / "a.wet"

@@ -7,6 +7,7 @@ import gzip
 import json
 import lzma
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from electra_trainer.data.corpus import CorpusReport, Reading, documents
@@ -222,6 +223,7 @@ def test_any_bytes_give_documents_or_a_typed_error(
 @given(text=st.text(alphabet="aé中 \n\r", max_size=200), limit=st.integers(4, 30))
 def test_lines_of_bytes_against_a_loop(tmp_path: Path, text: str, limit: int) -> None:
     data = text.encode()
+    assume(b"\r" * limit not in data)
     path = write(tmp_path, data)
     parts = list(read_lines(TextFile(path, len(data)), limit=limit, on_progress=lambda _: None))
     assert sum(part.length for part in parts) == len(data)
@@ -231,6 +233,6 @@ def test_lines_of_bytes_against_a_loop(tmp_path: Path, text: str, limit: int) ->
         part.data.decode()
         assert data[part.offset :].startswith(part.data)
         whole[part.number] = whole.get(part.number, b"") + part.data
-    wanted = data.split(b"\n")
+    wanted = re.split(rb"\r*\n|\r", data)
     wanted = wanted[:-1] if wanted[-1] == b"" else wanted
-    assert list(whole.values()) == [line.removesuffix(b"\r") for line in wanted]
+    assert list(whole.values()) == wanted

@@ -2,8 +2,8 @@
 
 A document is a tuple of lines (text_files.py); a line is one paragraph or sentence, between two of which a row may
 change segment. `.txt` files hold lines, with a boundary of your choice between documents; `.jsonl` files hold one
-document a line, whose text may hold several lines; so may the texts of other files and of data sets. Lines end with LF
-and nothing else: U+2028, U+0085 and the like are ordinary characters. A file that is not text is an error
+document a line, whose text may hold several lines; so may the texts of other files and of data sets. Lines end with LF,
+CR LF or CR, and nothing else: U+2028, U+0085 and the like are ordinary characters. A file that is not text is an error
 (files/reading.py), never a document.
 """
 
@@ -28,7 +28,7 @@ from electra_trainer.data.text_files import (
     read_lines,
 )
 from electra_trainer.errors import DataError, require
-from electra_trainer.files.reading import OTHER, NotJson, half_character, json_value, short
+from electra_trainer.files.reading import NotJson, half_character, json_value, not_utf8, short
 
 Boundary = Literal["blank", "line", "file"]
 OnBadText = Literal["error", "skip"]
@@ -36,10 +36,10 @@ OnBadText = Literal["error", "skip"]
 DOCSTRINGS = "docstrings"
 """The path name that means the embedded corpus."""
 
-_LINE = re.compile(r"[^\n]+")
+_LINE = re.compile(r"[^\r\n]+")
 _JSON_LINE_BYTES = 1 << 24  # a JSON line must be held whole; longer ones are bad text
 _TEXT_LINE_BYTES = 1 << 20  # a text line is cut at a space near here
-_SAMPLED_CHARACTERS = 2000  # of a line
+_SAMPLED_CHARACTERS = 2000  # of a part of a line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,8 +250,8 @@ class _Source:
         if self._reading.on_bad_text == "error":
             unit = "records" if isinstance(where, int) else "lines"
             remedy = f"--on-bad-text skip leaves such {unit} out"
-            if "UTF-8" in kind:
-                remedy = f"{OTHER.advice(self._path)} If few are damaged: {remedy}"
+            if "UTF-8" in kind and not isinstance(where, int):
+                remedy = f"{not_utf8(self._path)} Or drop them: {remedy}"
             raise DataError(f"{self._path}:{number}: {kind}{offset}{detail}. Expected UTF-8 text; {remedy}.")
         self._report.bad_text[kind] += 1
         self._report.examples.setdefault(kind, f"{self._path}:{number}")
@@ -279,7 +279,7 @@ class _Source:
 
 @dataclass
 class Sampled:
-    """Every n-th line of a text; n doubles whenever the sample is full."""
+    """Every n-th line of a text, or part of a long line; n doubles whenever the sample is full."""
 
     most: int = 20_000
     lines: list[str] = field(default_factory=list)
@@ -288,8 +288,10 @@ class Sampled:
 
     def add(self, lines: Sequence[str]) -> None:
         """Take those of some lines that belong to the sample."""
-        self.lines += [line[:_SAMPLED_CHARACTERS] for line in lines[-self._met % self._every :: self._every]]
-        self._met += len(lines)
+        step = _SAMPLED_CHARACTERS
+        parts = [line[at : at + step] for line in lines for at in range(0, len(line) or 1, step)]
+        self.lines += parts[-self._met % self._every :: self._every]
+        self._met += len(parts)
         while len(self.lines) > self.most:
             self.lines, self._every = self.lines[::2], 2 * self._every
 

@@ -199,8 +199,8 @@ def _require_documents(folder: Path, split: store.Split, documents: int) -> None
         what = "train on" if split == "train" else "hold out"
         raise DataError(
             f"{folder}: nothing is left to {what}, the text holds fewer than two different documents. Documents end at "
-            "blank lines, with --documents line at each line end (LF; `tr '\\r' '\\n'` makes them of CR). Break the "
-            "text into lines, give more of it, or prepare shards again with a larger --valid-fraction."
+            "blank lines, with --documents line at each line end. Break the text into lines, give more of "
+            "it, or prepare shards again with a larger --valid-fraction."
         )
 
 

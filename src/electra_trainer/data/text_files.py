@@ -456,7 +456,7 @@ def beginning(file: TextFile) -> bytes:
 
 
 def read_lines(file: TextFile, *, limit: int, on_progress: Callable[[int], None]) -> Iterator[ByteLine]:
-    r"""Lines of a file, split at "\n" only, without "\r" at the end and without the byte order mark.
+    r"""Lines of a file, which end in "\n", "\r\n" or "\r", also mixed; without their ends and the byte order mark.
 
     A line of more than `limit` bytes comes in several parts, cut at a space or at least between characters.
 
@@ -469,16 +469,19 @@ def read_lines(file: TextFile, *, limit: int, on_progress: Callable[[int], None]
         while part := rest + stream.readline(limit + 1 - len(rest)):
             ends = len(part) <= limit or part.endswith(b"\n")
             cut = len(part) if ends else _cut(part, limit)
+            cut = cut if ends else len(part[:cut].rstrip(b"\r")) or cut
             part, rest = part[:cut], part[cut:]
-            bound.add(cut, least=LINE)
             if offset >= reported:
                 on_progress(position())
                 reported = offset + _CHUNK
-            data = part.removeprefix(reading.BOM) if offset == 0 else part
-            if ends:
-                data = data.removesuffix(b"\n").removesuffix(b"\r")
-            yield ByteLine(data, number, offset, cut, ends, continued)
-            number, offset, continued = number + ends, offset + cut, not ends
+            lines, stop = (part[:-1].rstrip(b"\r") if part.endswith(b"\n") else part).split(b"\r"), offset + cut
+            for others, line in zip(range(len(lines) - 1, -1, -1), lines, strict=True):
+                whole, length = others > 0 or ends, len(line) + 1 if others else stop - offset
+                if length:
+                    bound.add(length, least=LINE)
+                    data = line.removeprefix(reading.BOM) if offset == 0 else line
+                    yield ByteLine(data, number, offset, length, whole, continued)
+                    number, offset, continued = number + whole, offset + length, not whole
 
 
 def _cut(line: bytes, limit: int) -> int:
@@ -595,7 +598,7 @@ def wet_texts(file: TextFile, tick: Tick) -> Values:
                     yield body.decode("utf-8", "surrogateescape"), number
             if archive.err_count:
                 raise ValueError("the length of a record is wrong")
-        except (ArchiveLoadFailed, ValueError) as error:
+        except (ArchiveLoadFailed, ValueError, OverflowError) as error:
             raise DataError(f"{file}: is damaged ({_reason(error)}). Fetch it again.") from None
 
 

@@ -12,6 +12,7 @@ import shlex
 import stat
 import tarfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -101,8 +102,15 @@ _JSON_LINES = _renamed("JSON lines", ".jsonl")
 _TABS = _renamed("a table with tabs between its columns", ".tsv", " Its first line has the columns' names.")
 PARQUET, ARROW, ARROW_STREAM = _records("a Parquet file"), _records("an Arrow file"), _records("an Arrow file")
 WARC = Kind("a WARC file of web pages, not of their text", "Take the WET file of the same crawl, which holds text.")
+_REPAIR = (
+    "import codecs, sys; codecs.register_error('old', lambda bad: (bad.object[bad.start:bad.end].decode('cp1252', "
+    "'replace'), bad.end)); [sys.stdout.buffer.write(line.decode('utf-8', 'old').encode()) for line in "
+    "open(sys.argv[1], 'rb')]"
+)
 _OTHERS = " CP1252 is for Western Europe; others: CP1250, CP1251, KOI8-R, GB18030, BIG5, SHIFT_JIS, EUC-KR."
 OTHER = _encoded("CP1252", "not UTF-8 in many lines", _OTHERS)
+_REPAIRED = _typed("Convert only the bytes that are not", f'python -c "{_REPAIR}" {{file}} > {{new}}{{ending}}')
+MIXED = Kind("UTF-8 in some lines and another encoding in many others", _REPAIRED + _OTHERS)
 _NO_TEXT = "It holds no text; leave it out."
 _OFFICE = "a document or table of an office program, or a book"
 _EXTRACTED = "Name wikimedia/wikipedia:20231101.en (or the code of another language) instead, the same extracted."
@@ -184,15 +192,22 @@ def unlike_text(head: bytes, *, is_whole: bool, is_json: bool = False) -> Kind |
     """
     if len(head) >= 32 and len(head.translate(None, _CONTROL)) < 0.9 * len(head):
         return _records("not text: it holds control characters all over")
-    lines = [line for line in head.split(b"\n")[: None if is_whole else -1] if line.strip()]
-    bad = sum(b"\xef\xbf\xbd" not in line and "\ufffd" in line.decode("utf-8", "replace") for line in lines)
+    lines = [line for line in re.split(rb"[\r\n]", head)[: None if is_whole else -1] if line.strip()]
+    bad, wide = _beyond_ascii(lines)
     if len(lines) >= _PATTERN and bad > 0.2 * len(lines):
-        return OTHER
+        return MIXED if wide > 0.05 * bad else OTHER  # by chance a few lines of another encoding are UTF-8 too
     if re.match(rb"\s*\{\s*\"(?:[^\"\\\n]|\\.){0,200}\"\s*:", head.removeprefix(b"\xef\xbb\xbf")):
         kind = _json_kind(head.decode("utf-8-sig", "replace").lstrip(), is_whole=is_whole)
         return None if is_json and kind is _JSON_LINES else kind
     tabs = {line.count(b"\t") for line in lines}
     return _TABS if not is_json and len(lines) >= _PATTERN and len(tabs) == 1 and tabs != {0} else None
+
+
+def _beyond_ascii(lines: list[bytes]) -> tuple[int, int]:
+    """Of the lines that are not ASCII: how many are not UTF-8, and how many are."""
+    others = [line for line in lines if not line.isascii()]
+    bad = sum(b"\xef\xbf\xbd" not in line and "\ufffd" in line.decode("utf-8", "replace") for line in others)
+    return bad, len(others) - bad
 
 
 def _json_kind(text: str, *, is_whole: bool) -> Kind | None:
@@ -322,8 +337,20 @@ def lines(text: bytes | IO[bytes], where: object, *, ends: bool = False) -> Iter
             line = raw.decode()
         except UnicodeDecodeError as error:
             found = f"not UTF-8 at byte {error.start + 1} of the line (0x{raw[error.start]:02x})"
-            raise DataError(f"{where}:{number}: {found}. {OTHER.advice(str(where))}") from None
+            raise DataError(f"{where}:{number}: {found}. {not_utf8(str(where))}") from None
         yield number, line if ends else line.removesuffix("\n").removesuffix("\r")
+
+
+def not_utf8(path: str) -> str:
+    """What to do about a file with a line that is not UTF-8, by its first `MOST_LINE` bytes."""
+    bad = wide = 0
+    with suppress(OSError), Path(path).open("rb") as file:
+        bad, wide = _beyond_ascii(re.split(rb"[\r\n]", file.read(MOST_LINE)))
+    if not wide or unpack_first(path):
+        return unpack_first(path) or OTHER.advice(path)
+    count = f"{max(bad, 1):,} {'lines are' if bad > 1 else 'line is'} not UTF-8"
+    more = f" in the first {MOST_LINE >> 20} MiB" * (Path(path).stat().st_size > MOST_LINE)
+    return f"{count}{more}, and others hold UTF-8 beyond ASCII, which conversion would damage. {MIXED.advice(path)}"
 
 
 def half_character(text: str) -> int | None:
