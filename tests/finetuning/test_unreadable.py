@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.command import Electra
-from tests.finetuning.own_files import rows, write_csv, write_encoder
+from tests.finetuning.own_files import WORDS, rows, write_csv, write_encoder
 
 from electra_trainer.data.tokenizer import Legibility, Text, as_plain_text, load_tokenizer, specials_of
 from electra_trainer.finetuning.examples import TaggedSentence, TextExample
@@ -101,3 +101,55 @@ def test_many_examples_are_sampled(text: Text) -> None:
     found = legibility_of(Classification(labels=("a", "b")), [TextExample(text="pear")] * (3 * READ + 1), text)
     assert 0.7 * READ < found.rows <= READ
     assert legibility_of(Classification(labels=("a", "b")), [], text).findings(reader="x", longer="") == []
+
+
+@pytest.mark.parametrize(
+    ("form", "alike"),
+    [("the {word} was {}", True), ("the pear no {number} was {}", False)],
+    ids=["the same ids", "other words too"],
+)
+def test_classes_that_symbols_alone_tell_apart(
+    electra: Electra, encoder: Path, tmp_path: Path, form: str, alike: bool
+) -> None:
+    table = [
+        (form.format("🎉↑"[number % 2], number=number, word=WORDS[number // 2 % 20]), ("good", "bad")[number % 2])
+        for number in range(80)
+    ]
+    write_csv(tmp_path / "train.csv", table)
+    out = tmp_path / "exp"
+    code, said, err = electra("finetune", encoder, "--train", tmp_path / "train.csv", "--out", out, *RUN)
+    lost = "warning: 0.0 % of the letters and 100.0 % of the symbols and punctuation marks are unreadable ([UNK])"
+    assert (
+        code == 0 and lost in err and "'🎉' (" in err and "'↑' (" in err and "Write those that matter as words." in err
+    )
+    pair = "training rows have the token ids of another with a different text and different label: "
+    assert (pair in err) == (pair in said) == (pair in (out / "summary.md").read_text(encoding="utf-8")) == alike
+    (tmp_path / "new.csv").write_text("text\nthe pear was 🎉\n", encoding="utf-8")
+    code, _, err = electra("predict", out / "model", tmp_path / "new.csv")
+    assert code == 0 and lost in err
+
+
+def test_what_is_next_to_nothing_is_not_said(text: Text) -> None:
+    for last, is_said in (("я", False), ("я ☃", True)):
+        tally = Legibility()
+        replace(text, tally=tally).ids(["pear " * 300, last, "pear."])
+        assert bool(tally.findings(reader="x", longer="")) == is_said
+    tally = Legibility()
+    replace(text, tally=tally).ids(['pear! (apple), "saw"', "so nice \u2764\ufe0f", "1\ufe0f\u20e3"])
+    assert (tally.unreadable, tally.unreadable_symbols, tally.symbols) == (1, 3, 7), "marks of emoji are not letters"
+
+
+def test_texts_with_the_same_ids(text: Text) -> None:
+    """Words that differ in accents alone are the same here; with one label, or rarely, nothing is said."""
+    task = Classification(labels=("a", "b"))
+    pairs = [
+        TextExample(text=f"{one} {number}", label=label)
+        for number in range(190)
+        for one, label in (("üs", "a"), ("us", "b"))
+    ]
+    assert legibility_of(task, pairs, text).notes[0].startswith("warning: 190 of 380 training rows have the token ids")
+    assert not legibility_of(task, [replace(one, label="a") for one in pairs], text).notes
+    assert not legibility_of(task, [one for one in pairs if one.label == "a" or one.text == "us 3"], text).notes
+    assert not legibility_of(task, [replace(one, text=one.text.replace("ü", "u")) for one in pairs], text).notes, (
+        "said elsewhere"
+    )

@@ -26,6 +26,7 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
+from electra_trainer.data.tokenizer import UNREADABLE_IS_MUCH
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.files import wording
 from electra_trainer.files.reading import short
@@ -464,16 +465,24 @@ def _answers(example: TextExample) -> Any:
     return example.label, example.value, example.labels and {*example.labels}
 
 
-def contradictions(train: Sequence[TextExample]) -> list[str]:
-    """A warning about texts that occur with different labels or values, if there are any."""
-    first = _first_of_each(train)
-    pairs = [(first[same_text(one)], one) for one in train]
+def contradictions(train: Sequence[TextExample], ids: Sequence[tuple[int, ...]] = ()) -> list[str]:
+    """A warning about texts that occur with different labels or values, if there are any. With the token ids of each:
+    about different texts that have the same, as where [UNK] stands for different symbols.
+    """
+    keys: Sequence[Any] = ids or [*map(same_text, train)]
+    first = dict(zip(reversed(keys), reversed(train), strict=True))
+    pairs = [(first[key], one) for key, one in zip(keys, train, strict=True)]
     pairs = [(one, two) for one, two in pairs if _answers(one) != _answers(two)]
-    if not pairs:
+    if ids:
+        pairs = [(one, two) for one, two in pairs if same_text(one) != same_text(two)]
+    if len(pairs) <= UNREADABLE_IS_MUCH * len(train) * bool(ids):
         return []
-    one, two = (f"{PurePath(each.place).name} ({each.label or each.labels or each.value!r})" for each in pairs[0])
-    counts = f"{len(pairs):,} of {len(train):,} training rows"
-    return [f"{WARNING}{counts} repeat the text of another with a different label: {two} and {one}."]
+    one, two = (
+        f"{short(each.text) if ids else PurePath(each.place).name} ({each.label or each.labels or each.value!r})"
+        for each in pairs[0]
+    )
+    what = "have the token ids of another with a different text and" if ids else "repeat the text of another with a"
+    return [f"{WARNING}{len(pairs):,} of {len(train):,} training rows {what} different label: {two} and {one}."]
 
 
 def repeats(train: Sequence[TextExample]) -> list[str]:

@@ -21,6 +21,7 @@ out_proj also holds scale and shift, so transformers gives numbers in the file's
 """
 
 import hashlib
+import random
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,6 +41,7 @@ from electra_trainer.finetuning.examples import (
     Prediction,
     TextExample,
     choose_texts,
+    contradictions,
     hold_out,
     predicted_csv,
     predicted_jsonl,
@@ -473,11 +475,13 @@ READ = 2_000
 
 
 def legibility_of(task: Task, examples: Sequence[Any], text: Text) -> Legibility:
-    """Count unreadable letters and cut texts of examples, from at most `READ` of them at equal distances."""
-    tally = Legibility()
-    some = examples[:: max(1, -(-len(examples) // READ))]
-    if some:
-        task.rows(some, replace(text, tally=tally), training=False)
+    """Count unreadable letters, cut texts and texts that are read alike, of at most `READ` examples drawn at random."""
+    tally, some = Legibility(), random.Random(0).sample(examples, min(READ, len(examples)))
+    read: list[tuple[int, ...]] = [()] * len(some)
+    for row in task.rows(some, replace(text, tally=tally), training=False) if some else ():
+        read[row.example] += tuple(row.ids)
+    if some and isinstance(some[0], TextExample):
+        tally.notes = contradictions(some, read)
     return tally
 
 
