@@ -50,7 +50,7 @@ def test_what_parts_no_words_is_passed_over(words: Any) -> None:
     assert statistics(words, lines).glued == 0
     assert add_words(words, ["dogs"])[1].endswith("the tokenizer splits 0")
     split = add_words(words, ["dogs", "co\x0bvid", "x-1", "a b", "c d"])[1]
-    assert split.endswith("the tokenizer splits 4 ('co\\x0bvid', 'x-1', 'a b', ...)")
+    assert split.endswith("the tokenizer splits 4: 'co\\x0bvid', 'x-1', 'a b', ...")
 
 
 def test_the_verbs_say_it(electra: Electra, tmp_path: Path) -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import gzip
 import random
+import time
+import unicodedata
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.command import Electra
 from tests.data.samples import sentences
 
-from electra_trainer.data.survey import Sample, survey
+from electra_trainer.data.corpus import Sampled
+from electra_trainer.data.survey import _TRACES, Sample, survey
 from electra_trainer.data.text_files import Texts
 from electra_trainer.errors import MissingInputError
 
@@ -83,3 +87,49 @@ def test_the_verb(electra: Electra, tmp_path: Path) -> None:
 def test_nothing_there(tmp_path: Path) -> None:
     with pytest.raises(MissingInputError):
         survey([tmp_path / "nothing"])
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "unsaid"),
+    [
+        ("Işıklı kıyıda İzmir'in ılık akşamı çok güzel, kızlar şarkı söylüyor. ", "give --cased to `electra tokenizer`", "unless you give --keep-accents"),
+        ("Das große Haus über dem Fluß ist schön und die Tür fährt früh auf. ", "unless you give --keep-accents or --cased", "lower-cases I"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_the_advice_for_a_language_in_both_normal_forms(form: str, text: str, said: str, unsaid: str) -> None:
+    found = page(*[f"{number}: {unicodedata.normalize(form, text * 3)}" for number in range(9)])
+    assert said in found and unsaid not in found
+    assert "languages, guessed from 9 documents: tr 100.0 %" in found or "de 100.0 %" in found
+
+
+def test_a_long_line_weighs_as_many_short_ones() -> None:
+    """Half of the text in one line is half of the sample, whatever its size."""
+    many = Sampled(most=100)
+    many.add(["short words " * 100] * 100)
+    many.add(["привет мир " * 12_000])
+    shares = sum(line.startswith("short") for line in many.lines) / len(many.lines)
+    assert 0.4 < shares < 0.7 and max(map(len, many.lines)) <= 2000
+
+
+def test_a_survey_takes_time_in_proportion_to_its_text() -> None:
+    """Also of lines that a regular expression could go over again and again, up to 4 MB."""
+
+    def seconds(look: Any, line: str) -> float:
+        start = time.process_time()
+        look(line)
+        return time.process_time() - start
+
+    for part in ("=", "==a", "[[", "{{a", "<a ", "&#1", "Ã", "http://"):
+        for size in (1 << 16, 1 << 22):
+            assert (
+                sum(seconds(one.search, part * (size // len(part)) + "x") for one in _TRACES.values())
+                < size / 2e6 + 0.2
+            )
+    for size in (1 << 16, 1 << 20, 1 << 22):
+        assert seconds(page, "\u0300\u0316" * (size // 2)) < size / 2e6 + 0.2, "marks to sort"
+
+
+def test_a_ruler_is_not_a_heading() -> None:
+    assert "wiki markup" not in page("=" * 4000 + "x") + page("=" * 80) + page("==")
+    assert "wiki markup" in page("== Heading ==") and "wiki markup" in page("==A==")

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from electra_trainer.data.tokenizer import SPECIAL_TOKENS, as_plain_text, load_tokenizer, save_tokenizer, word_piece
+from electra_trainer.data.tokenizer import (
+    SPECIAL_TOKENS,
+    as_plain_text,
+    load_tokenizer,
+    save_tokenizer,
+    specials_of,
+    word_piece,
+)
 from electra_trainer.errors import DataError
 
 TEXTS = [
@@ -255,3 +262,41 @@ def test_special_tokens_have_one_name_each_here(tmp_path: Path) -> None:
     found = load_tokenizer(write(tmp_path / "folder", files))
     assert [found.token_to_id(token) for token in SPECIAL_TOKENS] == [0, 1, 2, 3, 4]
     assert found.encode("tea tea x", add_special_tokens=False).ids[:2] == [5, 5]
+
+
+@pytest.mark.parametrize(
+    ("form", "words"),
+    [
+        ("{} ", "It has '[PAD] ': remove the spaces around the tokens."),
+        (" {}", "It has ' [PAD]': remove the spaces around the tokens."),
+        ("{}\t-3.5", r"It has '[PAD]\t-3.5': a table, such as a .vocab of SentencePiece."),
+        ("7\t{}", r"It has '7\t[PAD]': a table, "),
+        ("small", "It has '[pad]': write [PAD], or name the other in tokenizer_config.json as pad_token."),
+        ("<", "It has '<PAD>': write [PAD], or name the other "),
+        ("none", "Expected the tokens [PAD] [UNK] [CLS] [SEP] [MASK]."),
+    ],
+)
+def test_the_cause_of_missing_special_tokens(tmp_path: Path, form: str, words: str) -> None:
+    """A vocabulary that has them in another form is told from one without them."""
+    forms = {"small": str.lower, "<": lambda token: token.replace("[", "<").replace("]", ">"), "none": lambda token: token[1:-1].lower()}  # fmt: skip
+    tokens = [*map(forms.get(form, form.format), SPECIAL_TOKENS), "a", "padding", "##pad"]
+    (tmp_path / "vocab.txt").write_text("\n".join(tokens) + "\n")
+    with pytest.raises(DataError) as refused:
+        load_tokenizer(tmp_path / "vocab.txt")
+    assert f"vocab.txt: has no [PAD], [UNK], [CLS], [SEP], [MASK]. {words}" in str(refused.value)
+    if form == "small":
+        names = {f"{token[1:-1].lower()}_token": token.lower() for token in SPECIAL_TOKENS}
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(names))
+        assert specials_of(load_tokenizer(tmp_path / "vocab.txt")).mask == 4
+
+
+@pytest.mark.parametrize("part", ["single", "pair"])
+def test_a_post_processor_that_panics(tmp_path: Path, tokenizer: Any, part: str) -> None:
+    """Rust ends such a call in a panic, which is not an Exception: at the first text, long after the file was read."""
+    save_tokenizer(tokenizer, tmp_path, max_length=8)
+    path = tmp_path / "tokenizer.json"
+    parts = json.loads(path.read_text(encoding="utf-8"))
+    parts["post_processor"][part][0] = {"SpecialToken": {"id": "[GONE]", "type_id": 0}}
+    path.write_text(json.dumps(parts), encoding="utf-8")
+    with pytest.raises(DataError, match=r"tokenizer.json: has a post-processor that fails \("):
+        load_tokenizer(tmp_path)

@@ -140,7 +140,8 @@ def warn_of_unreadable(measured: "Legibility", tokenizer: object) -> bool:
 
 
 def _fit(measured: "Legibility") -> str:
-    return f"{measured.fertility:.2f} tokens a word; {measured.unreadable_line()}"
+    parts = [f"{measured.fertility:.2f} tokens a word", measured.unreadable_line(), measured.glued_line()]
+    return "; ".join(filter(None, parts))
 
 
 class _Watch:
@@ -172,9 +173,9 @@ class Tokenizer:
     vocab_size: int = 30522
     """Tokens in the vocabulary, at most."""
     cased: bool = False
-    """Keep capitals and accents. WITHOUT IT both are removed (Çağrı becomes cagri): for most languages give --cased or
-    --keep-accents. Marks that are part of a script (Hindi, Thai, Arabic, Japanese, Russian ...) are kept in any
-    case."""
+    """Keep capitals and accents. WITHOUT IT both are removed (Çağrı becomes cagrı): for most languages give --cased or
+    --keep-accents, for Turkish --cased. Marks that are part of a script (Hindi, Thai, Arabic, Japanese, Russian ...)
+    are kept in any case."""
     keep_accents: bool = False
     """Keep accents, and remove capitals only."""
     add_words: Path | None = None

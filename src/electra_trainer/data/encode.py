@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, normalizers
 
 from electra_trainer.data.text_files import Document, Place
-from electra_trainer.data.tokenizer import as_plain_text, from_json, specials_of
+from electra_trainer.data.tokenizer import as_plain_text, from_json, parted, specials_of
 from electra_trainer.files.processes import Connection, Workers, serve
 
 _PACKET_BYTES = 1 << 18
@@ -34,14 +34,14 @@ def encoder(tokenizer: Tokenizer) -> Callable[[bytes], bytes]:
     """A function from lines, in UTF-8 with LF between them, to the number of lines, how many tokens each has, and their
     ids.
 
-    A line may have none (control characters only).
+    A line may have none (control characters only). Each control character is read as a space.
     A text can never give [PAD], [CLS], [SEP] or [MASK]: should the tokenizer split so that it does, it is [UNK].
     """
     plain = as_plain_text(tokenizer)
     split = Words(plain).lines if Words.can_cut(plain) else _by_library(plain)
 
     def answer(request: bytes) -> bytes:
-        ids, lengths = split(request)
+        ids, lengths = split(parted(request.decode()).encode())
         return len(lengths).to_bytes(8, "little") + lengths.astype("<u4").tobytes() + ids.astype("<u4").tobytes()
 
     return answer

@@ -14,7 +14,7 @@ from hashlib import blake2b
 
 from electra_trainer.data.corpus import DOCSTRINGS, CorpusReport, Input, Reading, documents
 from electra_trainer.data.text_files import Texts, find_sources
-from electra_trainer.data.tokenizer import bare, percent
+from electra_trainer.data.tokenizer import CONTROL, SAID, bare, percent
 from electra_trainer.data.vocabulary import needs_marks
 from electra_trainer.errors import ElectraError
 from electra_trainer.files.reading import short
@@ -23,15 +23,16 @@ _MOST = 200_000
 """Entries of a sample."""
 _READ, _BEGINNING = 2_000, 1_000
 """Documents of which the language is guessed, and characters of each that are looked at."""
-_SHARE = 0.001
-"""Smallest share that is worth a line."""
+_MOST_LETTERS = 100
+"""Letters of a word that are looked at: composing a long run of marks takes the square of its length."""
+_DOTLESS = frozenset("ıİ")  # of Turkish and its relatives
 _TRACES = {
     "lines with HTML tags or entities": re.compile(
         r"</?(?:a|b|br|div|em|i|img|li|p|span|strong|table|td|tr|ul)\b[^<>]*>|&(?:amp|lt|gt|nbsp|quot|#\d+);", re.I
     ),
     "lines decoded in a wrong encoding": re.compile("[ÃÂ][\\x80-\\xbf]|â€|Ð[\\x80-\\xbf]|�"),
-    "lines with wiki markup": re.compile(r"\[\[[^\]]+\]\]|'''|\{\{[^}]+\}\}|^==+.*==+$"),
-    "lines with control characters": re.compile(r"[\x00-\x08\x0e-\x1f\x7f\x80-\x9f]"),
+    "lines with wiki markup": re.compile(r"\[\[[^\[\]]+\]\]|'''|\{\{[^{}]+\}\}|^={2,6}[^=](?:.*[^=])?={2,6}$"),
+    "lines with control characters": CONTROL,
     "lines that are addresses of the web": re.compile(r"^(?:https?://|www\.)\S+$"),
 }
 
@@ -121,7 +122,7 @@ class Survey:
         from py3langid.langid import classify
 
         texts = [text for _, text in self.beginnings.commonest() if any(map(str.isalpha, text))]
-        found = Counter(str(classify(text)[0]) for text in texts).most_common()
+        found = Counter(str(classify(unicodedata.normalize("NFC", text))[0]) for text in texts).most_common()
         shares = [f"{name} {percent(count, len(texts))}" for name, count in found if count > 0.01 * len(texts)]
         return f"languages, guessed from {len(texts):,} documents: {', '.join(shares[:8]) or 'no letters'}"
 
@@ -141,15 +142,18 @@ def accents_line(words: Iterable[tuple[int, str]], *, stripped: bool = False) ->
     Args:
         stripped: it removes them whatever the script (--strip-accents).
     """
-    words = [*words]
+    words = [(times, unicodedata.normalize("NFC", word[:_MOST_LETTERS])) for times, word in words]
     total = sum(times for times, _ in words)
-    accents = sum(times for times, word in words if bare(word) != unicodedata.normalize("NFC", word))
-    if accents < _SHARE * total or not accents:
+    accents = sum(times for times, word in words if bare(word) != word)
+    dotless = sum(times for times, word in words if not _DOTLESS.isdisjoint(word))
+    if accents < SAID * total or not accents:
         return ""
     letters: Counter[str] = Counter()
     for times, word in words:
         letters.update(dict.fromkeys(word, times))
     share = f"accents: in {percent(accents, total)} of the words"
+    if dotless > 0.01 * total:
+        return f"{share}; give --cased to `electra tokenizer`: --keep-accents alone lower-cases I to i, not to ı"
     if needs_marks(letters) and not stripped:
         return f"{share}; they are part of the script, and `electra tokenizer` keeps them"
     return f"{share}, which lose them unless you give --keep-accents or --cased to `electra tokenizer`"

@@ -8,8 +8,8 @@ tokens.
 """
 
 import hashlib
-import itertools
 import json
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,6 +39,8 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 """The files that `save_tokenizer` writes."""
 UNREADABLE_IS_MUCH = 0.01
 """Share of the letters from which a vocabulary is not made for a text."""
+SAID = 0.001
+"""Smallest share of the letters and symbols, or of the words, that is worth a sentence."""
 _MOST_EXAMPLES = 10_000
 _SHOWN = 4
 _UNFINISHED = "unfinished-tokenizer"
@@ -49,12 +51,35 @@ _BERT = [f"{kind}Tokenizer{fast}" for kind in ("Bert", "Electra", "DistilBert") 
 _AS_IT_IS = ("PreTrainedTokenizerFast", "TokenizersBackend")
 _BERT_FIELDS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
 _FLAGS = ("single_word", "lstrip", "rstrip")
+_CONTROL = r"\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"
+CONTROL = re.compile(f"[{_CONTROL}]")
+"""A control character other than a tab and line ends."""
+_EMOJI_MARKS = "\ufe0e\ufe0f\u20e3"
+_IN_WORD = rf"[^\s!-/:-@\[-`{{-~{_CONTROL}]"
+_GLUE = re.compile(f"(?<={_IN_WORD})[{_CONTROL}]++(?={_IN_WORD})")
 
 
 @cache
 def is_letter(character: str) -> bool:
     """Whether a character is part of words in some script: a letter, a mark on or around letters, a digit."""
     return unicodedata.category(character)[0] in "LMN"
+
+
+@cache
+def _kind(character: str) -> str:
+    """`letter`, as `is_letter` says; `symbol`, an emoji or punctuation; or nothing."""
+    category = unicodedata.category(character)  # Cn: not assigned yet, in this version of Unicode
+    is_symbol = category[0] in "SP" or category == "Cn"
+    return "symbol" if is_symbol else "letter" if is_letter(character) and character not in _EMOJI_MARKS else ""
+
+
+def parted(text: str) -> str:
+    """The text with a space in place of each control character.
+
+    BERT's normaliser deletes them, and makes one word of two that a page break or another separator is between. All
+    texts go through here on their way to a tokenizer, in training and in use. Offsets stay.
+    """
+    return CONTROL.sub(" ", text)
 
 
 def bare(text: str) -> str:
@@ -71,8 +96,8 @@ def bare(text: str) -> str:
 class Legibility:
     """Counts of some texts and what a tokenizer, and rows of a certain length, left of them.
 
-    All verbs that read text use it, so that their shares mean the same: of the letters, not of the tokens, since one
-    [UNK] may stand for a whole line of Thai.
+    All verbs that read text use it, so that their shares mean the same: of the letters and of the symbols, not of the
+    tokens, since one [UNK] may stand for a whole line of Thai.
     """
 
     words: int = 0
@@ -83,6 +108,12 @@ class Legibility:
     letters: int = 0
     unreadable: int = 0
     """Letters in [UNK]."""
+    symbols: int = 0
+    """Symbols, emoji and punctuation."""
+    unreadable_symbols: int = 0
+    """Symbols in [UNK]."""
+    glued: int = 0
+    """Places where only control characters are between two words."""
     rows: int = 0
     cut: int = 0
     """Rows that end before their text does."""
@@ -97,14 +128,18 @@ class Legibility:
     kind: str = "texts"
     """Noun for the units that are cut: texts, questions, words."""
     examples: Counter[str] = field(default_factory=Counter)
-    """Pieces of text with letters that become [UNK]."""
+    """Pieces of text with letters or symbols that become [UNK]."""
+    notes: list[str] = field(default_factory=list)
+    """Other findings."""
 
     def add(self, text: str | Sequence[str], encoding: Encoding, unk: int) -> None:
         """Count a text, or one that is split into words (`is_pretokenized`), and its tokens."""
         parts, ids = [text] if isinstance(text, str) else text, encoding.ids
-        self.words += sum(len(part.split()) for part in parts)
+        self.words += sum(len(parted(part).split()) for part in parts)
+        self.glued += sum(len(_GLUE.findall(part)) for part in parts)
         self.tokens += len(ids)
-        self.letters += sum(map(is_letter, "".join(parts)))
+        kinds = Counter(map(_kind, "".join(parts)))
+        self.letters, self.symbols = self.letters + kinds["letter"], self.symbols + kinds["symbol"]
         self.unknown += ids.count(unk)
         sequences = encoding.word_ids if len(parts) > 1 else [0] * len(ids)
         for token, number, (begin, end) in zip(ids, sequences, encoding.offsets, strict=True):
@@ -114,9 +149,10 @@ class Legibility:
             while end < len(part) and unicodedata.category(part[end]) == "Mn":  # accents that were removed
                 end += 1
             piece = part[begin:end]
-            letters = sum(map(is_letter, piece))
-            self.unreadable += letters
-            if letters and (piece in self.examples or len(self.examples) < _MOST_EXAMPLES):
+            kinds = Counter(map(_kind, piece))
+            self.unreadable += kinds["letter"]
+            self.unreadable_symbols += kinds["symbol"]
+            if kinds["letter"] + kinds["symbol"] and (piece in self.examples or len(self.examples) < _MOST_EXAMPLES):
                 self.examples[piece] += 1
 
     def add_row(self, tokens: int, room: int, *, kind: str = "texts") -> None:
@@ -147,13 +183,21 @@ class Legibility:
         return self.unreadable_rate > UNREADABLE_IS_MUCH
 
     def unreadable_line(self) -> str:
-        """The share of unreadable letters, with examples."""
-        line = f"{percent(self.unreadable, self.letters)} of the letters are unreadable ([UNK])"
+        """The shares of unreadable letters and, if there are any, symbols, with examples."""
+        symbols = f" and {percent(self.unreadable_symbols, self.symbols)} of the symbols and punctuation marks"
+        share = f"{percent(self.unreadable, self.letters)} of the letters{symbols * (self.unreadable_symbols > 0)}"
+        line = f"{share} are unreadable ([UNK])"
         shown = ", ".join(
             repr(piece if len(piece) <= 20 else f"{piece[:20]}…") + (f" ({count:,} x)" if count > 1 else "")
             for piece, count in self.examples.most_common(_SHOWN)
         )
         return f"{line}, for example {shown}" if shown else line
+
+    def glued_line(self) -> str:
+        """The share of words that only control characters are between; empty if it is next to nothing."""
+        share = f"control characters alone part {percent(self.glued, self.words)} of the words and are read as spaces"
+        line = f"{share}; BERT's tokenizers of transformers delete them, so write spaces there"
+        return line if self.glued > SAID * self.words else ""
 
     def cut_line(self) -> str:
         """The share of texts that are cut, and of all tokens that are not read; empty if none is."""
@@ -176,14 +220,17 @@ class Legibility:
             reader: whose vocabulary it is.
             longer: what to do about texts that are cut; questions and words have no remedy.
         """
-        found = []
-        if self.unreadable:
+        found = [*self.notes]
+        characters, remedy = self.letters + self.symbols, ""
+        if self.unreadable_symbols > UNREADABLE_IS_MUCH * characters:
+            remedy = ". Write those that matter as words"
+        if self.is_much:
             remedy = (
                 f": the vocabulary of {reader} is not made for them. Use an encoder of this language, or pre-train "
                 "one: `electra tokenizer`"
             )
-            mark = "warning: " if self.is_much else ""
-            found.append(f"{mark}{self.unreadable_line()}{remedy if mark else ''}.")
+        if self.unreadable + self.unreadable_symbols > SAID * characters:
+            found.append(f"{'warning: ' * bool(remedy)}{self.unreadable_line()}{remedy}.")
         if line := self.cut_line():
             mark = "warning: " if self.unread > UNREADABLE_IS_MUCH * self.tokens else ""
             found.append(f"{mark}{line}." + (f" {longer}" if self.kind == "texts" else ""))
@@ -424,6 +471,9 @@ def from_json(data: bytes, *, where: str) -> Tokenizer:
     except UnicodeDecodeError as error:
         raise DataError(f"{where}: is not UTF-8 (byte {error.start:,}). Expected a tokenizer.json.") from None
     tokenizer: Tokenizer = _guarded(lambda: Tokenizer.from_str(text), where=where)
+    # a post-processor without its special tokens panics
+    fault = "has a post-processor that fails"
+    _guarded(lambda: (tokenizer.encode(""), tokenizer.encode("", "")), where=where, fault=fault)
     largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
     if largest >= _MOST_WORDS:  # each id up to it would get a row of the embeddings
         raise DataError(f"{where}: has the id {largest}. Expected ids below {_MOST_WORDS:,}, rows of a table.")
@@ -465,7 +515,17 @@ def specials_of(tokenizer: Tokenizer, *, where: str = "tokenizer") -> Specials:
     found = {token: tokenizer.token_to_id(token) for token in SPECIAL_TOKENS}
     missing = [token for token, number in found.items() if number is None]
     if missing:
-        raise DataError(f"{where}: has no {', '.join(missing)}. Expected the tokens {' '.join(SPECIAL_TOKENS)}.")
+        remedy = f"Expected the tokens {' '.join(SPECIAL_TOKENS)}"
+        for token in reversed(missing):
+            like = re.compile(rf"[\W\d]+{token[1:-1]}\W", re.IGNORECASE)
+            if near := min(filter(like.match, tokenizer.get_vocab(with_added_tokens=True)), key=len, default=""):
+                remedy = f"write {token}, or name the other in {CONFIG} as {token[1:-1].lower()}_token"
+                if near.strip() == token:
+                    remedy = "remove the spaces around the tokens"
+                elif "\t" in near:
+                    remedy = "a table, such as a .vocab of SentencePiece. Give the tokenizer.json of that model"
+                remedy = f"It has {reading.short(near)}: {remedy}"
+        raise DataError(f"{where}: has no {', '.join(missing)}. {remedy}.")
     return Specials(**{token.strip("[]").lower(): number for token, number in found.items() if number is not None})
 
 
@@ -661,15 +721,11 @@ def tokenizer_sha256(tokenizer: Tokenizer) -> str:
 
 def statistics(tokenizer: Tokenizer, texts: Iterable[str]) -> Legibility:
     """Count words, tokens and unreadable letters of some lines."""
-    plain, unk, found = as_plain_text(tokenizer), specials_of(tokenizer).unk, Legibility()
-    lines = iter(texts)
-    while batch := list(itertools.islice(lines, 1000)):
-        for line, encoding in zip(batch, plain.encode_batch(batch, add_special_tokens=False), strict=True):
-            found.add(line, encoding, unk)
+    Text.of(tokenizer, length=0, tally=(found := Legibility())).ids([*texts])
     return found
 
 
-def _guarded(make: Any, *, where: str) -> Any:
+def _guarded(make: Any, *, where: str, fault: str = "is not a tokenizer") -> Any:
     """Call into Rust; its errors and its panics, which are not `Exception`s, become a DataError."""
     try:
         return make()
@@ -677,7 +733,7 @@ def _guarded(make: Any, *, where: str) -> Any:
         if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit | MemoryError | ElectraError):
             raise  # a signal, for example
         message = " ".join(str(error).split())[:200]
-        raise DataError(f"{where}: is not a tokenizer ({message}). Expected a tokenizer.json or a vocab.txt.") from None
+        raise DataError(f"{where}: {fault} ({message}). Expected a tokenizer.json or a vocab.txt.") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -690,6 +746,11 @@ class Text:
     length: int
     tally: Legibility | None = None
     """Counts what is read, if given."""
+
+    @staticmethod
+    def of(tokenizer: Tokenizer, *, length: int, tally: Legibility | None = None) -> "Text":
+        """The `Text` of any tokenizer."""
+        return Text(tokenizer=as_plain_text(tokenizer), specials=specials_of(tokenizer), length=length, tally=tally)
 
     def encode(self, texts: Sequence[str]) -> list[Encoding]:
         """Ids and offsets of each text, without special tokens, not cut."""
@@ -705,8 +766,9 @@ class Text:
         return self._encoded([list(sentence) for sentence in sentences], is_pretokenized=True)
 
     def _encoded(self, texts: list[Any], **how: bool) -> list[Encoding]:
+        given = [parted(text) if isinstance(text, str) else [*map(parted, text)] for text in texts]
         try:
-            encodings = self.tokenizer.encode_batch(texts, add_special_tokens=False, **how)
+            encodings = self.tokenizer.encode_batch(given, add_special_tokens=False, **how)
         except TypeError:  # half of a surrogate pair, which Rust's texts cannot hold
             for part in (part for text in texts for part in ([text] if isinstance(text, str) else text)):
                 reading.encodable(part, reading.short(part))

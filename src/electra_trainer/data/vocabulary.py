@@ -26,11 +26,12 @@ from electra_trainer.data.tokenizer import (
     Legibility,
     bare,
     is_letter,
+    parted,
     vocab_size_of,
     word_piece,
 )
 from electra_trainer.errors import ConfigError, DataError, require
-from electra_trainer.files.reading import MOST_TEXT, lines, read_file
+from electra_trainer.files.reading import MOST_TEXT, lines, read_file, short
 
 MIN_VOCAB_SIZE = 256
 _COVERED = 0.9999
@@ -74,7 +75,7 @@ def train_tokenizer(
     require(vocab_size >= MIN_VOCAB_SIZE, "vocab_size", vocab_size, f"at least {MIN_VOCAB_SIZE} tokens")
     if iter(texts) is texts:
         texts = list(texts)
-    counted = _Counted.of(texts, nfc=nfc)
+    counted = _Counted.of(map(parted, texts), nfc=nfc)
     if keep_accents is None:
         keep_accents = cased or needs_marks(counted.characters)
 
@@ -100,7 +101,7 @@ def train_tokenizer(
         continuing_subword_prefix="##",
         show_progress=False,
     )
-    plain.train_from_iterator(texts, trainer)
+    plain.train_from_iterator(map(parted, texts), trainer)
     found = plain.get_vocab(with_added_tokens=False)
     merged = sorted(found.keys() - {*SPECIAL_TOKENS, *forms}, key=found.__getitem__)
     # a text with few longer pieces leaves room for rare characters
@@ -166,7 +167,7 @@ class _Counted:
     def of(texts: Iterable[str], *, nfc: bool) -> "_Counted":
         counted = _Counted()
         for text in texts:
-            counted.characters.update(unicodedata.normalize("NFC", text) if nfc else text)
+            counted.characters.update(normalizers.NFC().normalize_str(text) if nfc else text)
             if len(counted.long) < _LONG_WORDS_LOOKED_AT:
                 counted.looked_at += len(text)
                 counted.long += [word for word in text.split() if len(word) > MAX_WORD_CHARS]
@@ -266,16 +267,18 @@ def add_words(tokenizer: Tokenizer, words: Iterable[str]) -> tuple[Tokenizer, st
     apart = {token["content"] for token in parts["added_tokens"]}
     places = [word for word in sorted(vocab, key=vocab.__getitem__) if UNUSED.fullmatch(word) and word not in apart]
     fresh: dict[str, None] = {}
-    known = split = 0
+    split: list[str] = []
+    known = 0
     for word in words:
         piece = _token_of(tokenizer, word)
         if piece is None:
-            split += 1
+            split.append(word)
         elif piece in vocab or piece in apart or piece in fresh:
             known += 1
         else:
             fresh[piece] = None
-    left_out = f"{known:,} are in the vocabulary already, the tokenizer splits {split:,}"
+    left_out = f"{known:,} are in the vocabulary already, the tokenizer splits {len(split):,}"
+    left_out += f": {', '.join(map(short, split[:_SHOWN]))}{', ...' * (len(split) > _SHOWN)}" * bool(split)
     if not fresh:
         raise DataError(f"--add-words: no word can be added: {left_out}. Give words that the vocabulary lacks.")
     appended = max(0, len(fresh) - len(places))
@@ -298,7 +301,7 @@ def _token_of(tokenizer: Tokenizer, word: str) -> str | None:
     prefix = "##" if word.startswith("##") else ""
     text = word.removeprefix(prefix)
     if tokenizer.normalizer is not None:
-        text = tokenizer.normalizer.normalize_str(text)
+        text = tokenizer.normalizer.normalize_str(parted(text))
     found = tokenizer.pre_tokenizer.pre_tokenize_str(text) if tokenizer.pre_tokenizer is not None else [(text, None)]
     if len(found) != 1 or not 0 < len(found[0][0]) <= MAX_WORD_CHARS:
         return None

@@ -15,6 +15,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from electra_trainer.data.store import Store
+from electra_trainer.data.tokenizer import parted
 from electra_trainer.errors import DataError, ElectraError
 from electra_trainer.finetuning.model_folder import TASK, Finetuned, load_finetuned
 from electra_trainer.finetuning.squad_task import QuestionAnswering
@@ -200,7 +201,7 @@ def words_of(tokenizer: Tokenizer, text: str, probabilities: Sequence[float]) ->
         probabilities: of each token; empty where nothing scores them.
     """
     tokenizer.encode_special_tokens = True
-    encoding = tokenizer.encode(text, add_special_tokens=False)
+    encoding = tokenizer.encode(parted(text), add_special_tokens=False)
     if not encoding.ids:
         raise DataError("the text is empty: give at least one word.")
     groups: dict[int, list[int]] = {}

@@ -15,7 +15,7 @@ from torch import nn
 from electra_trainer.cost.flops import run_cost
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.data.store import Store
-from electra_trainer.data.tokenizer import Specials, Text, as_plain_text, load_tokenizer, require_rows, specials_of
+from electra_trainer.data.tokenizer import Specials, Text, load_tokenizer, parted, require_rows, specials_of
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
 from electra_trainer.files.reading import short
 from electra_trainer.model.encoder import Encoder
@@ -163,7 +163,7 @@ class Pretrained:
         Raises:
             DataError: one of them is not a text, or is empty.
         """
-        text = Text(tokenizer=as_plain_text(self.tokenizer), specials=self.specials, length=self.length)
+        text = Text.of(self.tokenizer, length=self.length)
         made = embedder(kept_encoder(self), text, folder=self.folder)
         return made.embed(texts, device=device, precision=precision, progress=progress, reader=self.name)
 
@@ -178,7 +178,7 @@ class Pretrained:
         if any("\ud800" <= character <= "\udfff" for character in text):
             raise DataError("the text is not valid UTF-8. Expected text.")
         self.tokenizer.encode_special_tokens = not specials
-        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
+        ids: list[int] = self.tokenizer.encode(parted(text), add_special_tokens=False).ids
         if not ids:
             raise DataError("the text is empty: give at least one word.")
         return ids
