@@ -14,17 +14,9 @@ from tests.data.scripts import lines_of
 
 from electra_trainer.data.corpus import Sampled
 from electra_trainer.data.encode import Words, decoded, encoder
+from electra_trainer.data.legibility import Legibility, is_letter
 from electra_trainer.data.survey import survey
-from electra_trainer.data.tokenizer import (
-    Legibility,
-    Text,
-    as_plain_text,
-    is_letter,
-    save_tokenizer,
-    specials_of,
-    statistics,
-    tokenizer_files,
-)
+from electra_trainer.data.tokenizer import Text, as_plain_text, save_tokenizer, specials_of, statistics, tokenizer_files
 from electra_trainer.data.vocabulary import train_tokenizer
 
 SCRIPTS = ("chinese", "japanese", "korean", "thai", "hindi", "arabic", "hebrew", "russian")

@@ -10,7 +10,8 @@ import pytest
 from tests.command import Electra
 from tests.finetuning.own_files import WORDS, rows, write_csv, write_encoder
 
-from electra_trainer.data.tokenizer import Legibility, Text, as_plain_text, load_tokenizer, specials_of
+from electra_trainer.data.legibility import Legibility
+from electra_trainer.data.tokenizer import Text, as_plain_text, load_tokenizer, specials_of
 from electra_trainer.finetuning.examples import TaggedSentence, TextExample
 from electra_trainer.finetuning.model_folder import load_finetuned
 from electra_trainer.finetuning.squad_files import Question

@@ -18,9 +18,9 @@ from electra_trainer.errors import ConfigError, DataError, MissingInputError, te
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Words
 
+    from electra_trainer.data.legibility import Legibility
     from electra_trainer.data.prepare import Progress
     from electra_trainer.data.store import Manifest
-    from electra_trainer.data.tokenizer import Legibility
 
 _SECONDS_BETWEEN_LINES = 10.0
 _OF_TRAINING = ("vocab_size", "cased", "keep_accents", "strip_accents", "nfc")

@@ -20,16 +20,8 @@ from typing import Any
 
 from tokenizers import Tokenizer, normalizers, trainers
 
-from electra_trainer.data.tokenizer import (
-    MAX_WORD_CHARS,
-    SPECIAL_TOKENS,
-    Legibility,
-    bare,
-    is_letter,
-    parted,
-    vocab_size_of,
-    word_piece,
-)
+from electra_trainer.data.legibility import Legibility, bare, is_letter, parted
+from electra_trainer.data.tokenizer import MAX_WORD_CHARS, SPECIAL_TOKENS, vocab_size_of, word_piece
 from electra_trainer.errors import ConfigError, DataError, require
 from electra_trainer.files.reading import MOST_TEXT, lines, read_file, short
 

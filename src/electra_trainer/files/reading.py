@@ -204,7 +204,7 @@ def unlike_text(head: bytes, *, is_whole: bool, is_json: bool = False) -> Kind |
 
 
 def _beyond_ascii(lines: list[bytes]) -> tuple[int, int]:
-    """Of the lines that are not ASCII: how many are not UTF-8, and how many are."""
+    """Count the lines beyond ASCII that are not UTF-8, and those that are."""
     others = [line for line in lines if not line.isascii()]
     bad = sum(b"\xef\xbf\xbd" not in line and "\ufffd" in line.decode("utf-8", "replace") for line in others)
     return bad, len(others) - bad
@@ -342,7 +342,7 @@ def lines(text: bytes | IO[bytes], where: object, *, ends: bool = False) -> Iter
 
 
 def not_utf8(path: str) -> str:
-    """What to do about a file with a line that is not UTF-8, by its first `MOST_LINE` bytes."""
+    """Remedy for a file with a line that is not UTF-8, by the first `MOST_LINE` bytes of the file."""
     bad = wide = 0
     with suppress(OSError), Path(path).open("rb") as file:
         bad, wide = _beyond_ascii(re.split(rb"[\r\n]", file.read(MOST_LINE)))

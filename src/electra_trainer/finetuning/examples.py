@@ -26,7 +26,7 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
-from electra_trainer.data.tokenizer import UNREADABLE_IS_MUCH
+from electra_trainer.data.legibility import UNREADABLE_IS_MUCH
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.files import wording
 from electra_trainer.files.reading import short

@@ -23,7 +23,7 @@ from typing import Any
 from torch import Tensor
 
 from electra_trainer.data import tokenizer
-from electra_trainer.data.tokenizer import Legibility
+from electra_trainer.data.legibility import Legibility
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError
 from electra_trainer.experiments.by_class import ClassReport
 from electra_trainer.experiments.cell import KEPT, OPTIMISTIC, Result, printed, read_result

@@ -32,7 +32,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from electra_trainer.data.tokenizer import Legibility, Text
+from electra_trainer.data.legibility import Legibility
+from electra_trainer.data.tokenizer import Text
 from electra_trainer.errors import CheckpointError, ConfigError, DataError
 from electra_trainer.experiments.by_class import ClassReport
 from electra_trainer.files.tables import Table, read_table_file

@@ -14,8 +14,8 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from electra_trainer.data.legibility import parted
 from electra_trainer.data.store import Store
-from electra_trainer.data.tokenizer import parted
 from electra_trainer.errors import DataError, ElectraError
 from electra_trainer.finetuning.model_folder import TASK, Finetuned, load_finetuned
 from electra_trainer.finetuning.squad_task import QuestionAnswering

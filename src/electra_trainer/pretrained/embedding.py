@@ -21,7 +21,8 @@ from torch import Tensor
 
 from electra_trainer.batch import Batch
 from electra_trainer.data.batches import by_length, padded
-from electra_trainer.data.tokenizer import Legibility, Text
+from electra_trainer.data.legibility import Legibility
+from electra_trainer.data.tokenizer import Text
 from electra_trainer.errors import CheckpointError, DataError
 from electra_trainer.files.reading import parse_json, read_file, refuse_columns, short
 from electra_trainer.model.encoder import Encoder

@@ -14,8 +14,9 @@ from torch import nn
 
 from electra_trainer.cost.flops import run_cost
 from electra_trainer.data.batches import encode_rows
+from electra_trainer.data.legibility import parted
 from electra_trainer.data.store import Store
-from electra_trainer.data.tokenizer import Specials, Text, load_tokenizer, parted, require_rows, specials_of
+from electra_trainer.data.tokenizer import Specials, Text, load_tokenizer, require_rows, specials_of
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
 from electra_trainer.files.reading import short
 from electra_trainer.model.encoder import Encoder
