@@ -36,7 +36,6 @@ def test_tags(tmp_path: Path) -> None:
         == (
             "labels: 3 without spans, scored by accuracy. Types of spans: --scheme io.",
             "train: 5 words in 2 sentences; dev: 2 words in 1 sentence.",
-            "new: 2 words in 1 sentence.",
         )
         and len(data.sha256) == 64
     )

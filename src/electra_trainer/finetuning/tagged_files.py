@@ -528,10 +528,8 @@ def check_scheme(label: str, scheme: Scheme, where: str, error: type[Exception] 
     """An error at a label that is not of the scheme."""
     if scheme != "none" and read_tag(label, scheme) is None:
         expected = "O, B-TYPE, I-TYPE" + ", E-TYPE, S-TYPE" * (scheme == "bioes")
-        raise error(
-            f"{where}: label {label!r} is none of {scheme.upper()}: expected {expected}. For labels without spans: "
-            "--scheme plain."
-        )
+        what = f"{where}: label {short(label)} is none of {scheme.upper()}: expected {expected}"
+        raise error(f"{what}. For labels without spans: --scheme plain.")
 
 
 def scheme_of(labels: Collection[str]) -> Scheme:

@@ -209,7 +209,7 @@ class Tagging(task.Task):
         read = read_tagged(path, words=text, labelled=False, like=known, known=labels)
         write = jsonl if as_json else tagged_text
         answers: list[TaggedSentence] = []
-        notes = [*read.notes, f"{read.counted()}."]
+        notes = [*read.notes, *[f"{read.counted()}."] * (read.comments > 0)]
         if known is not None and known.label is not None:
             with suppress(ElectraError):  # a file without labels, or running text
                 found = read_tagged(path, words=text or known.words, column=known.label, like=known, known=labels)
@@ -349,7 +349,7 @@ class TaggingTask:
         test = {}
         if "predict" in paths:
             asked = read_tagged(paths["predict"], labelled=False, like=columns, known={*labels, *tags})
-            notes += [*asked.notes, f"{asked.counted()}."]
+            notes += [*asked.notes, *[f"{asked.counted()}."] * (asked.comments > 0)]
             test = {"predict": asked.sentences}
         chosen = f"words {self.words or 1}, labels {self.column}, limit {self.limit}, names {self.tag_names}".encode()
         hashed = {"columns": chosen, **{split: path.read_bytes() for split, path in paths.items()}}
