@@ -55,6 +55,7 @@ _RAGGED = {
     ".csv": "Put a field that holds a comma in double quotes.",
     ".tsv": "A field of a .tsv can hold neither a tab nor a line end: remove it, or save the file as .csv.",
 }
+_KINDS = {'[""': "a JSON list", "[''": "a list as Python prints it", "": "a printed list"}
 _MARKS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
 _LISTS = "Write labels with the separator alone, or lists in a .jsonl file; marks of 0 and 1 as columns: --labels A,B"
 SEVERAL = 'For several labels of a text give --label-separator ";" and write good;short, or a list in a .jsonl file'
@@ -216,8 +217,8 @@ def _header(where: str, suffix: str, names: list[str]) -> tuple[str, ...]:
             faults.append(f"column {short(name)} occurs {counts[name]} times. Rename or remove one")
         if not name and at > 1:
             faults.append(f"column {at} has no name. Give it one, or remove the column")
-    if faults:
-        raise DataError(f"{where}: {faults[0]}.")
+        if faults:
+            raise DataError(f"{where}: {faults[0]}.")
     return tuple(names)
 
 
@@ -261,28 +262,26 @@ def label_lists(table: Table, column: str, separator: str) -> list[tuple[str, ..
         return cell.split(separator) if isinstance(cell, str) else cell if isinstance(cell, list) else [cell]
 
     def read(cell: Any) -> tuple[str, ...]:
-        parts, kind = parted(cell), "a mark for each label" if placed else ""
-        if isinstance(cell, str):
-            cut = len(parts) > 1 and not _printed(parts[0])[0]
-            kind = listed.get(cell) or (cut and _printed(cell)[0]) or kind
-        if kind:
+        if kind := (isinstance(cell, str) and listed.get(cell)) or (placed and "a mark for each label"):
             raise ValueError(f"holds {short(cell)}, {kind}. {_LISTS}")
-        return tuple(dict.fromkeys(_label(part) for part in parts if str(part).strip()))
+        return tuple(dict.fromkeys(_label(part) for part in parted(cell) if str(part).strip()))
 
     cells = [cell for cell in table.column(column) if not _is_empty(cell)]
-    listed = printed_lists(cell for cell in cells if isinstance(cell, str))
+    listed = printed_lists([cell for cell in cells if isinstance(cell, str)], separator)
     lengths = {all(str(part).strip().lower() in _MARKS for part in parts) * len(parts) for parts in map(parted, cells)}
     placed = len(lengths) == 1 and max(lengths) > 1
     return _each(table, column, read, empty=())
 
 
-def printed_lists(cells: Iterable[str]) -> dict[str, str]:
+def printed_lists(cells: Iterable[str], separator: str | None = None) -> dict[str, str]:
     """Cells that look like printed lists, with the kind of each. Where all are in brackets and one is surely a list,
-    all are; labels such as [Music] or (unknown) are not.
+    all are; labels such as [Music] or (unknown) are not. A separator within the brackets makes one too.
     """
     found = {cell: _printed(cell) for cell in dict.fromkeys(cells)}
     least = 0 if all(kind for kind, _ in found.values()) and any(sure for _, sure in found.values()) else 2
-    return {cell: kind for cell, (kind, sure) in found.items() if kind and sure >= least}
+    listed = {cell: kind for cell, (kind, sure) in found.items() if kind and sure >= least}
+    parts = {cell: cell.split(separator) for cell, (kind, _) in found.items() if kind and separator}
+    return listed | {cell: found[cell][0] for cell, (first, *more) in parts.items() if more and not _printed(first)[0]}
 
 
 def _printed(cell: str) -> tuple[str, int]:
@@ -291,21 +290,19 @@ def _printed(cell: str) -> tuple[str, int]:
     """
     text = cell.strip()
     if re.match(r"[A-Za-z_][\w.]{0,40}\([\[({]", text) and text[-1] == ")":  # array([1, 0])
-        return "a printed list", 2
+        return _KINDS[""], 2
     if f"{text[:1]}{text[-1:]}" not in ("[]", "()", "{}"):
         return "", 0
     inside = text[1:-1].strip()
-    kinds = {'[""': "a JSON list", "[''": "a list as Python prints it"}
-    kind = kinds.get(text[0] + inside[:1] + inside[-1:], "a printed list")
+    kind = _KINDS.get(text[0] + inside[:1] + inside[-1:], _KINDS[""])
     comma, items = "," in inside, re.split(r"[\s,]+", inside.strip(", "))
     values = [float(item) for item in items if NUMBER.fullmatch(item)]
-    plain = len(values) + sum(map(("True", "False", "None", "nan").count, items)) == len(items)
     if comma and len(values) == len(items) == 2 and values[0] < values[1]:
         return kind, 0
+    plain = len(values) + sum(map(("True", "False", "None", "nan").count, items)) == len(items)
     quoted = inside[:1] in ("'", '"') and inside.count(inside[0]) > 1
-    if len(text) == 2 or quoted or (plain and (comma or (text[0] != "(" and (values or len(items) > 1)))):
-        return kind, 2
-    return kind, int(comma)
+    sure = len(text) == 2 or quoted or (plain and (comma or (text[0] != "(" and (values or len(items) > 1))))
+    return kind, 2 if sure else int(comma)
 
 
 def marks(table: Table, column: str) -> list[bool]:
@@ -338,15 +335,15 @@ def numbers(table: Table, column: str) -> list[float]:
 
     def read(cell: Any) -> float:
         written = cell if isinstance(cell, str) else repr(cell)
-        plain = plain_number(written, sign)
-        if table.semicolons and not plain and plain_number(written, sign.translate(_SWAPPED)):
+        plain, other = (plain_number(written, one) for one in (sign, sign.translate(_SWAPPED)))
+        if plain and math.isfinite(float(plain)):
+            return float(plain)
+        if table.semicolons and other and not plain:
             others = "comma" if sign == "," else "point"
             raise ValueError(f"holds {short(cell)}, and others a decimal {others}. Write one of 0,5 and 0.5 everywhere")
-        if not plain or not math.isfinite(float(plain)):
-            unit = plain_number(written.strip(UNITS), sign) and not plain
-            remedy = "Remove the unit" if unit else "For classes: --task classification"
-            raise ValueError(f"holds {short(cell)}, expected a finite number such as 3, 0.5 or 1e-3. {remedy}")
-        return float(plain)
+        unit = plain_number(written.strip(UNITS), sign) != plain
+        remedy = "Remove the unit" if unit else "For classes: --task classification"
+        raise ValueError(f"holds {short(cell)}, expected a finite number such as 3, 0.5 or 1e-3. {remedy}")
 
     return _each(table, column, read)
 
