@@ -222,11 +222,9 @@ def choose_columns(table: Table, *, text: str | None, text_pair: str | None, lab
 def choose_marked(table: Table, labels: Sequence[str], *, text: str | None, text_pair: str | None) -> Columns:
     """Columns of a training file with a column of 0 and 1 for each of `labels`; errors as `choose_columns`."""
     for name in labels:
-        if name not in table.columns:
-            raise ConfigError(f"--labels {name}: {table.path} has no such column. Its columns: {_listed(table)}.")
-        if labels.count(name) > 1 or name in (text, text_pair):
+        _require_columns(table, labels=name, text=text, text_pair=text_pair)
+        if labels.count(name) > 1:
             raise ConfigError(f"--labels: column {name!r} is named twice. Name each column once.")
-    _require_columns(table, text=text, text_pair=text_pair)
     if text is None and text_pair is None:
         text, text_pair = _known_pair([name for name in table.columns if name not in labels])
     return Columns(text=text or _remaining_text(table, text_pair, *labels), pair=text_pair, labels=tuple(labels))
@@ -495,12 +493,12 @@ def meaning(label: str) -> tuple[str, float | str]:
     """The unit and the value of a label that is a number; of others "" and the letters, without regard to case, width,
     spaces and invisible characters.
     """
-    bare = label.strip(UNITS)
+    text = "".join(sign for sign in unicodedata.normalize("NFKC", label) if unicodedata.category(sign) != "Cf")
+    bare = text.strip(UNITS)
     number = plain_number(bare, ".") or plain_number(bare, ",")
     if number and len(number) < 16:  # of longer ones float has not every digit
-        return label.replace(bare, "").strip(), float(number)
-    visible = "".join(sign for sign in label if unicodedata.category(sign) != "Cf")
-    return "", " ".join(unicodedata.normalize("NFKC", visible).casefold().split()).translate(_LOOK_ALIKE)
+        return text.replace(bare, "").strip(), float(number)
+    return "", " ".join(text.casefold().split()).translate(_LOOK_ALIKE)
 
 
 def odd_labels(names: Sequence[str], table: Table, columns: Columns) -> Iterator[str]:
