@@ -14,8 +14,11 @@ from typing import Any
 from urllib import error, request
 
 import pytest
+import torch
 
-from electra_trainer.playground import server
+from electra_trainer.data.tokenizer import SPECIAL_TOKENS, word_piece
+from electra_trainer.errors import DataError
+from electra_trainer.playground import answers, server
 
 HALF = b"POST /api/score HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 50\r\n"
 
@@ -49,11 +52,23 @@ def served(model: Slow) -> Iterator[tuple[str, int]]:
         thread.join()
 
 
-def status(url: str, body: dict[str, Any] | None = None) -> tuple[int, str | None]:
+class Layers(Slow):
+    """A model that computes for a minute, a layer at a time."""
+
+    def score(self, text: str, *, step: int | None = None) -> dict[str, Any]:
+        layer = torch.nn.Identity()
+        for self.asked in range(6000):
+            layer(torch.zeros(1))
+            time.sleep(0.01)
+        return {}
+
+
+def status(url: str, body: dict[str, Any] | None = None, **headers: str) -> tuple[int, str | None]:
     """The status of an answer, and when to try again."""
     data = None if body is None else json.dumps(body).encode()
+    headers |= {"Content-Type": "application/json"}
     try:
-        with request.urlopen(request.Request(url, data, {"Content-Type": "application/json"}), timeout=20) as answer:
+        with request.urlopen(request.Request(url, data, headers), timeout=20) as answer:
             answer.read()
             return answer.status, None
     except error.HTTPError as refused:
@@ -120,3 +135,64 @@ def test_a_long_body_and_a_long_head() -> None:
         with socket.create_connection(("127.0.0.1", port), timeout=20) as one:
             one.sendall(b"GET / HTTP/1.1\r\nX: " + b"a" * (1 << 17))
             assert b"431" in one.recv(100)
+
+
+def test_bytes_that_come_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Head and body have one time together, whatever is between two bytes of them."""
+    monkeypatch.setattr(server, "_LONGEST_READ", 0.4)
+    with served(Slow()) as (url, port):
+        for sent in (b"", HALF + b"\r\n{"):
+            with socket.create_connection(("127.0.0.1", port), timeout=20) as one:
+                one.sendall(sent)
+                start = time.monotonic()
+                with pytest.raises(ConnectionError):
+                    while time.monotonic() - start < 10:
+                        one.sendall(b"G")
+                        time.sleep(0.05)
+                assert time.monotonic() - start < 5
+        assert status(url) == (200, None)
+
+
+def test_more_connections_than_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    with served(Slow()) as (url, port), ExitStack() as stack:
+        monkeypatch.setattr(server, "_MOST_CONNECTIONS", threading.active_count() + 9)
+        opened = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20)) for _ in range(30)]
+        refused = [one for one in opened[10:] if one.recv(100).startswith(b"HTTP/1.0 503 ")]
+        assert len(refused) == 20 and status(url) == (503, "1")
+        stack.close()
+        while status(url) != (200, None):
+            time.sleep(0.01)
+
+
+def test_pages_of_other_sites() -> None:
+    with served(Slow()) as (url, port):
+        for origin in ("http://evil.com", "null", "http://127.0.0.1", f"http://localhost:{port}"):
+            assert status(url, Origin=origin) == status(f"{url}api/score", {}, Origin=origin) == (403, None)
+        assert status(url, Origin=url.rstrip("/")) == (200, None)
+
+
+def test_a_computation_ends_with_its_client_and_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, question = Layers(), {"model": 0, "text": "a"}
+    body = json.dumps(question).encode()
+    with served(model) as (url, port):
+        with socket.create_connection(("127.0.0.1", port)) as one:
+            one.sendall(HALF.replace(b"50", str(len(body)).encode()) + b"\r\n" + body)
+            while model.asked < 3:
+                time.sleep(0.01)
+        monkeypatch.setattr(server, "_LONGEST_ANSWER", 0.2)
+        start = time.monotonic()
+        assert status(f"{url}api/score", question) == (400, None)
+        assert time.monotonic() - start < 5
+
+
+def test_a_text_of_many_tokens() -> None:
+    """It is refused; below that the time grows as the text does."""
+    tokenizer = word_piece(
+        {name: number for number, name in enumerate([*SPECIAL_TOKENS, "a"])}, cased=False, keep_accents=None
+    )
+    with pytest.raises(DataError, match=r"has 2\d,\d\d\d tokens\. Expected at most 4,096"):
+        answers._limit(tokenizer, "[MASK] " * 9000)
+    answers._limit(tokenizer, "a " * 4000)
+    start = time.process_time()
+    assert len(answers.words_of(tokenizer, "a " * 10_000, [])["words"]) == 10_000
+    assert time.process_time() - start < 2

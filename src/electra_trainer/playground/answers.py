@@ -34,6 +34,7 @@ Answer = dict[str, Any]
 """Ready for JSON."""
 _KEPT = 4
 """Checkpoints of a run that stay in memory."""
+_MOST_TOKENS = 4096
 _EXAMPLES = 12
 _READ = 1_000
 """Held-out rows from which the sentence that the page opens with is taken."""
@@ -97,6 +98,7 @@ class PretrainedModel:
             DataError: the text has no words. MissingInputError, CheckpointError: that step cannot be loaded.
         """
         pretrained = self._at(step)
+        _limit(pretrained.tokenizer, text)
         scored = pretrained.score(text).replaced_probability if pretrained.discriminator is not None else []
         return words_of(pretrained.tokenizer, text, scored)
 
@@ -144,6 +146,7 @@ class FinetunedModel:
         task, pair = self._model.task, isinstance(self._model.task, QuestionAnswering) or self._model.pair
         if not text.strip() or (pair and not second.strip()):
             raise DataError("the text is empty: give at least one word.")
+        _limit(self._model.text.tokenizer, text, second)
         if isinstance(task, Tagging):
             return self._tags(text)
         item: Any = (second, text) if isinstance(task, QuestionAnswering) else (text, second) if pair else text
@@ -193,6 +196,13 @@ def _recorded(folder: Path, tokenizer: Tokenizer, *, read: bool = True) -> list[
     ]
 
 
+def _limit(tokenizer: Tokenizer, *texts: str) -> None:
+    """DataError where texts have too many tokens to be answered at once."""
+    tokenizer.encode_special_tokens = True
+    if (tokens := sum(len(tokenizer.encode(text).ids) for text in texts)) > _MOST_TOKENS:
+        raise DataError(f"the text has {tokens:,} tokens. Expected at most {_MOST_TOKENS:,}: shorten it.")
+
+
 def words_of(tokenizer: Tokenizer, text: str, probabilities: Sequence[float]) -> Answer:
     """The words of a text, each with its tokens.
 
@@ -207,10 +217,11 @@ def words_of(tokenizer: Tokenizer, text: str, probabilities: Sequence[float]) ->
     groups: dict[int, list[int]] = {}
     for index, number in enumerate(encoding.word_ids):
         groups.setdefault(-1 - index if number is None else number, []).append(index)
-    spans = [(encoding.offsets[group[0]][0], encoding.offsets[group[-1]][1]) for group in groups.values()]
+    offsets, tokens = encoding.offsets, encoding.tokens  # each access makes the whole list
+    spans = [(offsets[group[0]][0], offsets[group[-1]][1]) for group in groups.values()]
     words, after = _segments(text, spans)
     for word, group in zip(words, groups.values(), strict=True):
-        word["tokens"] = [encoding.tokens[index] for index in group]
+        word["tokens"] = [tokens[index] for index in group]
         word["replaced_probability"] = [probabilities[index] for index in group] if probabilities else []
     return {"words": words, "after": after}
 

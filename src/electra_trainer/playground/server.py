@@ -11,12 +11,15 @@ import select
 import socket
 import socketserver
 import sys
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import BoundedSemaphore, Lock
+from threading import BoundedSemaphore, Lock, active_count
 from typing import Any
+
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from electra_trainer.errors import ConfigError, DataError, as_known
 from electra_trainer.files.reading import json_object, short
@@ -38,6 +41,9 @@ _MOST_READ = 1 << 24
 _MOST_CANDIDATES = 50
 _MOST_WAITING = 8
 """Questions that wait for an answer or are being computed, one at a time; a page asks one or two."""
+_MOST_CONNECTIONS = 400
+_LONGEST_READ, _LONGEST_ANSWER = 10.0, 30.0
+"""Seconds for the head and body of a request, and for the computation of its answer."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -60,6 +66,13 @@ class _Server(ThreadingHTTPServer):
         """Bind without asking for the host's name, which may take long."""
         socketserver.TCPServer.server_bind(self)
 
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Refuse a connection where there are too many, each with its thread."""
+        if active_count() <= _MOST_CONNECTIONS:
+            return True
+        request.sendall(b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n")
+        return False
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore clients that left before their answer."""
         if not isinstance(sys.exception(), ConnectionError):
@@ -73,6 +86,18 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 5.0
     """Seconds of silence after which a connection is closed."""
     server_version, sys_version = "electra", ""
+
+    def setup(self) -> None:
+        """Read head and body until their time is over."""
+        super().setup()
+        raw: Any = self.rfile.raw  # type: ignore[attr-defined]
+        read, end = raw.readinto, time.monotonic() + _LONGEST_READ
+
+        def timed(buffer: Any) -> Any:
+            self.connection.settimeout(max(1e-3, min(self.timeout, end - time.monotonic())))
+            return read(buffer)
+
+        raw.readinto = timed
 
     def do_GET(self) -> None:
         """A file of the page, or what it shows."""
@@ -107,22 +132,36 @@ class _Handler(BaseHTTPRequestHandler):
             try:
                 with self.server.one_at_a_time:
                     if not self._left():
-                        self._reply(*_answered(lambda: _answer(self.server.models, what, body)))
+                        self._reply(*_answered(lambda: self._answer(what, body)))
             finally:
                 self.server.waiting.release()
 
     def _names_us(self) -> bool:
-        """Whether the request names one of our hosts; refuses it otherwise."""
+        """Whether the request names one of our hosts, and is of no other page; refuses it otherwise."""
         name = self.headers.get("Host", "")
         known = (name.rpartition(":")[0] if name.rpartition(":")[2].isdecimal() else name) in self.server.hosts
+        ours = self.headers.get("Origin", f"http://{name}").partition("://")[2] == name
         if not known:
             self._refuse(400, "Invalid host header.")
-        return known
+        elif not ours:
+            self._refuse(403, "this page is not for other sites.")
+        return known and ours
 
     def _left(self) -> bool:
         """Whether the client is gone: the page asks anew with each letter."""
         readable, _, _ = select.select([self.connection], [], [], 0)
         return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
+
+    def _answer(self, what: str, body: bytes) -> Any:
+        """The answer to a question, unless it takes too long or its client leaves; ElectraError."""
+        end = time.monotonic() + _LONGEST_ANSWER
+
+        def check(*_: object) -> None:
+            if time.monotonic() > end or self._left():
+                raise DataError(f"the answer takes more than {_LONGEST_ANSWER:.0f} seconds. Shorten the text.")
+
+        with register_module_forward_pre_hook(check):  # before each layer
+            return _answer(self.server.models, what, body)
 
     def _reply(self, status: int, content: Any, headers: Mapping[str, str] | None = None) -> None:
         self._send(status, "application/json", json.dumps(content).encode(), headers or {})
@@ -131,6 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._reply(status, {"error": sentence}, headers)
 
     def _send(self, status: int, kind: str, content: bytes, headers: Mapping[str, str] | None = None) -> None:
+        self.connection.settimeout(self.timeout)
         self.send_response(status)
         charset = "; charset=utf-8" if kind.startswith("text/") else ""
         for name, value in {"Content-Type": kind + charset, "Content-Length": len(content), **(headers or {})}.items():
