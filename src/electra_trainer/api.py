@@ -15,8 +15,8 @@ from electra_trainer.data.corpus import Input, PrepareSettings, Reading
 from electra_trainer.data.store import Manifest
 from electra_trainer.data.text_files import Texts
 from electra_trainer.data.tokenizer import load_tokenizer, require_new, save_new_tokenizer, statistics
-from electra_trainer.errors import ConfigError
-from electra_trainer.experiments.summary import Summary
+from electra_trainer.errors import ConfigError, tell
+from electra_trainer.experiments.summary import Summary, remarks
 from electra_trainer.files.reading import refuse_columns
 from electra_trainer.finetuning.model_folder import Finetuned, load_finetuned
 from electra_trainer.finetuning.task import TaskSource
@@ -254,7 +254,16 @@ def compare(
     listed = str(seeds) if isinstance(seeds, int) else ",".join(map(str, [*seeds, ""]))
     names, part = arms if isinstance(arms, str) else ",".join(arms), "/".join(map(str, shard))
     fields |= {"arms": names, "settings": config, "seeds": listed, "shard": part}
-    return Compare(data=Path(data), out=Path(out), **fields).run()
+    summary = Compare(data=Path(data), out=Path(out), **fields).run()
+    _warn(summary)
+    return summary
+
+
+def _warn(summary: Summary) -> None:
+    """Print warnings and doubts, as a command does with its tables, `quiet` or not."""
+    for line in remarks(summary):
+        if any(word in line for word in ("warning: ", "DOUBTFUL: ", "FAILED: ")):
+            tell(line)
 
 
 @checked
@@ -289,7 +298,7 @@ def finetune(
         search: first choose learning rate, layer decay and epochs on a tenth of the training rows.
         parallel: runs at once; None: as many as the machine has cores or GPUs for.
         device: auto, cpu, cuda, cuda:N or mps.
-        quiet: show nothing.
+        quiet: show errors and warnings only.
         changes: fields of `electra_trainer.finetuning.recipe.Recipe`, such as learning_rate=1e-4.
 
     Returns:
@@ -317,6 +326,6 @@ def finetune(
     if search:
         plan = searched(plan, out=Path(out), device=device, parallel=parallel, quiet=quiet)
     data = task.load()
-    run_plan(plan, out=Path(out), device=device, parallel=parallel, quiet=quiet, data=data)
+    _warn(run_plan(plan, out=Path(out), device=device, parallel=parallel, quiet=quiet, data=data))
     best = export_best(task, data, model=str(model), out=Path(out))
     return load_finetuned(best.model, own=[type(data.task)])

@@ -1,12 +1,13 @@
 """Help names values for what they are, and flags take the words that people try."""
 
 import re
+from pathlib import Path
 
 import pytest
 from tests.command import Electra
 
 from electra_trainer.cli.flags import whole_number
-from electra_trainer.cli.main import VERBS, read
+from electra_trainer.cli.main import VERBS, main, read
 from electra_trainer.errors import ConfigError
 from electra_trainer.settings.methods import RTD
 
@@ -102,3 +103,32 @@ def test_names_that_people_try() -> None:
     settings = arguments.settings
     assert (settings.optimizer.learning_rate, settings.batch.size, arguments.steps) == (1e-3, 32, 10_000)
     assert isinstance(settings.objective, RTD) and settings.preset == "tiny"
+
+
+@pytest.mark.parametrize(
+    "words, near",
+    [
+        ("finetune run --trian a.csv --out o", "--train"),
+        ("finetune run --trian=a.csv --out o", "--train"),
+        ("compare data --arm electra --out o --steps 1", "--arms"),
+        ("finetune run --train a.csv --test b.csv --outt o", "--out"),
+        ("finetune --modle run --train a.csv --out o", ""),  # it has no flag
+        ("finetune run --train a.csv --lable x --out o", ""),  # tyro's own
+    ],
+)
+def test_a_misspelt_flag_that_is_needed_is_found(words: str, near: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words.split()) == ConfigError.exit_code
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("electra: ")]
+    assert [line.partition("Did you mean ")[2] for line in said] == ([f"{near!r}?"] if near else [])
+
+
+@pytest.mark.parametrize("given", ["5000", "0", "three", "1,1", ""])
+def test_seeds_are_looked_at_before_the_data(given: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for words in (["finetune", "run", "--train", "none.csv"], ["compare", str(tmp_path / "data"), "--arms", "electra"]):
+        assert main([*words, "--seeds", given, "--out", str(tmp_path / "o")]) == ConfigError.exit_code
+        said = capsys.readouterr().err
+        assert (
+            f"--seeds {given!r}: expected how many seeds, from 1 to 1000, such as 3, or which, such as 1,2,5." in said
+        )
+        assert said.rstrip().endswith("makes it the seed.")

@@ -1,5 +1,6 @@
 """Arguments that a Python program may give: what is meant is taken, what is not is refused before anything is written."""
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -14,8 +15,10 @@ from tests.prepared import small_config, write_store
 from electra_trainer import OwnTask, api
 from electra_trainer.data.tokenizer import Text, as_plain_text
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError
+from electra_trainer.finetuning.model_folder import Finetuned
 from electra_trainer.finetuning.multi_label import MultiLabelTask
 from electra_trainer.finetuning.tagging import TaggingTask
+from electra_trainer.finetuning.text_tasks import Classification
 from electra_trainer.pretrained.source import load_source
 from electra_trainer.settings.calls import checked
 from electra_trainer.train.device import choose_precision, placed
@@ -199,3 +202,34 @@ def test_unreadable_text_is_reported(run: Path, tmp_path: Path, capsys: pytest.C
     documents = [f"日本語の文章です。{number}" for number in range(40)]
     api.prepare(documents=documents, tokenizer=run / "tokenizer", seq_len=16, out=tmp_path / "d", valid_fraction=0.1)
     assert capsys.readouterr().err.count("is not a vocabulary of this language") == 1
+
+
+def test_results_are_tables(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For `print` and in a notebook."""
+    scored = api.load(run).score("the <value> of a name")
+    assert str(scored).splitlines()[0] == "token  replaced" and len(str(scored).splitlines()) == 1 + len(scored.tokens)
+    assert scored._repr_html_().startswith("<pre>token  replaced") and "&lt;" in scored._repr_html_()
+    (tmp_path / "a.jsonl").write_text('{"sentence_good": "the value", "sentence_bad": "value the", "UID": "x"}\n')
+    pairs = api.minimal_pairs(run, tmp_path, scores="discriminator")
+    assert str(pairs) == pairs.text() and "ties, counted wrong" in pairs._repr_html_()
+    evaluated = api.evaluate(run, run.parent / "data", device="cpu")
+    assert re.search(r"^rows +\d+$", str(evaluated), re.MULTILINE) and "<pre>field" in evaluated._repr_html_()
+    found = Finetuned(
+        network=None, task=Classification(labels=("a", "b")), text=None, columns=None, pair=False,  # type: ignore[arg-type]
+        table={"source": {"model": "run"}, "scores": {"dev": {"accuracy": {"1": 0.5, "2": 0.7}}}},
+    )  # fmt: skip
+    assert str(found).splitlines()[-2:] == [
+        "split  metric    n  median   mean     SD", "dev    accuracy  2   0.600  0.600  0.141",
+    ]  # fmt: skip
+    assert "accuracy" in found._repr_html_() and len(repr(found)) < 80
+
+
+def test_quiet_hides_no_warning(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [("the value of a name", "a"), ("a class is an object", "b")]
+    rows = [f"{text} {number},{label}" for number in range(12) for text, label in words]
+    (tmp_path / "a.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    asked: dict[str, Any] = {"epochs": 1, "learning_rate": 1e-9, "device": "cpu", "parallel": 1, "quiet": True}
+    best = api.finetune(run, tmp_path / "a.csv", out=tmp_path / "out", seeds=1, **asked)
+    said = capsys.readouterr().err
+    assert "DOUBTFUL: seed 1: dev: collapsed" in said and "rows choose seed and epoch" in said
+    assert "n  median" in str(best)

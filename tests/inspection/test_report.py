@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,39 @@ def test_no_text_of_a_figure_is_source_of_tex(tmp_path: Path, monkeypatch: pytes
     assert {"$x_$", " _slow $x_$", "10", "1e+07", "L2 norm before clipping"} <= written
     assert not [text for text in written if "mathdefault" in text or ("$" in text and "$x_$" not in text)]
     assert not any(text.get_parse_math() or text.get_usetex() for text in texts)
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_comparison_leaves_the_reports_of_its_runs(tmp_path: Path) -> None:
+    """It also has both counts of FLOPs, and the usual speed, not that of the last row."""
+    runs = [make_run(tmp_path / name, steps=100) for name in ("a", "b")]
+    for run in runs:
+        rows = [json.loads(line) | {"flops_real": 3.5e12} for line in (run / "metrics.jsonl").read_text().splitlines()]
+        rows[-1]["tokens_per_second"] = 1
+        (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    own = write_report(runs[0]).read_bytes()
+    page = write_report(runs)
+    assert page == runs[0] / "compared" / "report.html" and (runs[0] / "report.html").read_bytes() == own
+    text = page.read_text()
+    assert "FLOPs, as the paper counts" in text and "FLOPs, matrix products" in text and "3.50e12" in text
+    assert re.search(r'tokens per second, median</td><td class="number">5\d[\d.]*k<', text)
+
+
+def test_seeds_of_an_arm_share_a_colour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a line of the legend; the title is the experiment's, not the names of all its runs."""
+    from matplotlib.figure import Figure
+
+    figures, save = list[Figure](), Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda self, *at, **how: (save(self, *at, **how), figures.append(self)))
+    (tmp_path / "experiment.json").write_text("{}")
+    for number, cell in enumerate(("mlm/seed-1", "electra/seed-1", "electra/seed-2")):
+        make_run(tmp_path / "cells" / cell / "run", seed=number, steps=500)
+    text = write_report(tmp_path).read_text()
+    assert f"<h1>{tmp_path.name}</h1>" in text
+    lines = [line for line in figures[0].axes[0].lines if str(line.get_label()).startswith(" ")]
+    assert [line.get_label() for line in lines] == [" electra", " electra", " mlm"]
+    assert len({line.get_color() for line in lines[:2]}) == 1 and lines[2].get_color() != lines[0].get_color()
+    assert [text.get_text() for text in figures[0].legends[0].texts].count(" electra") == 1
 
 
 @pytest.mark.usefixtures("no_pictures")

@@ -390,7 +390,7 @@ def test_one_sender_at_a_time(plain: Path) -> None:
         ("--track ,", "--track '': unknown. Known: tensorboard"),
         (
             "--track trackio",
-            "--track trackio: needs the Python package trackio, which is not installed here. Type: in the clone",
+            "--track trackio: needs the Python package trackio, which is not installed here. Type: pip install trackio",
         ),
         (
             "--track wandb",

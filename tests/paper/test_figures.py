@@ -61,6 +61,25 @@ def test_every_figure_names_its_arms(tiny: Path) -> None:
     assert "ELECTRA minus BERT" in fourth and "tiny" in fourth
 
 
+def test_only_panels_with_data_are_drawn(tmp_path: Path) -> None:
+    """Figures 3 and 4 have a panel less where nothing belongs into it."""
+    sizes = write_experiment(tmp_path / "sizes", arms=("unigram", "same-size"), seeds=(1,))
+    algorithms = write_experiment(tmp_path / "algorithms", arms=("mlm", "two-stage"), seeds=(1,))
+    other = write_experiment(tmp_path / "other", arms=("electra-15",), seeds=(1,))
+    for path, arms in ((sizes, ("unigram", "same-size")), (algorithms, ("mlm", "two-stage")), (other, ("electra-15",))):
+        for arm in arms:
+            write_cell(path, arm, 1)
+    for path, shown, hidden in (
+        (sizes, "Generator sizes", "Training algorithms"), (algorithms, "Training algorithms", "Generator sizes")
+    ):  # fmt: skip
+        text = draw(3, path)
+        assert shown in text and hidden not in text and "missing" not in text
+        assert ("by size" in text) == (path == sizes) and ("by training algorithm" in text) == (path == algorithms)
+    assert "ELECTRA minus BERT" not in draw(4, algorithms)
+    with pytest.raises(DataError, match="figure 3: no arm is a size of the generator, or one of electra, mlm"):
+        draw(3, other)
+
+
 @pytest.mark.parametrize("number", [1, 3, 4])
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_any_number_of_seeds_and_no_curves(tmp_path: Path, number: int, seeds: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 import shutil
 from pathlib import Path
@@ -201,6 +202,17 @@ def test_metrics_are_chosen(tiny: Path) -> None:
     assert keys == ["glue/average", "train_flops", "held-out/generator_loss"]
     with pytest.raises(ConfigError, match="Did you mean 'pos/accuracy'"):
         build(4, tiny, metrics=("pos/accurcy",))
+
+
+def test_declared_metrics_are_the_columns(tmp_path: Path) -> None:
+    """Held-out numbers of a run are many; asked for, they are there."""
+    path = write_experiment(tmp_path / "e", arms=("electra",), seeds=(1,))
+    declared = json.loads((path / "experiment.json").read_text())
+    declared["rows"]["electra"]["metrics"] = ["pos/accuracy"]
+    (path / "experiment.json").write_text(json.dumps(declared))
+    write_cell(path, "electra", 1, {"pos/accuracy": 0.8} | {f"held-out/number_{at}": 0.5 for at in range(20)})
+    assert [column.key for column in build(4, path).columns] == ["glue/average", "train_flops", "pos/accuracy"]
+    assert len(build(4, path, metrics=("*",)).columns) == 2 + 21
 
 
 def test_deep_metrics_are_left_out_unless_asked_for(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple
 
 import tyro
@@ -161,7 +161,15 @@ def _run(verb: str, words: list[str]) -> int:
     try:
         request = read(verb, words)
     except SystemExit as stop:  # tyro has printed help (0) or what is wrong with the flags (2)
-        return 0 if stop.code in (0, None) else ConfigError.exit_code
+        if stop.code in (0, None):
+            return 0
+        named = (one for one in fields(VERBS[verb].request) if "Positional" not in str(one.type))
+        flags = {f"--{one.name.replace('_', '-')}": one for one in named}
+        needed = [flag for flag, one in flags.items() if one.default is one.default_factory and flag not in words]
+        for word in words:  # where a required flag is missing, tyro suggests nothing
+            if word.startswith("--") and word not in flags and (near := did_you_mean(word.partition("=")[0], needed)):
+                tell(f"{word}: unknown.{near}")
+        return ConfigError.exit_code
     out = None if verb in _SHARING else getattr(request, "out", None)
     with alone(out) if out is not None and out.parent.is_dir() else nullcontext():
         result = request.run()

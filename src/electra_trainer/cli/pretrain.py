@@ -95,8 +95,11 @@ class Pretrain:
 
     def run(self) -> Shown | None:
         """Train, then write the report: its path. None where nothing was trained, and in processes that do not lead."""
+        from electra_trainer.inspection.trackers import parse, tracked
+
+        if self.track is not None:
+            parse(self.track, flag="--track")  # a missing package is found before torch is loaded
         from electra_trainer.inspection.report import write_report
-        from electra_trainer.inspection.trackers import tracked
         from electra_trainer.pretrained.source import InitFrom
         from electra_trainer.runs.progress import Status
         from electra_trainer.runs.signals import process_leads

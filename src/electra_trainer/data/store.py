@@ -34,6 +34,7 @@ from electra_trainer.data.text_files import Place
 from electra_trainer.data.tokenizer import Specials, saved_tokenizer, tokenizer_sha256
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, storage_error, tell
 from electra_trainer.files import durable, reading
+from electra_trainer.files.wording import Printed
 from electra_trainer.settings import records
 
 Split = Literal["train", "valid"]
@@ -82,7 +83,7 @@ class SplitInfo(FileInfo):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manifest:
+class Manifest(Printed):
     """A prepared folder."""
 
     version: int

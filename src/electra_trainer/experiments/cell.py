@@ -355,8 +355,8 @@ def parse_seeds(text: str) -> tuple[int, ...]:
         numbers = ()
     if not 1 <= len(numbers) <= 1000:
         raise ConfigError(
-            f"--seeds {text!r}: expected a number of seeds up to 1000 such as 3, or a list such as 1,2,5; seed 5 alone "
-            "is written 5,"
+            f"--seeds {text!r}: expected how many seeds, from 1 to 1000, such as 3, or which, such as 1,2,5. "
+            "A comma after a single number, as in 5, makes it the seed."
         )
     return numbers
 

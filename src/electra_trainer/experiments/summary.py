@@ -21,7 +21,7 @@ from electra_trainer.experiments.by_class import ClassReport, by_split
 from electra_trainer.experiments.cell import Cell, Declared, Result, Row
 from electra_trainer.experiments.statistics import Q_PROBES, Paired, Q, Spread, compare_paired, composite, holm, spread
 from electra_trainer.files import durable, wording
-from electra_trainer.files.wording import Table
+from electra_trainer.files.wording import Printed, Table
 
 ABSENT = "–"
 Verdict = Literal["beats", "perhaps", "does not beat"]
@@ -51,14 +51,17 @@ class Contrast:
         return "beats" if (self.found.t_interval or (0.0, -1.0))[1] < 0 else "perhaps"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Summary:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Summary(Printed):
     """All results of an experiment."""
 
     path: Path
     declared: Declared
     results: dict[str, dict[int, Result]]
     """Row -> seed -> result, of cells that are done or failed."""
+
+    def __repr__(self) -> str:
+        return f"<Summary: {self.path}>"
 
     @property
     def name(self) -> str:

@@ -10,6 +10,7 @@ error in `plain_output`, so that every `print` is covered, those of libraries to
 """
 
 import csv
+import html
 import io
 import itertools
 import math
@@ -28,6 +29,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from electra_trainer.errors import plain
+from electra_trainer.files.reading import short
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -224,12 +226,10 @@ class Table:
         return "\n".join([line(next(rows)), dashes, *map(line, rows)])
 
     def latex(self, *, caption: str, notes: Sequence[str] = ()) -> str:
-        """A float with the table (booktabs), its caption and its notes, all of which are escaped."""
-
-        def link(text: str, address: str) -> str:
-            return rf"\href{{{quote(address).replace('%', chr(92) + '%')}}}{{{text}}}"
-
-        rows = [" & ".join(cells) for cells in _written((self.head, *self.rows), escape_tex, link)]
+        """A float with the table (booktabs), its caption and its notes, all of which are escaped. Of links only
+        the texts: a printed page has no folders.
+        """
+        rows = [" & ".join(cells) for cells in _written((self.head, *self.rows), escape_tex, lambda text, _: text)]
         columns = "l" * self._left + "r" * (len(self.head) - self._left)
         escaped = [escape_tex(note) for note in notes]
         return render("table.tex", rows=rows, columns=columns, caption=escape_tex(caption), notes=escaped)
@@ -257,6 +257,25 @@ class Table:
 
         lines = ("  ".join(map(padded, itertools.count(), row, widths)) for row in rows)
         return "\n".join(line.rstrip() for line in lines)
+
+
+class Printed:
+    """A result of which `print` and a notebook show `text`."""
+
+    def text(self) -> str:
+        """Its fields, a line each."""
+        return Table(head=("field", "value"), rows=[(name, short(value)) for name, value in vars(self).items()]).text()
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def _repr_html_(self) -> str:
+        return as_html(self.text())
+
+
+def as_html(table: str) -> str:
+    """A table of `Table.text` for a notebook."""
+    return f"<pre>{html.escape(plain(table, keep=chr(10)))}</pre>"
 
 
 def _written(

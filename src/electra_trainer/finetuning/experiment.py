@@ -161,7 +161,7 @@ def run_plan(
     Raises:
         ConfigError, Interrupted, ElectraError: as `run_experiment`; as the tasks and runs.
     """
-    tuning = FineTuning(plan, device=device, data=data, quiet=quiet)
+    tuning = FineTuning(plan, device=device, data=data)
     return engine.run_experiment(tuning, out, device=device, parallel=parallel, quiet=quiet)
 
 

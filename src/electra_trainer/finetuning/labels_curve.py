@@ -22,7 +22,7 @@ from electra_trainer.experiments.cell import PLUS
 from electra_trainer.experiments.statistics import Spread
 from electra_trainer.experiments.summary import ABSENT, Contrast, Summary, row_remarks
 from electra_trainer.files.durable import replace_durably
-from electra_trainer.files.wording import Table
+from electra_trainer.files.wording import Printed, Table
 from electra_trainer.finetuning.examples import TextExample, strata_of
 from electra_trainer.finetuning.task import TaskData
 from electra_trainer.inspection.report import COLOURS, rendered
@@ -91,7 +91,7 @@ def draw(train: Sequence[TextExample], count: int, *, seed: int) -> list[TextExa
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelsCurve:
+class LabelsCurve(Printed):
     """Result of `electra finetune --labels-curve`."""
 
     summary: Summary

@@ -29,7 +29,7 @@ from electra_trainer.experiments.by_class import ClassReport
 from electra_trainer.experiments.cell import KEPT, OPTIMISTIC, Result, printed, read_result
 from electra_trainer.experiments.statistics import Spread, spread
 from electra_trainer.files.reading import read_file, refuse_columns, short
-from electra_trainer.files.wording import render
+from electra_trainer.files.wording import Table, as_html, number, render
 from electra_trainer.finetuning.examples import Prediction
 from electra_trainer.finetuning.multi_label import MultiLabel
 from electra_trainer.finetuning.recipe import Recipe
@@ -87,6 +87,18 @@ class Finetuned:
 
     def __repr__(self) -> str:
         return f"<Finetuned: {self.task.name}, from {self.table['source']['model']}>"
+
+    def __str__(self) -> str:
+        rows = [
+            (split, name, str(one.n), number(one.median), number(one.mean), "–" if one.sd is None else number(one.sd))
+            for split, metrics in self.scores.items()
+            for name, one in metrics.items()
+        ]
+        table = Table(head=("split", "metric", "n", "median", "mean", "SD"), rows=rows, words=2)
+        return f"{self!r}\n\n{table.text()}"
+
+    def _repr_html_(self) -> str:
+        return as_html(str(self))
 
     @property
     def scores(self) -> Mapping[str, Mapping[str, Spread]]:

@@ -18,6 +18,7 @@ from electra_trainer.experiments import cell
 from electra_trainer.experiments.by_class import confusion_table
 from electra_trainer.experiments.summary import Summary
 from electra_trainer.files.durable import replace_durably
+from electra_trainer.files.wording import Printed, Terminal
 from electra_trainer.finetuning.recipe import Changes
 from electra_trainer.settings import records
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tuned:
+class Tuned(Printed):
     """Result of fine-tuning on one task: scores, and the exported best run."""
 
     summary: Summary
@@ -63,7 +64,7 @@ class Tuned:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GlueScores:
+class GlueScores(Printed):
     """Result of `electra glue`."""
 
     summary: Summary
@@ -163,6 +164,7 @@ class Tuning:
         """Read the data of a task, once the model is known to be there, and print how that was done."""
         from electra_trainer.pretrained.source import located
 
+        cell.parse_seeds(self.seeds)  # a wrong one before the data are read
         if not records.is_run(self.model):
             located(self.model)  # look for it, or download it, before the data are read
         data = source.load()
@@ -183,8 +185,6 @@ class Tuning:
 
 def _print_notes(notes: Sequence[str]) -> None:
     """Print how the files were read, warnings in yellow."""
-    from electra_trainer.files.wording import Terminal
-
     console = Terminal(highlight=False, soft_wrap=True)
     for note in notes:
         console.print(note, markup=False, style="yellow" if note.startswith("warning: ") else None)

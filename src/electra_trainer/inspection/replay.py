@@ -21,7 +21,7 @@ from electra_trainer.data import batches, text_files
 from electra_trainer.data.store import Passage, Store
 from electra_trainer.data.tokenizer import load_tokenizer
 from electra_trainer.errors import plain, tell
-from electra_trainer.files.wording import Terminal
+from electra_trainer.files.wording import Printed, Terminal
 from electra_trainer.objectives import Objective, build
 from electra_trainer.pretrained.source import InitFrom
 from electra_trainer.runs import checkpoint, verified
@@ -81,7 +81,7 @@ class ReplayedRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Replayed:
+class Replayed(Printed):
     """A step, computed again."""
 
     step: int
@@ -316,7 +316,7 @@ def finite_rows(masked: batch.Masked, losses: batch.Losses) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluated:
+class Evaluated(Printed):
     """Metrics of a checkpoint of a run."""
 
     step: int

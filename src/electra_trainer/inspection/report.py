@@ -61,6 +61,11 @@ class Run:
     """Settings by dotted name."""
     environment: dict[str, str]
 
+    @property
+    def arm(self) -> str:
+        """Its name without a seed: seeds of an experiment's arm share a colour."""
+        return re.sub(r" seed \d+$", "", self.name)
+
     def last(self, name: str) -> float:
         """The newest held-out value, else the newest training value, else nan."""
         rows = [*reversed(self.valid), *reversed(self.train)]
@@ -140,7 +145,8 @@ def write_report(runs: str | Path | Sequence[str | Path], *, out: str | Path | N
 
     Args:
         runs: a run folder, or several, or experiments with all their runs, in the order of legends and tables.
-        out: the page (`.html`) or a folder for it; None: the first run's folder. PNGs go to `figures/` next to the
+        out: the page (`.html`) or a folder for it; None: the run's folder, of several
+            `compared` in the first one's. PNGs go to `figures/` next to the
             page.
 
     Returns:
@@ -160,9 +166,10 @@ def write_report(runs: str | Path | Sequence[str | Path], *, out: str | Path | N
         read_run(path, name=name if names.count(name) == 1 else str(path))
         for path, name in zip(folders, names, strict=True)
     ]
-    target = Path(runs[0]) if out is None else Path(out)
+    target = Path(runs[0], "compared" * (len(runs) > 1)) if out is None else Path(out)
     target = target if out is not None and target.suffix == ".html" else target / "report.html"
     figures, pictures = target.parent / "figures", draw(read)
+    titles = [run.name for run in read] if len(read) == len(runs) else [Path(run).resolve().name for run in runs]
     with alone(target, patience=60.0):
         try:
             figures.mkdir(parents=True, exist_ok=True)
@@ -174,7 +181,7 @@ def write_report(runs: str | Path | Sequence[str | Path], *, out: str | Path | N
             raise storage_error(error, target) from error
         for name, png in pictures.items():
             replace_durably(figures / f"{name}.png", png)
-        page = _page(read, pictures).encode("utf-8", "replace")  # a name may hold bytes that are not text
+        page = _page(" · ".join(titles), read, pictures).encode("utf-8", "replace")  # names are bytes
         replace_durably(target, page)
     return target
 
@@ -204,12 +211,12 @@ def _title(run: Path) -> str:
     return " ".join(part for part in cell if part != "run").replace("seed-", "seed ")
 
 
-def _page(runs: Sequence[Run], pictures: Mapping[str, bytes]) -> str:
+def _page(title: str, runs: Sequence[Run], pictures: Mapping[str, bytes]) -> str:
     """The whole document."""
     return render(
         "report.html",
         runs=runs,
-        title=" · ".join(run.name for run in runs),
+        title=title,
         compared=_by_name([_values(run) for run in runs]),
         held_out=all(run.valid for run in runs),
         health=[health(run) for run in runs],
@@ -244,9 +251,9 @@ _NUMBERS: dict[str, tuple[str, Callable[[float], str]]] = {
     "generator accuracy": ("generator_accuracy", number),
     "steps": ("step", number),
     "tokens": ("tokens", number),
-    "FLOPs": ("flops", power),
+    "FLOPs, as the paper counts": ("flops", power),
+    "FLOPs, matrix products": ("flops_real", power),
     "time": ("seconds", duration),
-    "tokens per second": ("tokens_per_second", number),
 }
 """Headline numbers: their names in metrics.jsonl, and how they are written."""
 
@@ -254,6 +261,8 @@ _NUMBERS: dict[str, tuple[str, Callable[[float], str]]] = {
 def _values(run: Run) -> dict[str, str]:
     """Headline numbers that the run has; held out wherever it was evaluated."""
     found = {title: (run.last(name), worded) for title, (name, worded) in _NUMBERS.items()}
+    speeds = [row["tokens_per_second"] for row in run.train if "tokens_per_second" in row]
+    found["tokens per second, median"] = (float(np.median(speeds or [math.nan])), number)
     return {title: worded(value) for title, (value, worded) in found.items() if math.isfinite(value)}
 
 
@@ -418,7 +427,8 @@ def _picture(runs: Sequence[Run], panels: Sequence[Panel]) -> "Figure":
     columns, several = max(2, len(panels)), len(runs) > 1
     figure = Figure(figsize=(4.3 * columns, 3.4), dpi=100, layout=ConstrainedLayoutEngine(w_pad=0.08, wspace=0.04))
     grid = figure.add_gridspec(1, columns)
-    coloured = [(run, COLOURS[index % len(COLOURS)]) for index, run in enumerate(runs)]
+    arms = list(dict.fromkeys(run.arm for run in runs))
+    coloured = [(run, COLOURS[arms.index(run.arm) % len(COLOURS)]) for run in runs]
     for column, panel in enumerate(panels):
         axes = figure.add_subplot(grid[0, column])
         for run, colour in coloured:
@@ -433,7 +443,7 @@ def _curve(axes: "Axes", run: Run, panel: Panel, colour: str, *, several: bool) 
     """Draw a run's training curve, held-out points and dashed line, those that it has."""
     steps, values = _series(run.train, panel.key)
     if len(steps):
-        smoothed, name = values if panel.exact else smooth(values), f" {run.name}" if several else "training, smoothed"
+        smoothed, name = values if panel.exact else smooth(values), f" {run.arm}" if several else "training, smoothed"
         if smoothed is not values:
             axes.plot(steps, values, color=colour, alpha=0.22, linewidth=0.8)
         axes.plot(steps, smoothed, color=colour, linewidth=1.6, marker="." if len(steps) == 1 else "", label=name)

@@ -23,15 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from electra_trainer.errors import (
-    ConfigError,
-    ElectraError,
-    MissingInputError,
-    did_you_mean,
-    install,
-    storage_error,
-    tell,
-)
+from electra_trainer.errors import ConfigError, ElectraError, MissingInputError, did_you_mean, storage_error, tell
 from electra_trainer.files import durable, reading
 from electra_trainer.runs import signals
 from electra_trainer.settings.records import flat, read_table
@@ -205,11 +197,11 @@ class Kind:
 
 
 TRACKERS = {
-    "tensorboard": Kind(TensorBoard, "tensorboard", install("track"), "tensorboard --logdir {run}"),
+    "tensorboard": Kind(TensorBoard, "tensorboard", "pip install tensorboard", "tensorboard --logdir {run}"),
     "wandb": Kind(
         WandB, "wandb", "pip install wandb", "wandb.ai; offline runs: wandb sync {run}/tracked/wandb/offline-run-*"
     ),
-    "trackio": Kind(Trackio, "trackio", install("track"), "trackio show"),
+    "trackio": Kind(Trackio, "trackio", "pip install trackio", "trackio show"),
     "mlflow": Kind(MLflow, "mlflow", "pip install mlflow-skinny", "the server of MLFLOW_TRACKING_URI"),
 }
 

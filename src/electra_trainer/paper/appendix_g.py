@@ -307,7 +307,7 @@ class SentenceScores:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClozeScores:
+class ClozeScores(wording.Printed):
     """Accuracies at the same held-out words. Standard errors treat a row's words as one cluster
     (statistics.clustered_mean).
     """
@@ -600,7 +600,7 @@ class PairScore:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairScores:
+class PairScores(wording.Printed):
     """A run's results on minimal pairs."""
 
     scores: dict[str, PairScore]

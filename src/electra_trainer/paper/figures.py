@@ -104,7 +104,7 @@ def worked_example(model: Pretrained, text: str, *, mask: Sequence[int], seed: i
     )
 
 
-COLUMNS = ("original", "masked", "Generator's sample", "Discriminator's verdict", "truth")
+COLUMNS = ("original", "masked", "Generator's sample", "Discriminator's verdict, P(replaced)", "truth")
 
 
 def cells(example: WorkedExample) -> list[tuple[str, ...]]:
@@ -208,12 +208,18 @@ def _figure_1(experiments: Sequence[Summary], shown: Sequence[Reading], metric: 
 
 
 def _figure_3(experiments: Sequence[Summary], shown: Sequence[Reading], metric: str) -> "tuple[Figure, str]":
-    """Left: sizes of the generator. Right: training algorithms."""
-    figure, (left, right) = new_figure(2)
-    _generator_sizes(left, experiments, shown, metric)
+    """Left: sizes of the generator. Right: training algorithms. Without readings for one of them, the other alone."""
     compared = [reading for reading in shown if reading.entry.arm in ALGORITHMS]
-    _against_flops(right, "Training algorithms", compared, metric, several=len(experiments) > 1)
-    return figure, ". Left: size of the generator. Right: training algorithms at their cost."
+    sized = any(paper_tables.generator_size(reading) is not None for reading in shown)
+    if not sized and not compared:
+        raise DataError(f"figure 3: no arm is a size of the generator, or one of {', '.join(ALGORITHMS)}.")
+    figure, axes = new_figure(sized + bool(compared))
+    if sized:
+        _generator_sizes(axes[0], experiments, shown, metric)
+    if compared:
+        _against_flops(axes[-1], "Training algorithms", compared, metric, several=len(experiments) > 1)
+    parts = ["by size of the generator"] * sized + ["by training algorithm, at its cost"] * bool(compared)
+    return figure, f" {', and '.join(parts)}."
 
 
 _MOST_SIDE_BY_SIDE = 5
@@ -237,43 +243,41 @@ def _generator_sizes(axes: "Axes", experiments: Sequence[Summary], shown: Sequen
     else:
         axes.set_xticks(range(len(places)), [label for _, label in places])
     axes.margins(x=0.15)
-    _name_axes(
-        axes,
-        "Generator sizes",
-        "generator's hidden units (share of the discriminator's), layers if fewer",
-        metric,
-        sized,
-    )
+    across = "generator's hidden units\n(share of the discriminator's), layers if fewer"
+    _name_axes(axes, "Generator sizes", across, metric)
 
 
 def _figure_4(experiments: Sequence[Summary], shown: Sequence[Reading], metric: str) -> "tuple[Figure, str]":
-    """Left: BERT next to ELECTRA for each size. Centre: the gain. Right: curves of the first size."""
+    """Left: BERT next to ELECTRA for each size. Centre: the gain, if any size has both. Right: curves of the first
+    size.
+    """
     shown = [reading for reading in shown if reading.entry.arm in ("electra", "mlm")]
     if not shown:
         raise DataError(
             f"figure 4: no finished cell of electra or mlm has {metric}. Run electra compare --arms electra,mlm."
         )
-    figure, axes = new_figure(3)
     ordered = [one for one in experiments if any(reading.entry.experiment is one for reading in shown)]
     by_place = {(ordered.index(reading.entry.experiment), reading.entry.arm): reading for reading in shown}
+    both = [at for at in range(len(ordered)) if (at, "electra") in by_place and (at, "mlm") in by_place]
+    pairs = ((at, compare_paired(by_place[at, "electra"].by_seed, by_place[at, "mlm"].by_seed)) for at in both)
+    gains = [(at, gain) for at, gain in pairs if gain is not None]
+    figure, axes = new_figure(2 + bool(gains))
     for arm, name, colour in (("electra", "ELECTRA", COLOURS[0]), ("mlm", "BERT", COLOURS[1])):
         points = [(at, by_place[at, arm].score) for at in range(len(ordered)) if (at, arm) in by_place]
         for index, (at, score) in enumerate(points):
             _error_bar(axes[0], at, score, colour, label=f"{name} ({arm})" if index == 0 else None)
         axes[0].plot([at for at, _ in points], [score.mean for _, score in points], color=colour)
-    for at in range(len(ordered)):
-        if (at, "electra") in by_place and (at, "mlm") in by_place:
-            gain = compare_paired(by_place[at, "electra"].by_seed, by_place[at, "mlm"].by_seed)
-            if gain is not None:
-                _error_bar(axes[1], at, gain, INK, label=None)
-    axes[1].axhline(0, color=FAINT, linewidth=1.1, linestyle=(0, (4, 2)))
-    for each in axes[:2]:
+    if gains:
+        for at, gain in gains:
+            _error_bar(axes[1], at, gain, INK, label=None)
+        axes[1].axhline(0, color=FAINT, linewidth=1.1, linestyle=(0, (4, 2)))
+        _name_axes(axes[1], "ELECTRA minus BERT, paired seeds", "model", metric)
+    for each in axes[:-1]:
         each.set_xticks(range(len(ordered)), [_labelled(experiment) for experiment in ordered])
         each.set_xlim(-0.5, len(ordered) - 0.5)
-    _name_axes(axes[0], "Model sizes", "model", metric, shown)
-    _name_axes(axes[1], "ELECTRA minus BERT, paired seeds", "model", metric, [])
+    _name_axes(axes[0], "Model sizes", "model", metric)
     first_size = [reading for reading in shown if reading.entry.experiment is ordered[0]]
-    _against_flops(axes[2], f"Convergence, {paper_tables.preset_of(ordered[0])}", first_size, metric, several=False)
+    _against_flops(axes[-1], f"Convergence, {paper_tables.preset_of(ordered[0])}", first_size, metric, several=False)
     return figure, ". BERT and ELECTRA for several model sizes; the first during training."
 
 
@@ -295,7 +299,7 @@ def _against_flops(axes: "Axes", title: str, shown: Sequence[Reading], metric: s
             _error_bar(axes, reading.flops, reading.score, colour, label=label if reading is budgets[0] else None)
         axes.plot([one.flops for one in budgets], [one.score.mean for one in budgets], color=colour, linewidth=1.4)
     _powers(axes)
-    _name_axes(axes, title, _FLOPS_LABEL, metric, shown)
+    _name_axes(axes, title, _FLOPS_LABEL, metric)
 
 
 def _whatever_its_length(reading: Reading) -> object:
@@ -327,12 +331,10 @@ def _error_bar(axes: "Axes", at: float, score: Spread | Paired, colour: str, *, 
     axes.errorbar([at], [score.mean], yerr=spread, color=colour, label=label, **look)
 
 
-def _name_axes(axes: "Axes", title: str, across: str, metric: str, shown: Sequence[object]) -> None:
+def _name_axes(axes: "Axes", title: str, across: str, metric: str) -> None:
     axes.set(title=title, xlabel=across, ylabel=_words(metric))
-    if shown and axes.get_legend_handles_labels()[0]:
+    if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize=8)
-    elif not shown and not axes.has_data():
-        axes.text(0.5, 0.5, "missing", transform=axes.transAxes, ha="center", va="center", color=FAINT)
 
 
 def _published(axes: "Axes") -> None:

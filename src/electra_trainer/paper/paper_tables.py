@@ -204,8 +204,9 @@ def _unknown(flag: str, word: str, names: Sequence[str]) -> ConfigError:
 
 
 def extra_metrics(experiments: Sequence[Summary], patterns: Sequence[str], *, columns: Sequence[str]) -> list[str]:
-    """Metrics without a column in the table: those that match a pattern, or all of at most two levels that are in no
-    table of the paper, but the total loss; tasks of GLUE too where an arm has no average of them.
+    """Metrics without a column in the table: those that match a pattern, or the declared ones that are in no table of
+    the paper; tasks of GLUE too where an arm has no average of them. Where nothing is declared: all of at most two
+    levels but the total loss.
 
     Args:
         columns: of the table.
@@ -220,7 +221,10 @@ def extra_metrics(experiments: Sequence[Summary], patterns: Sequence[str], *, co
         alone = set(_metric_names([entry for entry in known if not entry.metric("glue/average")]))
         apart = {name for name in names if name.startswith(PUBLISHED_SCORES)}
         own = [name for name in own if name not in apart or (name in alone and name.startswith("glue/"))]
-        return [name for name in own if name.count("/") <= 1 and name != _TOTAL_LOSS]
+        main = {name for one in experiments for name in one.metrics} | {
+            *_metric_names([entry for entry in known if entry.tuned])
+        }
+        return [name for name in own if (name in main if main else name.count("/") <= 1 and name != _TOTAL_LOSS)]
     for pattern in patterns:
         if not fnmatch.filter(names, pattern):
             raise _unknown("--metrics", pattern, names)
@@ -391,8 +395,8 @@ ABSENT_CSV = "NA"
 _LEGEND = (
     f"{ABSENT}: missing. In a row of the paper: it prints no number, or the transcribed copy is illegible there; in a "
     "row of ours: not trained or not measured.",
-    "ours: mean ± standard deviation over the seeds, which are counted under “seeds”; the links of a row lead to them. "
-    "Training FLOPs, inference FLOPs and parameters as the paper counts them. Rows of the paper without “ours” are "
+    "ours: mean ± standard deviation over the seeds, which are counted under “seeds” and named under “Runs”. Training "
+    " FLOPs, inference FLOPs and parameters as the paper counts them. Rows of the paper without “ours” are "
     "other people's systems.",
     "Encoders that were fine-tuned (electra glue, squad, finetune): medians over the seeds. test: of each "
     "task the seed that is best on dev, as the server of GLUE scored the archive of electra glue --predict; dev: the "
@@ -471,7 +475,7 @@ def build_table(number: int, experiments: Sequence[Summary], *, metrics: Sequenc
     """Table `number` of the paper with the experiments' cells.
 
     Args:
-        metrics: patterns of further metrics (`pos/*`), each a column; empty: all of at most two levels.
+        metrics: patterns of further metrics (`pos/*`), each a column; empty: the declared ones.
 
     Raises:
         ConfigError: no such table, or a pattern that matches nothing. DataError: a score in points where a share is

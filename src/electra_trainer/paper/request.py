@@ -169,7 +169,8 @@ class Table:
     format: Literal["md", "tex", "csv"] | None = None
     """Markdown, LaTeX (booktabs) or CSV; default: as the ending of --out says, else md."""
     metrics: tuple[str, ...] = ()
-    """Metrics in further columns, for example pos/accuracy "held-out/*"; default: all of at most two levels."""
+    """Metrics in further columns, for example pos/accuracy "held-out/*"; default: those that the
+    experiments declare."""
     out: Path | None = None
     """File to write; links are relative to its folder. Default: the terminal, links relative to this folder."""
 

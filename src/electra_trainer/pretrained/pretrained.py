@@ -19,6 +19,7 @@ from electra_trainer.data.store import Store
 from electra_trainer.data.tokenizer import Specials, Text, load_tokenizer, require_rows, specials_of
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
 from electra_trainer.files.reading import short
+from electra_trainer.files.wording import Printed, Table
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.objectives import Exported
@@ -45,11 +46,16 @@ _ON_THE_CARD = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scored:
+class Scored(Printed):
     """The tokens of a text and how likely it is that each was replaced."""
 
     tokens: list[str]
     replaced_probability: list[float]
+
+    def text(self) -> str:
+        """Each token with its probability."""
+        rows = [[token, f"{share:.3f}"] for token, share in zip(self.tokens, self.replaced_probability, strict=True)]
+        return Table(head=("token", "replaced"), rows=rows, words=1).text()
 
 
 @dataclass(frozen=True, kw_only=True)
