@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import random
 import shutil
 from pathlib import Path
 
@@ -15,12 +16,13 @@ from electra_trainer import load
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.data.corpus import PrepareSettings
 from electra_trainer.data.prepare import prepare, train_tokenizer_from
-from electra_trainer.data.tokenizer import load_tokenizer
+from electra_trainer.data.tokenizer import load_tokenizer, save_tokenizer
+from electra_trainer.data.vocabulary import train_tokenizer
 from electra_trainer.errors import CheckpointError, ConfigError, MissingInputError
 from electra_trainer.inspection.replay import evaluate
 from electra_trainer.objectives import build
 from electra_trainer.pretrained import export, read_back
-from electra_trainer.pretrained.agreement import check_agreement
+from electra_trainer.pretrained.agreement import check_agreement, lines_of, misread
 from electra_trainer.pretrained.pretrained import export_run
 from electra_trainer.pretrained.source import InitFrom, load_source
 from electra_trainer.runs.verified import read
@@ -94,6 +96,61 @@ def test_the_command_says_what_agrees(run: Path, tmp_path: Path, electra: Electr
     assert code == 0 and len(said.splitlines()) == 2
     for line in said.splitlines():
         assert "has the ids of 1,000 lines, and on text the run's logits within" in line
+
+
+LONG_WORDS = {
+    "Thai": ("กขคงจฉชซญดตถ", True), "Burmese": ("ကခဂဃငစဆဇညတ", True),
+    "proteins": ("ACDEFGHIKLMNPQRSTVWY", True), "Chinese": ("的一是不了人我在有他", False), "links": ("abc", False),
+}  # fmt: skip
+"""Letters, and whether their words of more than 100 are long for BERT's classes: Chinese has none, links are few in other text."""
+
+
+@pytest.mark.parametrize("kind", LONG_WORDS)
+def test_words_of_more_than_100_letters(kind: str, tmp_path: Path) -> None:
+    """AutoTokenizer reads them as the vocabulary does; where BERT's classes do not, their number is named and no vocab.txt written."""
+    import transformers
+
+    letters, is_long = LONG_WORDS[kind]
+    draw = random.Random(2)
+    lines = ["".join(draw.choices(letters, k=draw.choice((20, 99, 101, 350)))) for _ in range(60)]
+    if kind == "links":
+        lines = [
+            f"https://example.org/?q={line}" if number % 40 == 0 else " ".join(["short words"] * 20)
+            for number, line in enumerate(lines)
+        ]
+    tokenizer = train_tokenizer(lines, vocab_size=300, cased=kind == "proteins")
+    save_tokenizer(tokenizer, tmp_path, max_length=64)
+    mine = [load_tokenizer(tmp_path).encode(line, add_special_tokens=False).ids for line in lines]
+    theirs = {
+        name: getattr(transformers, name).from_pretrained(tmp_path)(lines, add_special_tokens=False)["input_ids"]
+        for name in ("AutoTokenizer", "BertTokenizer", "ElectraTokenizer")
+    }
+    odd = sum(any(len(word) > 100 for word in line.split()) for line in lines) * is_long
+    differ = {name: sum(a != b for a, b in zip(mine, ids, strict=True)) for name, ids in theirs.items()}
+    assert differ == {"AutoTokenizer": 0, "BertTokenizer": odd, "ElectraTokenizer": odd}
+    assert (tmp_path / "vocab.txt").exists() is not is_long
+    found = misread(tmp_path, load_tokenizer(tmp_path), lines)
+    assert f"BertTokenizer and ElectraTokenizer read {odd} of these lines otherwise" in found if odd else not found
+
+
+def test_ids_are_compared_on_text_of_the_run(tmp_path: Path, electra: Electra) -> None:
+    """With words as long as they are in its files, which rows cut; the run's rows may be gone."""
+    draw = random.Random(3)
+    lines = ["".join(draw.choices("กขคงจฉชซญ", k=150)) for _ in range(60)]
+    (tmp_path / "lines.txt").write_text("\n\n".join(lines), encoding="utf-8")
+    tokenizer, _ = train_tokenizer_from([tmp_path / "lines.txt"], vocab_size=300)
+    prepare([tmp_path / "lines.txt"], tokenizer=tokenizer, sequence_length=32, out=tmp_path / "data")
+    settings = changed(small_config(steps=4), model={"vocab_size": tokenizer.get_vocab_size()})
+    run = pretrain(settings, tmp_path / "data", out=tmp_path / "run", device="cpu", quiet=True)
+    whole = [word for line in lines_of(run) for word in line.split() if word in lines]
+    assert len(whole) > 30
+    code, said, _ = electra("export", run, "--out", tmp_path / "out")
+    count = len([word for line in lines_of(run) for word in line.split() if len(word) > 100])
+    assert code == 0 and f"ElectraTokenizer read {count} of these lines otherwise" in said
+    shutil.rmtree(tmp_path / "data")
+    assert lines_of(run) == []
+    code, said, _ = electra("export", run, "--out", tmp_path / "again")
+    assert code == 0 and "has the ids of 1,000 lines" in said and "otherwise" not in said
 
 
 @pytest.mark.parametrize("name", ["discriminator", "generator"])

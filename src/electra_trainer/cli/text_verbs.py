@@ -220,7 +220,8 @@ class Tokenizer:
         counts = ((count, word) for word, count in words.items())
         if not (self.cased or self.keep_accents) and (note := accents_line(counts, stripped=self.strip_accents)):
             lines.append(note)
-        return Shown(tokenizer, [*lines, f"{self.out}: tokenizer.json, tokenizer_config.json, vocab.txt"])
+        files = ", ".join(sorted(path.name for path in self.out.iterdir()))
+        return Shown(tokenizer, [*lines, f"{self.out}: {files}"])
 
 
 def _with_words(request: Tokenizer, words: Path) -> Shown:

@@ -199,12 +199,13 @@ class Export:
         rounded = self.dtype != "float32"
 
         def compare(folder: Path, network: "nn.Module", tokenizer: "Tokenizer") -> None:
-            difference, of = agreement.check_agreement(folder, network, tokenizer), agreement.outputs(folder)
+            own = agreement.lines_of(self.run_folder)
+            difference, of = agreement.check_agreement(folder, network, tokenizer, own), agreement.outputs(folder)
             whose = f"the {of} of these rounded weights" if rounded else f"the run's {of}"
             agrees = (
                 f"transformers has the ids of {agreement.LINES:,} lines, and on text {whose} within {difference:.0e}"
             )
-            found[folder.name] = [agrees]
+            found[folder.name] = [agrees + agreement.misread(folder, tokenizer, own)]
             if onnx:
                 found[folder.name].append(serving.write_onnx(folder, network, tokenizer, int8=self.int8).line)
 

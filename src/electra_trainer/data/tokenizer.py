@@ -402,8 +402,8 @@ def tokenizer_files(tokenizer: Tokenizer, *, max_length: int) -> dict[str, bytes
     """`tokenizer.json`, `tokenizer_config.json` and, for WordPiece, `vocab.txt`.
 
     `AutoTokenizer` of transformers 4.57 and 5 gives the same ids, and puts [CLS] A [SEP] B [SEP] around them. So do
-    ElectraTokenizer, BertTokenizer and their Fast forms for a tokenizer as BERT's; of another, no vocab.txt is written
-    that they would misread.
+    ElectraTokenizer, BertTokenizer and their Fast forms for a tokenizer as BERT's; of another, such as one that reads
+    words of more than 100 letters, no vocab.txt is written that they would misread.
 
     Args:
         max_length: longest row in tokens that a model made with it takes.
@@ -428,7 +428,9 @@ def tokenizer_files(tokenizer: Tokenizer, *, max_length: int) -> dict[str, bytes
     files = {"tokenizer.json": copy.to_str(pretty=True), "tokenizer_config.json": json.dumps(config, indent=2) + "\n"}
     vocab = sorted(tokenizer.get_vocab(with_added_tokens=False).items(), key=lambda item: item[1])
     whole = not any(set(token) & {"\n", "\r"} for token, _ in vocab)
-    if "do_lower_case" in config and whole and [number for _, number in vocab] == list(range(len(vocab))):
+    short_words = parts["model"].get("max_input_chars_per_word") == MAX_WORD_CHARS
+    numbers = [number for _, number in vocab]
+    if "do_lower_case" in config and whole and short_words and numbers == list(range(len(vocab))):
         files["vocab.txt"] = "".join(token + "\n" for token, _ in vocab)
     return {name: text.encode("utf-8") for name, text in files.items()}
 

@@ -290,9 +290,10 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
         raise CheckpointError(f"{folder}: its head is not that of its task ({why}).") from None
     words, length = tokenizer.load_tokenizer(place), table.get("max_length")
     recipe: Any = table.get("recipe")
+    longest: Any = table.get("longest", length)
     sound = isinstance(recipe, dict) and recipe.get("precision", "auto") in ("auto", "fp32", "bf16")
-    sizes = [4, length, table.get("longest", length), model.max_position_embeddings]
-    if not sound or not all(isinstance(size, int) for size in sizes) or sizes != sorted(sizes):
+    sound &= isinstance(longest, int)
+    if not sound or not isinstance(length, int) or not 3 < length <= longest <= model.max_position_embeddings:
         raise CheckpointError(f"{path}: recipe {short(recipe)} with max_length {short(length)} cannot be. {_AGAIN}")
     specials = tokenizer.specials_of(words, where=str(folder))
     tokenizer.require_rows(words, model.vocab_size, where=folder)

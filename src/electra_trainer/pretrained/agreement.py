@@ -2,7 +2,8 @@
 the run's own.
 """
 
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
@@ -14,15 +15,19 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from electra_trainer.data.batches import encode_rows
-from electra_trainer.errors import CheckpointError, ConfigError, install
+from electra_trainer.data.store import Store
+from electra_trainer.data.tokenizer import CONFIG
+from electra_trainer.errors import CheckpointError, ConfigError, ElectraError, install
 from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.pretrained import as_modern
+from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.settings.config import Model
-from electra_trainer.settings.records import read_table
+from electra_trainer.settings.records import read_table, run_and_step
 
 BOUND = 1e-4
 """Largest difference of logits that an export may have. 1e-5 is usual: sums of fp32 in another order."""
 _ROWS = 2
+_TOKENS = 1 << 16
 _HARD = (
     "Çağ möchte İstanbul straße",
     "日本語 text",
@@ -38,22 +43,37 @@ LINES = 1000
 """Lines of text whose ids are compared."""
 
 
-def some_lines() -> list[str]:
-    """Text that every Python has: lines of its language reference, and some that tokenizers stumble over."""
+def some_lines(own: Sequence[str] = ()) -> list[str]:
+    """Lines that tokenizers stumble over, `own` (at most half of all), and lines of Python's language reference."""
     from pydoc_data.topics import topics
 
     lines = (line for name in sorted(topics) for line in topics[name].splitlines() if line.strip())
-    return [*_HARD, *islice(lines, LINES - len(_HARD))]
+    return [*islice([*_HARD, *own], LINES // 2), *lines][:LINES]
+
+
+def lines_of(run: str | Path) -> list[str]:
+    """Text of a run's first training rows in lines of 200 characters, longer only where a word is; empty where the rows
+    are gone. Rows cut words, which are whole again in rows that follow each other.
+    """
+    try:
+        store = Store.open(str(RunFolder(run_and_step(run)[0]).environment().get("data_folder")))
+        ids = store.rows("train").ravel()[:_TOKENS].tolist()
+    except ElectraError:
+        return []
+    return textwrap.wrap(store.tokenizer().decode(ids), 200, break_long_words=False, break_on_hyphens=False)
 
 
 @torch.no_grad()
-def check_agreement(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, length: int = 64) -> float:
+def check_agreement(
+    folder: Path, network: nn.Module, tokenizer: Tokenizer, own: Sequence[str] = (), *, length: int = 64
+) -> float:
     """Compare an exported folder, as `transformers` loads it, with the run's own network and tokenizer.
 
     Args:
         folder: one network's folder.
         network: the run's network that it was written from, on the CPU.
         tokenizer: the run's.
+        own: lines of the run's text, whose ids are compared too.
         length: ids in each of the two rows of text whose logits are compared, but at least two windows of attention, or
             as many as the network has positions.
 
@@ -70,7 +90,7 @@ def check_agreement(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, l
     except ImportError:
         raise ConfigError(f"transformers is not installed. Type, {install('hub')}") from None
     transformers.utils.logging.set_verbosity_error()  # a text may be longer than a row
-    texts = some_lines()
+    texts = some_lines(own)
     mine = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
     theirs = transformers.AutoTokenizer.from_pretrained(folder)(texts)["input_ids"]
     for text, ours, other in zip(texts, mine, theirs, strict=True):
@@ -89,6 +109,24 @@ def check_agreement(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, l
             f"{folder}: {outputs(table)} differ from transformers' by {difference:.1e}. Please report it."
         )
     return difference
+
+
+def misread(folder: Path, tokenizer: Tokenizer, own: Sequence[str] = ()) -> str:
+    """A clause on lines, of those that `check_agreement` reads, to which BERT's own classes in transformers give other
+    ids than `AutoTokenizer` and the run; empty if there are none, or the tokenizer is of another kind.
+    """
+    import transformers
+
+    if "do_lower_case" not in read_table(folder / CONFIG):
+        return ""
+    texts = some_lines(own)
+    theirs = transformers.BertTokenizerFast.from_pretrained(folder)(texts)["input_ids"]
+    odd = sum(one.ids != other for one, other in zip(tokenizer.encode_batch(texts), theirs, strict=True))
+    why = "a word of more than 100 letters is [UNK] there, and no letters are composed"
+    found = (
+        f"BertTokenizer and ElectraTokenizer read {odd:,} of these lines otherwise ({why}): load it by AutoTokenizer"
+    )
+    return f"; {found}" if odd else ""
 
 
 def outputs(network: Path | Mapping[str, Any]) -> str:

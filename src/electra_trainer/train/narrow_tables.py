@@ -7,7 +7,6 @@ A run's networks share a table, or one trains its difference from the other's, s
 from dataclasses import replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from electra_trainer.settings.config import Config
@@ -28,22 +27,17 @@ def fit_tables(initial: Initial, config: Config) -> Initial:
     if config.model.block != "modern" or all(shapes[name].hidden_size == width for name in folded):
         return initial
     tables = {name: parts[name]["electra." * bool(name) + _WORDS].double() for name in folded}
-    as_wide = [table_VD for table_VD in tables.values() if table_VD.shape[1] == width]
-    shared_VE = as_wide[0] if as_wide else _directions(torch.cat([*tables.values()], 1), width)
+    words_VE = next((one for one in tables.values() if one.shape[1] == width), None)
+    if words_VE is None:  # the directions of most variation, as large as a table that is initialised by `fan-in`
+        all_VD = torch.cat([*tables.values()], 1)
+        vectors_DE = torch.linalg.eigh(all_VD.t() @ all_VD).eigenvectors.flip(1)[:, :width]
+        words_VE = all_VD @ vectors_DE * (width / all_VD.shape[1]) ** 0.5
     keep = config.sharing not in ("none", "disentangled")
     for name, table_VD in tables.items():
-        base_VE = _directions(table_VD, width) if config.sharing == "none" else shared_VE
-        if table_VD.shape[1] != width and (divided := _divided(table_VD, base_VE, keep=keep)):
+        if table_VD.shape[1] != width and (divided := _divided(table_VD, words_VE, keep=keep)):
             parts[name] = {**parts[name], **{"electra." * bool(name) + part: one for part, one in divided.items()}}
             shapes[name] = replace(shapes[name], embedding_size=width)
     return replace(initial, encoder=parts.pop(""), model=shapes.pop(""), networks=parts, shapes=shapes)
-
-
-def _directions(table_VD: Tensor, width: int) -> Tensor:
-    """A table in its `width` directions of most variation, [V, E], as large as one that is initialised by `fan-in`."""
-    vectors_DE = torch.linalg.eigh(table_VD.t() @ table_VD).eigenvectors.flip(1)[:, :width]
-    words_VE = table_VD @ vectors_DE * (width / table_VD.shape[1]) ** 0.5
-    return F.pad(words_VE, (0, width - words_VE.shape[1]))
 
 
 def _divided(table_VD: Tensor, base_VE: Tensor, *, keep: bool) -> dict[str, Tensor]:
