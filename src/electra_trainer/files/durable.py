@@ -294,8 +294,8 @@ _mine: ContextVar[frozenset[Path]] = ContextVar("_mine", default=frozenset())
 def alone(out: Path, *, patience: float = 0.0) -> Iterator[None]:
     """Hold an output, a file or a folder, for the length of a block, within which it may be held again.
 
-    The lock is a temporary file next to `out`, or in it where only that can be written. Where neither can there is
-    none, and whoever writes reports it.
+    The lock is a temporary file next to `out`; in it, if it is a mounted volume, which may have other names
+    elsewhere, or only that can be written. Where neither can there is none, and whoever writes reports it.
 
     Args:
         patience: seconds to wait for another command, but at least `BRIEF`.
@@ -306,8 +306,9 @@ def alone(out: Path, *, patience: float = 0.0) -> Iterator[None]:
     real = Path(os.path.realpath(out))
     with suppress(OSError):
         make_folder(real.parent)
-    places = (one for one in (real.parent, real) if one.is_dir() and os.access(one, os.W_OK | os.X_OK))
-    if real in _mine.get() or (place := next(places, None)) is None:
+    places = (real, real.parent) if os.path.ismount(real) else (real.parent, real)
+    place = next((one for one in places if one.is_dir() and os.access(one, os.W_OK | os.X_OK)), None)
+    if real in _mine.get() or place is None:
         yield
         return
     path = place / f".electra-tmp-{hashlib.sha256(os.fsencode(real.name)).hexdigest()[:8]}"

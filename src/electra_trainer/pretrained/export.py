@@ -198,7 +198,11 @@ def publish(
     with alone(out, patience=60.0 if replaces else 0.0):
         sweep(out.parent)
         earlier = replaces is not None and (out / replaces).is_file()
-        taken = out.exists() and not earlier and (not out.is_dir() or any(out.iterdir()))
+
+        def holds_other() -> bool:
+            return out.exists() and not earlier and (not out.is_dir() or any(out.iterdir()))
+
+        taken = holds_other()
         try:
             make_folder(out.parent)
             with scratch(out.parent) if taken else new_folder(out) as temporary:
@@ -210,7 +214,7 @@ def publish(
                     write_durably(path, content)
                     sync_folder(path.parent)
                 check(temporary)
-                if taken and _listed(temporary) != _listed(out):
+                if holds_other() and not (taken and _listed(temporary) == _listed(out)):
                     raise refused
         except OSError as error:
             raise storage_error(error, out, writing=True) from None
