@@ -80,7 +80,8 @@ def test_the_sentence(intervals: dict[int, tuple[float, float] | None], says: st
     """Intervals are those of TF-IDF less the encoder."""
     curve = LabelsCurve(summary=SimpleNamespace(metrics=("dev/accuracy",)), notes=())  # type: ignore[arg-type]
     vars(curve)["contrasts"] = {
-        count: SimpleNamespace(found=Paired(n=5, mean=0.0, t_interval=one)) for count, one in intervals.items()
+        count: SimpleNamespace(found=Paired(n=5, mean=0.0, t_interval=one), over_rows=None)
+        for count, one in intervals.items()
     }
     assert curve.says == f"{says}accuracy; 95 % intervals of the difference over paired draws)."
 

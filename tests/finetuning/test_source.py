@@ -282,6 +282,16 @@ def test_the_hub_s_refusals(
     assert HUB_NAME in str(caught.value) and "\n" not in str(caught.value)
 
 
+def test_a_run_that_is_not_there_is_named_before_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    hub(monkeypatch, LocalEntryNotFoundError("Cannot find"))
+    with pytest.raises(
+        MissingInputError, match=r"^runs/mine: no such folder \(no run is there: begin with google/"
+    ) as found:
+        load_source("runs/mine")
+    assert "train it with electra pretrain DATA --out runs/mine), and the Hub could not be asked" in str(found.value)
+
+
 @pytest.mark.parametrize(("part", "named"), [("discriminator", True), ("discriminator", False), ("generator", True)])
 def test_pickled_weights_are_not_read_and_the_way_round_keeps_the_head(
     runs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, part: str, named: bool

@@ -40,7 +40,9 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     def run_plan(plan: Plan, *, out: Path, quiet: bool, **how: Any) -> object:
         plans.append(plan)
         out.mkdir()
-        return types.SimpleNamespace(text=lambda: "the table", as_json=lambda: {"version": 1})
+        return types.SimpleNamespace(
+            text=lambda *after: "\n".join(["the table", *after]), as_json=lambda: {"version": 1}
+        )
 
     def export_best(source: Any, data: Any, *, model: str, out: Path) -> Any:
         return types.SimpleNamespace(model=out / "model", confusion={}, predictions=None)

@@ -126,11 +126,11 @@ def test_p_values_are_corrected_over_all_baselines_and_tasks(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("scores", "verdict", "sentence"),
     [
-        ([0.02, 0.021, 0.021, 0.021, 0.03, 0.01], "does not beat", "cola: does not beat TF-IDF (median 0.021 against 0.107)."),
-        ([0.107] * 6, "does not beat", "cola: does not beat TF-IDF (median 0.107 against 0.107)."),
-        ([0.2] * 6, "beats", "cola: beats TF-IDF (median 0.200 against 0.107)."),
-        ([0.2, 0.21, 0.22, 0.2, 0.21, 0.22], "beats", "cola: beats TF-IDF (median 0.210 against 0.107)."),
-        ([0.0, 0.11, 0.12, 0.11, 0.13, 0.0], "perhaps", "cola: is above, not beyond doubt, TF-IDF (median 0.110 against 0.107)."),
+        ([0.02, 0.021, 0.021, 0.021, 0.03, 0.01], "does not beat", "cola: does not beat TF-IDF (median 0.021 against 0.107, over the seeds on dev rows)."),
+        ([0.107] * 6, "does not beat", "cola: does not beat TF-IDF (median 0.107 against 0.107, over the seeds on dev rows)."),
+        ([0.2] * 6, "beats", "cola: beats TF-IDF (median 0.200 against 0.107, over the seeds on dev rows)."),
+        ([0.2, 0.21, 0.22, 0.2, 0.21, 0.22], "beats", "cola: beats TF-IDF (median 0.210 against 0.107, over the seeds on dev rows)."),
+        ([0.0, 0.11, 0.12, 0.11, 0.13, 0.0], "perhaps", "cola: is above, not beyond doubt, TF-IDF (median 0.110 against 0.107, over the seeds on dev rows)."),
     ],
     ids=["below", "equal", "above, all equal", "above", "perhaps"],
 )  # fmt: skip
@@ -147,7 +147,9 @@ def test_one_seed_has_no_spread(tmp_path: Path) -> None:
     found = summarize(tmp_path)
     main = found.main("sts")
     assert main is not None and main.sd is None and main.best_seed == 3
-    assert "sts: beats the majority class (median 0.600 against 0.000)." in [*remarks(found)]
+    assert "sts: beats the majority class (median 0.600 against 0.000, over the seeds on dev rows)." in [
+        *remarks(found)
+    ]
     assert (found.missing("sts+untrained"), found.missing("sts+tf_idf")) == ([3], [0])
 
 

@@ -17,7 +17,7 @@ import electra_trainer.inspection.report
 from electra_trainer import OwnTask, load_finetuned
 from electra_trainer.api import finetune
 from electra_trainer.cli.main import main, read
-from electra_trainer.errors import DataError
+from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments.by_class import confusion_of, confusion_table
 from electra_trainer.files.tables import Table
 from electra_trainer.finetuning.examples import predicted_csv, predicted_jsonl, tagged_text
@@ -125,6 +125,69 @@ def test_scores_of_all_seeds_stand_on_the_card(work: Path, first: tuple[int, str
     assert load_finetuned(work / "exp").table["scores"]["dev"]["accuracy"] == {"1": accuracy[0], "2": accuracy[1]}
     mean = f"{50 * sum(accuracy):.1f}"  # of two also the median
     assert f"| dev, accuracy | 2 | {mean} | {mean} |" in (work / "exp" / "model" / "README.md").read_text()
+
+
+def test_the_conclusion_is_of_the_test_file_and_the_same_everywhere(
+    work: Path, electra: Electra, first: tuple[int, str, str]
+) -> None:
+    """Also the last line; and no note is printed twice."""
+    _, out, err = first
+    results = [json.loads((work / f"exp/cells/classification/seed-{n}/result.json").read_text()) for n in (1, 2)]
+    right = [round(21 * one["scores"]["test/accuracy"]) for one in results]
+    assert [sum(one["samples"]["test/accuracy"]["values"]) for one in results] == right
+    said = out.splitlines()[-1]
+    assert said.startswith(f"Right in {sum(right) / 2:g} of 21 rows kept apart ({sum(right) / 0.42:.1f} %, ")
+    assert "mean of 2 seeds" in said and "21 rows are too few for a number" in said
+    assert json.loads((work / "exp" / "summary.json").read_text())["conclusion"] == said
+    assert load_finetuned(work / "exp").table["conclusion"] == said
+    for page in ("exp/summary.md", "exp/model/README.md"):
+        assert said in (work / page).read_text()
+    for note in load_finetuned(work / "exp").table["notes"]:
+        assert (out + err).count(note) == 1, note
+    assert electra(*FIRST, "--quiet")[1].count("columns: text = 'text'") == 1
+
+
+@pytest.mark.parametrize(
+    ("task", "files", "said"),
+    [
+(("--task", "regression"), ("pairs.jsonl", "pairs.jsonl"), ("Spearman ", " on 50 rows kept apart", "word overlap")),
+        (("--label-separator", ";"), ("test.csv", "test.csv"), ("Micro F1 ", "on 21 rows kept apart", "TF-IDF")),
+        (("--task", "tagging"), ("words.conll", "dev.conll"), ("Accuracy ", " on 20 sentences kept apart", "most frequent tag of each word")),
+    ],
+    ids=["numbers", "labels", "tags"],
+)  # fmt: skip
+def test_every_task_has_its_conclusion(
+    electra: Electra, tmp_path: Path, task: tuple[str, ...], files: tuple[str, str], said: tuple[str, ...]
+) -> None:
+    train, test = files
+    code, out, err = electra(
+        "finetune", "encoder", "--train", train, "--test", test, *task, "--baselines", "--out", str(tmp_path / "exp"), "--seeds", "1", "--epochs", "1", "--parallel", "1", "--device", "cpu",
+    )  # fmt: skip
+    assert code == 0, err
+    last = out.splitlines()[-1]
+    assert last.startswith(said[0]) and all(words in last for words in said) and "untrained encoder" in last
+
+
+def test_more_rows_and_a_new_class(
+    work: Path, electra: Electra, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command that the refusal gives works as it is typed."""
+    train, out = str(write_csv(tmp_path / "texts.csv", rows(30))), str(tmp_path / "exp")
+    words = ["finetune", "encoder", "--train", train, f"--out={out}", "--seeds=1", "--epochs", "1", "--device", "cpu"]
+    assert electra(*words)[0] == 0
+    write_csv(tmp_path / "texts.csv", [*rows(40), *((f"{text} now", "plant") for text, _ in rows(12))])
+    monkeypatch.setattr("sys.argv", ["electra", *words, "--baselines"])
+    code, _, err = electra(*words, "--baselines")
+    assert (
+        code == 78 and f"{train} has changed since {out} was trained: 47 training rows (then 27), new: 'plant'." in err
+    )
+    assert "rows or seeds" not in err and not Path(f"{out}-2").exists()
+    again = err.strip().rpartition("from that model: electra ")[2].split()
+    assert again[:2] == ["finetune", f"{out}/model"] and f"{out}-2" in again and "--baselines" in again
+    assert electra(*again)[0] == 0 and load_finetuned(f"{out}-2").task.labels == ("fruit", "plant", "tool")
+    monkeypatch.setattr("sys.argv", ["script.py"])
+    with pytest.raises(ConfigError, match=r'finetune\(".*exp/model", ..., out=".*exp-3"\)'):
+        finetune("encoder", OwnTask(train=train), out=out, seeds=1, epochs=1, device="cpu", quiet=True)
 
 
 def test_predict_says_what_was_said(work: Path, electra: Electra, first: tuple[int, str, str]) -> None:

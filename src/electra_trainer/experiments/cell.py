@@ -17,14 +17,18 @@ import contextlib
 import json
 import math
 import os
+import shlex
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, StorageError
 from electra_trainer.experiments.by_class import ClassReport
+from electra_trainer.experiments.statistics import Sample
 from electra_trainer.files import durable, reading
 from electra_trainer.files.durable import replace_durably
 from electra_trainer.settings import records
@@ -62,6 +66,8 @@ class Result:
     """Sentences on what looks wrong."""
     reports: dict[str, ClassReport] = field(default_factory=dict, metadata=records.ADDED)
     """Scores class by class, by split."""
+    samples: dict[str, Sample] = field(default_factory=dict, metadata=records.ADDED)
+    """The judged score, as SPLIT/METRIC, as values of rows."""
     environment: dict[str, Any] = field(default_factory=dict, compare=False)
     """Source, versions and hardware, by the names in environment.json."""
 
@@ -106,7 +112,8 @@ def read_result(folder: Path) -> Result:
     found = records.read(
         Result, records.read_object(file), where=str(file), error=DataError, complete=True, remedy=records.AGAIN
     )
-    for name, value in (found.facts | found.scores).items():
+    rows = [(name, value) for name, one in found.samples.items() for value in one.values or (math.nan,)]
+    for name, value in (*(found.facts | found.scores).items(), *rows):
         if not (math.isfinite(value) and abs(value) < _LARGEST):
             raise DataError(f"{file}: {name} = {value:g}: expected a finite number. {records.AGAIN}")
     return found
@@ -301,10 +308,10 @@ def extend(
         noted = next(root.glob("cells/**/environment.json"), None)
         remedy = run_folder.remedy(records.read_object(noted) if noted else {})
         if (root / "model").is_dir() and any(line.startswith("data_sha256") for line in changed):
+            if old.facts == new.facts:
+                raise ConfigError(_trained_on(old, new, root))
             remedy += f" data_sha256 is of all its files; for other texts: electra predict {root}/model FILE."
-        raise ConfigError(
-            f"{root} began with other settings ({'; '.join(changed)}). {remedy} More rows or seeds extend it."
-        )
+        raise ConfigError(f"{root} began with other settings ({'; '.join(changed)}). {remedy}")
     rows = old.rows | {key: row for key, row in new.rows.items() if key not in old.rows}
     order = list(rows)  # baselines after their task
     return replace(
@@ -313,6 +320,26 @@ def extend(
         parts=old.parts | new.parts,
         rows=dict(sorted(rows.items(), key=lambda pair: order.index(pair[1].reference or pair[0]))),
         about=new.about | {name: value for name, value in old.about.items() if value is not None},
+    )
+
+
+def _trained_on(old: Declared, new: Declared, root: Path) -> str:
+    """The error where the files of a finished experiment have changed, with the command that begins from its model."""
+    then, now = (next(iter(one.rows.values())).settings for one in (old, new))
+    words = [part for word in sys.argv[1:] for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    train = words[words.index("--train") + 1] if "--train" in words else "The training file"
+    known, labels = (one["task"].get("labels") or () for one in (then, now))
+    has = f"{train} has changed" if (then["train_rows"], known) != (now["train_rows"], labels) else "A file has changed"
+    classes = ", ".join(repr(label) for label in labels if label not in known)
+    out = next(path for path in (f"{root}-{number}" for number in count(2)) if not Path(path).exists())
+    for at, flag, value in ((0, str(new.about.get("model")), f"{root}/model"), (1, "--out", out)):
+        if flag in words:
+            words[words.index(flag) + at] = value
+    again = shlex.join(["electra", *words]) if "--train" in words else f'finetune("{root}/model", ..., out="{out}")'
+    return (
+        f"{has} since {root} was trained: {now['train_rows']:,} training rows (then {then['train_rows']:,})"
+        f"{f', new: {classes}' if classes else ''}. For other texts: electra predict {root}/model FILE  To "
+        f"train on from that model: {again}"
     )
 
 

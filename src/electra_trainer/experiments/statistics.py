@@ -1,13 +1,14 @@
-"""Statistics over seeds: spread of a row, paired differences and their correction. No torch here.
+"""Statistics over seeds and over rows: spread, paired differences and their correction. No torch here.
 
-The unit of replication is the pre-training seed. Two arms with one seed share their initial weights where names and
+Of pre-training the unit of replication is the seed. Two arms with one seed share their initial weights where names and
 shapes agree, their order of data and their masks, so what is tested is the difference within a seed.
 
-A mean with its standard error where values of one group (positions of one row) are not independent.
+A score on rows with answers has the row as its unit (`Sample`): its interval says what other rows of the kind would
+give. A mean with its standard error where values of one group (positions of one row) are not independent.
 """
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -140,6 +141,69 @@ def clustered_mean(values_K: NDArray[np.floating | np.bool_ | np.integer], clust
     squared = float((deviation_C**2).sum()) * clusters / (clusters - 1) if clusters > 1 else float("nan")
     error = float(np.sqrt(squared)) / len(values)
     return Estimate(value=mean, standard_error=error, low=mean - _NORMAL_95 * error, high=mean + _NORMAL_95 * error)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """A score as the mean of values: 1 or 0 for each row that is right or wrong, or as `jackknife` has them."""
+
+    rows: int
+    values: tuple[float, ...]
+
+
+GROUPS = 100
+"""Most groups of rows that are left out in turn."""
+
+
+def jackknife(score: Callable[[Sequence[int]], float], rows: int) -> Sample:
+    """The score of `rows` rows as pseudo-values g · score - (g - 1) · (score without a group) of g random groups, moved
+    so that their mean is the score. Their spread gives the standard error of any smooth score (Tukey, 1958). The groups
+    depend on the number of rows alone, so the values of two predictors are paired.
+
+    Args:
+        score: the score of the rows with these numbers.
+    """
+    whole, every = score(range(rows)), np.random.default_rng(0).permutation(rows)
+    groups = np.array_split(every, min(rows, GROUPS))
+    if len(groups) < 2:
+        return Sample(rows=rows, values=(whole,))
+    left = np.array([score(np.setdiff1d(every, group).tolist()) for group in groups])
+    return Sample(rows=rows, values=tuple((whole + (len(groups) - 1) * (left.mean() - left)).tolist()))
+
+
+def over_rows(samples: Sequence[Sample]) -> tuple[float, float]:
+    """95 % interval of the mean over seeds for other rows: Wilson's of shares, else Student's."""
+    from scipy import stats
+
+    mean_N = np.mean([one.values for one in samples], axis=0)
+    n, mean = len(mean_N), float(mean_N.mean())
+    if {value for one in samples for value in one.values} <= {0.0, 1.0}:
+        share = stats.binomtest(round(n * mean), n).proportion_ci(method="wilson")
+        return float(share.low), float(share.high)
+    half = float(stats.t.ppf(0.975, n - 1) * stats.sem(mean_N)) if n > 1 else np.inf
+    return max(-1.0, mean - half), min(1.0, mean + half)
+
+
+def difference_over_rows(values: Mapping[int, Sample], reference: Mapping[int, Sample]) -> tuple[float, float] | None:
+    """95 % interval of the mean difference, over the seeds that both have, for other rows and other seeds. None: they
+    share no seed or have other rows.
+
+    The variance is that of the rows' differences, each the mean over seeds, and that between seeds. One row that
+    differs is added: rows on which the two agree do not prove that they agree on all.
+    """
+    from scipy import stats
+
+    pairs = [(values[seed], reference[seed]) for seed in values.keys() & reference.keys()]
+    shapes = {(len(one.values), one.rows) for pair in pairs for one in pair}
+    if len(shapes) != 1:
+        return None
+    if (n := max(shapes)[0]) < 2:
+        return -1.0, 1.0
+    each_SN = np.array([np.subtract(one.values, other.values) for one, other in pairs])
+    variance = each_SN.mean(0).var(ddof=1) / n + 1 / max(shapes)[1] ** 2
+    variance += each_SN.mean(1).var(ddof=1) / len(pairs) if len(pairs) > 1 else 0.0
+    mean, half = float(each_SN.mean()), float(stats.t.ppf(0.975, n - 1) * np.sqrt(variance))
+    return mean - half, mean + half
 
 
 Q = "q"

@@ -1,22 +1,23 @@
 """Summary of an experiment: rows x metrics x seeds with spreads, and contrasts with reference rows. No torch here.
 
-The unit of replication is the seed. A contrast is a row minus its reference within a seed. Holm's correction covers the
-declared contrasts, once, those without a result included. A run that diverged counts in no
-mean. The seed of a fine-tuning run decides its head, order and dropout, not its encoder: such intervals are of what
-fine-tuning again would give, not of what pre-training again would.
+A contrast is a row minus its reference within a seed, on rows that chose nothing where there are some. Holm's
+correction covers the declared contrasts, once, those without a result included. A run that diverged counts in no mean.
+The verdict on files of one's own (`Contrast.verdict`, `Summary.conclusion`) is over their rows, and over seeds where
+results do not have them. The seed of a fine-tuning run decides its head, order and dropout, not its encoder: intervals
+over such seeds are of what fine-tuning again would give, not of what pre-training again would.
 
 Read by the page, the terminal, the JSON file, and the paper's tables and figures.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
 from electra_trainer.errors import ConfigError, MissingInputError, did_you_mean
-from electra_trainer.experiments import cell
+from electra_trainer.experiments import cell, statistics
 from electra_trainer.experiments.by_class import ClassReport, by_split
 from electra_trainer.experiments.cell import Cell, Declared, Result, Row
 from electra_trainer.experiments.statistics import Q_PROBES, Paired, Q, Spread, compare_paired, composite, holm, spread
@@ -24,10 +25,12 @@ from electra_trainer.files import durable, wording
 from electra_trainer.files.wording import Printed, Table
 
 ABSENT = "–"
+WIDE = 0.2
+"""Width of a 95 % interval from which on rows are too few for a number."""
 Verdict = Literal["beats", "perhaps", "does not beat"]
 _SPREAD = ("n", "median", "mean", "SD", "best", "best seed")
 _APART = ("n", "median", "mean", "SD", "of the best seed above")
-_CONTRAST = ("metric", "row", "reference", "n", "difference", "95 % Student", "p", "p (Holm)")
+_CONTRAST = ("metric", "row", "reference", "n", "difference", "95 % over rows", "95 % Student", "p", "p (Holm)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +45,18 @@ class Contrast:
     """Corrected over all contrasts."""
     medians: tuple[float, float]
     """Values of the row and of the reference."""
+    over_rows: tuple[float, float] | None = None
+    """95 % interval of the difference over rows with answers, where the results of both have them."""
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the reference beats this row, a baseline; `perhaps`: Student's 95 % interval includes 0."""
-        if self.medians[1] <= self.medians[0]:
+        """Whether the reference beats this row, a baseline; `perhaps`: the 95 % interval includes 0. Over seeds alone a
+        reference that is not above does not beat it, and one without a spread does.
+        """
+        if self.over_rows is None and self.medians[1] <= self.medians[0]:
             return "does not beat"
-        return "beats" if (self.found.t_interval or (0.0, -1.0))[1] < 0 else "perhaps"
+        low, high = self.over_rows or self.found.t_interval or (-1.0, -1.0)
+        return "beats" if high < 0 else "perhaps" if low <= 0 or self.over_rows is None else "does not beat"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -59,6 +67,8 @@ class Summary(Printed):
     declared: Declared
     results: dict[str, dict[int, Result]]
     """Row -> seed -> result, of cells that are done or failed."""
+    shown: tuple[str, ...] = ()
+    """Notes of rows that were printed before and that `text` does not repeat."""
 
     def __repr__(self) -> str:
         return f"<Summary: {self.path}>"
@@ -121,6 +131,11 @@ class Summary(Printed):
                 found[row] = dict(by_split(reports, best=main.best_seed))
         return found
 
+    @cached_property
+    def conclusion(self) -> str:
+        """See `conclude`."""
+        return conclude(self)
+
     @property
     def contrasts(self) -> list[Contrast]:
         """Differences of all rows to their references on the declared metrics."""
@@ -139,7 +154,7 @@ class Summary(Printed):
             if row.reference is None:
                 continue
             mine, other = self.values[key], self.values[row.reference]
-            for metric in row.metrics:
+            for metric in map(partial(self._judged, row), row.metrics):
                 values, against = mine.get(metric, {}), other.get(metric, {})
                 if values and not row.seeded:
                     values = dict.fromkeys(against, values[0])
@@ -152,11 +167,22 @@ class Summary(Printed):
         for (name, key), pair in found.items():
             reference = str(self.declared.rows[key].reference)
             medians = (self.rows[key][name].median, self.rows[reference][name].median)
-            holms = p_holm.get((name, key))
-            contrasts.append(
-                Contrast(metric=name, row=key, reference=reference, found=pair, p_holm=holms, medians=medians)
-            )
+            rest: dict[str, Any] = {"p_holm": p_holm.get((name, key)), "medians": medians}
+            rows, against_rows = self.samples(key, name), self.samples(reference, name)
+            if rows and not self.declared.rows[key].seeded:
+                rows = dict.fromkeys(against_rows, rows[0])
+            rest["over_rows"] = statistics.difference_over_rows(rows, against_rows)
+            contrasts.append(Contrast(metric=name, row=key, reference=reference, found=pair, **rest))
         return contrasts, missing
+
+    def _judged(self, row: Row, metric: str) -> str:
+        """The metric on rows that choose nothing, where it is measured on some."""
+        names = (f"{split}/{metric.partition('/')[2]}" for split in row.apart)
+        return next((name for name in names if name in self.values[str(row.reference)]), metric)
+
+    def samples(self, row: str, metric: str) -> dict[int, statistics.Sample]:
+        """Seed -> values of the rows that a metric was measured on."""
+        return {seed: one.samples[metric] for seed, one in self.results[row].items() if metric in one.samples}
 
     def _is_due(self, metric: str, row: str, reference: str) -> bool:
         """Whether a contrast without a result is one that was asked for: by name, or its parts are not measured yet. A
@@ -221,6 +247,7 @@ class Summary(Printed):
             "classes": {
                 row: {split: asdict(one) for split, one in found.items()} for row, found in self.classes.items()
             },
+            "conclusion": self.conclusion,
             "contrasts": [(table := asdict(one)) | table.pop("found") for one in self.contrasts],
             "unmeasured": self.unmeasured,
             "cells": [
@@ -238,16 +265,18 @@ class Summary(Printed):
             state = "missing" if result is None else "done" if result.failed is None else "failed"
             yield seed, state, one.kept.relative_to(self.path).as_posix()
 
-    def text(self) -> str:
-        """Declared metrics, their contrasts and what failed or is missing, for a terminal."""
+    def text(self, *after: str) -> str:
+        """Declared metrics, their contrasts and what failed or is missing, for a terminal; what comes `after` them; and
+        the conclusion.
+        """
         spreads = [row[:-1] for row in self._spreads(self.metrics)]
         tables = [Table(head=("row", "metric", *_SPREAD[:-1]), rows=spreads, words=2)]
         tables += (
             [Table(head=("test: row", "metric", *_APART), rows=tested, words=2)] if (tested := self._apart()) else []
         )
         tables += [Table(head=_CONTRAST, rows=self._contrast_rows(self.contrasts), words=3)] if self.contrasts else []
-        last = [*remarks(self), str(self.path / "summary.md")]
-        return "\n\n".join([*(table.text() for table in tables), "\n".join(last)])
+        last = [*(line for line in remarks(self) if not line.endswith(self.shown)), str(self.path / "summary.md")]
+        return "\n\n".join(filter(None, [*(one.text() for one in tables), "\n".join(last), *after, self.conclusion]))
 
     def markdown(self) -> str:
         """The page."""
@@ -265,6 +294,7 @@ class Summary(Printed):
             rows=[self._title(key) for key, row in self.declared.rows.items() if not row.baseline],
             facts={name.replace("_", " "): value for name, value in facts.items() if value},
             seeds=self.declared.seeds,
+            conclusion=self.conclusion,
             remarks=[*remarks(self)],
             scores=pipes(("row", "metric", *_SPREAD), self._spreads(self.metrics)),
             tested=pipes(("row", "metric", *_APART), tested) if (tested := self._apart()) else "",
@@ -311,14 +341,15 @@ class Summary(Printed):
 
     def _contrast_rows(self, contrasts: Sequence[Contrast]) -> list[tuple[str, ...]]:
         return [
-            (one.metric, *map(self._title, (one.row, one.reference)), str(one.found.n), *_paired(one.found, one.p_holm))
+            (one.metric, *map(self._title, (one.row, one.reference)), str(one.found.n), *_paired(one))
             for one in contrasts
         ]
 
 
-def _paired(found: Paired, p_holm: float | None) -> tuple[str, ...]:
-    interval = ABSENT if found.t_interval is None else "{:+.3g} to {:+.3g}".format(*found.t_interval)
-    return (f"{found.mean:+.4g}", interval, _p(found.p), _p(p_holm))
+def _paired(one: Contrast) -> tuple[str, ...]:
+    both = (one.over_rows, one.found.t_interval)
+    intervals = (ABSENT if found is None else "{:+.3g} to {:+.3g}".format(*found) for found in both)
+    return (f"{one.found.mean:+.4g}", *intervals, _p(one.found.p), _p(one.p_holm))
 
 
 def _p(value: float | None) -> str:
@@ -337,8 +368,14 @@ def pipes(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def remarks(summary: Summary) -> Iterator[str]:
     """Sentences for a reader: baselines, notes, doubts, what failed, is missing or cannot be compared."""
+    over_seeds = {one.row: one for one in summary.contrasts if one.over_rows is None}
     for key, row in summary.declared.rows.items():
-        yield from row_remarks(summary, key, key if row.reference is None or not row.baseline else row.reference)
+        title = key if row.reference is None or not row.baseline else row.reference
+        if row.baseline and (one := over_seeds.get(key)):
+            says = {"beats": "beats", "perhaps": "is above, not beyond doubt,"}.get(one.verdict, "does not beat")
+            numbers = f"median {one.medians[1]:.3f} against {one.medians[0]:.3f}"
+            yield f"{title}: {says} {row.baseline} ({numbers}, over the seeds on {one.metric.partition('/')[0]} rows)."
+        yield from row_remarks(summary, key, title)
     if summary.unmeasured:
         names = ", ".join(f"{metric} of {row}" for metric, row in summary.unmeasured)
         yield f"Declared and not measured, but counted by Holm's correction: {names}."
@@ -361,14 +398,71 @@ def _apart(summary: Summary) -> list[str]:
     return [key for key, row in rows if row.metrics and {key, row.reference} <= trained and key not in known]
 
 
-def row_remarks(summary: Summary, key: str, title: str, *, verdicts: bool = True) -> Iterator[str]:
-    """Sentences on one row, each after `title`; `verdicts`: also whether a baseline is beaten."""
+def conclude(summary: Summary) -> str:
+    """Sentences on the only task of an experiment on files of one's own; empty: it has several, or results without
+    values of rows.
+
+    The number is the mean over the seeds with a 95 % interval over rows: those kept apart where there are some, or else
+    the development rows. A baseline or another model is better or worse where the interval of its difference leaves out
+    0.
+    """
+    key, *others = [key for key, row in summary.declared.rows.items() if row.reference is None]
+    metric = next((name for one in summary.results[key].values() for name in one.samples), "")
+    if others or not metric:
+        return ""
+    row, samples, (split, _, name) = summary.declared.rows[key], summary.samples(key, metric), metric.partition("/")
+    count, unit = (
+        next(iter(samples.values())).rows,
+        "sentences" if row.settings.get("task", {}).get("kind") == "Tagging" else "rows",
+    )
+    rows = f"{count:,} {unit} kept apart" if split in row.apart else f"{count:,} {split} {unit}"
+    shares, (low, high) = (name, unit) == ("accuracy", "rows"), statistics.over_rows([*samples.values()])
+    low = low if name in ("spearman", "pearson", "matthews") else max(low, 0.0)
+
+    def score(row: str, of: str = "") -> str:
+        value = summary.rows[row][metric].mean
+        return (
+            f"{count * value:,.1f}".removesuffix(".0") + f"{of} ({100 * value:.1f} %)"
+            if shares
+            else f"{100 * value:.1f}{of}"
+        )
+
+    named = name[0].upper() + name[1:].replace("_", " ").replace("f1", "F1")
+    first = (
+        f"Right in {score(key, f' of {rows}')[:-1]}, " if shares else f"{named} {score(key, f' on {rows}')} (x 100, "
+    )
+    seeds = [100 * value for value in summary.rows[key][metric].by_seed.values()]
+    seeded = f"; mean of {len(seeds)} seeds, {min(seeds):.1f} to {max(seeds):.1f}" if len(seeds) > 1 else ""
+    parts = [f"{first}{100 * low:.0f} to {100 * high:.0f}{seeded}).", *_others(summary, score)]
+    if high - low > WIDE:
+        between = f"between {100 * low:.0f} and {100 * high:.0f}{' %' * shares}"
+        how = "" if split in row.apart else " with --test FILE"
+        parts.append(f"{count:,} {unit} are too few for a number: {between}; keep more apart{how}.")
+    return " ".join(parts)
+
+
+def _others(summary: Summary, score: Callable[[str], str]) -> Iterator[str]:
+    """Sentences on baselines and other models: the better ones, those too close to call, then the others."""
+    order, worse = ("does not beat", "perhaps", "beats"), []
+    for one in sorted(summary.contrasts, key=lambda one: order.index(one.verdict)):
+        row = summary.declared.rows[one.row]
+        title = row.baseline if row.settings.get("rival") else row.baseline[0].upper() + row.baseline[1:]
+        if one.verdict == "beats":
+            worse.append(f"{row.baseline}, {score(one.row)}")
+        elif row.seeded or one.verdict != "perhaps":
+            says = "Too close to call" if one.verdict == "perhaps" else "Clearly better"
+            yield f"{title}: {score(one.row)}. {says}."
+        else:
+            be = "are" if row.baseline.endswith("s") else "is"
+            yield f"{title}: {score(one.row)}. Too close to call; {row.baseline} {be} simpler."
+    if worse:
+        yield f"Better than {'; than '.join(worse)}."
+
+
+def row_remarks(summary: Summary, key: str, title: str) -> Iterator[str]:
+    """Sentences on one row, each after `title`."""
     row, results = summary.declared.rows[key], summary.results[key]
     name = key if row.reference is None or not row.baseline else row.baseline
-    for one in summary.contrasts if row.baseline and verdicts else ():
-        if one.row == key:
-            says = {"beats": "beats", "perhaps": "is above, not beyond doubt,"}.get(one.verdict, "does not beat")
-            yield f"{title}: {says} {name} (median {one.medians[1]:.3f} against {one.medians[0]:.3f})."
     own = title.lower().replace("-", "")  # a note may itself begin with the task: "SST-2: ..." of sst2
     for note in row.notes:
         yield note if note.lower().replace("-", "").startswith(own) else f"{title}: {note}"

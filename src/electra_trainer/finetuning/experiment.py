@@ -162,7 +162,8 @@ def run_plan(
         ConfigError, Interrupted, ElectraError: as `run_experiment`; as the tasks and runs.
     """
     tuning = FineTuning(plan, device=device, data=data)
-    return engine.run_experiment(tuning, out, device=device, parallel=parallel, quiet=quiet)
+    summary = engine.run_experiment(tuning, out, device=device, parallel=parallel, quiet=quiet)
+    return replace(summary, shown=(*tuning.shown, *(() if quiet or data is None else data.notes_for(()))))
 
 
 class FineTuning(engine.Work):
@@ -174,6 +175,8 @@ class FineTuning(engine.Work):
     def __init__(self, plan: Plan, *, device: str, data: TaskData | None = None, quiet: bool = False) -> None:
         self._plan, self._device, self._quiet = plan, device, quiet
         self._tasks = {task.name: task for task in plan.tasks}
+        self.shown: list[str] = []
+        """Findings that were printed."""
         self._sources: dict[str, Source] = {}
         self._loaded: tuple[str, TaskData] | None = None if data is None else (plan.tasks[0].name, data)
 
@@ -241,6 +244,7 @@ class FineTuning(engine.Work):
         findings = findings_of(as_read, text, reader=model, longest=source.length)
         for finding in () if self._quiet else findings:
             errors.tell(f"{name}: {finding}")
+            self.shown.append(finding)
         return findings
 
     def _beside(self, key: str, main: Row, others: Mapping[str, Row], data: TaskData) -> dict[str, Row]:
@@ -337,11 +341,12 @@ class FineTuning(engine.Work):
             durable.make_folder(cell.folder)
             task = with_recipe(data, settings.recipe)[0].task
             predict = task.baselines(data.train)[settings.baseline].predict
-            scores = {split: task.score(rows, predict(rows)) for split, rows in data.dev.items()}
-            if data.tested:
-                settled = task.settled(scores)
-                scores |= {split: settled.score(rows, predict(rows)) for split, rows in data.tested.items()}
-            write_result(cell.folder, Result(key=cell.key, seed=cell.seed, scores=joined(scores)))
+            predicted = {split: predict(rows) for split, rows in {**data.dev, **data.tested}.items()}
+            scores = {split: task.score(rows, predicted[split]) for split, rows in data.dev.items()}
+            settled = task.settled(scores) if data.tested else task
+            scores |= {split: settled.score(rows, predicted[split]) for split, rows in data.tested.items()}
+            samples = data.samples(settled, predicted)
+            write_result(cell.folder, Result(key=cell.key, seed=cell.seed, scores=joined(scores), samples=samples))
             return
         model = self._of(settings.source if settings.rival is None else settings.source + self._plan.rival)
         source = self._encoder(model)
@@ -476,7 +481,8 @@ def export_best(source: TaskSource, data: TaskData, *, model: str, out: Path) ->
         split, slash, metric = name.partition("/")
         if slash:
             scores.setdefault(split, {})[metric] = by_seed
-    folder = model_folder.export_finetuned(best, out=out / "model", data=data, scores=scores, model=model)
+    how: dict[str, Any] = {"data": data, "scores": scores, "model": model, "says": summary.conclusion}
+    folder = model_folder.export_finetuned(best, out=out / "model", **how)
     for other in (best.parent / f"seed-{seed}" / "weights" for seed in summary.results[source.name]):
         if other.parent != best:
             shutil.rmtree(other, ignore_errors=True)

@@ -307,7 +307,7 @@ def glue_notes(summary: Summary) -> tuple[str, ...]:
         notes.append(f"{ABSENT}: missing. No average is given without {', '.join(missing)}.")
     for key, row in summary.declared.rows.items():
         if (title := ROWS.get(key if row.reference is None else row.reference)) is not None:
-            notes += row_remarks(summary, key, title.folder, verdicts=False)
+            notes += row_remarks(summary, key, title.folder)
     return (*dict.fromkeys(notes), *_against_baselines(summary))
 
 
@@ -344,4 +344,4 @@ def markdown(summary: Summary) -> str:
 def text(summary: Summary) -> str:
     """The tables and the notes for a terminal."""
     tables = [f"{title}\n{table.text()}\n" for title, table in glue_tables(summary).items()]
-    return "\n".join([*tables, *glue_notes(summary)])
+    return "\n".join([*tables, *(note for note in glue_notes(summary) if not note.endswith(summary.shown))])

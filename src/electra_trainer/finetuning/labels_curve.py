@@ -120,10 +120,10 @@ class LabelsCurve(Printed):
 
     @property
     def says(self) -> str:
-        """One sentence: from how many labels on the encoder is above TF-IDF, by 95 % intervals of paired draws."""
+        """One sentence: from how many labels on the encoder is above TF-IDF, by the 95 % intervals."""
         sides: dict[str, list[int]] = {"above": [], "below": [], "open": []}
         for count, one in self.contrasts.items():
-            low, high = one.found.t_interval or (-1.0, 1.0)
+            low, high = one.over_rows or one.found.t_interval or (-1.0, 1.0)
             sides["above" if high < 0 else "below" if low > 0 else "open"].append(count)
         above = sides["above"]
         if not above:
@@ -134,7 +134,8 @@ class LabelsCurve(Printed):
             parts = [f"The encoder is above TF-IDF at {_listed(above)} labels"]
         parts += [f"below it at {_listed(sides['below'])}"] if sides["below"] else []
         parts += [f"not clearly either at {_listed(sides['open'])}"] if sides["open"] else []
-        return f"{', '.join(parts)} ({self._metric}; 95 % intervals of the difference over paired draws)."
+        over = "paired draws" + " and dev rows" * any(one.over_rows for one in self.contrasts.values())
+        return f"{', '.join(parts)} ({self._metric}; 95 % intervals of the difference over {over})."
 
     @property
     def _metric(self) -> str:
@@ -181,7 +182,8 @@ class LabelsCurve(Printed):
     def text(self) -> str:
         """Table, sentence, notes and files."""
         rows = self.summary.declared.rows
-        notes = [line for name in rows for line in row_remarks(self.summary, name, name, verdicts=False)]
+        lines = (line for name in rows for line in row_remarks(self.summary, name, name))
+        notes = [line for line in lines if not line.endswith(self.summary.shown)]
         files = [str(path) for path in (*self.write(), self.summary.path / "summary.md")]
         return "\n\n".join([self.table().text(), self.says, "\n".join([*notes, *files])])
 
@@ -209,7 +211,7 @@ def _difference(one: Contrast | None) -> tuple[str, str]:
     """Encoder less TF-IDF, and its interval."""
     if one is None:
         return ABSENT, ABSENT
-    low, high = one.found.t_interval or (math.nan, math.nan)
+    low, high = one.over_rows or one.found.t_interval or (math.nan, math.nan)
     interval = ABSENT if math.isnan(low) else f"{-100 * high:+.1f} to {-100 * low:+.1f}"
     return f"{-100 * one.found.mean:+.1f}", interval
 

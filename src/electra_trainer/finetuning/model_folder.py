@@ -159,7 +159,7 @@ class Finetuned:
 
 
 def export_finetuned(
-    run: Path, *, out: Path, data: TaskData, scores: Scores | None = None, model: str | None = None
+    run: Path, *, out: Path, data: TaskData, scores: Scores | None = None, model: str | None = None, says: str = ""
 ) -> Path:
     """Export a finished run that kept its weights; an earlier export in `out` is replaced.
 
@@ -170,6 +170,7 @@ def export_finetuned(
             of a task outside this package.
         scores: those of all seeds, for the card; none: of this run alone.
         model: where its encoder is now; None: where it was.
+        says: the experiment's conclusion, for the card.
 
     Raises:
         MissingInputError: the run kept no weights, or its encoder is gone. ConfigError: `out` holds something else.
@@ -201,6 +202,7 @@ def export_finetuned(
         "source": {"model": source.name, "sha256": source.sha256},
         **{name: config[name] for name in ("data_sha256", "recipe", "seed")},
         "scores": scores or alone,
+        "conclusion": says,
         "tested": [*data.tested],
         "reports": {split: asdict(one) for split, one in result.reports.items()},
         "notes": [*data.notes, *([OPTIMISTIC] if KEPT in result.facts else [])],
@@ -375,6 +377,7 @@ def finetuned_card(task: Task, *, head: TransformersHead, table: Mapping[str, An
         length=table["max_length"],
         scores=list(_score_rows(scores, metric=task.metric, seed=table["seed"])),
         tested=table["tested"],
+        conclusion=table["conclusion"],
         reports={split: ClassReport(**one).markdown() for split, one in table["reports"].items()},
         seed=table["seed"],
         notes=table["notes"],

@@ -41,7 +41,7 @@ class Tuned(Printed):
 
     def text(self) -> str:
         """Scores, confusions, and where the model is."""
-        parts = [self.summary.text()]
+        parts = []
         if self.best.confusion:
             counts = confusion_table(self.best.confusion, self.data.task.labels)  # type: ignore[attr-defined]
             parts.append(f"The best run on {next(iter(self.data.dev))}:\n\n{counts.text()}")
@@ -50,7 +50,7 @@ class Tuned(Printed):
         loads = "loads it" if (model / "model.safetensors").exists() else f"{refused} {model / 'encoder'}"
         last = self.next if self.best.predictions is None else f"Predictions written to {self.best.predictions}."
         parts.append(f"{model}: the best run; transformers {loads}. README.md there says how.\n{last}")
-        return "\n\n".join(parts)
+        return self.summary.text(*parts)
 
     def as_json(self) -> dict[str, Any]:
         """Notes, summary, confusions (true label -> predicted label -> count), folders."""

@@ -549,7 +549,7 @@ def finetune_run(
             run.train(stop)
             run.take_best()
             try:
-                scores, reports, doubts = _evaluate(run, stop)
+                found = _evaluate(run, stop)
             except Interrupted:
                 run.save(checkpoint.Saver.finish)
                 raise
@@ -562,9 +562,7 @@ def finetune_run(
                 "seconds": round(run.seconds, 3),
                 **({"epochs": run.epochs, KEPT: run.best_epoch} if run.best_epoch is not None else {}),
             },
-            scores=joined(scores),
-            reports=reports,
-            doubts=doubts,
+            **found,
             environment=environment_of(out),
         )
         folder.sync_rows()
@@ -652,21 +650,20 @@ def _built(
     )
 
 
-def _evaluate(
-    run: FineTuning, stop: Callable[[], str | None]
-) -> tuple[dict[str, dict[str, float]], dict[str, ClassReport], tuple[str, ...]]:
+def _evaluate(run: FineTuning, stop: Callable[[], str | None]) -> dict[str, Any]:
     """Predict every split, write the predictions down, and score those with answers: test splits by the task that the
-    dev splits settled.
+    dev splits settled. Returns fields of the result.
     """
     data = run.job.data
     scores: dict[str, dict[str, float]] = {}
     reports: dict[str, ClassReport] = {}
+    predicted: dict[str, list[Prediction]] = {}
     doubts: list[str] = []
     task = data.task
     for split, examples in {**data.dev, **data.tested, **data.test}.items():
         if split not in data.dev:
             task = data.task.settled({name: scores[name] for name in data.dev})
-        predictions = run.predictions(split, task, stop)
+        predictions = predicted[split] = run.predictions(split, task, stop)
         path = run.folder.path / "predictions" / f"{split}.jsonl"
         make_folder(path.parent)
         replace_durably(path, jsonl(predictions).encode())
@@ -680,7 +677,12 @@ def _evaluate(
         doubts.append(f"after {run.steps:,} steps: try more epochs, another learning rate or other seeds.")
     for doubt in doubts:
         run.say(f"WARNING: {doubt}", style="bold red")
-    return scores, reports, tuple(doubts)
+    return {
+        "scores": joined(scores),
+        "reports": reports,
+        "samples": data.samples(task, predicted),
+        "doubts": tuple(doubts),
+    }
 
 
 def _keep(run: FineTuning) -> None:

@@ -36,6 +36,7 @@ from electra_trainer.data.legibility import Legibility
 from electra_trainer.data.tokenizer import Text
 from electra_trainer.errors import CheckpointError, ConfigError, DataError
 from electra_trainer.experiments.by_class import ClassReport
+from electra_trainer.experiments.statistics import Sample, jackknife
 from electra_trainer.files.tables import Table, read_table_file
 from electra_trainer.finetuning.examples import (
     Columns,
@@ -437,6 +438,23 @@ class TaskData:
     def pairs(self) -> bool:
         """Whether its examples are pairs of texts."""
         return any(getattr(example, "pair", None) is not None for example in self.train[:1])
+
+    def samples(self, settled: Task, predicted: Mapping[str, Sequence[Prediction]]) -> dict[str, Sample]:
+        """The main score as values of rows, named as in a result, of the split that files of one's own are judged by:
+        rows that choose nothing, or else the main development rows. Nothing for a fixed benchmark.
+        """
+        if self.columns is None:
+            return {}
+        (split, rows), task = next(iter((self.tested or self.dev).items())), settled if self.tested else self.task
+        both = [*zip(rows, predicted[split], strict=True)]
+        if task.metric == "accuracy" and "label" in both[0][1]:
+            right = tuple(float(one.label == found["label"]) for one, found in both)
+            return {f"{split}/accuracy": Sample(rows=len(rows), values=right)}
+
+        def score(some: Sequence[int]) -> float:
+            return task.score([both[at][0] for at in some], [both[at][1] for at in some])[task.metric]
+
+        return {f"{split}/{task.metric}": jackknife(score, len(rows))}
 
     @property
     def has_windows(self) -> bool:

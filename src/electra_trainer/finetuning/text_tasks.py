@@ -574,7 +574,8 @@ def _shared(first: str, second: str) -> NDArray[np.float64]:
 
 
 _FEW_TO_SCORE = 50
-"""Fewer rows than these say little, which a note says."""
+"""A note says how little fewer rows than these tell."""
+_MORE = "Score more with --test FILE."
 _ALWAYS = ("text", "pair", "label")
 """Fields of `Columns` that are hashed even where they are empty."""
 EPOCHS = 3.0
@@ -655,10 +656,10 @@ class OwnTask:
             )
         else:
             notes += overlap(train, dev)
-        if len(dev) < _FEW_TO_SCORE:
-            notes.append(f"{WARNING}{len(dev):,} rows choose seed and epoch and are the score. Have more of them.")
         for rows in tested.values():
             notes += [*overlap(train, rows, "test"), *overlap(dev, rows, "test", "development")]
+        if (few := len(tested.get("test", dev))) < _FEW_TO_SCORE:
+            notes.append(f"{WARNING}{few} rows are few: shares are known to ± {98 / few**0.5:.0f} points. {_MORE}")
         task, note = self.task(train, table.path)
         notes += odd_labels(getattr(task, "labels", ()), table, columns)
         if isinstance(task, Regression):

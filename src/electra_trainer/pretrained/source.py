@@ -251,6 +251,8 @@ def _download(name: str) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 
     nowhere = f"{name or repr(name)}: no such folder"
+    begin = f"begin with google/electra-small-discriminator, or train it with electra pretrain DATA --out {name}"
+    no_run = "" if name.startswith("google/") else f" (no run is there: {begin})"
     if name.count("/") != 1 or not all(name.split("/")):
         raise MissingInputError(f"{nowhere}. {_EXPECTED}")
     try:
@@ -258,11 +260,13 @@ def _download(name: str) -> Path:
     except HFValidationError:
         raise MissingInputError(f"{nowhere}. {_EXPECTED}") from None
     except RepositoryNotFoundError:
-        raise MissingInputError(f"{nowhere}, and no such model on the Hub that may be read. Check the name.") from None
+        raise MissingInputError(
+            f"{nowhere}{no_run}, and no such model on the Hub that may be read. Check the name."
+        ) from None
     except (HfHubHTTPError, OSError) as error:
         why = (str(error) or type(error).__name__).splitlines()[0]
         raise MissingInputError(
-            f"{nowhere}, and the Hub could not be asked ({why}). Check the name and the network."
+            f"{nowhere}{no_run}, and the Hub could not be asked ({why}). Check the name and the network."
         ) from None
     if not any((folder / place / "model.safetensors").is_file() for place in ("", "encoder")):
         raise _pickled(name, folder, where="has no model.safetensors on the Hub")
