@@ -11,7 +11,7 @@ from tests.paper.experiments import write_cell, write_experiment
 
 from electra_trainer.errors import DataError, ElectraError, MissingInputError
 from electra_trainer.experiments.statistics import spread_of
-from electra_trainer.experiments.summary import summarize
+from electra_trainer.experiments.summary import remarks, summarize
 from electra_trainer.paper.paper_tables import config_of, notes_of
 
 
@@ -101,3 +101,20 @@ def test_a_failed_cell_is_no_finished_one(tmp_path: Path) -> None:
     found = summarize(path)
     assert found.rows["electra"]["flops_paper"].by_seed == {1: 1e12}
     assert notes_of(found) == ["e: electra: seed 2 failed, and is left out: the gradient was not a finite number"]
+
+
+def test_a_note_says_whose_it_is(tmp_path: Path) -> None:
+    """And two seeds, why their interval is so wide."""
+    path = write_experiment(tmp_path / "e", arms=("electra", "mlm", "electra-15"), seeds=(1, 2))
+    declared = json.loads((path / "experiment.json").read_text())
+    for row in declared["rows"].values():
+        row["metrics"] = ["pos/accuracy"]
+    (path / "experiment.json").write_text(json.dumps(declared))
+    for seed in (1, 2):
+        for arm, score in (("electra", 0.5), ("mlm", 0.6), ("electra-15", 0.5 + seed / 100)):
+            write_cell(path, arm, seed, {"pos/accuracy": score})
+    said = list(remarks(summarize(path)))
+    assert "pos/accuracy of mlm: all differences are equal: there is no spread to judge them by." in said
+    assert any(
+        line.startswith("pos/accuracy of mlm, pos/accuracy of electra-15: 2 seeds: the interval") for line in said
+    )

@@ -12,12 +12,14 @@ from tests.prepared import small_config, write_store
 
 from electra_trainer.cost.parameters import memory_bytes
 from electra_trainer.data.store import Store
+from electra_trainer.errors import Interrupted
 from electra_trainer.objectives import build
 from electra_trainer.objectives.two_stage import GeneratorStage
 from electra_trainer.presets import models
 from electra_trainer.settings.config import Evaluation, changed
 from electra_trainer.settings.methods import Learned, TwoStage
 from electra_trainer.train import timing
+from electra_trainer.train.loop import pretrain
 from electra_trainer.train.plan import does_not_fit
 from electra_trainer.train.timing import measure_time
 
@@ -85,3 +87,15 @@ def test_what_to_do_where_a_gpu_is_too_small() -> None:
     assert said == "it needs about 66.2 GB, and 24.0 GB are free here. Set --batch.lanes 4: the same step in 4 parts"
     assert memory_bytes(changed(models.base(), batch={"lanes": 4}), gpu=2) <= 24 * 10**9
     assert memory_bytes(models.large(), gpu=2) < 75e9  # an 80 GB card, with its context
+
+
+def test_many_passes_over_the_same_text_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By a run of more than ten."""
+    data = write_store(tmp_path / "data")
+    rows = len(Store.open(data).rows("train"))
+    for times, said in ((9, False), (12, True)):
+        config = small_config(steps=-(-times * rows // small_config().batch.size))
+        with pytest.raises(Interrupted):
+            pretrain(config, data, out=tmp_path / f"run-{times}", device="cpu", pause=lambda run: True)
+        line = f"The run reads its text {times} times over: more text helps more than more steps."
+        assert (line in capsys.readouterr().err) == said

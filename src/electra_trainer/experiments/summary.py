@@ -384,8 +384,15 @@ def remarks(summary: Summary) -> Iterator[str]:
             f"Not compared with the first arm, because no declared metric is measured for both: {', '.join(apart)}. "
             "Repeat the command with a probe that all arms have, for example --probe pos=TREEBANK_DIR."
         )
-    for note in dict.fromkeys(one.found.note for one in summary.contrasts if one.found.note):
-        yield f"Note: {note}."
+    noted: dict[str, list[str]] = {}
+    for one in summary.contrasts:
+        name = f"{one.metric} of {one.row}"
+        noted.setdefault(one.found.note or "", []).append(name)
+        if one.found.n == 2:
+            two = "2 seeds: the interval is 12.7 standard errors to each side; with 5 seeds it would be 2.8"
+            noted.setdefault(two, []).append(name)
+    for note in filter(None, noted):
+        yield f"{', '.join(noted[note][:3])}{' and others' * (len(noted[note]) > 3)}: {note}."
 
 
 def _apart(summary: Summary) -> list[str]:

@@ -14,6 +14,7 @@ encoder/.
 
 import hashlib
 import json
+import math
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -89,11 +90,9 @@ class Finetuned:
         return f"<Finetuned: {self.task.name}, from {self.table['source']['model']}>"
 
     def __str__(self) -> str:
-        rows = [
-            (split, name, str(one.n), number(one.median), number(one.mean), "–" if one.sd is None else number(one.sd))
-            for split, metrics in self.scores.items()
-            for name, one in metrics.items()
-        ]
+        found = ((split, name, one) for split, metrics in self.scores.items() for name, one in metrics.items())
+        shown = [(*of, one, number(math.nan if one.sd is None else one.sd)) for *of, one in found]
+        rows = [(*of, str(one.n), number(one.median), number(one.mean), sd) for *of, one, sd in shown]
         table = Table(head=("split", "metric", "n", "median", "mean", "SD"), rows=rows, words=2)
         return f"{self!r}\n\n{table.text()}"
 

@@ -34,7 +34,9 @@ def checked(function: Callable[P, R], *, name: str = "") -> Callable[P, R]:
         hints = get_type_hints(function)
         if last.kind is last.VAR_KEYWORD:
             hints |= get_type_hints(get_args(hints.pop(last.name))[0])
-        hints = {one: hint if _is_plain(hint) else Any for one, hint in hints.items() if one != "return"}
+        hints = {
+            one: hint if all(map(_is_plain, _leaves(hint))) else Any for one, hint in hints.items() if one != "return"
+        }
         read_values(hints, {one: None for one in given if one not in hints}, where=name)
         try:
             table = signature.bind(*args, **given).arguments
@@ -46,7 +48,8 @@ def checked(function: Callable[P, R], *, name: str = "") -> Callable[P, R]:
             return function(**table | read_values(hints, plain, where=name))  # type: ignore[call-arg]
         except ElectraError as error:
             if not errors.runs_as_command() and not _COMMAND.search(str(error)):
-                error.args = (_FLAG.sub(lambda flag: _keyword(flag, hints), str(error)),)
+                named = {name.replace("_", "-"): f"{name}=" for name in hints}
+                error.args = (_FLAG.sub(lambda flag: named.get(flag[1], flag[0]), str(error)),)
             raise
 
     return call
@@ -58,22 +61,15 @@ def checked_class(made: Made) -> Made:
     return made
 
 
-def _keyword(flag: re.Match[str], known: Mapping[str, Any]) -> str:
-    name = flag[1].replace("-", "_")
-    return f"{name}=" if name in known else flag[0]
-
-
 def _leaves(hint: Any) -> set[Any]:
     """The types that a union or list is made of."""
     made_of = get_origin(hint) in (Union, UnionType, tuple, list, Sequence)
     return set().union(*map(_leaves, get_args(hint))) if made_of else {hint}
 
 
-def _is_plain(hint: Any) -> bool:
-    return all(
-        get_origin(one) is Literal or (isinstance(one, type | EllipsisType) and not getattr(one, "_is_protocol", False))
-        for one in _leaves(hint)
-    )
+def _is_plain(one: Any) -> bool:
+    is_class = isinstance(one, type | EllipsisType) and not getattr(one, "_is_protocol", False)
+    return is_class or get_origin(one) is Literal
 
 
 def _python(function: str, name: str, value: Any, hint: Any) -> Any:

@@ -41,6 +41,9 @@ from electra_trainer.train.timing import activation_bytes, free_bytes, measure_t
 from electra_trainer.train.weights import Initial, ReadsInitial, begin_with, check_initial, give_frequencies, told_of
 from electra_trainer.train.word_start import begin_words, keep_directions
 
+MANY_PASSES = 10
+"""Passes over the same text from which a run says so; at most five were measured (docs/recipes.md)."""
+
 
 def pretrain(
     config: Config,
@@ -100,6 +103,8 @@ def pretrain(
             f"{config.preset}: {parameters(config).joint:,} parameters, {config.schedule.steps:,} steps, {on}, "
             f"{here.described(threads)}{divided} -> {folder.path}"
         )
+        if (passes := plan.passes(config, store, config.schedule.steps)) > MANY_PASSES:
+            run.display.say(f"The run reads its text {passes:.0f} times over: more text helps more than more steps.")
         with run.display, run.saver or nullcontext():
             run.train(lambda: stop.name or ("paused" if pause and pause(run) else None))
     forget()

@@ -48,6 +48,11 @@ class Length:
             seconds(self.budget)
 
 
+def passes(config: Config, store: Store, steps: int) -> float:
+    """How often a run reads its training rows."""
+    return steps * config.batch.size / max(1, len(store.rows("train")))
+
+
 def seconds(budget: str) -> float:
     """`"20m"` -> 1200.0."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", str(budget).strip())
@@ -159,7 +164,7 @@ def describe(
     lines["steps"] = f"{steps:,} of {config.batch.size} rows x {config.batch.sequence_length} tokens"
     lines["tokens"] = f"{steps * config.tokens_per_step:,}"
     if store is not None:
-        lines["epochs of the data"] = f"{steps * config.batch.size / len(store.rows('train')):.2f}"
+        lines["epochs of the data"] = f"{passes(config, store, steps):.2f}"
     lines["FLOPs, as the paper counts"] = f"{cost.paper:.3g}"
     lines["FLOPs, matrix products"] = f"{cost.real:.3g}"
     lines["memory, estimate" if processes == 1 else f"memory of 1 of {processes}, estimate"] = f"{memory / 1e9:.2f} GB"
