@@ -7,7 +7,6 @@ A run's networks share a table, or one trains its difference from the other's, s
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from electra_trainer.settings.config import Config
 from electra_trainer.train.weights import Initial
@@ -32,21 +31,14 @@ def fit_tables(initial: Initial, config: Config) -> Initial:
         all_VD = torch.cat([*tables.values()], 1)
         vectors_DE = torch.linalg.eigh(all_VD.t() @ all_VD).eigenvectors.flip(1)[:, :width]
         words_VE = all_VD @ vectors_DE * (width / all_VD.shape[1]) ** 0.5
-    keep = config.sharing not in ("none", "disentangled")
+    inverse_EV = torch.linalg.pinv(words_VE.t() @ words_VE) @ words_VE.t()
     for name, table_VD in tables.items():
-        if table_VD.shape[1] != width and (divided := _divided(table_VD, words_VE, keep=keep)):
-            parts[name] = {**parts[name], **{"electra." * bool(name) + part: one for part, one in divided.items()}}
+        projection_ED, own_VE, prefix = inverse_EV @ table_VD, words_VE, "electra." * bool(name)
+        if config.sharing in ("none", "disentangled"):
+            own_VE = words_VE + (table_VD - words_VE @ projection_ED) @ torch.linalg.pinv(projection_ED)
+        apart = (own_VE @ projection_ED - table_VD).norm() / table_VD.norm()
+        if table_VD.shape[1] != width and apart <= _CLOSE:
+            found = {_WORDS: own_VE, _PROJECTION: projection_ED.t()}
+            parts[name] = {**parts[name], **{prefix + part: one.float().contiguous() for part, one in found.items()}}
             shapes[name] = replace(shapes[name], embedding_size=width)
     return replace(initial, encoder=parts.pop(""), model=shapes.pop(""), networks=parts, shapes=shapes)
-
-
-def _divided(table_VD: Tensor, base_VE: Tensor, *, keep: bool) -> dict[str, Tensor]:
-    """Words [V, E] and a projection [D, E] whose product is the table; empty if there are none. The words are
-    `base_VE` with `keep`, near it without.
-    """
-    words_VE, projection_ED = base_VE, torch.linalg.pinv(base_VE.t() @ base_VE) @ base_VE.t() @ table_VD
-    if not keep:
-        words_VE = base_VE + (table_VD - base_VE @ projection_ED) @ torch.linalg.pinv(projection_ED)
-    if (words_VE @ projection_ED - table_VD).norm() > _CLOSE * table_VD.norm():
-        return {}
-    return {_WORDS: words_VE.float(), _PROJECTION: projection_ED.t().float().contiguous()}
