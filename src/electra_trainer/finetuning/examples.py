@@ -99,7 +99,7 @@ def predicted_csv(table: Table, predictions: Sequence[Prediction], *, separator:
     rows = []
     for row, cells in zip(table.rows, predicted, strict=True):
         own = [cell if isinstance(cell, str) else "" if cell is None else json.dumps(cell) for cell in row]
-        rows.append([*own, *cells.values()])
+        rows.append([*own, *[""] * (len(table.columns) - len(row)), *cells.values()])
     return wording.Table(head=[*table.columns, *(_free(name, names) for name in predicted[0])], rows=rows).csv()
 
 
