@@ -193,7 +193,9 @@ def test_statistics(tokenizer: Any) -> None:
     assert (found.words, found.unknown) == (2800, 700)
     assert found.tokens == sum(len(tokenizer.encode(line).ids) for line in ["bara bara", "中☃ bara"]) * 700
     assert (found.unreadable, found.letters) == (0, 13 * 700)
-    assert found.unreadable_line() == "0.0 % of the letters are unreadable ([UNK])"
+    assert (found.unreadable_symbols, found.symbols) == (700, 700)
+    symbols = "100.0 % of the symbols and punctuation marks are unreadable ([UNK]), for example '☃' (700 x)"
+    assert found.unreadable_line() == f"0.0 % of the letters and {symbols}"
 
 
 def test_released_tokenization(shared: Path) -> None:
