@@ -41,7 +41,7 @@ def test_a_language_that_the_encoder_does_not_know(electra: Electra, encoder: Pa
     out = tmp_path / "exp"
     code, said, err = electra("finetune", encoder, "--train", tmp_path / "train.csv", "--out", out, *RUN)
     warning = "% of the letters are unreadable ([UNK]), for example 'этот' ("
-    assert code == 0 and "classification: warning: " in err and warning in err and warning in said
+    assert code == 0 and "classification: warning: " in err and warning in err and warning not in said
     assert f"the vocabulary of {encoder} is not made for them. Use an encoder of this language" in err
     assert warning in (out / "summary.md").read_text(encoding="utf-8")
     (tmp_path / "new.csv").write_text("text\nхороший фильм\n", encoding="utf-8")
@@ -124,7 +124,7 @@ def test_classes_that_symbols_alone_tell_apart(
         code == 0 and lost in err and "'🎉' (" in err and "'↑' (" in err and "Write those that matter as words." in err
     )
     pair = "training rows have the token ids of another with a different text and different label: "
-    assert (pair in err) == (pair in said) == (pair in (out / "summary.md").read_text(encoding="utf-8")) == alike
+    assert (pair in err) == (pair in (out / "summary.md").read_text(encoding="utf-8")) == alike and pair not in said
     (tmp_path / "new.csv").write_text("text\nthe pear was 🎉\n", encoding="utf-8")
     code, _, err = electra("predict", out / "model", tmp_path / "new.csv")
     assert code == 0 and lost in err
