@@ -327,15 +327,15 @@ def _trained_on(old: Declared, new: Declared, root: Path) -> str:
     """The error where the files of a finished experiment have changed, with the command that begins from its model."""
     then, now = (next(iter(one.rows.values())).settings for one in (old, new))
     words = [part for word in sys.argv[1:] for part in (word.split("=", 1) if word.startswith("--") else [word])]
-    train = words[words.index("--train") + 1] if "--train" in words else "The training file"
     known, labels = (one["task"].get("labels") or () for one in (then, now))
-    has = f"{train} has changed" if (then["train_rows"], known) != (now["train_rows"], labels) else "A file has changed"
     classes = ", ".join(repr(label) for label in labels if label not in known)
     out = next(path for path in (f"{root}-{number}" for number in count(2)) if not Path(path).exists())
-    for at, flag, value in ((0, str(new.about.get("model")), f"{root}/model"), (1, "--out", out)):
-        if flag in words:
-            words[words.index(flag) + at] = value
-    again = shlex.join(["electra", *words]) if "--train" in words else f'finetune("{root}/model", ..., out="{out}")'
+    train, again = "The training file", f'finetune("{root}/model", ..., out="{out}")'
+    if "--train" in words and "--out" in words:
+        train, words[words.index("--out") + 1] = words[words.index("--train") + 1], out
+        at = words.index(model) if (model := str(new.about.get("model"))) in words else 1
+        again = shlex.join(["electra", *words[:at], f"{root}/model", *words[at + 1 :]])
+    has = f"{train} has changed" if (then["train_rows"], known) != (now["train_rows"], labels) else "A file has changed"
     return (
         f"{has} since {root} was trained: {now['train_rows']:,} training rows (then {then['train_rows']:,})"
         f"{f', new: {classes}' if classes else ''}. For other texts: electra predict {root}/model FILE  To "

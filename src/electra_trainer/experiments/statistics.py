@@ -151,7 +151,7 @@ class Sample:
     values: tuple[float, ...]
 
 
-GROUPS = 100
+GROUPS = 50
 """Most groups of rows that are left out in turn."""
 
 

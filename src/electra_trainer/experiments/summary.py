@@ -25,8 +25,8 @@ from electra_trainer.files import durable, wording
 from electra_trainer.files.wording import Printed, Table
 
 ABSENT = "–"
-WIDE = 0.2
-"""Width of a 95 % interval from which on rows are too few for a number."""
+WIDE = 20.0
+"""Width, x 100, of a 95 % interval from which on rows are too few for a number."""
 Verdict = Literal["beats", "perhaps", "does not beat"]
 _SPREAD = ("n", "median", "mean", "SD", "best", "best seed")
 _APART = ("n", "median", "mean", "SD", "of the best seed above")
@@ -417,53 +417,41 @@ def conclude(summary: Summary) -> str:
     metric = next((name for one in summary.results[key].values() for name in one.samples), "")
     if others or not metric:
         return ""
-    row, samples, (split, _, name) = summary.declared.rows[key], summary.samples(key, metric), metric.partition("/")
-    count, unit = (
-        next(iter(samples.values())).rows,
-        "sentences" if row.settings.get("task", {}).get("kind") == "Tagging" else "rows",
-    )
-    rows = f"{count:,} {unit} kept apart" if split in row.apart else f"{count:,} {split} {unit}"
-    shares, (low, high) = (name, unit) == ("accuracy", "rows"), statistics.over_rows([*samples.values()])
+    row, samples = summary.declared.rows[key], [*summary.samples(key, metric).values()]
+    split, _, name = metric.partition("/")
+    unit = "sentences" if row.settings.get("task", {}).get("kind") == "Tagging" else "rows"
+    count, shares = samples[0].rows, (name, unit) == ("accuracy", "rows")
+    low, high = (100 * bound for bound in statistics.over_rows(samples))
     low = low if name in ("spearman", "pearson", "matthews") else max(low, 0.0)
 
     def score(row: str, of: str = "") -> str:
-        value = summary.rows[row][metric].mean
-        return (
-            f"{count * value:,.1f}".removesuffix(".0") + f"{of} ({100 * value:.1f} %)"
-            if shares
-            else f"{100 * value:.1f}{of}"
-        )
+        value = 100 * summary.rows[row][metric].mean
+        right = f"{count * value / 100:,.1f}".removesuffix(".0")
+        return f"{right}{of} ({value:.1f} %)" if shares else f"{value:.1f}{of}"
 
+    rows = f"{count:,} {unit} kept apart" if split in row.apart else f"{count:,} {split} {unit}"
     named = name[0].upper() + name[1:].replace("_", " ").replace("f1", "F1")
-    first = (
-        f"Right in {score(key, f' of {rows}')[:-1]}, " if shares else f"{named} {score(key, f' on {rows}')} (x 100, "
-    )
+    first = f"Right in {score(key, f' of {rows}')[:-1]}" if shares else f"{named} {score(key, f' on {rows}')} (x 100"
     seeds = [100 * value for value in summary.rows[key][metric].by_seed.values()]
     seeded = f"; mean of {len(seeds)} seeds, {min(seeds):.1f} to {max(seeds):.1f}" if len(seeds) > 1 else ""
-    parts = [f"{first}{100 * low:.0f} to {100 * high:.0f}{seeded}).", *_others(summary, score)]
+    parts = [f"{first}, {low:.0f} to {high:.0f}{seeded}).", *_others(summary, score)]
     if high - low > WIDE:
-        between = f"between {100 * low:.0f} and {100 * high:.0f}{' %' * shares}"
         how = "" if split in row.apart else " with --test FILE"
+        between = f"between {low:.0f} and {high:.0f}{' %' * shares}"
         parts.append(f"{count:,} {unit} are too few for a number: {between}; keep more apart{how}.")
     return " ".join(parts)
 
 
 def _others(summary: Summary, score: Callable[[str], str]) -> Iterator[str]:
     """Sentences on baselines and other models: the better ones, those too close to call, then the others."""
-    order, worse = ("does not beat", "perhaps", "beats"), []
-    for one in sorted(summary.contrasts, key=lambda one: order.index(one.verdict)):
-        row = summary.declared.rows[one.row]
+    order = {"does not beat": "Clearly better", "perhaps": "Too close to call", "beats": "Better than"}
+    for one in sorted(summary.contrasts, key=lambda one: [*order].index(one.verdict)):
+        row, says = summary.declared.rows[one.row], order[one.verdict]
         title = row.baseline if row.settings.get("rival") else row.baseline[0].upper() + row.baseline[1:]
-        if one.verdict == "beats":
-            worse.append(f"{row.baseline}, {score(one.row)}")
-        elif row.seeded or one.verdict != "perhaps":
-            says = "Too close to call" if one.verdict == "perhaps" else "Clearly better"
-            yield f"{title}: {score(one.row)}. {says}."
-        else:
-            be = "are" if row.baseline.endswith("s") else "is"
-            yield f"{title}: {score(one.row)}. Too close to call; {row.baseline} {be} simpler."
-    if worse:
-        yield f"Better than {'; than '.join(worse)}."
+        if one.verdict == "perhaps" and not row.seeded:
+            says += f"; {row.baseline} {'are' if row.baseline.endswith('s') else 'is'} simpler"
+        plain = f"{says} {row.baseline}, {score(one.row)}."
+        yield plain if one.verdict == "beats" else f"{title}: {score(one.row)}. {says}."
 
 
 def row_remarks(summary: Summary, key: str, title: str) -> Iterator[str]:
