@@ -19,7 +19,7 @@ from electra_trainer.cli.predict import Answer, Predict
 from electra_trainer.cli.pretrain import Launch, Pretrain
 from electra_trainer.cli.show import Doctor, Flops, Show
 from electra_trainer.cli.text_verbs import Check, Merge, Prepare, Tokenizer
-from electra_trainer.cli.use import Evaluate, Export, Fill, Playground, Push, Replay, Report, Score, Track
+from electra_trainer.cli.use import Evaluate, Export, Fill, Playground, Replay, Report, Score, Track
 from electra_trainer.errors import ConfigError, ElectraError, as_command, as_known, did_you_mean, plain, tell
 from electra_trainer.files.durable import alone
 from electra_trainer.files.wording import plain_output, styles
@@ -78,7 +78,6 @@ GROUPS: dict[str, dict[str, Verb]] = {
         "embed": Verb(Embed, "write one vector for each text of a file, or print those nearest to a query"),
         "playground": Verb(Playground, "score and exchange words on a page in the browser; compare two models"),
         "export": Verb(Export, "write folders that transformers loads"),
-        "push": Verb(Push, "upload exported folders to the Hugging Face Hub"),
     },
     "fine-tune it": {
         "finetune": Verb(Finetune, "fine-tune an encoder on your own files, score it, and export it"),

@@ -1,11 +1,10 @@
-"""Verbs that use a trained network or look into its run: evaluate, score, fill, export, push, replay,
-report, track, playground.
+"""Verbs that use a trained network or look into its run: evaluate, score, fill, export, replay, report,
+track, playground.
 
 electra evaluate RUN DATA
 electra score RUN "the chef flew the meal"
 electra fill RUN "the [MASK] cooked the meal"
 electra export RUN[@STEP] --out DIR
-electra push DIR --repo OWNER/NAME
 electra replay RUN --step 1000
 electra report RUN [RUN …]
 electra track RUN --to tensorboard,wandb
@@ -164,11 +163,11 @@ class Export:
     layers.
     """
     license: str | None = None
-    """For the model card: the Hub's identifier, such as mit or apache-2.0. `electra push` needs one."""
+    """For the model card: the Hub's identifier, such as mit or apache-2.0."""
     language: tuple[str, ...] = ()
     """For the model card: codes such as en or tr."""
     name: str | None = None
-    """OWNER/NAME that `electra push` will be given, for the examples on the model card."""
+    """OWNER/NAME on the Hub, for the examples on the model card; each of several networks adds its own name."""
 
     def run(self) -> Shown:
         """Write, read back, and compare with the run where transformers is installed: the folders."""
@@ -235,34 +234,6 @@ class Export:
                 "export's flags it takes --out, --to onnx and --int8."
             )
         return Shown([self.out], export_onnx(self.run_folder, self.out, int8=self.int8))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Push:
-    """Upload an exported folder to the Hub: the discriminator to OWNER/NAME-discriminator, the generator to
-    OWNER/NAME-generator, and so on; the folder of one network, or of a fine-tuned model, to OWNER/NAME. Log in once
-    with `hf auth login`, or set HF_TOKEN.
-    """
-
-    folder: tyro.conf.Positional[Path]
-    """Folder that `electra export` wrote, one network's in it, or the model folder of `electra finetune`."""
-    repo: str
-    """OWNER/NAME on the Hub. A repository that is missing is created."""
-    private: bool = False
-    """Only you and your organisation can see it."""
-    dry_run: bool = False
-    """Show what would be uploaded, and ask the Hub nothing."""
-
-    def run(self) -> Shown:
-        """Upload: each repository with its files, and the URL."""
-        from electra_trainer.pretrained.push import push, uploads
-
-        found = uploads(self.folder, self.repo)
-        if self.dry_run:
-            return Shown([], [*(upload.lines for upload in found), "Nothing was uploaded (--dry-run)."])
-        print(*(upload.lines for upload in found), sep="\n")
-        urls = [push(upload, private=self.private) for upload in found]
-        return Shown(urls, urls)
 
 
 @dataclass(frozen=True, kw_only=True)

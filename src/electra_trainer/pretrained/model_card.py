@@ -42,17 +42,13 @@ class CardFields:
         for code in self.language:
             if not _LANGUAGE.fullmatch(code):
                 raise ConfigError(f"--language {code!r}: expected codes of ISO 639, such as en or tr, or multilingual.")
-        if self.name is not None:
-            check_hub_name(self.name, flag="--name")
-
-
-def check_hub_name(name: str, *, flag: str) -> None:
-    """Raise ConfigError unless a repository of the Hub may be called so, also with a network's name after it."""
-    if not _HUB_NAME.fullmatch(name) or len(name) > 80 or "--" in name or ".." in name:
-        raise ConfigError(
-            f"{flag} {name!r}: expected OWNER/NAME of letters, digits, -, _ and ., at most 80 in all, such as "
-            "me/electra-tr."
-        )
+        if (name := self.name) is None:
+            return
+        if not _HUB_NAME.fullmatch(name) or len(name) > 80 or "--" in name or ".." in name:
+            raise ConfigError(
+                f"--name {name!r}: expected OWNER/NAME of letters, digits, -, _ and ., at most 80 in all, such as "
+                "me/electra-tr."
+            )
 
 
 def hub_name(name: str, network: str, *, alone: bool) -> str:
