@@ -1,7 +1,7 @@
 """The verbs from Python: `from electra_trainer import pretrain, load; load("RUN").score("…")`."""
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Unpack
@@ -94,7 +94,7 @@ def train_tokenizer(
     if out is not None:
         require_new(Path(out))
     tokenizer, _ = preparation.train_tokenizer_from(
-        _inputs(files, list(documents) if iter(documents) is documents else documents),
+        _inputs(files, list(documents) if isinstance(documents, Iterator) else documents),
         vocab_size=vocab_size,
         cased=cased,
         keep_accents=keep_accents,
@@ -154,9 +154,8 @@ def prepare(
 
 def _inputs(files: str | Path | Sequence[str | Path], documents: Iterable[object]) -> list[Input]:
     named: list[Input] = [files] if isinstance(files, str | Path) else [*files]
-    if isinstance(documents, str) or not (hasattr(documents, "__iter__") or hasattr(documents, "__getitem__")):
-        what = "text" if isinstance(documents, str) else type(documents).__name__
-        raise ConfigError(f"documents: is one {what}. Give a list of texts, or name a file without documents=.")
+    if isinstance(documents, str):
+        raise ConfigError("documents: is one text. Give a list of texts, or name a file without documents=.")
     refuse_columns(documents, where="documents", error=ConfigError)
     has_some = not (isinstance(documents, Sequence) and not documents)
     if not named and not has_some:

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tests.prepared import small_config, write_store
 
-from electra_trainer import OwnTask, api
+from electra_trainer import OwnTask, api, preset
 from electra_trainer.data.tokenizer import Text, as_plain_text
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError
 from electra_trainer.finetuning.model_folder import Finetuned
@@ -48,6 +48,12 @@ def test_a_table_is_no_list_of_texts(run: Path) -> None:
         with pytest.raises(DataError, match=r'embed: is a (DataFrame|dict)\. Give its texts, for example df\["text"\]'):
             api.load(run).embed(given)  # type: ignore[arg-type]
     assert api.load(run).embed(table["text"]).shape[0] == 1
+    with pytest.raises(DataError, match=r"embed: is None\. Give a list of texts\."):
+        api.load(run).embed(None)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="embed: device = 3: expected str, found int"):
+        api.load(run).embed(["one"], device=3)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="preset: name = 3: expected str, found int"):
+        preset(3)  # type: ignore[arg-type]
 
 
 def test_a_bare_encoder_is_refused_with_what_reads_it(run: Path, tmp_path: Path) -> None:
@@ -136,7 +142,7 @@ def test_an_error_names_keywords_and_a_command_its_flags(monkeypatch: pytest.Mon
         with pytest.raises(DataError, match=said):
             called("a", share=share)
     monkeypatch.setattr("electra_trainer.errors._commands", [])
-    for share, said in ((0, "^share=0: expected more, or another form=; `electra` has --others$"), (1, "^--share 1: ")):
+    for share, said in ((0, "^share=0: expected more, or another form; `electra` has --others$"), (1, "^--share 1: ")):
         with pytest.raises(DataError, match=said):
             called("a", share=share)
 
@@ -155,7 +161,7 @@ def test_what_is_fine_tuned_on(run: Path, tmp_path: Path) -> None:
     for path in ("missing.csv", tmp_path / "missing.csv"):
         with pytest.raises(MissingInputError, match=r"missing\.csv: no such file"):
             api.finetune(run, path, out=tmp_path / "out")
-    with pytest.raises(ConfigError, match=r"documents: is one int\. Give a list of texts"):
+    with pytest.raises(ConfigError, match=r"documents: is 42\. Give a list of texts"):
         api.prepare(documents=42, tokenizer=run / "tokenizer", out=tmp_path / "out")  # type: ignore[arg-type]
 
 
@@ -231,5 +237,5 @@ def test_quiet_hides_no_warning(run: Path, tmp_path: Path, capsys: pytest.Captur
     asked: dict[str, Any] = {"epochs": 1, "learning_rate": 1e-9, "device": "cpu", "parallel": 1, "quiet": True}
     best = api.finetune(run, tmp_path / "a.csv", out=tmp_path / "out", seeds=1, **asked)
     said = capsys.readouterr().err
-    assert "DOUBTFUL: seed 1: dev: collapsed" in said and "rows choose seed and epoch" in said
+    assert "DOUBTFUL: seed 1: dev: collapsed" in said and "classification: warning: " in said
     assert "n  median" in str(best)

@@ -443,7 +443,9 @@ def short(value: object) -> str:
 
 
 def refuse_columns(given: object, *, where: str, error: type[ElectraError] = DataError) -> None:
-    """Refuse a table where texts are expected, since its items are the names of its columns."""
+    """Refuse a table where texts are expected, since its items are the names of its columns, and what has no items."""
+    if not hasattr(given, "__iter__") and not hasattr(given, "__getitem__"):
+        raise error(f"{where}: is {short(given)}. Give a list of texts.")
     if isinstance(given, Mapping) or hasattr(given, "columns"):
         splits = isinstance(given, Mapping) and any(hasattr(one, "column_names") for one in given.values())
         texts = 'splits["train"]["text"]' if splits else 'df["text"]'

@@ -111,6 +111,7 @@ class Finetuned:
             for split, one in self.table["scores"].items()
         }
 
+    @checked
     def predict(self, texts: Iterable[Any], *, device: str = "auto") -> list[Prediction]:
         """One prediction per text, in the precision of its training and scores.
 

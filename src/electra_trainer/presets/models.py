@@ -15,6 +15,7 @@ from electra_trainer.cost.flops import run_flops, steps_for_flops
 from electra_trainer.errors import ConfigError, did_you_mean
 from electra_trainer.presets import arms
 from electra_trainer.settings import config, methods
+from electra_trainer.settings.calls import checked
 
 
 class _Size(NamedTuple):
@@ -258,6 +259,7 @@ for _name, _what, _start, _changes in _rows():
     SIZES[_name] = _name if "hidden" in _changes else SIZES[_start.__name__]
 
 
+@checked
 def preset(name: str) -> config.Config:
     """The preset of that name; raises ConfigError with the nearest name otherwise."""
     if name not in PRESETS:

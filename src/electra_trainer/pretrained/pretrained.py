@@ -150,6 +150,7 @@ class Pretrained:
             for words, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
         ]
 
+    @checked
     def embed(
         self,
         texts: Iterable[str],

@@ -19,7 +19,7 @@ _KNOWN_AS = {"write_report": "report", "export_run": "export"}
 """Names of functions in `electra_trainer`, where they have others than in their files."""
 _COMMAND = re.compile(r"\belectra [a-z]")
 """In a message that has one, flags are the command's."""
-_FLAG = re.compile(r"--([a-z][a-z-]*)(?: (?=[-\d'\"]))?")
+_FLAG = re.compile(r"--([a-z][a-z-]*)( (?=[-\d'\"]))?")
 
 
 def checked(function: Callable[P, R], *, name: str = "") -> Callable[P, R]:
@@ -48,8 +48,9 @@ def checked(function: Callable[P, R], *, name: str = "") -> Callable[P, R]:
             return function(**table | read_values(hints, plain, where=name))  # type: ignore[call-arg]
         except ElectraError as error:
             if not errors.runs_as_command() and not _COMMAND.search(str(error)):
-                named = {name.replace("_", "-"): f"{name}=" for name in hints}
-                error.args = (_FLAG.sub(lambda flag: named.get(flag[1], flag[0]), str(error)),)
+                named = {name.replace("_", "-"): name for name in hints}
+                words = _FLAG.sub(lambda at: named[at[1]] + "=" * bool(at[2]) if at[1] in named else at[0], str(error))
+                error.args = (words,)
             raise
 
     return call
