@@ -19,7 +19,7 @@ from tests.prepared import small_config
 
 from electra_trainer.errors import ElectraError
 from electra_trainer.settings.config import changed
-from electra_trainer.train import loop, measures, step
+from electra_trainer.train import health, loop, step
 
 
 def main(data: str, out: str, options: dict[str, Any]) -> None:
@@ -33,8 +33,8 @@ def main(data: str, out: str, options: dict[str, Any]) -> None:
 
     with (
         without_values(),
-        mock.patch.object(measures, "health_line", lambda *_, **__: "values are not pretended"),
-        mock.patch.object(measures, "alarms", lambda *_, **__: []),
+        mock.patch.object(health, "health_line", lambda *_, **__: "values are not pretended"),
+        mock.patch.object(health, "alarms", lambda *_, **__: []),
         mock.patch.object(step, "example_rows", lambda *_: []),
         mock.patch.object(loop, "train_step", slowly),
         mock.patch.object(torch, "isfinite", lambda _: torch.ones(1, dtype=torch.bool)),

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from tests.prepared import small_config, write_store
 
-from electra_trainer.settings.config import Model
-from electra_trainer.train.measures import alarms, health_line
+from electra_trainer.cli.pretrain import Pretrain
+from electra_trainer.inspection.report import health, read_run
+from electra_trainer.presets.arms import ARMS
+from electra_trainer.settings.config import Model, changed
+from electra_trainer.train.health import BEGINNING, GUESSING, LEARNING, alarms, chance, health_line
+from electra_trainer.train.measures import _auc
 
 VOCAB = 1000
 MODEL = Model(vocab_size=VOCAB)
@@ -84,3 +93,114 @@ def test_several_failures_give_several_alarms() -> None:
 def test_alarms_wait_until_a_run_had_its_chance(step: int, steps: int, silent: bool) -> None:
     bad = GOOD | FAILURES["AUC"]
     assert (alarms(bad, model=MODEL, step=step, steps=steps) == []) == silent
+
+
+FLAT = math.log(VOCAB)
+BLIND = {"discriminator_constant_loss": 0.42, "discriminator_auc": 0.5, "fake_rate": 0.13}
+WORSE: list[tuple[dict[str, float], str]] = [
+    ({"generator_loss": 8210.0}, "generator_loss 8210, in training 8210, a guess 6.91"),
+    ({"generator_loss": math.nan}, "generator_loss –"),
+    ({"encoder_loss": FLAT + 0.1, "encoder_accuracy": 0.0}, "encoder_loss 7.01"),
+    (BLIND | {"discriminator_loss": 0.64}, "discriminator_loss 0.640, in training 0.640, a guess 0.420"),
+    ({"sentence_loss": 1.1}, "sentence_loss 1.10"),
+    ({"guess_loss": 1e6}, "guess_loss 1M"),
+    ({"policy_loss": 0.0, "baseline_loss": 40.0}, "baseline_loss 40"),
+    ({"policy_loss": 0.0, "generator_loss": 6 * FLAT}, "generator_loss 41.4"),
+]
+
+
+@pytest.mark.parametrize(("bad", "words"), WORSE)
+@pytest.mark.parametrize(("step", "steps", "warmup"), [(60, 60, 6), (100, 2000, 100), (1500, 2000, 100), (80, 80, 80)])
+def test_a_loss_above_that_of_a_guess_is_an_alarm(
+    bad: dict[str, float], words: str, step: int, steps: int, warmup: int
+) -> None:
+    """After the warm-up and at the end of a run, however short."""
+    (line,) = alarms(GOOD | bad, model=MODEL, step=step, steps=steps, warmup=warmup)
+    assert words in line and "diverged" in line and "--optimizer.muon-learning-rate" in line
+    assert alarms(GOOD | bad, model=MODEL, step=warmup - 1, steps=10_000, warmup=warmup) == []
+
+
+@pytest.mark.parametrize(
+    "fresh",
+    [
+        {"generator_loss": 1.07 * FLAT, "encoder_loss": 1.07 * FLAT, "encoder_accuracy": 0.0},
+        BLIND | {"discriminator_loss": 0.76, "sentence_loss": 0.79},
+        BLIND | {"discriminator_loss": 0.65, "discriminator_constant_loss": 0.0},
+    ],
+)
+def test_new_weights_are_no_alarm(fresh: dict[str, float]) -> None:
+    """They guess, a little worse than a guess: the highest losses of all arms after one step (of `demo`, `small` and `base`)."""
+    assert alarms(GOOD | fresh, model=MODEL, step=1, steps=1, warmup=1) == []
+    assert alarms(GOOD | fresh, model=MODEL, step=60, steps=60, warmup=6)
+
+
+@pytest.mark.parametrize(
+    "healthy",
+    [
+        {"discriminator_loss": 0.04, "discriminator_constant_loss": 0.02},  # over the masked tokens, all of them fakes
+        {"policy_loss": 0.0, "generator_loss": 2.6 * FLAT, "baseline_loss": 0.8},
+        {"policy_loss": -3.0, "discriminator_loss": 1.13, "discriminator_constant_loss": 0.69},
+        {"guess_loss": 3.0},
+    ],
+)
+def test_losses_that_look_high_and_are_not(healthy: dict[str, float]) -> None:
+    assert alarms(GOOD | healthy, model=MODEL, step=60, steps=60, warmup=6) == []
+
+
+def test_one_bad_batch_is_no_divergence_and_rows_by_heart_are_named() -> None:
+    bad = GOOD | {"generator_loss": 12.1}
+    assert alarms(GOOD, bad, model=MODEL, step=60, steps=60) == []
+    (line,) = alarms(bad, GOOD | {"generator_loss": 0.3}, model=MODEL, step=60, steps=60)
+    assert "generator_loss 12.1, in training 0.300" in line and "by heart" in line and "diverged" not in line
+
+
+@pytest.mark.parametrize(
+    ("words", "auc", "expected"),
+    [
+        (2202, 0.52, GUESSING), (2202, 0.54, GUESSING), (2202, 0.56, BEGINNING), (2202, 0.6, LEARNING),
+        (15_015, 0.53, BEGINNING), (15_015, 0.56, LEARNING), (10, 0.9, GUESSING), (0, 1.0, GUESSING),
+    ],
+)  # fmt: skip
+def test_a_verdict_is_what_the_held_out_words_can_tell(words: int, auc: float, expected: str) -> None:
+    line = health_line(GOOD | {"discriminator_standard_auc": auc, "standard_words": words}, vocab_size=VOCAB)
+    assert f": {expected}" in line and (not words or f"(of {words:,} words, chance reaches " in line)
+
+
+def test_chance_is_what_guessing_reaches() -> None:
+    """Three standard errors: random logits, a fifth of the words fakes."""
+    random = np.random.default_rng(0)
+    fakes = torch.from_numpy(random.random(2202) < 0.2)
+    aucs = [_auc(fakes, torch.from_numpy(random.normal(size=2202))) for _ in range(200)]
+    assert chance(2202) - 0.5 == pytest.approx(3 * np.std(aucs), rel=0.1)
+
+
+def test_a_run_that_falls_back_says_so() -> None:
+    rows = [GOOD | {"discriminator_standard_auc": auc, "step": at} for at, auc in ((10, 0.5), (20, 0.6), (30, 0.53))]
+    assert "no longer" not in health_line(rows[1], vocab_size=VOCAB, earlier=rows[:1])
+    assert ": beginning to learn, no longer learning as at step 20;" in health_line(
+        rows[2], vocab_size=VOCAB, earlier=rows
+    )
+    diverged = GOOD | {"discriminator_loss": 227.0, "discriminator_standard_auc": 0.6}
+    assert ": worse than a guess, no longer learning" in health_line(diverged, vocab_size=VOCAB, earlier=rows)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_store(tmp_path_factory.mktemp("health") / "data")
+
+
+@pytest.mark.parametrize(("arm", "rows"), [("electra", 0), ("two-stage", 64)])
+def test_a_run_that_diverged_ends_with_that(
+    arm: str, rows: int, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where nothing is evaluated: last in the log, in status.json and on the page, and not "done" alone."""
+    wild = {"optimizer": {"learning_rate": 5.0}, "evaluation": {"rows": rows}}
+    config = changed(ARMS[arm](small_config(steps=4, layers=1)), **wild)
+    shown = Pretrain(data=data, out=tmp_path / "run", settings=config, device="cpu").run()
+    assert shown is not None and "ALARM: losses are worse" in shown.text()
+    last = (tmp_path / "run" / "log.txt").read_text().splitlines()[-1]
+    assert "ALARM: losses are worse" in last and "the run diverged" in capsys.readouterr().err
+    status = json.loads((tmp_path / "run" / "status.json").read_text())
+    assert (status["state"], status["exit_code"]) == ("done", 0) and "the run diverged" in status["message"]
+    kind, sentence = health(read_run(tmp_path / "run"))
+    assert kind == "bad" and sentence.startswith("ALARM: losses are worse")

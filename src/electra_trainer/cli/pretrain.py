@@ -138,7 +138,8 @@ class Pretrain:
             if not process_leads():
                 return None
             page = write_report([self.out])
-        return None if self.quiet else Shown(page, [f"electra: done. Look at {page}"])
+        ended = f"all steps are done. ALARM: {status.message}." if status.message else "done."
+        return None if self.quiet else Shown(page, [f"electra: {ended} Look at {page}"])
 
     @property
     def length(self) -> "Length":

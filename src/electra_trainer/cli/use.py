@@ -46,7 +46,7 @@ class Evaluate:
     def run(self) -> Shown:
         """Metrics by name."""
         from electra_trainer.inspection.replay import evaluate
-        from electra_trainer.train.measures import health_line
+        from electra_trainer.train.health import health_line
 
         result = evaluate(self.run_folder, self.data, device=self.device)
         lines = [f"step {result.step}, {result.rows:,} held-out rows"]

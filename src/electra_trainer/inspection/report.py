@@ -60,6 +60,8 @@ class Run:
     config: dict[str, str]
     """Settings by dotted name."""
     environment: dict[str, str]
+    alarms: Sequence[str]
+    """Alarms by its newest rows."""
 
     @property
     def arm(self) -> str:
@@ -74,28 +76,27 @@ class Run:
 
 def read_run(path: Path, *, name: str | None = None) -> Run:
     """Read a run folder, without lines that are damaged; see `write_report` for the errors."""
-    from electra_trainer.runs.metrics import readable_rows  # it loads torch
+    from electra_trainer.runs.metrics import curves, readable_rows  # it loads torch
+    from electra_trainer.runs.run_folder import RunFolder
+    from electra_trainer.train.health import alarms_in
 
     metrics = path / "metrics.jsonl"
     if not metrics.exists():
         raise MissingInputError(f"{metrics}: no such file. Expected a run folder, as electra pretrain makes it.")
-    train: dict[float, Row] = {}
-    valid: dict[float, Row] = {}
-    for value in readable_rows(metrics):
-        row = {name: float(one) for name, one in value.items() if type(one) in (int, float) and abs(one) < 1e300}
-        if "step" in row and value.get("split") in (None, "valid"):  # fine-tuning also records dev by epoch
-            (valid if value.get("split") == "valid" else train)[row["step"]] = row
+    finite = ([{n: one for n, one in row.items() if abs(one) < 1e300} for row in rows] for rows in curves(metrics))
+    train, valid = finite
     if not train and not valid:
         raise DataError(f'{metrics}: holds no JSON object with a "step". Did the run log anything yet?')
     examples, at = recorded_examples(readable_rows(path / "examples.jsonl"))
     return Run(
         name or path.resolve().name,
-        [train[step] for step in sorted(train)],
-        [valid[step] for step in sorted(valid)],
+        train,
+        valid,
         examples,
         at,
         _flat(path / "config.json"),
         _flat(path / "environment.json"),
+        alarms_in(RunFolder(path)),
     )
 
 
@@ -230,15 +231,19 @@ def _page(title: str, runs: Sequence[Run], pictures: Mapping[str, bytes]) -> str
 
 
 def health(run: Run) -> tuple[str, str]:
-    """("good" | "bad" | "", a sentence): is the run learning? In the words of the log (train/measures.py)."""
-    from electra_trainer.train import measures
+    """("good" | "bad" | "", a sentence): is the run learning? In the words of the log (train/health.py)."""
+    from electra_trainer.train.health import BEGINNING, LEARNING, health_line, verdict
 
-    standard, vocab_size = run.last("discriminator_standard_auc"), run.config.get("model.vocab_size", "")
+    vocab_size = run.config.get("model.vocab_size", "")
     held_out = defaultdict(lambda: math.nan, run.valid[-1] if run.valid else {})
-    text = measures.health_line(held_out, vocab_size=max(2, int(vocab_size))) if vocab_size.isdecimal() else ""
-    kinds = {measures.LEARNING: "good", measures.BEGINNING: ""}
-    kind = "" if math.isnan(standard) else kinds.get(measures.verdict(standard), "bad")
-    return kind, f"{text or 'training loss ' + number(run.last('loss'))}."
+    text = (
+        health_line(held_out, vocab_size=max(2, int(vocab_size)), earlier=run.valid) if vocab_size.isdecimal() else ""
+    )
+    kind = ""
+    if run.alarms or "discriminator_standard_auc" in held_out:
+        kind = "bad" if run.alarms else {LEARNING: "good", BEGINNING: ""}.get(verdict(held_out), "bad")
+    found = [*(f"ALARM: {alarm}" for alarm in run.alarms), text or f"training loss {number(run.last('loss'))}"]
+    return kind, f"{'; '.join(found)}."
 
 
 _NUMBERS: dict[str, tuple[str, Callable[[float], str]]] = {

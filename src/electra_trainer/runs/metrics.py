@@ -79,6 +79,19 @@ def readable_rows(path: Path) -> Iterator[dict[str, Any]]:
             yield from (row for _, row, _ in _lines(file) if row is not None)
 
 
+def curves(path: Path) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
+    """The numbers of the readable rows of training and of held-out rows, each by step; of a step that was logged twice
+    the later row. Fine-tuning also records dev by epoch, which is left out. Errors as of `readable_rows`.
+    """
+    found: dict[bool, dict[float, dict[str, float]]] = {False: {}, True: {}}
+    for value in readable_rows(path):
+        row = {n: one for n, one in value.items() if type(one) is float or (type(one) is int and abs(one) < 1e300)}
+        if "step" in row and value.get("split") in (None, "valid"):
+            found[value.get("split") == "valid"][row["step"]] = row
+    train, valid = ([rows[step] for step in sorted(rows)] for rows in found.values())
+    return train, valid
+
+
 def truncated(path: Path, step: int) -> Kept:
     """The file without rows after `step`. An unreadable line is kept only if a later line belongs to `step` or earlier.
 

@@ -47,12 +47,12 @@ class Display:
     """Shows steps, speed, time left and losses. Use as a context manager.
 
     Args:
-        total: steps.
+        total: steps, which may be settled later.
         quiet: only warnings.
         silent: nothing at all, for all processes but one.
     """
 
-    def __init__(self, *, total: int, quiet: bool = False, silent: bool = False) -> None:
+    def __init__(self, *, total: int = 0, quiet: bool = False, silent: bool = False) -> None:
         quiet = quiet or silent
         self.total, self._silent, self._last_line = total, silent, 0.0
         self.console = Terminal(file=sys.stderr, quiet=quiet, highlight=False)
@@ -124,6 +124,8 @@ class Status:
         self._out = out
         self._locked: run_folder.RunFolder | None = None
         """The run's folder once this process has locked it."""
+        self.message = ""
+        """Alarms of a run that trained to its end, between semicolons; empty without."""
 
     def __enter__(self) -> Self:
         return self
@@ -132,7 +134,7 @@ class Status:
         if error is None or isinstance(error, Exception):
             signals.end_by_itself()
         if error is None:
-            self._end("done", 0, "")
+            self._end("done", 0, self.message)
         elif isinstance(error, Exception):
             self.failed(as_known(error) or ElectraError(f"{type(error).__name__}: {error}"))
 

@@ -26,11 +26,11 @@ from electra_trainer.objectives import Objective, build
 from electra_trainer.ranks import sharding
 from electra_trainer.ranks.world import check_tree, joined, led, local_device, patiently, world
 from electra_trainer.runs import checkpoint, progress, run_folder, signals
-from electra_trainer.runs.metrics import readable_rows
+from electra_trainer.runs.metrics import curves
 from electra_trainer.runs.verified import Saved
 from electra_trainer.settings import records
 from electra_trainer.settings.config import FOLLOWS_FROM_STEPS, Config
-from electra_trainer.train import measures, optim, plan, resumable, step
+from electra_trainer.train import health, optim, plan, resumable, step
 from electra_trainer.train.continued import Continued, ContinueFrom, check_continued, same_weights
 from electra_trainer.train.device import arithmetic, choose_device, choose_precision, describe, use_threads
 from electra_trainer.train.graph import forget, in_words, news, train_step
@@ -107,6 +107,8 @@ def pretrain(
             run.display.say(f"The run reads its text {passes:.0f} times over: more text helps more than more steps.")
         with run.display, run.saver or nullcontext():
             run.train(lambda: stop.name or ("paused" if pause and pause(run) else None))
+        if status:
+            status.message = "; ".join(health.alarms_in(folder))
     forget()
     return out
 
@@ -142,9 +144,11 @@ class Pretraining(resumable.Resumable[Objective]):
     """On rank 0 the weights to begin with, or the state to go on from; None for fresh weights."""
     stop: signals.StopRequest
     phases: optim.Phases = field(init=False)
+    held_out: list[dict[str, float]] = field(default_factory=list)
+    """Metrics of the evaluations, on rank 0."""
 
     keeps_checkpoints = True
-    remedy = "--optimizer.learning-rate (with Muon --optimizer.muon-learning-rate too) or --precision fp32"
+    remedy = f"{health.RATES} or --precision fp32"
 
     @property
     def config(self) -> Config:
@@ -167,7 +171,7 @@ class Pretraining(resumable.Resumable[Objective]):
         """Evaluate where the run was stopped in an evaluation."""
         self.phases = optim.Phases(self.config, self.network)
         with self._given_up_on_a_signal():
-            if self._evaluation_due() and not led(self._evaluated):
+            if not led(self._evaluated) and self._due():
                 self._evaluate()
 
     def compute(self, *, logged: bool) -> StepResult:
@@ -181,7 +185,7 @@ class Pretraining(resumable.Resumable[Objective]):
             self.say(in_words(made_of))
             if world().leads:
                 self.folder.note(computed_by=made_of)
-        if self._evaluation_due():
+        if self._due():
             with self._given_up_on_a_signal():
                 self._evaluate()
 
@@ -225,33 +229,35 @@ class Pretraining(resumable.Resumable[Objective]):
         finally:
             stop.at_once = False
 
-    def _evaluation_due(self) -> bool:
-        evaluation = self.config.evaluation
-        due = self.step % evaluation.every == 0 or self.step == self.steps
-        return bool(evaluation.rows) and self.step > 0 and due
+    def _due(self) -> bool:
+        """Whether the run is judged after this step, on held-out rows if it reads any."""
+        return self.step > 0 and (self.step % self.config.evaluation.every == 0 or self.step == self.steps)
 
     def _evaluated(self) -> bytes:
-        rows = readable_rows(self.folder.path / run_folder.METRICS)
-        return b"yes" if any(row["step"] == self.step and row.get("split") == "valid" for row in rows) else b""
+        self.held_out = curves(self.folder.path / run_folder.METRICS)[1]
+        return b"yes" if self.held_out and self.held_out[-1]["step"] == self.step else b""
 
     def _evaluate(self) -> None:
-        metrics = evaluate(self.network, self.feed, limit=self.config.evaluation.rows)
+        limit = self.config.evaluation.rows
+        metrics = evaluate(self.network, self.feed, limit=limit) if limit else {}
         # on all ranks: each may have a part of the weights
-        rows = step.example_rows(self.network, self.feed, self.store.tokenizer())
+        rows = step.example_rows(self.network, self.feed, self.store.tokenizer()) if limit else []
         if self.metrics is None:
             return
         signals.finish_first()
-        self.metrics.write({**self.place_of(), "split": "valid", **metrics})
+        if metrics:
+            row = {**self.place_of(), **metrics, "standard_words": self.feed.standard_words}
+            self.metrics.write({**row, "split": "valid"})
+            vocab_size, turn = self.config.model.vocab_size, self.config.first_stage_steps
+            shown = health.begun(row, step=self.step, turn=turn)
+            later = f"; the discriminator begins after step {turn:,}" if self.step <= turn else ""
+            line = health.health_line(shown, vocab_size=vocab_size, earlier=self.held_out)
+            self.say(f"step {self.step}  held-out: {line}{later}")
+            self.held_out.append(row)
         if rows:
             self.metrics.write_examples({"step": self.step, "rows": rows})
-        vocab_size, turn = self.config.model.vocab_size, self.config.first_stage_steps
-        begun = self.step > turn  # in the first stage only the generator has
-        shown = metrics if begun else {name: metrics[name] for name in metrics if name.startswith("generator_")}
-        later = "" if begun else f"; the discriminator begins after step {turn:,}"
-        self.say(f"step {self.step}  held-out: {measures.health_line(shown, vocab_size=vocab_size)}{later}")
-        found = measures.alarms(metrics, model=self.config.model, step=self.step - turn, steps=self.steps - turn)
-        for alarm in found if begun else []:
-            self.say(f"  ALARM: {alarm}", style="bold red")
+        for alarm in health.alarms_in(self.folder):
+            self.warn(f"  ALARM: {alarm}")
 
 
 VERIFY = "ELECTRA_VERIFY_ROWS"

@@ -1,9 +1,4 @@
-"""Metrics of a step or an evaluation from its sums, and whether they look healthy: a line in words, and alarms.
-
-The discriminator's loss and accuracy mean nothing alone, since 90 % of the tokens are originals. So its loss is always
-shown next to that of the constant guess, and its ranking (AUC) next to chance. Both are on the run's own fakes, so
-whether it learns is judged by its AUC on standard fakes (see "what to watch" in docs/training.md).
-"""
+"""Metrics of a step or an evaluation from its sums; health.py says whether they look healthy."""
 
 import json
 import math
@@ -16,7 +11,7 @@ import torch
 from torch import Tensor
 
 from electra_trainer.batch import Losses, Term
-from electra_trainer.settings.config import Config, Model
+from electra_trainer.settings.config import Config
 
 _MEANS_AT_SLOTS = {
     "generator_correct_K": "generator_accuracy",
@@ -171,64 +166,3 @@ def _joined(lanes: Sequence[Losses], name: str) -> torch.Tensor:
 def binary_entropy(rate: float) -> float:
     """Loss, in nats a token, of always guessing the share of replaced tokens: what a blind discriminator reaches."""
     return 0.0 if rate <= 0 or rate >= 1 else -(rate * math.log(rate) + (1 - rate) * math.log(1 - rate))
-
-
-LEARNING, BEGINNING, GUESSING = "learning", "beginning to learn", "not better than chance"
-
-
-def verdict(auc: float) -> str:
-    """Judge a discriminator by its AUC on standard fakes.
-
-    In the demo fresh weights have 0.485 to 0.506 and the first 90 steps 0.515 to 0.549
-    (records/2026-11-24-word-learning).
-    """
-    return LEARNING if auc > 0.55 else BEGINNING if auc > 0.52 else GUESSING
-
-
-def health_line(metrics: dict[str, float], *, vocab_size: int) -> str:
-    """Held-out metrics in words."""
-    parts = []
-    if "discriminator_loss" in metrics:
-        loss, constant, auc = (metrics[f"discriminator_{name}"] for name in ("loss", "constant_loss", "auc"))
-        parts.append(f"discriminator {loss:.3f} vs {constant:.3f} for the constant guess, AUC {auc:.2f}")
-    if "discriminator_standard_auc" in metrics:
-        standard = metrics["discriminator_standard_auc"]
-        parts.append(f"AUC on standard fakes {standard:.3f}: {verdict(standard)}")
-    if "encoder_loss" in metrics:
-        right = 100 * metrics["encoder_accuracy"]
-        parts.append(f"encoder {metrics['encoder_loss']:.3f} nats, right {right:.0f} % of the time at chosen positions")
-    if "generator_entropy" in metrics:
-        share = metrics["generator_entropy"] / math.log(vocab_size)
-        nats = f"{metrics['generator_loss']:.2f} nats, " if "generator_loss" in metrics else ""
-        right = 100 * metrics["generator_accuracy"]
-        parts.append(f"generator {nats}right {right:.0f} % of the time, entropy {100 * share:.0f} % of the most")
-    return "; ".join(parts)
-
-
-def alarms(metrics: dict[str, float], *, model: Model, step: int, steps: int) -> list[str]:
-    """Warnings at `step` of `steps`; none in the first quarter, nor before step 500.
-
-    Thresholds follow the failures that users of ELECTRA met: a dead generator, one that is too strong, a discriminator
-    that
-    calls everything original.
-    """
-    if step < max(500, steps / 4):
-        return []
-    found = {}
-    if "generator_loss" in metrics:
-        uniform = metrics["generator_entropy"] > 0.9 * math.log(model.vocab_size)
-        found["the generator is still almost uniform: raise the learning rate or train longer"] = uniform
-    if "discriminator_loss" in metrics:
-        share = 100 * metrics["fake_rate"]
-        worse = metrics["discriminator_loss"] > 1.5 * metrics["discriminator_constant_loss"]
-        blind = verdict(metrics.get("discriminator_standard_auc", 1.0)) != LEARNING
-        start = "" if model.initializer == "fan-in" else ", or for a narrow model use --model.initializer fan-in"
-        found |= {
-            "the discriminator has not left the plateau (AUC on standard fakes 0.55 at most): train longer or lower "
-            f"the learning rate{start}": blind,
-            f"only {share:.1f} % of the tokens are replaced, because the generator is right so often: use a smaller "
-            "--generator.width or "
-            "a higher --masking.fraction": metrics["fake_rate"] < 0.04,
-            "the discriminator is far worse than a constant guess: it diverged; lower the learning rate": worse,
-        }
-    return [alarm for alarm, sounds in found.items() if sounds]

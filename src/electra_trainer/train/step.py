@@ -111,6 +111,11 @@ class Feed:
         """The first held-out rows with standard fakes, made when they are first asked for."""
         return masking.standard_fakes(self.rows, self.valid, vocab_size=self.mask.vocab_size, never=self.mask.never)
 
+    @property
+    def standard_words(self) -> int:
+        """Words that `discriminator_standard_auc` is over."""
+        return int((~np.isin(self.valid[: masking.FAKE_ROWS], self.mask.never)).sum())
+
 
 def check_words(config: Config, store: Store) -> None:
     """Refuse whole-word masking where the text has no words that it could choose.
