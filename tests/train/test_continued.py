@@ -13,7 +13,7 @@ from tests.prepared import small_config, write_store
 from tests.train.test_resume import assert_same_state, curve
 
 from electra_trainer.cost.flops import run_flops
-from electra_trainer.errors import ConfigError, MissingInputError
+from electra_trainer.errors import ConfigError, Interrupted, MissingInputError
 from electra_trainer.experiments.engine import run_facts
 from electra_trainer.inspection.replay import replay
 from electra_trainer.runs.checkpoint import numbered
@@ -25,6 +25,7 @@ from electra_trainer.train import loop
 from electra_trainer.train.continued import ContinueFrom
 from electra_trainer.train.loop import pretrain
 from electra_trainer.train.optim import flat_ends
+from electra_trainer.train.plan import Length, Timing
 
 SHORT, LONG, FROM = 12, 20, 8
 """Steps. Both are flat at step 8: they decay over their last 3 and 5."""
@@ -236,3 +237,33 @@ def test_other_flags_are_told_the_command_that_the_run_began_with(
     monkeypatch.setattr("sys.argv", ["train.py", "data"])  # from Python
     RunFolder(run).note(command=["electra", "data"])
     assert "Repeat the command that it began with" in electra(*words, "--seed", "9")[2]
+
+
+def test_a_larger_budget_is_answered(
+    data: Path, tmp_path: Path, electra: Electra, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The length is settled when a run begins: one that is done is refused with the command that trains it longer, which works; one that is
+    not resumes and says so. The same and a smaller budget are quiet."""
+    monkeypatch.setattr(loop, "measure_time", lambda *_, **__: Timing(step=1.0, evaluation=0.0))
+    out = tmp_path / "run"
+
+    def train(budget: str, steps: int = 99) -> str:
+        pause = lambda run: run.step >= steps  # noqa: E731
+        pretrain(config(SHORT), data, out=out, length=Length(budget=budget), device="cpu", pause=pause)
+        return capfd.readouterr().err
+
+    with pytest.raises(Interrupted):
+        train("6s", steps=2)
+    assert "measuring the speed of this machine" in capfd.readouterr().err
+    resumed = train("12s")
+    assert "began with --budget 6s, which settled its 5 steps. It resumes with these" in resumed
+    assert "resuming at step 2 of 5" in resumed and "measuring" not in resumed
+    for budget in ("6s", "3s"):
+        again = train(budget)
+        assert "all 5 steps are done already; a longer run needs another --out" in again and "began" not in again
+    with pytest.raises(
+        ConfigError, match=r"settled its 5 steps\. All are done\. To train it longer: electra "
+    ) as refused:
+        train("12s")
+    assert electra(*shlex.split(str(refused.value).partition("longer: electra ")[2]))[0] == 0
+    assert RunFolder(tmp_path / "run-11").config().schedule.steps == 11

@@ -91,10 +91,12 @@ def pretrain(
             sharding.check_shard(config)
         store = patiently(lambda: open_rows(data))
         wanted = length or plan.Length()
-        config, initial = begin(config, folder, store, wanted, device=where, init=init, shard=shard, status=status)
+        display = progress.Display(quiet=quiet, silent=not here.leads)
+        given: dict[str, Any] = {"device": where, "init": init, "shard": shard, "status": status, "say": display.say}
+        config, initial = begin(config, folder, store, wanted, **given)
         if config.deterministic:
             check_tree(config.batch.lanes)
-        display = progress.Display(total=config.schedule.steps, quiet=quiet, silent=not here.leads)
+        display.total = config.schedule.steps
         run = _built(config, store, where, folder=folder, initial=initial, stop=stop, shard=shard, display=display)
         run.resume()
         divided = ", which divide the weights" if sharding.is_sharded(run.network) else ""
@@ -285,6 +287,7 @@ def begin(
     init: ReadsInitial | ContinueFrom | None,
     shard: bool = False,
     status: progress.Status | None = None,
+    say: Callable[[str], None],
 ) -> tuple[Config, Initial | Continued | None]:
     """Open the run folder on rank 0, and settle the config on every rank: that of the run on disk if there is one.
 
@@ -315,7 +318,10 @@ def begin(
         if isinstance(initial[0], Continued):
             check_continued(initial[0], complete, store)
         init = {"init": initial[0].identity} if initial[0] else {}
-        begin_run(folder, complete, store, init, device=device.type, arithmetic=computed, processes=world().size)
+        if complete.model.word_initializer != "random" and not init:
+            say(f"computing word vectors from co-occurrence in {len(store.rows('train')):,} rows")
+        facts = {"budget": length.budget, "device": device.type, "arithmetic": computed, "processes": world().size}
+        begin_run(folder, complete, store, init, **facts)
         if status is not None:
             status.running(folder)
         return json.dumps(records.to_dict(complete)).encode()
@@ -324,6 +330,7 @@ def begin(
     if not settled:
         timing = None
         if length.budget is not None:
+            say("measuring the speed of this machine: a few steps and an evaluation, which take 6 s or more")
             timing = measure_time(config, store, device=device, precision=precision, shard=shard)
         settled = led(begun)
     return records.read(Config, json.loads(settled), where=str(folder.path)), initial[0] if initial else None
@@ -365,10 +372,15 @@ def _went_on(config: Config, folder: run_folder.RunFolder, store: Store, length:
         config_file = shlex.quote(str(folder.path / "config.json"))
         remedy = run_folder.remedy(facts, again=f"electra pretrain {data} --config {config_file} --out {run}")
         if steps > began.schedule.steps and all(c.startswith(FOLLOWS_FROM_STEPS) for c in changed):
-            out = shlex.quote(str(folder.path.with_name(f"{folder.path.name}-{steps}")))
-            longer = f"electra pretrain {data} --continue-from {run} --steps {steps} --out {out}"
-            remedy += f" To train it longer: {longer}"
+            remedy += _longer(folder, store, steps)
         raise ConfigError(f"{folder.path} began with other settings ({'; '.join(changed)}). {remedy}")
+    budget, steps = facts.get("budget") if length.budget else None, began.schedule.steps
+    if budget and (more := plan.seconds(str(length.budget)) / plan.seconds(budget)) > 1:
+        why = f"{folder.path} began with --budget {budget}, which settled its {steps:,} steps."
+        longer = _longer(folder, store, int(more * steps) + 1)
+        if [at for at, _ in checkpoint.numbered(folder.checkpoints)][-1:] == [steps]:
+            raise ConfigError(f"{why} All are done.{longer}")
+        tell(f"{why} It resumes with these. When they are done:{longer}")
     if facts.get("arithmetic") not in (None, computed):
         changed_to = (
             f"{folder.path} started in {facts['arithmetic']}, resuming in {computed}: sums round differently from here "
@@ -377,6 +389,13 @@ def _went_on(config: Config, folder: run_folder.RunFolder, store: Store, length:
         folder.log(changed_to)
         tell(changed_to)
     return records.to_dict(began)
+
+
+def _longer(folder: run_folder.RunFolder, store: Store, steps: int) -> str:
+    if folder.config().first_stage_steps:  # the switch of stages would move
+        return " To train it longer, begin again in another --out."
+    data, run, out = (shlex.quote(str(path)) for path in (store.folder, folder.path, f"{folder.path}-{steps}"))
+    return f" To train it longer: electra pretrain {data} --continue-from {run} --steps {steps} --out {out}"
 
 
 def begin_run(folder: run_folder.RunFolder, config: Config, store: Store, init: dict[str, Any], **facts: Any) -> None:

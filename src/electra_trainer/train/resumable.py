@@ -151,7 +151,8 @@ class Resumable(ABC, Generic[Network]):
                 checkpoint.require_space(self.folder.path, one * (2 + ahead))
             self.metrics.forget_after(self.step)
             if found is not None:
-                self.say(f"resuming at step {self.step:,} of {self.steps:,}")
+                done = f"all {self.steps:,} steps are done already; a longer run needs another --out"
+                self.say(done if self.step == self.steps else f"resuming at step {self.step:,} of {self.steps:,}")
             return json.dumps([found is not None, self.step, self.seconds, self.bad_steps]).encode()
 
         found, self.step, self.seconds, self.bad_steps = json.loads(led(restored))
