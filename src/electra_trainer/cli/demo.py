@@ -1,5 +1,7 @@
 """`electra demo`: vocabulary, rows, pre-training and scored sentences on text that is already installed."""
 
+import math
+import shlex
 import time
 from bisect import bisect
 from dataclasses import dataclass
@@ -20,6 +22,8 @@ _BEYOND = 10.0
 """Seconds beyond the planned ones after which training ends: the machine may become slower while the rate falls."""
 _AFTERWARDS = 5.0
 """Seconds for the report and the sentences."""
+_FEW = 100
+"""Steps in which a demo has learned too little to find exchanged words; it began at about that many."""
 _EVERY = 500
 """Steps from one evaluation and save to the next; twenty of both in a run would take a tenth of the time."""
 _LEAST = 20.0
@@ -69,7 +73,7 @@ class Demo:
         _train(self, config, data, end=end)
         page = write_report([self.out])
         _say("4/4  what the discriminator says of sentences it has not seen: probability that each word was replaced")
-        _score(self.out, data)
+        _score(self, data)
         _say(f"report: {page}   ({time.monotonic() - start:.0f} s in all)")
 
 
@@ -91,7 +95,8 @@ def _train(request: Demo, config: "Config", data: Path, *, end: float) -> None:
     folder, now, flat = RunFolder(request.out), time.monotonic(), 1 - config.schedule.decay_share
     left = max(_LEAST, end - _AFTERWARDS - now)
     due = now + left
-    train = partial(pretrain, config, data, out=request.out, length=Length(budget=f"{left:.0f}s"))
+    began = folder.environment().get("budget") if folder.exists else None
+    train = partial(pretrain, config, data, out=request.out, length=Length(budget=began or f"{left:.0f}s"))
     ended, over = list[float](), list[int]()
     """When each step ended; the step after which the flat rate or the time was over."""
 
@@ -115,7 +120,8 @@ def _train(request: Demo, config: "Config", data: Path, *, end: float) -> None:
             raise
         steps = max(1, int((due - time.monotonic()) * _speed(ended)))
         folder.change_schedule(with_decay(folder.config(), after=over.pop(), steps=steps))
-        _say(f"     {steps:,} more steps fit into the time that is left; the learning rate falls over them")
+        more = "1 more step fits" if steps == 1 else f"{steps:,} more steps fit"
+        _say(f"     {more} into the time that is left, while the learning rate falls")
     try:
         train(pause=is_late)
     except Interrupted:
@@ -130,21 +136,26 @@ def _speed(ended: list[float]) -> float:
     return (len(ended) - 1 - first) / max(1e-9, ended[-1] - ended[first])
 
 
-def _score(run: Path, data: Path) -> None:
+def _score(request: Demo, data: Path) -> None:
     """Say how often the exchanged word of a held-out sentence is found, and show the first sentences."""
     from electra_trainer.cli.use import shown_scores
     from electra_trainer.data.store import Store
     from electra_trainer.inspection.exchanged import FREQUENT, exchange_words, suspect
     from electra_trainer.pretrained.pretrained import load
 
-    store, discriminator = Store.open(data), load(run).discriminator
-    assert discriminator is not None
-    found = suspect(discriminator, store, exchange_words(store, count=_EXCHANGED))
+    store, loaded = Store.open(data), load(request.out)
+    assert loaded.discriminator is not None
+    found = suspect(loaded.discriminator, store, exchange_words(store, count=_EXCHANGED))
+    right, chance = sum(one.found for one in found), sum(1 / len(one.scored.tokens) for one in found)
+    if (loaded.step or 0) < _FEW and right < chance + 2 * math.sqrt(chance):
+        again = f"electra demo --steps {3 * _FEW} --out {shlex.quote(f'{request.out}-{3 * _FEW}')}"
+        fitted = f"only {loaded.step} step{'s' if loaded.step != 1 else ''} fitted (this machine is slow or busy)"
+        _say(f"     too early to tell: {fitted}. Wait until it is free, or type, for as long as it takes: {again}")
+        return
     for one in found[:_SHOWN]:
         _say("\n".join(shown_scores(one.scored)))
         outcome = "found" if one.found else f"not found, it suspects {one.suspect!r}"
         _say(f"  ^ {one.sentence.original!r} became {one.scored.tokens[one.sentence.place - 1]!r}: {outcome}")
-    right, chance = sum(one.found for one in found), sum(1 / len(one.scored.tokens) for one in found)
     _say(
         f"     in {right} of {len(found)} held-out sentences the exchanged word, now a random one of the {FREQUENT} "
         f"most frequent, is suspected most ({100 * right / max(1, len(found)):.0f} %; "
