@@ -90,9 +90,11 @@ class Finetuned:
         return f"<Finetuned: {self.task.name}, from {self.table['source']['model']}>"
 
     def __str__(self) -> str:
-        found = ((split, name, one) for split, metrics in self.scores.items() for name, one in metrics.items())
-        shown = [(*of, one, number(math.nan if one.sd is None else one.sd)) for *of, one in found]
-        rows = [(*of, str(one.n), number(one.median), number(one.mean), sd) for *of, one, sd in shown]
+        rows = [
+            [split, name, str(one.n), *map(number, (one.median, one.mean, math.nan if one.sd is None else one.sd))]
+            for split, metrics in self.scores.items()
+            for name, one in metrics.items()
+        ]
         table = Table(head=("split", "metric", "n", "median", "mean", "SD"), rows=rows, words=2)
         return f"{self!r}\n\n{table.text()}"
 
