@@ -10,7 +10,7 @@ from tests.cost.architectures import ARCHITECTURES, ELMO_MEASURED, XLNET_MEASURE
 
 from electra_trainer.cost.flops import step_flops
 from electra_trainer.errors import ConfigError
-from electra_trainer.paper.published import PUBLISHED, cost_of
+from electra_trainer.paper.published import PUBLISHED, TABLES, cost_of
 from electra_trainer.presets.models import PRESETS
 
 TOTALS = {
@@ -29,6 +29,18 @@ TOTALS = {
     "t5_11b": 4.581900124212429e22,
 }
 """What the authors' script prints."""
+PRINTED = {
+    "xlnet": 9.6e20,
+    "gpt": 4.0e19,
+    "bert_small": 1.4e18,
+    "bert_base": 6.4e19,
+    "bert_large": 1.9e20,
+    "electra_small": 1.4e18,
+    "electra_base": 6.4e19,
+    "electra_400k": 7.1e20,
+    "roberta": 3.2e21,
+}
+"""What the paper prints, in Tables 1 and 2."""
 
 
 @pytest.mark.parametrize("name", TOTALS)
@@ -49,6 +61,16 @@ def test_ratios_that_the_text_gives() -> None:
     electra, mlm = (step_flops(PRESETS[name]()) for name in ("small", "bert_small"))
     assert electra.paper / mlm.paper == pytest.approx(1 + 32 / 100, abs=0.005)
     assert electra.real / mlm.real == pytest.approx(1 + 8 / 100, abs=0.005)
+
+
+def test_two_of_the_totals_are_not_as_printed() -> None:
+    """XLNet's and ELECTRA-Small's, where the script is later than the paper; the others agree within its rounding."""
+    cells = {row.values.get("train_flops") for table in (1, 2) for row in TABLES[table].rows}
+    assert cells >= {*PRINTED.values()}
+    apart = {name for name, flops in PRINTED.items() if abs(TOTALS[name] / flops - 1) > 0.02}
+    assert apart == {"xlnet", "electra_small"}
+    assert TOTALS["xlnet"] == pytest.approx(3.86e21, rel=1e-3)
+    assert TOTALS["electra_small"] == pytest.approx(1.29e18, rel=3e-3)
 
 
 @pytest.mark.parametrize("name", [name for name, row in PUBLISHED.items() if "preset" not in row])
