@@ -32,7 +32,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored under nohup, where a run
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background of a script
 
 SLOWEST = (
-    "playground/test_web.py",
+    "pretrained/test_onnx.py",
     "methods/test_every_method.py",
     "gpu/test_gpu_calls.py",
     "test_site.py",

@@ -9,7 +9,7 @@ import torch
 from tests.command import Electra
 from tests.finetuning.own_files import rows, write_encoder
 from tests.finetuning.test_folder_heads import data_of
-from tests.playground.test_web import with_lost_scales
+from tests.pretrained.test_onnx import with_lost_scales
 
 from electra_trainer.errors import CheckpointError, ConfigError
 from electra_trainer.finetuning.examples import TextExample
@@ -102,7 +102,7 @@ def test_what_has_no_onnx(electra: Electra, tmp_path: Path) -> None:
     folder = model("bert joint", tmp_path)
     code, _, err = electra("export", folder, "--out", tmp_path / "out", "--to", "onnx")
     assert code == ConfigError.exit_code and "Fine-tune with --head independent" in err
-    for flags in ([], ["--to", "onnx", "--dtype", "float16"], ["--to", "web"]):
+    for flags in ([], ["--to", "onnx", "--dtype", "float16"]):
         code, _, err = electra("export", folder, "--out", tmp_path / "out", *flags)
         assert code == ConfigError.exit_code and "it takes --out, --to onnx and --int8" in err
     assert not (tmp_path / "out").exists()

@@ -76,7 +76,7 @@ def browser() -> Iterator[Any]:
 def visiting(browser: Any, url: str, **context: Any) -> Iterator[Visit]:
     """A fresh window at `url`; every request to another place ends the test."""
     window = browser.new_context(**context)
-    window.set_default_timeout(60_000)  # milliseconds: a loaded machine compiles 27 MB of WebAssembly in twenty seconds
+    window.set_default_timeout(60_000)  # milliseconds, for a loaded machine
     page = window.new_page()
     visit = Visit(page)
     page.on("request", lambda request: visit.asked.append(request.url))
@@ -108,12 +108,9 @@ def serving(names: Sequence[Path | str]) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with checkpoints at 4, 8 and 12, whose scores differ from word to word; a layer of BERT's block, or the block
-    that a test asks for, whose second layer has windows.
-    """
-    folder, block = tmp_path_factory.mktemp("playground"), getattr(request, "param", "bert")
-    shape = {"initializer": "fan-in", "block": block, "num_hidden_layers": 1 + (block == "modern")}
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with checkpoints at 4, 8 and 12, whose scores differ from word to word; one layer."""
+    folder, shape = tmp_path_factory.mktemp("playground"), {"initializer": "fan-in", "num_hidden_layers": 1}
     settings = changed(small_config(steps=12), model=shape, generator={"depth": 0.5}, checkpoint={"keep": 3})
     return pretrain(settings, write_store(folder / "data"), out=folder / "run", device="cpu", quiet=True)
 

@@ -41,7 +41,6 @@ def test_an_id_beyond_the_vocabulary(work: Path, electra: Electra) -> None:
         ("fill", "exported", "It [MASK] flew"),
         ("finetune", "encoder", "--train", "train.csv", "--out", "exp"),
         ("export", "run", "--out", "out"),
-        ("export", "run", "--out", "out", "--to", "web"),
         ("playground", "exported", "--no-browser", "--port", "0"),
     ):
         code, out, err = electra(*words)

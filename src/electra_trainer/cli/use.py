@@ -149,15 +149,11 @@ class Export:
     """A new or empty folder."""
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
     """Number type of the stored weights. In 16 bits the folder has half the size."""
-    to: Literal["transformers", "onnx", "web"] = "transformers"
+    to: Literal["transformers", "onnx"] = "transformers"
     """onnx: also onnx/model.onnx in each folder, compared in ONNX Runtime with the run, for servers without PyTorch.
-    web: a page like that of `electra playground`, which computes in the browser and needs no server of ours
-    (docs/playground.md)."""
+    """
     int8: bool = False
-    """With --to onnx: also onnx/model_int8.onnx, a quarter of the size; with --to web in place of the other."""
-    engine: Path | None = None
-    """With --to web: a folder with the npm packages of transformers.js. Without it the page's README.md says how to add
-    them."""
+    """With --to onnx: also onnx/model_int8.onnx, a quarter of the size."""
     form: Annotated[Literal["electra", "bert"], tyro.conf.arg(name="as")] = "electra"
     """bert: under BERT's names, for programs that know no ELECTRA; only where the embeddings are as wide as the
     layers.
@@ -179,19 +175,9 @@ class Export:
         from electra_trainer.settings.records import read_table
 
         onnx, card = self.to == "onnx", CardFields(license=self.license, language=self.language, name=self.name)
-        faults = {
-            "--int8: belongs to --to onnx or web. Give both.": self.int8 and self.to == "transformers",
-            "--engine: belongs to --to web. Give both.": self.engine is not None and self.to != "web",
-            "--to web: has neither --dtype nor --as. Leave them out; --int8 makes the page small.": self.to == "web"
-            and (self.dtype != "float32" or self.form != "electra"),
-        }
-        refuse_if(faults)
+        refuse_if({"--int8: belongs to --to onnx. Give both.": self.int8 and not onnx})
         if finetuned := self._finetuned():
             return finetuned
-        if self.to == "web":
-            from electra_trainer.playground.web_export import export_web
-
-            return Shown([self.out], export_web(self.run_folder, self.out, int8=self.int8, engine=self.engine))
         if onnx:
             serving.need_onnx()
         found = dict[str, list[str]]()

@@ -8,6 +8,7 @@ FILES = {
     "style.css": "text/css",
     "page.js": "text/javascript",
     "panel.js": "text/javascript",
+    "engine.js": "text/javascript",
     "icon.svg": "image/svg+xml",
 }
-"""The page, for any engine, with the kinds of its files; beside them it has engine.js."""
+"""Files of the page, with their kinds."""

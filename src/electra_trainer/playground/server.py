@@ -59,7 +59,6 @@ class _Server(ThreadingHTTPServer):
         self.hosts = {host, f"[{host}]", "127.0.0.1", "localhost"}
         self.pages = {f"/{name}": (kind, (PAGE / name).read_bytes()) for name, kind in FILES.items()}
         self.pages["/"] = self.pages["/index.html"]
-        self.pages["/engine.js"] = ("text/javascript", (PAGE / "over_http.js").read_bytes())
         super().__init__((host, port), _Handler)
 
     def server_bind(self) -> None:
