@@ -29,6 +29,7 @@ from torch import nn
 
 from benchmarks.machine_facts import hardware, versions
 from benchmarks.peers import electra_config
+from benchmarks.synthetic import CLS, MASK, PAD, SEP, UNK, zipf_words
 from electra_trainer.cost.flops import infer_flops
 from electra_trainer.data.batches import to_batch
 from electra_trainer.data.tokenizer import SPECIAL_TOKENS, Specials, Text, load_tokenizer, specials_of, word_piece
@@ -43,7 +44,6 @@ from electra_trainer.pretrained.source import Source, untrained
 from electra_trainer.settings.config import Config, Model
 from electra_trainer.train.device import autocast, choose_precision
 from electra_trainer.train.optim import build_optimizer
-from electra_trainer.train.timing import CLS, MASK, PAD, SEP, UNK, zipf_words
 
 if TYPE_CHECKING:
     from benchmarks.speed_worker import System

@@ -16,8 +16,9 @@ import subprocess
 
 import torch
 
+from benchmarks.forecast import copy_rate, matrix_rate
 from benchmarks.machine_facts import version
-from electra_trainer.train.timing import measure_machine
+from electra_trainer.train.timing import DTYPES
 
 PACKAGES = (
     "torch",
@@ -65,8 +66,8 @@ def main() -> None:
                 "nvidia-smi", "--query-gpu=driver_version,clocks.max.sm,power.limit", "--format=csv,noheader"
             ),
         }
-    can = measure_machine(device)
-    found |= {"matrix_flops_per_second": can.matrix_flops, "copy_bytes_per_second": can.copy_bytes}
+    found["matrix_flops_per_second"] = {name: matrix_rate(device, dtype) for name, dtype in DTYPES.items()}
+    found["copy_bytes_per_second"] = copy_rate(device)
     print(json.dumps(found, indent=1))
 
 

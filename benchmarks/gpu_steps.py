@@ -17,12 +17,13 @@ from unittest import mock
 
 import torch
 
+from benchmarks.forecast import matrix_rate
 from benchmarks.parity import WAYS, switches
 from benchmarks.synthetic import make, sized
 from electra_trainer.cost.flops import step_flops
 from electra_trainer.settings.config import Config
 from electra_trainer.train import graph
-from electra_trainer.train.timing import Trial, matrix_rate, timed
+from electra_trainer.train.timing import Trial, timed
 
 WINDOWS = 5
 

@@ -26,6 +26,7 @@ from typing import Any
 from benchmarks import finetune
 from benchmarks.machine_facts import versions
 from benchmarks.speed_process import Failed, Process, environment
+from benchmarks.synthetic import with_rows
 from electra_trainer.cost.flops import step_flops
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError, ElectraError, did_you_mean
@@ -37,7 +38,6 @@ from electra_trainer.settings.methods import RTD, Joint, Learned
 from electra_trainer.settings.records import to_dict
 from electra_trainer.train.device import choose_device
 from electra_trainer.train.plan import fit_to_data
-from electra_trainer.train.timing import with_rows
 
 _GPU_BURST = 10
 """Steps that are timed together on a GPU, so that waiting for it once a step costs nothing."""

@@ -16,13 +16,15 @@ from typing import Any, Protocol
 
 import torch
 
+from benchmarks.forecast import matrix_rate
+from benchmarks.synthetic import made_up_feed
 from benchmarks.without import leave_out
 from electra_trainer.data.store import Store
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import read
 from electra_trainer.train.device import choose_precision
 from electra_trainer.train.step import Feed
-from electra_trainer.train.timing import DTYPES, Trial, made_up_feed, matrix_rate, timed
+from electra_trainer.train.timing import DTYPES, Trial, timed
 
 
 class System(Protocol):

@@ -13,8 +13,9 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
-from benchmarks import finetune, finetune_parts, speed, speed_worker
+from benchmarks import finetune, finetune_parts, forecast, speed, speed_worker
 from benchmarks.speed_process import Failed, Process, environment
+from benchmarks.synthetic import CLS, MASK, PAD, SEP
 from benchmarks.without import leave_out
 from tests import small
 from tests.prepared import write_store
@@ -33,9 +34,7 @@ from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Block, Config, changed
 from electra_trainer.settings.methods import RTD
 from electra_trainer.supervise.launcher import tuned
-from electra_trainer.train import timing
 from electra_trainer.train.plan import fit_to_data
-from electra_trainer.train.timing import CLS, MASK, PAD, SEP
 
 pytest.importorskip("transformers")
 from benchmarks import peers
@@ -66,7 +65,7 @@ class Inside:
 @pytest.fixture
 def small_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine's rate is measured, but not well."""
-    monkeypatch.setattr(timing, "_MATRIX", {"cpu": 256})
+    monkeypatch.setattr(forecast, "_MATRIX", {"cpu": 256})
 
 
 @pytest.mark.usefixtures("small_matrices")

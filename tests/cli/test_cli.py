@@ -432,6 +432,15 @@ def test_bad_newest_checkpoint_is_read_around(electra: Electra, folder: Path, tm
     assert json.loads(out)["step"] == 36 and newest.is_dir()
 
 
+def test_verbs_that_train_restart_tuned() -> None:
+    from electra_trainer.supervise.launcher import trains
+
+    assert {"demo", "pretrain", "finetune", "glue", "squad", "compare"} == {
+        verb for verb in cli.VERBS if trains([verb])
+    }
+    assert trains(["pretrain", "D"]) and not trains(["pretrain", "--help"]) and not trains([])
+
+
 def test_allocator_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     from electra_trainer.supervise import launcher
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.synthetic import made_up_feed
 from numpy.typing import NDArray
 from scipy.stats import chisquare
 from tests.prepared import small_config, write_store
@@ -26,7 +27,6 @@ from electra_trainer.settings.config import Config, Masking
 from electra_trainer.settings.methods import HardMLM
 from electra_trainer.train.loop import pretrain
 from electra_trainer.train.step import Feed
-from electra_trainer.train.timing import made_up_feed
 
 
 def words_masked(fraction: float = 0.25, **fields: object) -> MaskTokens:

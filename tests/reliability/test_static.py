@@ -77,8 +77,6 @@ ALLOWED = {
     # drawn from the generator that randomness.py has seeded with the key of the step and lane
     ("model/attention.py", "torch.randint"),
     ("kernels/native/layers.py", "torch.randint"),
-    # numbers to multiply while a machine is measured
-    ("train/timing.py", "torch.randn"),
     # asked only for a name that is no folder and looks like one of the Hub
     ("pretrained/source.py", "huggingface_hub"),
     # the YAML of a model card; nothing is asked of the Hub

@@ -55,9 +55,7 @@ class Verb(NamedTuple):
 GROUPS: dict[str, dict[str, Verb]] = {
     "start": {
         "demo": Verb(Demo, "pre-train a tiny ELECTRA on this machine in a few minutes and show what it learned"),
-        "doctor": Verb(
-            Doctor, "check this machine: what it has, what is missing and, with --bench, how fast it trains"
-        ),
+        "doctor": Verb(Doctor, "check this machine: what it has, and what is missing"),
         "completion": Verb(Completion, "print a script by which bash, zsh or fish completes verbs, flags and values"),
     },
     "train an encoder": {

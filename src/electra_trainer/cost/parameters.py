@@ -1,4 +1,4 @@
-"""Count a run's trainable parameters, and estimate the bytes that it needs and that a step moves. No torch here."""
+"""Count a run's trainable parameters, and estimate the bytes that it needs. No torch here."""
 
 from dataclasses import dataclass
 
@@ -150,10 +150,6 @@ def single_output(config: Config) -> tuple[int, int]:
 
 
 _BYTES = 4  # fp32
-_INNER_MOVED = {
-    "bert": 11,
-    "modern": 19,
-}  # numbers that a layer moves a token for each of its inner width: `step_bytes`
 _STATE_COPIES = 4  # weight, gradient, and the optimizer's two moments
 _LOGITS_AT_ONCE = 4_000_000  # where all tokens are predicted: objectives/vocabulary_softmax.py's chunk
 _LOGITS_COPIES = 4  # logits, probabilities and their gradients
@@ -219,26 +215,6 @@ def _networks(config: Config) -> list[Model]:
 def state_bytes(config: Config) -> int:
     """Bytes of weights, gradients and moments alone, undivided."""
     return _BYTES * _STATE_COPIES * parameters(config).joint
-
-
-def step_bytes(config: Config, *, width: int) -> float:
-    """Bytes that one step moves to and from memory where pointwise work is fused, with activations of `width` bytes.
-
-    Counted: what each product, fused attention, GELU and dropout + residual + LayerNorm of a layer reads and writes,
-    nothing
-    staying in a cache; weights, read forward and backward once a lane; gradients and the optimizer in fp32. Not
-    counted: embeddings and logits, which can be computed in pieces that stay in a cache.
-    """
-    shapes = _networks(config)
-    # A layer reads and writes for one token, forward (20h + 4i): joined query, key and value 4h, attention 4h, its
-    # output 2h, two residual LayerNorms 4h each, feed-forward h + i and i + h, GELU 2i; backward (38h + 7i): each
-    # product twice, LayerNorms 4h each, residual sums 3h each, attention 8h, GELU 3i. The modern layer has no biases
-    # and a gate: a product 2i wide instead of i, and GELU with the gate 3i forward and 5i backward.
-    layers = sum(m.num_hidden_layers * (58 * m.hidden_size + _INNER_MOVED[m.block] * m.inner_size) for m in shapes)
-    # weights forward and backward in `width` bytes; gradient written, and 4 reads and 3 writes of the optimizer, in
-    # fp32
-    each_parameter = 2 * width * config.batch.lanes + 8 * _BYTES
-    return float(width * config.tokens_per_step * layers + each_parameter * parameters(config).joint)
 
 
 def _together(config: Config) -> int:

@@ -37,9 +37,7 @@ _TRAINING = frozenset({"demo", "pretrain", "finetune", "glue", "squad", "compare
 
 def trains(words: Sequence[str]) -> bool:
     """True if a command line computes training steps: worth restarting the process with a tuned allocator."""
-    if not words or {"-h", "--help", "--help-all"} & set(words):
-        return False
-    return words[0] in _TRAINING or (words[0] == "doctor" and "--bench" in words)
+    return bool(words) and words[0] in _TRAINING and not {"-h", "--help", "--help-all"} & set(words)
 
 
 def tuned() -> dict[str, str]:
