@@ -50,7 +50,7 @@ def test_every_verb_that_prints_texts(
     shown = ""
     for wanted, words in {
         0: (
-            ("check", corpus, "--on-bad-text", "skip"),
+            ("prepare", corpus, "--on-bad-text", "skip", "--dry-run"),
             ("tokenizer", corpus, "--out", tmp_path / f"words{ATTACK}", "--vocab-size", "300", "--on-bad-text", "skip"),
             ("fill", "encoder", f"A [MASK] {ATTACK}."),
             (*train, "--out", "exp", "--seeds", "1", "--epochs", "1", "--device", "cpu"),

@@ -133,11 +133,11 @@ def test_what_has_no_token_is_counted(electra: Electra, tmp_path: Path) -> None:
     assert "2 documents without tokens left out: the tokenizer drops all their characters" in out
 
 
-def test_check_counts_unreadable_letters_and_normal_forms(electra: Electra, tmp_path: Path) -> None:
+def test_a_dry_run_counts_unreadable_letters_and_normal_forms(electra: Electra, tmp_path: Path) -> None:
     save_tokenizer(train_tokenizer(lines_of("english", count=100), vocab_size=300), tmp_path / "tok", max_length=8)
     forms = ["café ici", unicodedata.normalize("NFD", "café là")] * 5
     (tmp_path / "a.txt").write_text("\n\n".join([*forms, "привет"]), encoding="utf-8")
-    code, out, _ = electra("check", tmp_path / "a.txt", "--tokenizer", tmp_path / "tok")
+    code, out, _ = electra("prepare", tmp_path / "a.txt", "--tokenizer", tmp_path / "tok", "--dry-run")
     assert code == 0 and "% of the letters are unreadable ([UNK]), for example 'привет'" in out
 
 
@@ -150,7 +150,7 @@ def test_check_counts_unreadable_letters_and_normal_forms(electra: Electra, tmp_
         (["plain"] * 900 + ["été", "ete"], "which lose them unless you give --keep-accents"),
     ],
 )
-def test_what_check_says_of_marks(texts: list[str], said: str) -> None:
+def test_what_a_survey_says_of_marks(texts: list[str], said: str) -> None:
     from electra_trainer.data.text_files import Texts
 
     assert said in "\n".join(survey([Texts(texts)]).page())

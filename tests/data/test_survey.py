@@ -1,4 +1,4 @@
-"""`electra check`: what it says of a corpus is what is in it."""
+"""`electra prepare --dry-run`: its lines agree with the corpus."""
 
 from __future__ import annotations
 
@@ -73,15 +73,18 @@ def test_a_full_sample_is_halved_and_says_the_same() -> None:
 
 def test_the_verb(electra: Electra, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes("\n\n".join(sentences(50)).encode() + b"\n\nna\xefve\n")
-    code, out, _ = electra("check", tmp_path)
+    code, out, _ = electra("prepare", tmp_path, "--dry-run")
     assert code == 0
     assert "1 lines with bad text: bytes that are not UTF-8 (first: " in out
     for word in ("documents, ", "copies: ", "repeated lines: ", "languages, guessed", "capitals: ", "accents: "):
         assert word in out
     (tmp_path / "b.txt").write_bytes(gzip.compress(b"text"))
-    code, out, err = electra("check", tmp_path)
+    code, out, err = electra("prepare", tmp_path, "--dry-run")
     assert code == 65 and "cannot be used: " in out and "compressed with gzip" in out and "1 of the inputs" in err
+    assert {one.name for one in tmp_path.iterdir()} == {"a.txt", "b.txt"}
     assert "50 documents" in out  # the others are read all the same
+    code, _, err = electra("prepare", tmp_path, "--out", tmp_path / "data")
+    assert code == 78 and "give --tokenizer TOK and --out DATA, or --dry-run" in err
 
 
 def test_nothing_there(tmp_path: Path) -> None:

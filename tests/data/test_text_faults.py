@@ -23,18 +23,18 @@ FINETUNE = (
     "--out",
     "{out}",
 )
-CHECK = ("check", "{}", "--tokenizer", "{model}")
+SURVEY = ("prepare", "{}", "--tokenizer", "{model}", "--dry-run")
 PARTED = "of the words and are read as spaces"
 MIXED = "1 line is not UTF-8, and others hold UTF-8 beyond ASCII"
 FAULTS = {
-    "glued-words/vertical-tab.txt": [(PREPARE, 0, PARTED), (CHECK, 0, "lines with control characters: ")],
-    "glued-words/next-line.txt": [(PREPARE, 0, PARTED), (CHECK, 0, PARTED)],
+    "glued-words/vertical-tab.txt": [(PREPARE, 0, PARTED), (SURVEY, 0, "lines with control characters: ")],
+    "glued-words/next-line.txt": [(PREPARE, 0, PARTED), (SURVEY, 0, PARTED)],
     "lone-cr/mixed-ends.txt": [(PREPARE, 0, "150 documents, 150 lines")],
     "mixed-encodings/one-latin-line.txt": [(PREPARE, 65, MIXED), (PREPARE, 65, ":61: ")],
     "mixed-encodings/table.csv": [(FINETUNE, 65, MIXED)],
-    "unreadable-symbols/emoji.txt": [(CHECK, 0, "and 100.0 % of the symbols and punctuation marks are unreadable")],
+    "unreadable-symbols/emoji.txt": [(SURVEY, 0, "and 100.0 % of the symbols and punctuation marks are unreadable")],
     "unreadable-symbols/only-emoji-differs.csv": [(FINETUNE, 0, "for example '🎉' (36 x), '💀' (36 x)")],
-    "bombs/ruler.txt": [(CHECK, 0, "for example '=' (4,000 x)")],
+    "bombs/ruler.txt": [(SURVEY, 0, "for example '=' (4,000 x)")],
     "bombs/overflow.warc.wet": [(PREPARE, 65, "is damaged (")],
 }
 

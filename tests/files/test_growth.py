@@ -103,7 +103,7 @@ def table(path: Path) -> None:
 
 
 READERS: dict[str, tuple[str, Callable[[Path], object], dict[str, Make], str]] = {
-    "check": (
+    "survey": (
         ".txt", lambda path: survey([path]).page(), LINES,
         "one line of =; one line of [[; one line of {{; tags; emoji; controls; accents; one word; addresses",
     ),

@@ -18,7 +18,7 @@ from electra_trainer.cli.flags import print_completion, read_request
 from electra_trainer.cli.predict import Answer, Predict
 from electra_trainer.cli.pretrain import Launch, Pretrain
 from electra_trainer.cli.show import Doctor, Flops, Show
-from electra_trainer.cli.text_verbs import Check, Merge, Prepare, Tokenizer
+from electra_trainer.cli.text_verbs import Merge, Prepare, Tokenizer
 from electra_trainer.cli.use import Evaluate, Export, Fill, Playground, Replay, Report, Score, Track
 from electra_trainer.errors import ConfigError, ElectraError, as_command, as_known, did_you_mean, plain, tell
 from electra_trainer.files.durable import alone
@@ -59,9 +59,8 @@ GROUPS: dict[str, dict[str, Verb]] = {
         "completion": Verb(Completion, "print a script by which bash, zsh or fish completes verbs, flags and values"),
     },
     "train an encoder": {
-        "check": Verb(Check, "survey text before it is prepared: what cannot be used, copies, accents"),
         "tokenizer": Verb(Tokenizer, "train a WordPiece vocabulary on your text"),
-        "prepare": Verb(Prepare, "turn text into rows of token ids"),
+        "prepare": Verb(Prepare, "turn text into rows of token ids; survey it with --dry-run"),
         "merge": Verb(Merge, "put the shards of `prepare --shard I/N` together"),
         "pretrain": Verb(Pretrain, "pre-train an encoder on prepared rows; the same command again resumes"),
         "launch": Verb(Launch, "write a Slurm job file that pre-trains on several machines and requeues itself"),

@@ -46,16 +46,21 @@ class PrepareFlags(ReadingFlags, PrepareSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class Prepare:
-    """Turn text into rows of token ids: tokenized on every core, packed without dropping text, documents held out."""
+    """Turn text into rows of token ids: tokenized on every core, packed without dropping text, documents held out.
+    With --dry-run survey the text instead: unusable files (exit code 65), bad lines, copies, languages, capitals and
+    accents that a vocabulary would drop, traces of bad conversion.
+    """
 
     files: tyro.conf.Positional[tuple[str, ...]]
     """.txt .jsonl .json .csv .tsv .parquet .arrow or WET, also .gz .bz2 .xz .zst; folders; patterns; s3:// gs:// hf://
     https://; OWNER/NAME of a data set of the Hub; or the word docstrings for the embedded corpus."""
-    tokenizer: Path
-    """Folder that `electra tokenizer` made; any tokenizer.json of the library tokenizers (WordPiece, BPE, Unigram,
-    WordLevel) with [PAD] [UNK] [CLS] [SEP] [MASK]; or a vocab.txt as BERT's."""
-    out: Path
-    """A new or empty folder."""
+    tokenizer: Path | None = None
+    """Required without --dry-run: folder that `electra tokenizer` made; any tokenizer.json of the library tokenizers
+    (WordPiece, BPE, Unigram, WordLevel) with [PAD] [UNK] [CLS] [SEP] [MASK]; or a vocab.txt as BERT's."""
+    out: Path | None = None
+    """Required without --dry-run: a new or empty folder."""
+    dry_run: bool = False
+    """Survey the text, and write nothing; with --tokenizer, also count the letters that it cannot read."""
     seq_len: int = 128
     """Tokens a row."""
     cased: bool = False
@@ -70,18 +75,25 @@ class Prepare:
     """
     settings: Annotated[PrepareFlags, tyro.conf.arg(name="")] = field(default_factory=PrepareFlags)
 
-    def run(self) -> Shown:
-        """Prepare: the manifest of what was made."""
+    def run(self) -> Shown | None:
+        """Prepare: the manifest of what was made; with `dry_run` print the survey."""
         from electra_trainer.data.prepare import prepare
         from electra_trainer.data.tokenizer import load_tokenizer, statistics
         from electra_trainer.experiments.cell import parse_shard
 
         if not self.files:
             raise ConfigError("prepare: give at least one file, folder or pattern.")
-        if not self.tokenizer.exists():
-            remedy = "Train one with `electra tokenizer FILES --out TOK`, or give the folder of a model."
-            raise MissingInputError(f"--tokenizer {self.tokenizer}: no such file or folder. {remedy}")
-        tokenizer = load_tokenizer(self.tokenizer, cased=self.cased or None, keep_accents=self.keep_accents or None)
+        tokenizer = None
+        if self.tokenizer is not None:
+            if not self.tokenizer.exists():
+                remedy = "Train one with `electra tokenizer FILES --out TOK`, or give the folder of a model."
+                raise MissingInputError(f"--tokenizer {self.tokenizer}: no such file or folder. {remedy}")
+            tokenizer = load_tokenizer(self.tokenizer, cased=self.cased or None, keep_accents=self.keep_accents or None)
+        if self.dry_run:
+            _survey(self, tokenizer)
+            return None
+        if self.tokenizer is None or tokenizer is None or self.out is None:
+            raise ConfigError("prepare: give --tokenizer TOK and --out DATA, or --dry-run to survey the text.")
         shard = parse_shard(self.shard) if self.shard is not None else None
         start = time.monotonic()
         warned = shard is None and _warn_at_once(self, tokenizer)
@@ -109,6 +121,19 @@ class Prepare:
             )
         done = "ready" if shard is None else f"shard {self.shard} is ready"
         return Shown(manifest, [*lines, *_made(manifest), f"{self.out}: {done} in {time.monotonic() - start:.0f} s"])
+
+
+def _survey(request: Prepare, tokenizer: "Words | None") -> None:
+    """Print the survey of the text; DataError where an input cannot be used."""
+    from electra_trainer.data.survey import survey
+    from electra_trainer.data.tokenizer import statistics
+
+    found = survey(request.files, request.settings)
+    print(*found.page(), sep="\n")
+    if tokenizer is not None:
+        print(f"{request.tokenizer}: {_fit(statistics(tokenizer, found.report.sample.lines))}")
+    if found.unread:
+        raise DataError(f"{len(found.unread):,} of the inputs cannot be used; the reasons are listed above.")
 
 
 def _made(manifest: "Manifest") -> list[str]:
@@ -239,38 +264,6 @@ def _with_words(request: Tokenizer, words: Path) -> Shown:
     save_new_tokenizer(tokenizer, out, max_length=request.max_length)
     then = f"`electra prepare FILES --tokenizer {out} --out DATA`; `electra pretrain DATA --init MODEL --out NEW`"
     return Shown(tokenizer, [line, f"{out}: {tokenizer.get_vocab_size():,} tokens", then])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Check:
-    """Survey text before it is prepared: files that cannot be used, bad lines, copies, languages, capitals and
-    accents that a vocabulary would drop, traces of bad conversion.
-    Exit code 65 where a file cannot be used.
-    """
-
-    files: tyro.conf.Positional[tuple[str, ...]]
-    """As for `electra prepare`."""
-    tokenizer: Path | None = None
-    """A vocabulary, as for `electra prepare`: count the letters that it cannot read."""
-    reading: Annotated[ReadingFlags, tyro.conf.arg(name="")] = field(default_factory=ReadingFlags)
-
-    def run(self) -> None:
-        """Survey, and print the page; DataError where an input cannot be used."""
-        from electra_trainer.data.survey import survey
-
-        if not self.files:
-            raise ConfigError("check: give at least one file, folder or pattern.")
-        tokenizer = None
-        if self.tokenizer is not None:
-            from electra_trainer.data.tokenizer import load_tokenizer, statistics
-
-            tokenizer = load_tokenizer(self.tokenizer)
-        found = survey(self.files, self.reading)
-        print(*found.page(), sep="\n")
-        if tokenizer is not None:
-            print(f"{self.tokenizer}: {_fit(statistics(tokenizer, found.report.sample.lines))}")
-        if found.unread:
-            raise DataError(f"{len(found.unread):,} of the inputs cannot be used; what to do is said above.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,4 @@
-"""Findings of `electra check` on a corpus before anything is trained on it: unreadable files, copies, languages, traces
-of bad conversion.
+"""Findings of `electra prepare --dry-run` on a corpus: unreadable files, copies, languages, traces of bad conversion.
 
 Everything but the counts is measured on documents, lines and words whose hashes fall into a sample; its share is halved
 whenever it is full, so that the memory stays the same. The same text gives the same page.
