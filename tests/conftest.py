@@ -42,7 +42,7 @@ SLOWEST = (
     "finetuning/test_finetuned_onnx.py",
     "reliability/test_sharding.py",
     "reliability/test_hostile.py",
-    "reliability/test_launch.py",
+    "examples/test_pretrain_job.py",
     "google/test_curve.py",
     "finetuning/test_experiment.py",
     "test_readme.py",

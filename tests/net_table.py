@@ -24,7 +24,7 @@ ARMS = (
 QUICK = "--parallel 1 --epochs 2 --batch-size 8 --max-length 24 --learning-rate 5e-3"
 PROBED = "--flops 1e8 --arms electra,mlm --probe held-out --probe minimal-pairs=text/pairs"
 VERBS = (
-    "demo tokenizer prepare pretrain launch compare finetune predict glue squad answer evaluate replay report score fill cloze minimal-pairs "
+    "demo tokenizer prepare pretrain compare finetune predict glue squad answer evaluate replay report score fill cloze minimal-pairs "
     "export table figure show flops doctor"
 ).split()
 OBJECTIVES = "mlm replace-mlm all-tokens-mlm adversarial sentence-contrast".split()
@@ -164,8 +164,6 @@ RUNS = (
         needs=(),
         lines="""
         doctor --json
-        launch slurm job.sh --nodes 2 --gpus 4 --time 12:00:00 --name net -- pretrain data --preset small --out runs/slurm
-        launch slurm job.sh
         """,
     ),
     Run(name="help", needs=(), lines="\n".join(["--help", *(f"{verb} --help" for verb in VERBS)])),

@@ -77,15 +77,13 @@ def read_request(kind: Any, verb: str, words: Sequence[str]) -> Any:
     """The request of class `kind` that words describe; a file that --config names comes first, and flags override it.
 
     A class with a field `settings: Config` reads the configuration of a run from the file (train/from_flags.py); one
-    with a field `command` keeps the words after `--`, and one with a field `typed` all of them.
+    with a field `typed` keeps all the words.
 
     Raises:
         ConfigError: a file that cannot be used. SystemExit: tyro has printed help (0), or what is wrong with the flags.
     """
     flags, fields = list(words), {one.name for one in dataclasses.fields(kind)}
     defaults: dict[str, Any] = {}
-    if "command" in fields and "--" in words:
-        flags, defaults["command"] = flags[: flags.index("--")], tuple(flags[flags.index("--") + 1 :])
     if "typed" in fields:
         defaults["typed"] = tuple(words)
     for flag, why in getattr(kind, "refused", {}).items():

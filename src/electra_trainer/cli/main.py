@@ -16,7 +16,7 @@ from electra_trainer.cli.demo import Demo
 from electra_trainer.cli.embed import Embed
 from electra_trainer.cli.flags import print_completion, read_request
 from electra_trainer.cli.predict import Answer, Predict
-from electra_trainer.cli.pretrain import Launch, Pretrain
+from electra_trainer.cli.pretrain import Pretrain
 from electra_trainer.cli.show import Doctor, Flops, Show
 from electra_trainer.cli.text_verbs import Merge, Prepare, Tokenizer
 from electra_trainer.cli.use import Evaluate, Export, Fill, Playground, Replay, Report, Score, Track
@@ -63,7 +63,6 @@ GROUPS: dict[str, dict[str, Verb]] = {
         "prepare": Verb(Prepare, "turn text into rows of token ids; survey it with --dry-run"),
         "merge": Verb(Merge, "put the shards of `prepare --shard I/N` together"),
         "pretrain": Verb(Pretrain, "pre-train an encoder on prepared rows; the same command again resumes"),
-        "launch": Verb(Launch, "write a Slurm job file that pre-trains on several machines and requeues itself"),
         "evaluate": Verb(Evaluate, "compute the held-out metrics of a run"),
         "report": Verb(Report, "draw one page of figures for one or several runs"),
         "track": Verb(Track, "send the metrics of a run to TensorBoard, Weights & Biases or trackio"),

@@ -1,20 +1,16 @@
-"""`electra pretrain DATA --preset small --out RUN`, and `electra launch slurm JOB.sbatch -- pretrain …`."""
+"""`electra pretrain DATA --preset small --out RUN`."""
 
 import os
-import re
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import tyro
 
 from electra_trainer.cli.shown import Shown
 from electra_trainer.errors import ConfigError, ElectraError, refuse_if
-from electra_trainer.files import durable, wording
-from electra_trainer.runs.signals import FORWARDS, WAITS
 from electra_trainer.settings.config import Config
 from electra_trainer.train.from_flags import dotted_names, taken
 
@@ -228,104 +224,3 @@ def _dry_run(request: Pretrain, length: "Length") -> None:
             print(f"  {name:<28} {value}")
     if free is not None and (what := plan.does_not_fit(config, free, processes=parts, gpu=gpu)):
         print(f"  {'does it fit':<28} perhaps not: {what}")
-
-
-_MOST_WARNING = 65535
-"""Seconds; Slurm's own limit."""
-_USELESS = 3
-"""Starts in a row without a new checkpoint after which the job is not queued again."""
-_TIME = re.compile(r"(?:(\d+)-)?(\d{1,2}):(\d{2}):(\d{2})")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Launch:
-    """Write a job file for a scheduler: pre-training on several machines that is signalled before its time is up,
-    saves, and is queued again.
-
-    After `--` comes a pretrain command as it would be typed on one machine.
-    """
-
-    scheduler: tyro.conf.Positional[Literal["slurm"]]
-    """slurm: a file for sbatch."""
-    file: tyro.conf.Positional[Path]
-    """Where to write it."""
-    nodes: int = 1
-    """Machines."""
-    gpus: int = 1
-    """GPUs of each machine; 0: its cores, in one process."""
-    cores: int = 8
-    """Cores for each process."""
-    time: str = "24:00:00"
-    """Longest time of one job, as Slurm writes it (D-HH:MM:SS or HH:MM:SS); a job that is not done is queued again."""
-    warning: int = 120
-    """Seconds before the end at which the run is signalled to save: more than a save takes, which is tried twice if the
-    disk fails.
-    """
-    name: str = "electra"
-    """The job's name."""
-    partition: str | None = None
-    """Slurm partition."""
-    options: tuple[str, ...] = ()
-    """Further lines for sbatch, for example --options account=nlp mem=64G."""
-    command: tyro.conf.Suppress[tuple[str, ...]] = ()
-    """The words after `--`."""
-
-    def run(self) -> None:
-        """Check, and write the file."""
-        _check(self)
-        durable.write_output(self.file, sbatch(self).encode())
-        print(f"electra: {self.file}: type: sbatch {shlex.quote(str(self.file))}", file=sys.stderr)
-
-
-def _check(request: Launch) -> None:
-    """ConfigError: the command is not one that can be queued again, or a value is not one that Slurm takes."""
-    command, time = request.command, _TIME.fullmatch(request.time)
-    names = (request.name, request.partition or "x")
-    least = {"nodes": 1, "gpus": 0, "cores": 1, "warning": 15}
-    faults = {
-        "launch: expected `-- pretrain DATA … --out RUN` after the flags.": command[:1] != ("pretrain",),
-        "launch: the pretrain command has no --out RUN, from which the next job resumes.": not _out(request),
-        "launch: leave --restarts and --processes out: the job sees to processes and restarts.": bool(
-            {word.split("=")[0] for word in command} & {"--restarts", "--processes"}
-        ),
-        **{f"--{name}: expected {few} or more.": getattr(request, name) < few for name, few in least.items()},
-        f"--time {request.time!r}: expected D-HH:MM:SS or HH:MM:SS.": time is None,
-        "--name, --partition: expected letters, digits, dots and hyphens.": not all(
-            re.fullmatch(r"[\w.-]{1,64}", text) for text in names
-        ),
-        "--options: expected name=value as sbatch takes it, without leading hyphens.": not all(
-            re.fullmatch(r"(?!-)[\x20-\x7e]+", option) for option in request.options
-        ),
-    }
-    refuse_if(faults)
-    assert time is not None
-    days, hours, minutes, seconds = (int(part or 0) for part in time.groups())
-    whole = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-    if request.warning > min(_MOST_WARNING, whole - 1):
-        raise ConfigError(
-            f"--warning {request.warning}: expected fewer seconds than --time {request.time} has ({whole}), and at "
-            f"most {_MOST_WARNING}."
-        )
-
-
-@dataclass(frozen=True)
-class _Out:
-    out: str | None = None
-
-
-def _out(request: Launch) -> str:
-    """The run folder that the command names; empty if it names none."""
-    out = None if request.command[-1:] == ("--out",) else taken(_Out, request.command)[0].out
-    return str(Path(out)) if out else ""
-
-
-def sbatch(request: Launch) -> str:
-    """The text of the job file."""
-    return wording.render(
-        "job.sbatch",
-        job=request,
-        processes=max(1, request.gpus),
-        out=_out(request),
-        variables={**FORWARDS, **{name: max(int(value), request.warning) for name, value in WAITS.items()}},
-        useless_starts=_USELESS,
-    )

@@ -1,8 +1,8 @@
 """Words for people: numbers, Markdown, tables, templates of pages and cards, and a terminal that no text can steer.
 
 A template is a Jinja2 file in the package's `templates/` folder. A value that a template names and nobody gave is an
-error. HTML escapes every value by itself; a Markdown card says `{{ text | markdown }}` and a job file `{{ word | shell
-}}` where a value is somebody else's text.
+error. HTML escapes every value by itself; a Markdown card says `{{ text | markdown }}` where a value is somebody
+else's text.
 
 Control and bidirectional characters of texts from outside appear as escapes: the command line wraps standard output and
 error in `plain_output`, so that every `print` is covered, those of libraries too. rich's consoles write past it;
@@ -15,7 +15,6 @@ import io
 import itertools
 import math
 import re
-import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -90,7 +89,7 @@ def _environment() -> "Environment":
         keep_trailing_newline=True,
         finalize=in_order,
     )
-    made.filters |= {"markdown": escape_markdown, "shell": shlex.quote}
+    made.filters["markdown"] = escape_markdown
     return made
 
 

@@ -6,13 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from tests.prepared import small_config, write_store
 from tests.reliability.ranks import free_port
 
-from electra_trainer.cli.main import main
 from electra_trainer.settings.records import to_dict
 
 STANDINS = {
@@ -22,10 +22,7 @@ STANDINS = {
 }
 
 
-def write_job(folder: Path, words: list[str], flags: tuple[str, ...] = ("--gpus", "0", "--cores", "1")) -> Path:
-    job = folder / "job.sbatch"
-    assert main(["launch", "slurm", str(job), *flags, "--", *words]) == 0
-    return job
+JOB = Path(__file__).resolve().parents[2] / "examples" / "pretrain.sbatch"
 
 
 @pytest.mark.slow
@@ -34,19 +31,18 @@ def test_a_job_is_told_queued_again_and_ends(tmp_path: Path) -> None:
     config, out, queue = tmp_path / "config.json", tmp_path / "my run", tmp_path / "queue"
     config.write_text(json.dumps(to_dict(small_config(steps=150, lanes=1, layers=1))))
     number = str(free_port())  # of the job, and so of its port: another run of this test may be going on
-    words = ["pretrain", str(data), "--config", str(config), "--out", str(out), "--device", "cpu", "--quiet"]
-    job = write_job(tmp_path, words)
+    job = ["bash", str(JOB), str(data), "--config", str(config), "--device", "cpu", "--quiet"]
     programs = tmp_path / "bin"
     programs.mkdir()
     for name, text in STANDINS.items():
         (programs / name).write_text("#!/bin/bash\n" + text)
         (programs / name).chmod(0o755)
     environment = {
-        **os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "QUEUE": str(queue), "SLURM_JOB_ID": number, "SLURM_NNODES": "1",
-        "SLURM_JOB_NODELIST": "here",
+        **os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "QUEUE": str(queue), "RUN": str(out), "SLURM_JOB_ID": number,
+        "SLURM_NNODES": "1", "SLURM_JOB_NODELIST": "here", "SLURM_CPUS_PER_TASK": "1",
     }  # fmt: skip
     with (tmp_path / "first.log").open("w") as log:
-        first = subprocess.Popen(["bash", str(job)], env=environment, start_new_session=True, stdout=log)
+        first = subprocess.Popen(job, env=environment, start_new_session=True, stdout=log)
     while not (out / "metrics.jsonl").exists():
         assert first.poll() is None
         time.sleep(0.02)
@@ -64,9 +60,7 @@ def test_a_job_is_told_queued_again_and_ends(tmp_path: Path) -> None:
         f'#!/bin/bash\nprintf "%s\\n" "$@" > "$QUEUE.words"\n'
         f'while [ "$1" != -m ]; do shift; done\nexec {sys.executable} "$@"\n'
     )
-    again = subprocess.run(
-        ["bash", str(job)], env={**environment, "SLURM_RESTART_COUNT": "1"}, check=False, timeout=300
-    )
+    again = subprocess.run(job, env={**environment, "SLURM_RESTART_COUNT": "1"}, check=False, timeout=300)
     assert again.returncode == 0
     assert queue.read_text() == f"requeue {number}\n"
     assert words_of_torchrun.read_text() == first_words
@@ -74,11 +68,17 @@ def test_a_job_is_told_queued_again_and_ends(tmp_path: Path) -> None:
 
 
 def queued(
-    tmp_path: Path, torchrun: str | None, *, starts: int, restarts: int = 0, out: str = "run"
+    tmp_path: Path,
+    torchrun: str | None,
+    *,
+    starts: int,
+    restarts: int = 0,
+    out: str = "run",
+    words: tuple[str, ...] = ("DATA",),
+    more: Mapping[str, str] = {},
 ) -> list[int | str]:
     """What each start of the job does, with stand-ins: `queued again`, or its exit code, after which there is no further one."""
     out = str(tmp_path / out)
-    job = write_job(tmp_path, ["pretrain", "DATA", "--out", out])
     programs, queue = tmp_path / "bin", tmp_path / "queue"
     programs.mkdir(exist_ok=True)
     for name, text in STANDINS.items():
@@ -91,9 +91,9 @@ def queued(
         queue.unlink(missing_ok=True)
         environment = {
             "PATH": f"{programs}:/usr/bin:/bin", "QUEUE": str(queue), "SLURM_JOB_ID": "77", "SLURM_NNODES": "1", "RUN": out,
-            "SLURM_JOB_NODELIST": "here", "SLURM_RESTART_COUNT": str(start),
+            "SLURM_JOB_NODELIST": "here", "SLURM_RESTART_COUNT": str(start), "SLURM_CPUS_PER_TASK": "1", **more,
         }  # fmt: skip
-        ended = subprocess.run(["bash", str(job)], env=environment, check=False, capture_output=True, text=True)
+        ended = subprocess.run(["bash", str(JOB), *words], env=environment, check=False, capture_output=True, text=True)
         found.append("queued again" if queue.exists() else ended.returncode)
         if not queue.exists():
             break
@@ -132,59 +132,16 @@ def test_where_nothing_can_be_written_slurms_own_count_holds(tmp_path: Path) -> 
     assert queued(tmp_path, "exit 1", starts=9, restarts=40, out="file/run") == [1]
 
 
-def test_bash_reads_it_and_sbatch_gets_what_was_asked(tmp_path: Path) -> None:
-    flags = (
-        "--nodes",
-        "2",
-        "--gpus",
-        "4",
-        "--time",
-        "2-00:00:00",
-        "--partition",
-        "gpu",
-        "--options",
-        "account=nlp",
-        "mem=64G",
-    )
-    job = write_job(tmp_path, ["pretrain", "my data", "--preset", "base", "--out", "it's here"], flags)
-    text = job.read_text()
-    for line in (
-        "--nodes=2",
-        "--gpus-per-node=4",
-        "--time=2-00:00:00",
-        "--partition=gpu",
-        "--account=nlp",
-        "--mem=64G",
-        "--signal=USR1@120",
-        "--requeue",
-    ):
-        assert f"#SBATCH {line}\n" in text
-    assert "--nproc-per-node=4" in text
-    assert subprocess.run(["bash", "-n", str(job)], check=False).returncode == 0
+def test_bash_reads_it() -> None:
+    assert subprocess.run(["bash", "-n", str(JOB)], check=False).returncode == 0
 
 
-@pytest.mark.parametrize(
-    ("flags", "words", "said"),
-    [
-        ((), [], "after the flags"),
-        ((), ["pretrain", "DATA"], "no --out RUN"),
-        ((), ["pretrain", "DATA", "--out", "RUN", "--restarts", "5"], "leave --restarts"),
-        (("--nodes", "0"), ["pretrain", "DATA", "--out", "RUN"], "--nodes: expected 1 or more"),
-        (("--time", "tomorrow"), ["pretrain", "DATA", "--out", "RUN"], "D-HH:MM:SS"),
-        (("--warning", "9999999"), ["pretrain", "DATA", "--out", "RUN"], "at most 65535"),
-        (("--time", "00:00:01"), ["pretrain", "DATA", "--out", "RUN"], "fewer seconds than --time 00:00:01 has (1)"),
-        (
-            ("--time", "0:03:00", "--warning", "180"),
-            ["pretrain", "DATA", "--out", "RUN"],
-            "--warning 180: expected fewer",
-        ),
-        (("--name", "a b; rm"), ["pretrain", "DATA", "--out", "RUN"], "expected letters"),
-        (("--options", "x=1\nrm"), ["pretrain", "DATA", "--out", "RUN"], "name=value"),
-    ],
-)
-def test_what_cannot_be_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: tuple[str, ...], words: list[str], said: str
-) -> None:
-    assert main(["launch", "slurm", str(tmp_path / "job"), *flags, "--", *words]) == 78
-    assert said in capsys.readouterr().err
-    assert not (tmp_path / "job").exists()
+def test_a_process_for_each_gpu_with_its_cores(tmp_path: Path) -> None:
+    """The words of the command arrive as they were typed."""
+    words = ("my data", "--preset", "base")
+    torchrun = 'printf "%s\\n" "$OMP_NUM_THREADS" "$SRUN_CPUS_PER_TASK" "$@" > "$QUEUE.words"\n'
+    gpus = {"SLURM_GPUS_ON_NODE": "4", "SLURM_CPUS_PER_TASK": "32"}
+    assert queued(tmp_path, torchrun, starts=1, out="it's here", words=words, more=gpus) == [0]
+    threads, cores, *given = (tmp_path / "queue.words").read_text().splitlines()
+    assert (threads, cores) == ("8", "32") and "--nproc-per-node=4" in given
+    assert given[-7:] == ["electra_trainer", "pretrain", *words, "--out", str(tmp_path / "it's here")]
