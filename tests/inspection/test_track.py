@@ -30,7 +30,7 @@ from electra_trainer.inspection.trackers import send
 from electra_trainer.runs.metrics import Metrics
 from electra_trainer.settings.records import to_dict
 
-ALL = "tensorboard,trackio,wandb"
+ALL = "tensorboard,wandb"
 CLOCKS = {"seconds", "tokens_per_second"}
 """What differs from one run of the same bits to the next."""
 
@@ -43,16 +43,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing leaves the machine, and all that trackers keep is in the test's folder."""
-    for name, value in {
-        "WANDB_MODE": "offline",
-        "WANDB_SILENT": "true",
-        "TRACKIO_DIR": str(tmp_path / "trackio"),
-        "HF_HUB_OFFLINE": "1",
-    }.items():
+    for name, value in {"WANDB_MODE": "offline", "WANDB_SILENT": "true"}.items():
         monkeypatch.setenv(name, value)
-    for name in ("WANDB_PROJECT", "WANDB_DIR", "TRACKIO_PROJECT", "TRACKIO_SPACE_ID"):
+    for name in ("WANDB_PROJECT", "WANDB_DIR"):
         monkeypatch.delenv(name, raising=False)
     source = str(Path(trackers.__file__).parents[2])
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((source, os.environ.get("PYTHONPATH", ""))))
@@ -121,8 +116,7 @@ def same_run(one: Path, two: Path) -> None:
 
 
 def copied(*words: object, broken: Path | None = None) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a command in a copy of this process, which imports trackers anew: trackio reads
-    its variable once.
+    """Exit code, standard output and standard error of a command in a copy of this process, which imports W&B anew.
 
     Args:
         broken: a folder of packages that are imported in place of others.
@@ -135,7 +129,7 @@ def copied(*words: object, broken: Path | None = None) -> tuple[int, str, str]:
             sys.stdout, sys.stderr = (open(at, "w", closefd=False) for at in (1, 2))  # noqa: SIM115
             if broken is not None:
                 sys.path.insert(0, str(broken))
-            for name in [name for name in sys.modules if name.partition(".")[0] in ("trackio", "wandb")]:
+            for name in [name for name in sys.modules if name.partition(".")[0] in ("wandb", "mlflow")]:
                 del sys.modules[name]
             code = main([str(word) for word in words])
             sys.stdout.flush()
@@ -148,7 +142,7 @@ def copied(*words: object, broken: Path | None = None) -> tuple[int, str, str]:
 def track(*more: object) -> str:
     code, printed, err = copied("track", *more)
     assert code == 0, err
-    return "".join(line for line in printed.splitlines(keepends=True) if line.startswith(("trackio:", "tensorboard:")))
+    return "".join(line for line in printed.splitlines(keepends=True) if line.startswith(("wandb:", "tensorboard:")))
 
 
 def until(true: Callable[[], Any], seconds: float = 60) -> None:
@@ -164,7 +158,10 @@ def test_every_tracker_on_and_the_run_is_the_same(data: Path, plain: Path, tmp_p
     assert code == 0 and "Traceback" not in err and "failed" not in err, err
     same_run(plain, out)
     assert_events(out)
-    assert_trackio(out, tmp_path / "trackio/electra.db")
+    assert_wandb(out)
+
+
+def assert_wandb(out: Path) -> None:
     kept = [record for record in wandb_rows(out) if "train/loss" in record or "eval/loss" in record]
     assert len(kept) == len(metrics(out))
     assert [row["train/global_step"] for row in kept] == [row["step"] for row in metrics(out)]
@@ -173,17 +170,15 @@ def test_every_tracker_on_and_the_run_is_the_same(data: Path, plain: Path, tmp_p
     ]
 
 
-def assert_trackio(run: Path, database: Path) -> None:
-    import sqlite3
-
-    with sqlite3.connect(database) as read:
-        stored = [(step, json.loads(text)) for step, text in read.execute("select step, metrics from metrics")]
-    found = {(name, step): value for step, row in stored for name, value in row.items()}
-    assert len(stored) == len(metrics(run)) and found == expected(run)
-
-
 def wandb_rows(run: Path) -> Iterator[dict[str, Any]]:
-    """Rows of an offline run, by W&B's own messages; their file is a log of records, as LevelDB's."""
+    """Rows of an offline run."""
+    for record in wandb_records(run):
+        if record.HasField("history"):
+            yield {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
+
+
+def wandb_records(run: Path) -> Iterator[Any]:
+    """W&B's own messages of an offline run; their file is a log of records, as LevelDB's."""
     from wandb.proto.wandb_internal_pb2 import Record
 
     for path in sorted((run / "tracked/wandb").glob("offline-run-*/*.wandb")):
@@ -195,12 +190,8 @@ def wandb_rows(run: Path) -> Iterator[dict[str, Any]]:
             length, kind = int.from_bytes(content[at + 4 : at + 6], "little"), content[at + 6]
             whole, at = whole + content[at + 7 : at + 7 + length], at + 7 + length
             if kind in (1, 4):  # all of a record, or its end
-                record, whole = Record.FromString(whole), b""
-                if record.HasField("history"):
-                    yield {
-                        "/".join(item.nested_key) or item.key: json.loads(item.value_json)
-                        for item in record.history.item
-                    }
+                yield Record.FromString(whole)
+                whole = b""
 
 
 @pytest.mark.parametrize("after", [0, 3])
@@ -249,20 +240,20 @@ FROZEN = (
 
 def test_a_frozen_tracker_is_abandoned(data: Path, plain: Path, tmp_path: Path) -> None:
     """Training imports no transformers, which end the process here."""
-    out, folder = tmp_path / "run", broken(tmp_path, trackio=FROZEN, transformers="import os; os._exit(99)")
-    command = [sys.executable, "-m", "electra_trainer", *words(data, out, "--track", "trackio,tensorboard")]
+    out, folder = tmp_path / "run", broken(tmp_path, wandb=FROZEN, transformers="import os; os._exit(99)")
+    command = [sys.executable, "-m", "electra_trainer", *words(data, out, "--track", "wandb,tensorboard")]
     environment = {**os.environ, "PYTHONPATH": f"{folder}:{os.environ['PYTHONPATH']}"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
     err = done.stderr
     assert done.returncode == 0, err
     assert time.time() - (out / "report.html").stat().st_mtime < trackers.PARTING + 10
-    assert err.count("\n") == 1 and "--track trackio: did not answer within 10 s and was abandoned." in err
-    assert f"electra track {out} --to trackio" in err
+    assert err.count("\n") == 1 and "--track wandb: did not answer within 10 s and was abandoned." in err
+    assert f"electra track {out} --to wandb" in err
     same_run(plain, out)
     assert_events(out)
-    sent = track(out, "--to", "trackio")  # as the message says
-    assert sent == f"trackio: {len(metrics(out))} rows sent; see trackio show\n"
-    assert_trackio(out, tmp_path / "trackio/electra.db")
+    sent = track(out, "--to", "wandb")  # as the message says
+    assert sent.startswith(f"wandb: {len(metrics(out))} rows sent; see wandb.ai")
+    assert_wandb(out)
 
 
 DIE = """
@@ -278,11 +269,11 @@ service.stdin.flush()
 def test_broken_trackers_are_reported_once(data: Path, plain: Path, tmp_path: Path) -> None:
     """W&B computes in a process of its own: when that dies, or a package exits, the run ends as without it."""
     out = tmp_path / "run"
-    folder = broken(tmp_path, trackio="raise SystemExit(3)", wandb=DIE)
-    code, _, err = copied(*words(data, out, "--track", "trackio,wandb,tensorboard"), broken=folder)
+    folder = broken(tmp_path, mlflow="raise SystemExit(3)", wandb=DIE)
+    code, _, err = copied(*words(data, out, "--track", "mlflow,wandb,tensorboard"), broken=folder)
     assert code == 0 and err.count("\n") == 2
-    assert "--track trackio: failed (" in err and "--track wandb: failed (BrokenPipeError" in err
-    for name in ("trackio", "wandb"):
+    assert "--track mlflow: failed (" in err and "--track wandb: failed (BrokenPipeError" in err
+    for name in ("mlflow", "wandb"):
         assert f"training is not affected. Send what is missing with: electra track {out} --to {name}" in err
     same_run(plain, out)
     assert_events(out)
@@ -305,15 +296,11 @@ def test_an_experiment_is_a_group_of_runs(electra: Electra, tmp_path: Path, monk
         scores = json.loads((cell / "result.json").read_text())["scores"]
         named = {f"result/{name}": np.float32(value) for name, value in scores.items()}
         assert {name: value for name, _, value in events(cell) if name.startswith("result/")} == named != {}
-    printed = track("exp", "--to", "trackio,tensorboard")
-    assert printed.startswith("trackio: ") and "rows sent" in printed and "tensorboard: nothing new;" in printed
-    import sqlite3
-
-    with sqlite3.connect(tmp_path / "trackio/electra.db") as read:
-        names = {name for (name,) in read.execute("select distinct run_name from metrics")}
-        groups = {json.loads(text).get("_Group") for (text,) in read.execute("select config from configs")}
-    assert {name.rpartition("-")[0] for name in names} == {f"{cell.parent.name}-{cell.name}" for cell in cells}
-    assert groups == {"exp"}
+    printed = track("exp", "--to", "wandb,tensorboard")
+    assert printed.startswith("wandb: ") and "rows sent" in printed and "tensorboard: nothing new;" in printed
+    for cell in cells:
+        (run,) = (record.run for record in wandb_records(cell) if record.HasField("run"))
+        assert (run.display_name, run.run_group) == (f"{cell.parent.name}-{cell.name}", "exp")
 
 
 def test_rows_that_are_being_written(plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -385,12 +372,12 @@ def test_one_sender_at_a_time(plain: Path) -> None:
     [
         (
             "--track tensorbord",
-            "--track 'tensorbord': unknown. Did you mean 'tensorboard'? Known: tensorboard, wandb, trackio, mlflow.",
+            "--track 'tensorbord': unknown. Did you mean 'tensorboard'? Known: tensorboard, wandb, mlflow.",
         ),
         ("--track ,", "--track '': unknown. Known: tensorboard"),
         (
-            "--track trackio",
-            "--track trackio: needs the Python package trackio, which is not installed here. Type: pip install trackio",
+            "--track mlflow",
+            "--track mlflow: needs the Python package mlflow, which is not installed here. Type: pip install mlflow-skinny",
         ),
         (
             "--track wandb",

@@ -65,7 +65,7 @@ GROUPS: dict[str, dict[str, Verb]] = {
         "pretrain": Verb(Pretrain, "pre-train an encoder on prepared rows; the same command again resumes"),
         "evaluate": Verb(Evaluate, "compute the held-out metrics of a run"),
         "report": Verb(Report, "draw one page of figures for one or several runs"),
-        "track": Verb(Track, "send the metrics of a run to TensorBoard, Weights & Biases or trackio"),
+        "track": Verb(Track, "send the metrics of a run to TensorBoard, Weights & Biases or MLflow"),
         "replay": Verb(Replay, "compute one step of a run again: its rows, documents, masks, replacements and losses"),
     },
     "use it": {

@@ -81,7 +81,7 @@ class Pretrain:
     typed: tyro.conf.Suppress[tuple[str, ...]] = ()
     """The command line that these were read from."""
     track: str | None = None
-    """Trackers between commas: tensorboard, wandb, trackio, mlflow."""
+    """Trackers between commas: tensorboard, wandb, mlflow."""
     settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
     brief: ClassVar[str] = (
         "data out preset objective init continue_from config steps budget flops dry_run processes restarts device "

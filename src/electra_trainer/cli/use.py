@@ -280,7 +280,7 @@ class Track:
     run_folder: tyro.conf.Positional[Path]
     """Folder of a run or an experiment."""
     to: str
-    """Trackers between commas: tensorboard, wandb, trackio, mlflow."""
+    """Trackers between commas: tensorboard, wandb, mlflow."""
 
     def run(self) -> Shown:
         """Send: the rows by tracker, and where to look at them."""

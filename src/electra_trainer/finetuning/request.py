@@ -126,7 +126,7 @@ class Tuning:
     quiet: bool = False
     """Show no progress."""
     track: str | None = None
-    """Trackers between commas: tensorboard, wandb, trackio, mlflow. Each cell is a run there."""
+    """Trackers between commas: tensorboard, wandb, mlflow. Each cell is a run there."""
 
     brief: ClassVar[str] = (
         "model out seeds baselines search device train dev test predict task text text_pair label data "

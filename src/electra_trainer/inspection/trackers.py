@@ -1,4 +1,4 @@
-"""Send the metrics of runs to trackers, each through its own package: TensorBoard, Weights & Biases, trackio, MLflow.
+"""Send the metrics of runs to trackers, each through its own package: TensorBoard, Weights & Biases, MLflow.
 
 One thread a tracker follows metrics.jsonl (`--track`), or sends what is there (`electra track`); the file is the queue.
 A training step never waits for a tracker, and an error ends its thread only: a tracker cannot stop or change a run.
@@ -13,12 +13,10 @@ import importlib.util
 import json
 import math
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
-from contextvars import Context
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -115,38 +113,6 @@ class WandB:
         self._run.finish()
 
 
-class Trackio:
-    """trackio: a database on this machine (`trackio show`), or a Space (TRACKIO_SPACE_ID)."""
-
-    def __init__(self, tracked: Tracked) -> None:
-        import matplotlib.figure  # noqa: F401  (trackio drops values while another thread is importing it)
-        import trackio
-
-        # In a separate context: trackio ends the current run, and other cells have theirs. It knows runs by name.
-        with redirect_stdout(sys.stderr):
-            self._run = Context().run(
-                trackio.init,
-                project=os.environ.get("TRACKIO_PROJECT", _PROJECT),
-                name=f"{tracked.name}-{tracked.run_id[:8]}",
-                group=tracked.group,
-                config=tracked.config,
-                resume="allow",
-                embed=False,
-                auto_log_gpu=False,
-                auto_log_cpu=False,
-            )
-
-    def send(self, rows: Sequence[tuple[int, Numbers]]) -> None:
-        """See `Tracker`."""
-        for step, values in rows:
-            self._run.log(dict(values), step=step)
-
-    def finish(self) -> None:
-        """See `Tracker`."""
-        with redirect_stdout(sys.stderr):
-            self._run.finish()
-
-
 class MLflow:
     """MLflow, at MLFLOW_TRACKING_URI; the project is an experiment of MLflow's."""
 
@@ -201,13 +167,12 @@ TRACKERS = {
     "wandb": Kind(
         WandB, "wandb", "pip install wandb", "wandb.ai; offline runs: wandb sync {run}/tracked/wandb/offline-run-*"
     ),
-    "trackio": Kind(Trackio, "trackio", "pip install trackio", "trackio show"),
     "mlflow": Kind(MLflow, "mlflow", "pip install mlflow-skinny", "the server of MLFLOW_TRACKING_URI"),
 }
 
 
 def parse(names: str, *, flag: str) -> tuple[str, ...]:
-    """`"wandb,trackio"` -> ("wandb", "trackio").
+    """`"wandb,mlflow"` -> ("wandb", "mlflow").
 
     Raises:
         ConfigError: a name is unknown, or its package is not installed here.

@@ -77,7 +77,7 @@ class Compare:
     typed: tyro.conf.Suppress[tuple[str, ...]] = ()
     """The command line that these were read from."""
     track: str | None = None
-    """Trackers between commas: tensorboard, wandb, trackio, mlflow. Each cell is a run there."""
+    """Trackers between commas: tensorboard, wandb, mlflow. Each cell is a run there."""
     settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
     """The configuration that every arm begins from; its seed is not used."""
     refused: ClassVar[dict[str, str]] = {
