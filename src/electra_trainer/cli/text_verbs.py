@@ -77,7 +77,7 @@ class Prepare:
 
     def run(self) -> Shown | None:
         """Prepare: the manifest of what was made; with `dry_run` print the survey."""
-        from electra_trainer.data.prepare import prepare
+        from electra_trainer.data.prepare import CorpusLines, prepare
         from electra_trainer.data.tokenizer import load_tokenizer, statistics
         from electra_trainer.experiments.cell import parse_shard
 
@@ -96,7 +96,8 @@ class Prepare:
             raise ConfigError("prepare: give --tokenizer TOK and --out DATA, or --dry-run to survey the text.")
         shard = parse_shard(self.shard) if self.shard is not None else None
         start = time.monotonic()
-        warned = shard is None and _warn_at_once(self, tokenizer)
+        beginning = CorpusLines(self.files, self.settings, _CHARACTERS_MEASURED)  # before hours of work
+        warned = shard is None and warn_of_unreadable(statistics(tokenizer, beginning), self.tokenizer)
         watch = _Watch()
         manifest = prepare(
             self.files,
@@ -142,15 +143,6 @@ def _made(manifest: "Manifest") -> list[str]:
         f"{split.text_tokens:,} tokens of text, {100 * split.padding:.2f} % padding"
         for name, split in (("train", manifest.train), ("valid", manifest.valid))
     ]
-
-
-def _warn_at_once(request: Prepare, tokenizer: "Words") -> bool:
-    """Warn before hours of work if the vocabulary is not made for the beginning of the text."""
-    from electra_trainer.data.prepare import CorpusLines
-    from electra_trainer.data.tokenizer import statistics
-
-    beginning = CorpusLines(request.files, request.settings, _CHARACTERS_MEASURED)
-    return warn_of_unreadable(statistics(tokenizer, beginning), request.tokenizer)
 
 
 def warn_of_unreadable(measured: "Legibility", tokenizer: object) -> bool:

@@ -403,8 +403,7 @@ def claimed(
                 made = Store.open(folder, is_shard=True).manifest
                 same = (made.settings, made.tokenizer_sha256, made.sequence_length) == asked
                 if same and latest <= (folder / MANIFEST).stat().st_mtime:
-                    if MARKER in inside:
-                        (folder / MARKER).unlink()
+                    (folder / MARKER).unlink(missing_ok=True)
                     tell(f"{folder}: is there already, of the same text and settings. --overwrite makes it again.")
                     yield made
                     return

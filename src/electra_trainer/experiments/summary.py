@@ -10,11 +10,11 @@ Read by the page, the terminal, the JSON file, and the paper's tables and figure
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from electra_trainer.errors import ConfigError, MissingInputError, did_you_mean
 from electra_trainer.experiments import cell, statistics
@@ -27,9 +27,10 @@ from electra_trainer.files.wording import Printed, Table
 ABSENT = "–"
 WIDE = 20.0
 """Width, x 100, of a 95 % interval from which on rows are too few for a number."""
+T = TypeVar("T")
 Verdict = Literal["beats", "perhaps", "does not beat"]
-_SPREAD = ("n", "median", "mean", "SD", "best", "best seed")
-_APART = ("n", "median", "mean", "SD", "of the best seed above")
+_SPREAD = ("row", "metric", "n", "median", "mean", "SD", "best", "best seed")
+_APART = ("row", "metric", "n", "median", "mean", "SD", "of the best seed above")
 _CONTRAST = ("metric", "row", "reference", "n", "difference", "95 % over rows", "95 % Student", "p", "p (Holm)")
 
 
@@ -41,7 +42,7 @@ class Contrast:
     row: str
     reference: str
     found: Paired
-    p_holm: float | None
+    p_holm: float | None = None
     """Corrected over all contrasts."""
     medians: tuple[float, float]
     """Values of the row and of the reference."""
@@ -148,32 +149,24 @@ class Summary(Printed):
 
     @cached_property
     def _compared(self) -> tuple[list[Contrast], list[tuple[str, str]]]:
-        found: dict[tuple[str, str], Paired] = {}
+        contrasts: list[Contrast] = []
         missing: list[tuple[str, str]] = []
         for key, row in self.declared.rows.items():
-            if row.reference is None:
+            if (reference := row.reference) is None:
                 continue
-            mine, other = self.values[key], self.values[row.reference]
-            for metric in map(partial(self._judged, row), row.metrics):
-                values, against = mine.get(metric, {}), other.get(metric, {})
-                if values and not row.seeded:
-                    values = dict.fromkeys(against, values[0])
-                if (pair := compare_paired(values, against)) is not None:
-                    found[metric, key] = pair
-                elif self._is_due(metric, key, row.reference):
-                    missing.append((metric, key))
-        p_holm = holm({**{name: pair.p for name, pair in found.items()}, **dict.fromkeys(missing)})
-        contrasts = []
-        for (name, key), pair in found.items():
-            reference = str(self.declared.rows[key].reference)
-            medians = (self.rows[key][name].median, self.rows[reference][name].median)
-            rest: dict[str, Any] = {"p_holm": p_holm.get((name, key)), "medians": medians}
-            rows, against_rows = self.samples(key, name), self.samples(reference, name)
-            if rows and not self.declared.rows[key].seeded:
-                rows = dict.fromkeys(against_rows, rows[0])
-            rest["over_rows"] = statistics.difference_over_rows(rows, against_rows)
-            contrasts.append(Contrast(metric=name, row=key, reference=reference, found=pair, **rest))
-        return contrasts, missing
+            for metric in dict.fromkeys(map(partial(self._judged, row), row.metrics)):
+                values, against = (self.values[one].get(metric, {}) for one in (key, reference))
+                pair = compare_paired(_at_seeds(row, values, against), against)
+                if pair is None:
+                    missing += [(metric, key)] * self._is_due(metric, key, reference)
+                    continue
+                both = (self.rows[key][metric].median, self.rows[reference][metric].median)
+                rows, others = self.samples(key, metric), self.samples(reference, metric)
+                over = statistics.difference_over_rows(_at_seeds(row, rows, others), others)
+                one = Contrast(metric=metric, row=key, reference=reference, found=pair, medians=both, over_rows=over)
+                contrasts.append(one)
+        p_holm = holm({**{(one.metric, one.row): one.found.p for one in contrasts}, **dict.fromkeys(missing)})
+        return [replace(one, p_holm=p_holm.get((one.metric, one.row))) for one in contrasts], missing
 
     def _judged(self, row: Row, metric: str) -> str:
         """The metric on rows that choose nothing, where it is measured on some."""
@@ -269,14 +262,15 @@ class Summary(Printed):
         """Declared metrics, their contrasts and what failed or is missing, for a terminal; what comes `after` them; and
         the conclusion.
         """
-        spreads = [row[:-1] for row in self._spreads(self.metrics)]
-        tables = [Table(head=("row", "metric", *_SPREAD[:-1]), rows=spreads, words=2)]
-        tables += (
-            [Table(head=("test: row", "metric", *_APART), rows=tested, words=2)] if (tested := self._apart()) else []
-        )
-        tables += [Table(head=_CONTRAST, rows=self._contrast_rows(self.contrasts), words=3)] if self.contrasts else []
+        tables = [
+            Table(head=_SPREAD[:-1], rows=[row[:-1] for row in self._spreads(self.metrics)], words=2),
+            Table(head=("test: row", *_APART[1:]), rows=self._apart(), words=2),
+            Table(head=_CONTRAST, rows=self._contrast_rows(), words=3),
+        ]
         last = [*(line for line in remarks(self) if not line.endswith(self.shown)), str(self.path / "summary.md")]
-        return "\n\n".join(filter(None, [*(one.text() for one in tables), "\n".join(last), *after, self.conclusion]))
+        return "\n\n".join(
+            filter(None, [*(one.text() for one in tables if one.rows), "\n".join(last), *after, self.conclusion])
+        )
 
     def markdown(self) -> str:
         """The page."""
@@ -296,15 +290,15 @@ class Summary(Printed):
             seeds=self.declared.seeds,
             conclusion=self.conclusion,
             remarks=[*remarks(self)],
-            scores=pipes(("row", "metric", *_SPREAD), self._spreads(self.metrics)),
-            tested=pipes(("row", "metric", *_APART), tested) if (tested := self._apart()) else "",
-            contrasts=pipes(_CONTRAST, self._contrast_rows(self.contrasts)) if self.contrasts else "",
+            scores=pipes(_SPREAD, self._spreads(self.metrics)),
+            tested=pipes(_APART, self._apart()),
+            contrasts=pipes(_CONTRAST, self._contrast_rows()),
             classes=[
                 (f"{self._title(row)}, {split}", bool(report.confusion), report.markdown())
                 for row, found in self.classes.items()
                 for split, report in found.items()
             ],
-            everything=pipes(("row", "metric", *_SPREAD), self._spreads([*everything])),
+            everything=pipes(_SPREAD, self._spreads([*everything])),
             runs=pipes(
                 ("row", "seed", "state", "run"),
                 [
@@ -319,37 +313,40 @@ class Summary(Printed):
         return self.declared.rows[row].title or row
 
     def _spreads(self, metrics: Sequence[str]) -> list[tuple[str, ...]]:
-        rows = []
-        for name in metrics:
-            for row, found in self.rows.items():
-                if (one := found.get(name)) is not None:
-                    values = (one.median, one.mean, one.sd, one.best)
-                    shown = (ABSENT if value is None else number(value) for value in values)
-                    rows.append((self._title(row), name, str(one.n), *shown, str(one.best_seed)))
-        return rows
+        return [
+            (*self._line(row, name, one, one.best), str(one.best_seed))
+            for name in metrics
+            for row, found in self.rows.items()
+            if (one := found.get(name)) is not None
+        ]
+
+    def _line(self, row: str, metric: str, one: Spread, last: float | None) -> tuple[str, ...]:
+        shown = (ABSENT if value is None else number(value) for value in (one.median, one.mean, one.sd, last))
+        return (self._title(row), metric, str(one.n), *shown)
 
     def _apart(self) -> list[tuple[str, ...]]:
         """Scores on the splits that choose nothing, and that of the seed with the best main score."""
         rows = []
         for row, metrics in self.tested.items():
             for name, by_seed in metrics.items():
-                one, main = self.rows[row][name], self.main(row)
+                main = self.main(row)
                 own = by_seed.get(main.best_seed) if main is not None else None
-                shown = (ABSENT if value is None else number(value) for value in (one.median, one.mean, one.sd, own))
-                rows.append((self._title(row), name, str(one.n), *shown))
+                rows.append(self._line(row, name, self.rows[row][name], own))
         return rows
 
-    def _contrast_rows(self, contrasts: Sequence[Contrast]) -> list[tuple[str, ...]]:
-        return [
-            (one.metric, *map(self._title, (one.row, one.reference)), str(one.found.n), *_paired(one))
-            for one in contrasts
-        ]
+    def _contrast_rows(self) -> list[tuple[str, ...]]:
+        rows = []
+        for one in self.contrasts:
+            both = (one.over_rows, one.found.t_interval)
+            intervals = (ABSENT if found is None else "{:+.3g} to {:+.3g}".format(*found) for found in both)
+            compared = (one.metric, *map(self._title, (one.row, one.reference)), str(one.found.n))
+            rows.append((*compared, f"{one.found.mean:+.4g}", *intervals, _p(one.found.p), _p(one.p_holm)))
+        return rows
 
 
-def _paired(one: Contrast) -> tuple[str, ...]:
-    both = (one.over_rows, one.found.t_interval)
-    intervals = (ABSENT if found is None else "{:+.3g} to {:+.3g}".format(*found) for found in both)
-    return (f"{one.found.mean:+.4g}", *intervals, _p(one.found.p), _p(one.p_holm))
+def _at_seeds(row: Row, values: dict[int, T], seeds: Iterable[int]) -> dict[int, T]:
+    """The values of a row by seed; of a row without seeds its value at each of `seeds`."""
+    return values if row.seeded or not values else dict.fromkeys(seeds, values[0])
 
 
 def _p(value: float | None) -> str:
@@ -362,8 +359,8 @@ def number(value: float) -> str:
 
 
 def pipes(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown, whose cells are Markdown."""
-    return Table(head=head, rows=rows, words=2).markdown(escaped="|")
+    """A table in Markdown, whose cells are Markdown; empty without rows."""
+    return Table(head=head, rows=rows, words=2).markdown(escaped="|") if rows else ""
 
 
 def remarks(summary: Summary) -> Iterator[str]:

@@ -437,18 +437,13 @@ MARKS = "".join(sign for sign in map(chr, range(0x300, 0x10000)) if unicodedata.
 """Signs that combine with the letter before them, for a set of a regular expression."""
 
 
-def _first_of_each(examples: Sequence[TextExample]) -> dict[str, TextExample]:
-    """The first example of each text, by `same_text`."""
-    return {same_text(example): example for example in reversed(examples)}
-
-
 def overlap(
     train: Sequence[TextExample], dev: Sequence[TextExample], what: str = "development", other: str = "training"
 ) -> list[str]:
     """A warning about texts that occur in both files, if there are any; `what` is the one of `dev`, `other` that of
     `train`.
     """
-    first = _first_of_each(train)
+    first = {same_text(example): example for example in reversed(train)}
     both = [(first[text], example) for example in dev if (text := same_text(example)) in first]
     if not both:
         return []
@@ -510,9 +505,10 @@ def odd_labels(names: Sequence[str], table: Table, columns: Columns) -> Iterator
         own = [names[place] for place in places]
         how = "look alike" if isinstance(value, str) else "are the same number"
         how = "differ in case alone" if len({*map(str.lower, own)}) == 1 else how
-        alike.setdefault(how, []).extend([" and ".join(map(repr, own))] * (len(own) > 1))
+        if len(own) > 1:
+            alike.setdefault(how, []).append(" and ".join(map(repr, own)))
     for how, same in alike.items():
-        yield from [f"{WARNING}{shown(same, 200)} {how}, and are classes of their own."] * bool(same)
+        yield f"{WARNING}{shown(same, 200)} {how}, and are classes of their own."
     cells = [] if columns.label is None else [cell for cell in table.column(columns.label) if isinstance(cell, str)]
     if count := sum(not unicodedata.is_normalized("NFC", cell) for cell in cells):
         yield f"{count:,} labels are written in Unicode's NFD and read as NFC, so that both spellings are one class."

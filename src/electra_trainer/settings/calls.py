@@ -82,6 +82,6 @@ def _python(function: str, name: str, value: Any, hint: Any) -> Any:
         raise ConfigError(f"{function}: {name} is a {kind}. Write it with .to_csv(FILE, index=False), and give FILE.")
     value = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(value, Iterable):
-        return [_python(function, name, one, hint) for one in value]
+        return [one if isinstance(one, str) else _python(function, name, one, hint) for one in value]
     whole = isinstance(value, float) and value.is_integer() and {int, float} & _leaves(hint) == {int}
     return int(value) if whole else value
