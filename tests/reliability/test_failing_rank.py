@@ -23,7 +23,7 @@ from electra_trainer.errors import ConfigError, ElectraError, Interrupted, as_kn
 from electra_trainer.ranks import failure, world
 from electra_trainer.runs.progress import Status
 from electra_trainer.settings.records import to_dict
-from electra_trainer.supervise.supervise import Policy, supervise
+from electra_trainer.supervise.supervise import supervise
 from electra_trainer.train import loop
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -218,11 +218,11 @@ def words(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[s
 def test_under_torchrun_and_a_supervisor(
     tmp_path: Path, words: list[str], capfd: pytest.CaptureFixture[str], fault: str
 ) -> None:
-    """torchrun ends with code 1 and says nothing of why; the supervisor knows, and does not start again what would fail again."""
-    out, launcher = tmp_path / "run", ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    """torchrun ends with code 1 and says nothing of why; our launcher does, and what would fail again is not started again."""
+    out, launcher = tmp_path / "run", ["-m", "electra_trainer.supervise.launcher", "--standalone", "--nproc-per-node=2"]
     program = [sys.executable, *launcher, "-m", "tests.reliability.rank_program", fault, *words]
     began = time.monotonic()
-    code = supervise(program, out, Policy(restarts=2, pause=0.1))
+    code = supervise(program, out, restarts=2, pause=0.1)
     assert code == 78
     said = capfd.readouterr().err
     if fault == "memory":
@@ -244,7 +244,7 @@ def untold(tmp_path: Path) -> dict[str, int]:
         "sys.exit(78 if os.environ['RANK'] == '1' else 0)\n"
     )
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    code = supervise([*launcher, str(program)], tmp_path / "untold", Policy(restarts=2, pause=0.1))
+    code = supervise([*launcher, str(program)], tmp_path / "untold", restarts=2, pause=0.1)
     found = {"control_exit_code": code, "control_starts": len(starts.read_text())}
     assert found == {"control_exit_code": 70, "control_starts": 3}
     return found

@@ -27,7 +27,7 @@ from electra_trainer.errors import ElectraError
 from electra_trainer.runs.progress import Status
 from electra_trainer.runs.signals import FORWARDS, STOP, StopRequest, leave_when_told
 from electra_trainer.settings.records import to_dict
-from electra_trainer.supervise.supervise import Policy, supervise
+from electra_trainer.supervise.supervise import supervise
 from electra_trainer.train import loop
 
 CONFIG = dataclasses.replace(small_config(layers=LAYERS), deterministic=True)  # so that one process may go on, quickly
@@ -74,7 +74,8 @@ def launched(told: Signalled, data: Path, notes: Path, *, deaf: bool = False) ->
     config.write_text(json.dumps(to_dict(CONFIG)))
     spec = DEAF * deaf + ";".join(map(str, (notes, told.moment, told.nth, int(told.number), told.target)))
     words = ["pretrain", str(data), "--config", str(config), "--out", str(notes / "run"), "--device", "cpu", "--quiet"]
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    module = "electra_trainer.supervise.launcher" if told.target == "supervisor" else "torch.distributed.run"
+    launcher = [sys.executable, "-m", module, "--standalone", "--nproc-per-node=2"]
     command = [*launcher, "-m", "tests.reliability.rank_program", spec, *words]
     variables = {**PATHS, "GLIBC_TUNABLES": ""}
     if told.target == "supervisor":
@@ -83,7 +84,7 @@ def launched(told: Signalled, data: Path, notes: Path, *, deaf: bool = False) ->
             for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
                 del os.environ[name]
             os.environ |= {**variables, "ELECTRA_TEST_SUPERVISOR": str(os.getpid())}
-            return supervise(command, notes / "run", Policy(restarts=0))
+            return supervise(command, notes / "run", restarts=0)
 
         return wait_for(start_ranks(1, supervised))[0]
     with (notes / "said").open("w") as said:

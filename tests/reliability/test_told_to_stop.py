@@ -6,7 +6,6 @@ import os
 import pty
 import signal
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Iterator
@@ -21,35 +20,28 @@ from tests.reliability.ranks import start_ranks, wait_for, wait_until
 from tests.reliability.runs import lost
 
 from electra_trainer.cli.main import main
-from electra_trainer.files.durable import scratch
 from electra_trainer.runs.signals import WAITS
 from electra_trainer.settings.records import to_dict
-from electra_trainer.supervise import supervise as supervision
-from electra_trainer.supervise.supervise import Policy, supervise
+from electra_trainer.supervise.supervise import supervise
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = """
 import os, pathlib, signal, sys, time
-from electra_trainer.runs.signals import beat, ended
 from electra_trainer.runs.signals import stop_with_parent
-notes, saving, seconds = pathlib.Path(sys.argv[1]), sys.argv[2] == "saving", float(sys.argv[3])
+notes, seconds = pathlib.Path(sys.argv[1]), float(sys.argv[2])
 def stop(number, frame):
-    if saving:
-        (notes / "run" / "checkpoints" / ".tmp-36-0123abcd").mkdir(parents=True)
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         time.sleep(0.05)
     (notes / "saved").write_text(signal.Signals(number).name)
-    ended(75)
     os._exit(75)
 signal.signal(signal.SIGTERM, stop)
 stop_with_parent()
 while True:
-    beat()
     (notes / "began").touch()
     time.sleep(0.05)
 """
-"""Stands for a run: it beats, and once told to stop it takes its time, with or without a checkpoint to be seen."""
+"""Stands for a run: once told to stop it takes its time to save."""
 
 
 @pytest.fixture(autouse=True)
@@ -60,35 +52,28 @@ def terminals_count() -> Iterator[None]:
     signal.signal(signal.SIGHUP, before)
 
 
-def program(notes: Path, what: str, seconds: float) -> list[str]:
+def program(notes: Path, seconds: float) -> list[str]:
     (notes / "program.py").write_text(RUN)
-    return [sys.executable, str(notes / "program.py"), str(notes), what, str(seconds)]
+    return [sys.executable, str(notes / "program.py"), str(notes), str(seconds)]
 
 
-def supervisor(command: list[str], notes: Path, policy: Policy) -> int:
+def supervisor(command: list[str], notes: Path) -> int:
     """In a process of its own; its id, once the run goes."""
     os.environ["PYTHONPATH"] = f"{ROOT / 'src'}:{ROOT}"
-    (process,) = start_ranks(1, lambda _: supervise(command, notes / "run", policy))
+    (process,) = start_ranks(1, lambda _: supervise(command, notes / "run", restarts=3))
     wait_until((notes / "began").exists)
     return process
 
 
-@pytest.mark.parametrize(
-    ("what", "grace", "code"), [("saving", 60, 75), ("nothing", 60, 70), ("saving", 0.5, 70)], ids=str
-)
-def test_a_save_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, grace: float, code: int
-) -> None:
-    """The controls: one that shows no save and no step counts as stuck, and one that takes longer than it may is ended."""
-    monkeypatch.setattr(supervision, "_QUIET", 0.5)
-    process = supervisor(program(tmp_path, what, 2), tmp_path, Policy(restarts=3, grace=grace))
+def test_a_save_is_waited_for(tmp_path: Path) -> None:
+    process = supervisor(program(tmp_path, 2), tmp_path)
     os.kill(process, signal.SIGTERM)
-    assert wait_for([process], seconds=20) == [code]
-    assert (tmp_path / "saved").exists() == (code == 75)
+    assert wait_for([process], seconds=20) == [75]
+    assert (tmp_path / "saved").exists()
 
 
 def test_the_terminal_is_closed(tmp_path: Path) -> None:
-    process = supervisor(program(tmp_path, "saving", 0), tmp_path, Policy(restarts=3))
+    process = supervisor(program(tmp_path, 0), tmp_path)
     os.kill(process, signal.SIGHUP)
     assert wait_for([process], seconds=20) == [75]
     assert (tmp_path / "saved").read_text() == "SIGTERM"
@@ -97,7 +82,7 @@ def test_the_terminal_is_closed(tmp_path: Path) -> None:
 def test_the_terminal_is_closed_under_nohup(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        process = supervisor(program(tmp_path, "saving", 0), tmp_path, Policy(restarts=3))
+        process = supervisor(program(tmp_path, 0), tmp_path)
         os.kill(process, signal.SIGHUP)
         time.sleep(0.5)
         assert os.waitpid(process, os.WNOHANG) == (0, 0) and not (tmp_path / "saved").exists()
@@ -110,19 +95,12 @@ def test_the_terminal_is_closed_under_nohup(tmp_path: Path) -> None:
 @pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="elsewhere nobody tells a process that its parent is gone"
 )
-def test_the_supervisor_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its run is told to stop and saves, as nobody would start it again; the folder of the signs goes with the next supervisor."""
-    signs = tmp_path / "tmp"
-    signs.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(signs))
-    process = supervisor(program(tmp_path, "saving", 0), tmp_path, Policy(restarts=3))
+def test_the_supervisor_is_killed(tmp_path: Path) -> None:
+    """Its run is told to stop and saves, as nobody would start it again."""
+    process = supervisor(program(tmp_path, 0), tmp_path)
     os.kill(process, signal.SIGKILL)
     assert wait_for([process]) == [-signal.SIGKILL]
     wait_until((tmp_path / "saved").exists, seconds=20)
-    assert list(signs.iterdir())
-    with scratch():
-        pass
-    assert not list(signs.iterdir())
 
 
 def supervised(data: Path, out: Path, *more: str) -> list[str]:
@@ -206,14 +184,14 @@ def test_a_save_that_takes_long(tmp_path: Path, told: str, monkeypatch: pytest.M
     """Longer than the 30 s that torchrun has for its processes by itself: what becomes of it then is the control."""
     found = slow_save(tmp_path / "run", told, monkeypatch)
     monkeypatch.setenv(*WAITS, "30")
-    control = slow_save(tmp_path / "control", told, monkeypatch, grace=30)
+    control = slow_save(tmp_path / "control", told, monkeypatch)
     named = {f"control_{name}": figure for name, figure in control.items()}
     report("slow_save", told=told, save_seconds=40, **found, **named)
     assert found["exit_code"] == 75 and found["lost_steps"] == 0 and found["seconds"] > 40
     assert control["exit_code"] != 75 and control["lost_steps"] > 0
 
 
-def slow_save(out: Path, told: str, monkeypatch: pytest.MonkeyPatch, *, grace: float = 600.0) -> dict[str, float]:
+def slow_save(out: Path, told: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """Two ranks whose last save takes 40 s: the code, the steps that are in no checkpoint, and the seconds from the signal to the end."""
     data = write_store(out.with_name(f"{out.name}-data"))
     monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{ROOT}")
@@ -221,7 +199,7 @@ def slow_save(out: Path, told: str, monkeypatch: pytest.MonkeyPatch, *, grace: f
     words = supervised(data, out)[3:]
     launcher = [sys.executable, "-m", "electra_trainer.supervise.launcher", "--standalone", "--nproc-per-node=2"]
     command = [*launcher, "-m", "tests.reliability.rank_program", f"{SLOW}40", *words]
-    (process,) = start_ranks(1, lambda _: supervise(command, out, Policy(restarts=0, grace=grace)))
+    (process,) = start_ranks(1, lambda _: supervise(command, out, restarts=0))
     wait_until(lambda: trains(out))
     children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
     began = time.monotonic()

@@ -15,7 +15,7 @@ from tests.reliability.ranks import run_ranks, start_ranks, wait_for, wait_until
 
 from electra_trainer.errors import ElectraError
 from electra_trainer.runs.progress import Status
-from electra_trainer.supervise.supervise import Policy, supervise
+from electra_trainer.supervise.supervise import supervise
 from electra_trainer.train import loop
 
 CONFIG = small_config(steps=8, layers=1)
@@ -72,7 +72,7 @@ def test_a_second_start_leaves_the_file_to_the_first(data: Path, tmp_path: Path,
     if supervisor:
         (tmp_path / "second.py").write_text("raise SystemExit(78)")
         command = [sys.executable, str(tmp_path / "second.py")]
-        assert supervise(command, out, Policy(restarts=3)) == 78
+        assert supervise(command, out, restarts=3) == 78
     else:
         assert run_ranks(1, lambda _: trained(data, out)) == [78]
     assert (out / "status.json").read_text() == before
@@ -94,7 +94,7 @@ def test_told_to_stop_in_the_pause(data: Path, tmp_path: Path) -> None:
     thread = threading.Thread(target=act, daemon=True)
     thread.start()
     command = [sys.executable, str(tmp_path / "crashes.py")]
-    assert supervise(command, out, Policy(restarts=3, pause=60)) == 75
+    assert supervise(command, out, restarts=3, pause=60) == 75
     thread.join()
     status = status_of(out)
     assert (status["state"], status["exit_code"], len(status["starts"])) == ("stopped", 75, 1)
@@ -109,7 +109,7 @@ def test_an_earlier_end_is_not_taken_for_this_one(data: Path, tmp_path: Path) ->
         json.dumps({"state": "failed", "exit_code": 70, "message": "before", "launch": "x"})
     )
     (tmp_path / "killed.py").write_text("import os\nos.kill(os.getpid(), 9)")
-    assert supervise([sys.executable, str(tmp_path / "killed.py")], out, Policy(restarts=0)) == 70
+    assert supervise([sys.executable, str(tmp_path / "killed.py")], out, restarts=0) == 70
     assert status_of(out)["message"] == "killed by SIGKILL"
 
 

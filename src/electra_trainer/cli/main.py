@@ -25,7 +25,7 @@ from electra_trainer.files.durable import alone
 from electra_trainer.files.wording import plain_output, styles
 from electra_trainer.finetuning.request import Finetune, Glue, Squad
 from electra_trainer.paper.request import Cloze, Compare, Figure, MinimalPairs, Table
-from electra_trainer.runs.signals import abandoned, ended
+from electra_trainer.runs.signals import abandoned
 from electra_trainer.supervise.launcher import THREADS
 from electra_trainer.version import __version__
 
@@ -103,7 +103,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb; returns the exit code (errors.py lists them)."""
     with plain_output(), as_command():
         code = _main(argv)
-    ended(code)
     if argv is None and abandoned.is_set():
         sys.stdout.flush()
         os._exit(code)

@@ -65,15 +65,7 @@ class Pretrain:
     """FSDP: divide weights, gradients and optimizer state among the processes, for models that do not fit one GPU. Each
     computes equally many lanes. May differ between starts of a run."""
     restarts: int = 0
-    """Restart at most this many times when the process is killed, crashes or hangs; errors that would recur are not
-    retried.
-    """
-    patience: float = 600.0
-    """With --restarts: seconds without a step after which a process counts as hung."""
-    grace: float = 600.0
-    """Longest time to save after Ctrl-C or SIGTERM, in seconds, before the run is killed. Only with --restarts or
-    --processes.
-    """
+    """Restart at most N times when the process is killed or crashes; errors that would recur are not retried."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac."""
     quiet: bool = False
@@ -149,7 +141,7 @@ class Pretrain:
 def _supervised(request: Pretrain) -> None:
     """Train in separate processes, restarted where that helps; exits with the run's code."""
     from electra_trainer.runs.progress import Status
-    from electra_trainer.supervise.supervise import Policy, supervise
+    from electra_trainer.supervise.supervise import supervise
 
     if not request.typed:
         raise ConfigError(
@@ -159,13 +151,14 @@ def _supervised(request: Pretrain) -> None:
         raise ConfigError("--restarts and --processes start processes themselves: leave out either them or torchrun.")
     if not 1 <= request.processes <= 1024:
         raise ConfigError(f"--processes {request.processes}: expected 1 to 1024.")
-    policy = Policy(restarts=request.restarts, patience=request.patience, grace=request.grace)
+    if request.restarts < 0:
+        raise ConfigError(f"--restarts {request.restarts}: expected 0 or more.")
     try:
         _check_what_all_would_say(request)
     except ElectraError as error:
         Status(request.out).failed(error)
         raise
-    code = supervise(command_of(request.typed, processes=request.processes), request.out, policy)
+    code = supervise(command_of(request.typed, processes=request.processes), request.out, restarts=request.restarts)
     if code:
         raise SystemExit(code)
 
@@ -189,8 +182,6 @@ class _OfSupervisor:
     """Flags of the supervisor, which also starts the trackers of all starts."""
 
     restarts: int = 0
-    patience: float = 0.0
-    grace: float = 0.0
     processes: int = 1
     track: str | None = None
 

@@ -5,7 +5,6 @@ As Levy, Goldberg and Dagan (2015): a window whose weight falls with the distanc
 U·sqrt(S).
 """
 
-from collections.abc import Callable
 from dataclasses import astuple
 from typing import Any
 
@@ -28,12 +27,7 @@ _SMOOTHING = 0.75
 
 
 def word_directions(
-    rows_RT: NDArray[np.integer[Any]],
-    specials: Specials,
-    *,
-    vocab_size: int,
-    width: int,
-    tick: Callable[[], None] = lambda: None,
+    rows_RT: NDArray[np.integer[Any]], specials: Specials, *, vocab_size: int, width: int
 ) -> NDArray[np.float32]:
     """A vector of length 1 for each word, [V, E]: words with like contexts have like directions, and their mean is
     taken off.
@@ -46,9 +40,8 @@ def word_directions(
         specials: ids that are no words.
         vocab_size: V.
         width: E, at most V.
-        tick: called every million positions meanwhile.
     """
-    informed = ppmi(pair_counts(rows_RT, specials, vocab_size=vocab_size, tick=tick))
+    informed = ppmi(pair_counts(rows_RT, specials, vocab_size=vocab_size))
     left_VE, values_E, _ = randomized_svd(informed, width, n_oversamples=16, n_iter=3, random_state=0)
     known_V = np.diff(informed.indptr) > 0
     vectors_VE = left_VE * np.sqrt(values_E)
@@ -60,12 +53,7 @@ def word_directions(
 
 
 def pair_counts(
-    rows_RT: NDArray[np.integer[Any]],
-    specials: Specials,
-    *,
-    vocab_size: int,
-    most_tokens: int = MOST_TOKENS,
-    tick: Callable[[], None] = lambda: None,
+    rows_RT: NDArray[np.integer[Any]], specials: Specials, *, vocab_size: int, most_tokens: int = MOST_TOKENS
 ) -> Any:
     """How often each word occurs near each other one in a piece, in tenths: symmetric, sparse (CSR) [V, V], fp32.
 
@@ -77,7 +65,6 @@ def pair_counts(
     total = scipy.sparse.csr_array((vocab_size, vocab_size), dtype=np.int32)
     for first in range(0, counted, at_once):
         total = total + _followers(rows_RT[picked_R[first : first + at_once]], specials, vocab_size)
-        tick()
     total = total.astype(np.float32)
     return (total + total.T).tocsr()
 

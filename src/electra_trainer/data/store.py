@@ -20,7 +20,7 @@ import json
 import shutil
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -148,20 +148,12 @@ class Store:
         """Tokens a row."""
 
     @classmethod
-    def open(
-        cls,
-        folder: str | Path,
-        *,
-        verify: bool = False,
-        tick: Callable[[], None] = lambda: None,
-        is_shard: bool = False,
-    ) -> "Store":
+    def open(cls, folder: str | Path, *, verify: bool = False, is_shard: bool = False) -> "Store":
         """Open and check: the manifest, the sizes of the files, the tokenizer's hash; with `verify` every byte too.
 
         Args:
             folder: that `prepare` made.
             verify: read all of it.
-            tick: called every few megabytes meanwhile.
             is_shard: it may be one shard of a preparation.
 
         Raises:
@@ -178,7 +170,7 @@ class Store:
         documents = manifest.documents
         infos = (manifest.train, manifest.valid, documents.train, documents.valid, documents.names)
         for name, info in zip(_FILES, infos, strict=True):
-            _check_file(folder / name, info, verify=verify, tick=tick)
+            _check_file(folder / name, info, verify=verify)
         tokenizer = saved_tokenizer(folder / "tokenizer")
         found = tokenizer_sha256(tokenizer)
         if found != manifest.tokenizer_sha256:
@@ -230,7 +222,7 @@ def read_manifest(folder: Path) -> Manifest:
         ) from None
 
 
-def _check_file(path: Path, info: FileInfo, *, verify: bool, tick: Callable[[], None]) -> None:
+def _check_file(path: Path, info: FileInfo, *, verify: bool) -> None:
     """Compare a file with its entry in the manifest."""
     try:
         if (size := path.stat().st_size) != info.bytes:
@@ -240,7 +232,6 @@ def _check_file(path: Path, info: FileInfo, *, verify: bool, tick: Callable[[], 
         digest = hashlib.sha256()
         with path.open("rb") as stream:
             while chunk := stream.read(_CHUNK):
-                tick()
                 digest.update(chunk)
     except OSError as error:
         raise storage_error(error, path) from None

@@ -237,11 +237,6 @@ def numbered(folder: Path) -> list[tuple[int, Path]]:
     return sorted((int(match[1]), folder / name) for name in names if (match := NAME.fullmatch(name)))
 
 
-def is_saving(folder: Path) -> bool:
-    """Whether a checkpoint is being written or removed there."""
-    return any(folder.glob(f"{UNFINISHED}*"))
-
-
 def require_space(folder: Path, bytes_needed: int) -> None:
     """Raise StorageError unless the disk has room for `bytes_needed`."""
     try:

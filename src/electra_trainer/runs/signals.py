@@ -1,10 +1,10 @@
-"""Signals that stop a run (`STOP`), heartbeats for a supervisor, and the end of the parent process as a signal.
+"""Signals that stop a run (`STOP`), and the end of the parent process as a signal.
 
 A run stops at once where nothing would be lost, else at the end of the step. A training step is a function of (weights,
 seed, step), so until the weights move it can be given up and done again later.
 
-With a supervisor each rank writes a heartbeat and its exit code to a file. If the supervisor or launcher is killed, the
-run gets a SIGTERM (on Linux, where a process can ask for that): it saves, and the same command resumes it.
+If the supervisor or launcher is killed, the run gets a SIGTERM (on Linux, where a process can ask for that): it saves,
+and the same command resumes it.
 """
 
 import ctypes
@@ -14,7 +14,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from types import FrameType
 
 from electra_trainer.errors import STOP as STOP
@@ -161,35 +160,11 @@ def _leave(number: int, frame: FrameType | None) -> None:
     with suppress(OSError):
         reported = f"electra: {signal.Signals(number).name}: stopped before it began. The same command begins.\n"
         os.write(2, reported.encode())
-    ended(Interrupted.exit_code)
     os._exit(Interrupted.exit_code)
 
 
-LAUNCH, FOLDER = "ELECTRA_LAUNCH", "ELECTRA_HEARTBEATS"
-"""Variables that a supervisor sets: a name for this start of the run, and the folder of the heartbeats."""
-ENDED = ".ended"
-"""Suffix of a file that holds an exit code."""
-
-
-def beat() -> None:
-    """Write a heartbeat, at the start and at each step: the file of this rank, which holds the process id."""
-    _note("", os.getpid())
-
-
-def ended(code: int) -> None:
-    """Write the exit code that this process is about to end with: launchers hide it."""
-    _note(ENDED, code)
-
-
-def _note(suffix: str, number: int) -> None:
-    if folder := os.environ.get(FOLDER):
-        # not truncated: a process that freezes while it writes must still be found by its id
-        with suppress(OSError):  # whoever needs the disk reports that it is full
-            file = os.open(Path(folder) / (os.environ.get("RANK", "0") + suffix), os.O_WRONLY | os.O_CREAT, 0o600)
-            with os.fdopen(file, "wb", buffering=0) as stream:
-                stream.write(f"{number:010}".encode())  # always as long: a second code replaces all of the first
-
-
+LAUNCH = "ELECTRA_LAUNCH"
+"""Variable that a supervisor or job file sets: a name for this start of the run."""
 STARTED_BY = "ELECTRA_STARTED_BY"
 """Variable with the id of the supervisor: runs must not outlive it."""
 _UNDER_TORCHRUN = "TORCHELASTIC_RUN_ID"

@@ -12,7 +12,7 @@ busy machine; if they sleep at once they take long to wake, which costs a small 
 20 microseconds.
 
 `python -m electra_trainer.supervise.launcher …` is torchrun without its page of traceback when a process of the run
-fails: the process itself printed its error; its exit code is in RUN/status.json, and a supervisor returns it.
+fails, whose exit code it returns: the process itself printed its error.
 """
 
 import logging
@@ -21,7 +21,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from electra_trainer.errors import ElectraError, tell
+from electra_trainer.errors import ElectraError, Interrupted, tell
 from electra_trainer.runs.signals import STARTED_BY, signals_held, stop_with_parent
 
 _KEEP = 1 << 34  # bytes: never by mmap, never trimmed
@@ -65,7 +65,7 @@ def torchrun() -> int:
     """Run torchrun with the arguments of the command line.
 
     Returns:
-        0, or 70 where a process ended with another code.
+        0, or the exit code of the first process that failed by itself: 70 if it was killed, 75 if all were stopped.
     """
     stop_with_parent()
     os.environ[STARTED_BY] = str(os.getpid())
@@ -80,8 +80,12 @@ def torchrun() -> int:
         for rank, failure in sorted(failed.failures.items()):
             if failure.exitcode < 0 and -failure.exitcode != signal.SIGTERM:  # that one is torchrun's own
                 tell(f"the process of rank {rank} was killed by {signal.Signals(-failure.exitcode).name}")
+        codes = [failure.exitcode for failure in sorted(failed.failures.values(), key=lambda one: one.timestamp)]
+        code = next((code for code in codes if code != Interrupted.exit_code), Interrupted.exit_code)
+        return code if code > 0 else ElectraError.exit_code
     except SignalException as reported:
         tell(f"{reported.sigval.name}: the processes have ended")
+        return Interrupted.exit_code
     except Exception as error:
         tell(f"torchrun cannot start the processes: {str(error).strip() or type(error).__name__}")
     else:

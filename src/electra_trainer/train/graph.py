@@ -27,7 +27,7 @@ from electra_trainer.objectives import Objective
 from electra_trainer.objectives.vocabulary_softmax import LOOK
 from electra_trainer.ranks.sharding import is_sharded
 from electra_trainer.ranks.world import any_rank, world
-from electra_trainer.runs.signals import beat, finish_first, raise_again
+from electra_trainer.runs.signals import finish_first, raise_again
 from electra_trainer.train.device import describe, need_memory
 from electra_trainer.train.static_step import StaticStep
 from electra_trainer.train.step import Feed, StepResult
@@ -211,7 +211,6 @@ def _try(
         ConfigError: memory ran out.
     """
     failed, found = "", expected
-    beat()
     try:
         found = make()
         raise_again()

@@ -80,7 +80,6 @@ def pretrain(
     """
     threads = use_threads()
     folder = run_folder.RunFolder(out)
-    signals.beat()
     last_words = status.failed if status else lambda _: None
     with (
         closing(folder),
@@ -274,7 +273,7 @@ def open_rows(data: Path) -> Store:
         MissingInputError, DataError, StorageError: as Store.open.
     """
     verifies = os.environ.get(VERIFY) != "off" and os.environ.get("LOCAL_RANK", "0") == "0"
-    return Store.open(data, verify=verifies, tick=signals.beat)
+    return Store.open(data, verify=verifies)
 
 
 def begin(

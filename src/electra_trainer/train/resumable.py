@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from electra_trainer.errors import Diverged, Interrupted
 from electra_trainer.ranks.sharding import place
 from electra_trainer.ranks.world import any_rank, handed_out, led, world
-from electra_trainer.runs import checkpoint, progress, run_folder, signals, verified
+from electra_trainer.runs import checkpoint, progress, run_folder, verified
 from electra_trainer.runs.metrics import Metrics
 from electra_trainer.settings.config import Optimizer
 from electra_trainer.train.optim import Share, build_optimizer, check_optimizer_tensors, load_optimizer_tensors
@@ -186,7 +186,6 @@ class Resumable(ABC, Generic[Network]):
             result = self.compute(logged=logged)
             self.step += 1
             tokens += result.tokens
-            signals.beat()
             self._count(result)
             if logged and result.finite:
                 self._record(result, tokens_per_second=tokens / max(time.monotonic() - since, 1e-9))

@@ -26,7 +26,7 @@ from electra_trainer.objectives import Objective
 from electra_trainer.randomness import Rng
 from electra_trainer.ranks import world as ranks
 from electra_trainer.ranks.sharding import clip_gradients, gathered_for_parts, is_sharded
-from electra_trainer.runs.signals import beat, finish_first
+from electra_trainer.runs.signals import finish_first
 from electra_trainer.settings.config import Config
 from electra_trainer.train import measures, optim
 from electra_trainer.train.device import autocast
@@ -244,7 +244,6 @@ def evaluate(objective: Objective, feed: Feed, *, limit: int | None = None) -> d
         diagnosed, parts = [], []
         rows = len(feed.valid) if limit is None else limit
         for masked, rng in feed.held_out(rows, ranks.world()):
-            beat()
             parts.append(objective.counts(masked))
             with autocast(feed.precision, feed.device):
                 diagnosed.append(measures.keep_measured(objective(masked, rng, diagnose=True)))
@@ -276,7 +275,6 @@ def on_standard_fakes(objective: Objective, feed: Feed) -> dict[str, float]:
     idle = here.waits(chunks) if is_sharded(objective) else 0
     found = []
     for chunk in [*mine, *[0] * idle]:  # in the idle ones the others need this rank's part
-        beat()
         part = slice(chunk * EVALUATION_ROWS, (chunk + 1) * EVALUATION_ROWS)
         fake_BT = torch.from_numpy(feed.fakes_BT[part]).to(feed.device)
         batch = feed.batch(feed.valid[: len(feed.fakes_BT)][part]).to(feed.device)

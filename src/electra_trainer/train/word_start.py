@@ -16,7 +16,6 @@ from electra_trainer.files.durable import replace_durably
 from electra_trainer.files.reading import MOST_TEXT, read_file
 from electra_trainer.model.encoder import Embeddings
 from electra_trainer.objectives import Objective
-from electra_trainer.runs import signals
 from electra_trainer.runs.run_folder import WORDS, RunFolder
 from electra_trainer.settings.config import Config
 
@@ -35,7 +34,7 @@ def keep_directions(folder: RunFolder, config: Config, store: Store) -> dict[str
 
     model = config.model
     directions_VE = word_directions(
-        store.rows("train"), store.specials, vocab_size=model.vocab_size, width=model.embedding_size, tick=signals.beat
+        store.rows("train"), store.specials, vocab_size=model.vocab_size, width=model.embedding_size
     )
     content = safetensors.torch.save({_TENSOR: torch.from_numpy(directions_VE)})
     replace_durably(folder.path / WORDS, content)
