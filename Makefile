@@ -26,9 +26,6 @@ OLD_PACKAGES := transformers==4.57.6 huggingface_hub==0.36.0 tokenizers==0.22.1 
 OLDEST          := $(VENV)/transformers-4.49
 OLDEST_PACKAGES := transformers==4.49.0 tokenizers==0.21.4
 
-# Ray, for examples/, beside the environment
-RAY := $(VENV)/ray-2.60.0
-
 # PyTorch's build for GPUs with its headers, several gigabytes, for a pretended card (tests/gpu/card.cpp). CARD: where
 CARD          ?= $(VENV)/card
 CARD_PACKAGES := torch===2.13.0 numpy tokenizers safetensors rich matplotlib scikit-learn scipy threadpoolctl jinja2 \
@@ -40,7 +37,7 @@ UNUSED  := /(tests|pip|mypyc?|setuptools|pygments|torch(gen|/testing|/onnx)|tran
 COMPILE := $(BIN)/python -m compileall -q -j 0 -x '$(UNUSED)' $(VENV)/lib >/dev/null 2>&1 || true
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-together test-alone reliability reliability-together reliability-alone sabotage net examples gpu-rehearsal check check-native docs notebooks count map clean venv
+.PHONY: help demo test test-together test-alone reliability reliability-together reliability-alone sabotage net gpu-rehearsal check check-native docs notebooks count map clean venv
 .NOTPARALLEL:
 
 help: ## Show this list
@@ -86,9 +83,6 @@ net: $(VENV)/.dev ## Does every command compute and say what it did at BASE? (RU
 	$(BIN)/python -m tests.net record --source $$folder/base/src --out $$folder/old.json $(if $(RUNS),--only $(RUNS)) && \
 	$(BIN)/python -m tests.net record --source src --out $$folder/new.json $(if $(RUNS),--only $(RUNS)) && \
 	$(BIN)/python -m tests.net compare $$folder/old.json $$folder/new.json
-
-examples: $(VENV)/.dev $(RAY) ## Run examples/ on real text, each killed in the middle: datatrove, Ray Data, a Slurm array (installs Ray)
-	PYTHONPATH=$(abspath $(RAY)) $(BIN)/python -m pytest tests/examples
 
 gpu-rehearsal: $(VENV)/.dev $(CARD)/.ready ## The training step on a pretended GPU: captures, launches, waits, ranks (installs several GB)
 	ELECTRA_CARD=$(abspath $(CARD)) $(BIN)/python -m pytest tests/gpu
@@ -136,9 +130,6 @@ $(VENV)/.dev: pyproject.toml constraints.txt
 	$(call install,$(BESIDE) $(OLDEST) $(OLDEST_PACKAGES))
 	$(COMPILE)
 	@touch $(VENV)/.base $@
-
-$(RAY):
-	$(FETCH) --no-compile --target $@ -c constraints.txt ray==2.60.0
 
 $(CARD)/.ready:
 	$(PYTHON) -m venv $(CARD)

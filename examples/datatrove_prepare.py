@@ -1,4 +1,4 @@
-"""From raw text to rows to train on, by datatrove: clean, deduplicate, prepare in shards, merge. On this machine, on Slurm or on Ray.
+"""From raw text to rows to train on, by datatrove: clean, deduplicate, prepare in shards, merge. On this machine or on Slurm.
 
     python examples/datatrove_prepare.py corpus --tokenizer tok --tasks 8 --out work --seq-len 128
     python examples/datatrove_prepare.py crawl --format warc --web --dedup minhash --tokenizer tok --tasks 1000 \
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from datatrove.data import Document
-from datatrove.executor import LocalPipelineExecutor, RayPipelineExecutor, SlurmPipelineExecutor
+from datatrove.executor import LocalPipelineExecutor, SlurmPipelineExecutor
 from datatrove.pipeline.dedup import (
     ExactDedupConfig,
     ExactDedupFilter,
@@ -48,7 +48,7 @@ def arguments() -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--web", action="store_true", help="keep only --language, and what passes Gopher's filters")
     parser.add_argument("--language", default="en")
     parser.add_argument("--dedup", choices=("exact", "minhash", "none"), default="exact")
-    parser.add_argument("--executor", choices=("local", "slurm", "ray"), default="local")
+    parser.add_argument("--executor", choices=("local", "slurm"), default="local")
     parser.add_argument(
         "--tasks", type=int, default=8, help="parts of the work, and shards; other numbers give other rows"
     )
@@ -132,8 +132,7 @@ def main() -> None:
                 workers=asked.workers,
             )  # fmt: skip
         else:
-            executor = {"local": LocalPipelineExecutor, "ray": RayPipelineExecutor}[asked.executor]
-            last = executor(**common, depends=last, workers=min(asked.workers, tasks))
+            last = LocalPipelineExecutor(**common, depends=last, workers=min(asked.workers, tasks))
     last.run()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -28,9 +27,7 @@ ROWS = ("--seq-len", "64", "--valid-fraction", "0.1")
 
 @pytest.fixture(autouse=True)
 def found_by_children(monkeypatch: pytest.MonkeyPatch) -> None:
-    more = [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []  # ray, where it is installed beside
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), *more]))
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
 
 
 @pytest.fixture(scope="module")
@@ -73,31 +70,24 @@ def killed_in_the_middle(command: list[str], sign: Path) -> None:
     assert run.wait() == -signal.SIGKILL
 
 
-@pytest.mark.parametrize(
-    ("script", "tasks", "sign"),
-    [
-        ("datatrove_prepare.py", "--tasks", "shards/shard-00001-of-00002"),
-        pytest.param(
-            "ray_data_prepare.py", "--shards", "shards",
-            marks=pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="`make examples` installs Ray"),
-        ),
-    ],
-)  # fmt: skip
-def test_an_engine_is_prepare_by_hand(
-    electra: Electra, work: Path, tmp_path: Path, script: str, tasks: str, sign: str
-) -> None:
+def test_an_engine_is_prepare_by_hand(electra: Electra, work: Path, tmp_path: Path) -> None:
     """Killed when a part of the shards was made, and started again."""
     out = tmp_path / "work"
-    command = [sys.executable, str(EXAMPLES / script), str(work / "corpus"), "--tokenizer", str(work / "tok")]
-    command += [*ROWS, tasks, str(TASKS), "--out", str(out)]
-    killed_in_the_middle(command, out / sign)
+    command = [
+        sys.executable,
+        str(EXAMPLES / "datatrove_prepare.py"),
+        str(work / "corpus"),
+        "--tokenizer",
+        str(work / "tok"),
+    ]
+    command += [*ROWS, "--tasks", str(TASKS), "--out", str(out)]
+    killed_in_the_middle(command, out / "shards/shard-00001-of-00002")
     assert not (out / "data").exists()
     again = subprocess.run(command, capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
     assert rows(out / "data") == by_hand(electra, out / "text", work, tmp_path / "hand")
     made = Store.open(out / "data", verify=True).manifest
-    copies = 0 if script.startswith("datatrove") else 10  # the same two in every file
-    assert made.train.documents + made.valid.documents == 40 + copies  # no fragment
+    assert made.train.documents + made.valid.documents == 40  # no copy and no fragment
 
 
 def test_a_slurm_array_is_prepare_by_hand(electra: Electra, work: Path, tmp_path: Path) -> None:
