@@ -1,4 +1,4 @@
-"""docs/gpu.md and gpu_audit.md: every test that their tables name is there, and the table of memory is what memory_bytes says."""
+"""docs/gpu.md: every test that its table names is there, and the table of memory is what memory_bytes says."""
 
 import re
 from pathlib import Path
@@ -8,27 +8,20 @@ from electra_trainer.presets import models
 from electra_trainer.settings.config import changed
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE, AUDIT = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("gpu.md", "gpu_audit.md"))
+PAGE = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
 
 
-def rows_of(page: str, heading: str) -> list[list[str]]:
-    section = page.split(f"## {heading}")[1].split("\n## ")[0]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if "|" in line][2:]
-
-
-def test_every_machine_and_finding_has_a_test() -> None:
-    for page, heading, count in ((PAGE, "Fourteen machines", 14), (AUDIT, "Second audit", 10)):
-        assert len(rows_of(page, heading)) == count
-        for row in rows_of(page, heading):
-            words = re.findall(r"`([^`]+)`", row[-1])
-            assert words, row
-            file = ""
-            for word in words:
-                path, colons, test = word.partition("::")
-                file = path if path.endswith(".py") else file if colons else "tests/gpu/test_rehearsal.py"
-                text = (ROOT / file).read_text(encoding="utf-8")
-                name = test if colons else "" if path.endswith(".py") else path
-                assert not name or f"def {name}(" in text, (row[0], word)
+def test_every_machine_has_a_test() -> None:
+    section = PAGE.split("## Fourteen machines")[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if "|" in line][2:]
+    assert len(rows) == 14
+    for row in rows:
+        words = re.findall(r"`([^`]+)`", row[-1])
+        assert words, row
+        for word in words:
+            path, colons, test = word.partition("::")
+            text = (ROOT / (path if colons else "tests/gpu/test_rehearsal.py")).read_text(encoding="utf-8")
+            assert f"def {test if colons else path}(" in text, (row[0], word)
 
 
 def test_the_table_of_memory_is_the_estimate() -> None:
