@@ -16,7 +16,7 @@ from electra_trainer.finetuning.multi_label import MultiLabelTask
 from electra_trainer.finetuning.text_tasks import OwnTask
 
 DELIMITERS = {"a.csv": ",", "a.tsv": "\t", "semicolons.csv": ";"}
-ALWAYS = "columns: ", "no development file", "rows choose seed and epoch"
+ALWAYS = "columns: ", "no development file", "rows are few: "
 
 
 def write(path: Path, answers: Sequence[Any], rows: int) -> Path:

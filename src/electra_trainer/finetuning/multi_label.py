@@ -21,7 +21,7 @@ from torch import Tensor
 
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments.by_class import ClassReport, calibration_error
-from electra_trainer.files.tables import Table, label_lists, marks
+from electra_trainer.files.tables import Table, label_lists, marks, shown
 from electra_trainer.finetuning.examples import (
     Columns,
     Prediction,
@@ -39,6 +39,7 @@ from electra_trainer.finetuning.text_tasks import (
     known_labels,
     learned_from,
     linear,
+    report_of,
     tf_idf,
 )
 from electra_trainer.settings.calls import checked_class
@@ -102,21 +103,10 @@ class MultiLabel(TextTask):
 
     def report(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> ClassReport:
         """Label by label; calibration is that of all probabilities."""
-        from sklearn.metrics import precision_recall_fscore_support
-
         truth, shares = self._truth(examples), self._shares(predictions)
-        at = self._at(truth, shares)
-        found = precision_recall_fscore_support(truth, shares >= at, average=None, zero_division=0.0)
-        precision, recall, f1, support = (tuple(np.atleast_1d(one)[-len(self.labels) :].tolist()) for one in found)
-        return ClassReport(
-            labels=self.labels,
-            support=tuple(map(int, support)),
-            precision=precision,
-            recall=recall,
-            f1=f1,
-            confusion={},
-            calibration_error=calibration_error(shares.ravel(), truth.ravel()),
-        )
+        error = calibration_error(shares.ravel(), truth.ravel())
+        guesses = shares >= self._at(truth, shares)
+        return report_of(self.labels, truth, guesses, confusion={}, calibration_error=error)
 
     def _at(self, truth: NDArray[np.bool_], shares: NDArray[np.float64]) -> float:
         """The threshold, or the one with the best main score."""
@@ -216,12 +206,11 @@ class MultiLabelTask(OwnTask):
                 f"{path}: {len(counts):,} different labels in {len(train):,} rows, for example {first!r} and "
                 f"{second!r}. Check --label-separator and --label."
             )
-        shown = ", ".join(f"{name} {count:,}" for name, count in counts.most_common(10))
+        named = shown([f"{name} {count:,}" for name, count in counts.most_common()])
         none = sum(not example.labels for example in train)
         each = counts.total() / (len(train) - none)
-        more = " and others" if len(counts) > 10 else ""
         note = (
-            f"{len(counts)} labels, several a text, in {len(train):,} training rows: {shown}{more}; {none:,} rows have "
+            f"{len(counts)} labels, several a text, in {len(train):,} training rows: {named}; {none:,} rows have "
             f"none, the others {each:.3g} on average. The threshold is the best for dev's main score, so dev is "
             "a little too good: score with --test FILE."
         )

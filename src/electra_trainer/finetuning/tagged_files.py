@@ -32,7 +32,7 @@ from electra_trainer.data.conllu import Word, file_lines, read_conllu
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.files import reading
 from electra_trainer.files.reading import short
-from electra_trainer.files.tables import Table, read_table_file
+from electra_trainer.files.tables import Table, read_table_file, shown
 from electra_trainer.finetuning.examples import MARKS, WARNING, TaggedSentence
 
 Splitting = Literal["spaces", "punctuation", "contractions", "characters"]
@@ -405,21 +405,11 @@ def _objects(
     tags = table.column(label) if label else [None] * len(table.rows)
     unspaced = any(isinstance(value, str) and _UNSPACED.search(value) for value in table.column(text))
     split = like.split if like else "characters" if unspaced else "punctuation"
-    lost, widened = list[str](), list[str]()
+    odd: dict[str, list[str]] = {_LOST: [], _WIDENED: []}
     rows = zip(table.lines, table.column(text), tags, strict=True)
-    sentences = [_row(path, number, value, found, split, lost, widened) for number, value, found in rows]
+    sentences = [_row(path, number, value, found, split, odd) for number, value, found in rows]
     notes = [f"columns of {path.name}: words = {text!r}" + (f", labels = {label!r}." if label else ".")]
-    if lost:
-        notes.append(
-            f"{WARNING}spans that share a word with a longer one, or hold none, are left out: {len(lost):,}, the first "
-            f"a {lost[0]}."
-        )
-    if widened:
-        notes.append(
-            f"{WARNING}spans that begin or end within a word label all of it: {len(widened):,}, the first a "
-            f"{widened[0]}. Right for endings and compounds; else count characters of Unicode from 0, to the end "
-            "behind the last."
-        )
+    notes += [f"{WARNING}{what.format(f'{len(spans):,}', spans[0])}" for what, spans in odd.items() if spans]
     return Tagged(sentences=sentences, columns=TagColumns(words=text, label=label, split=split), notes=tuple(notes))
 
 
@@ -429,24 +419,29 @@ def _column(table: Table, flag: str, given: str | int | None, usual: Sequence[st
     for name in wanted:
         if name in table.columns:
             return name
-    listed = ", ".join(map(repr, table.columns[:12]))
+    listed = shown([*map(repr, table.columns)])
     raise ConfigError(f"{table.path}: has no column {' or '.join(wanted)}, but {listed}. Name one: {flag} COLUMN")
 
 
+_LOST = "spans that share a word with a longer one, or hold none, are left out: {}, the first a {}."
+_WIDENED = (
+    "spans that begin or end within a word label all of it: {}, the first a {}. Right for endings and compounds; else "
+    "count characters of Unicode from 0, to the end behind the last."
+)
+
+
 def _row(
-    path: Path, number: int, value: Any, tags: Any, split: Splitting, lost: list[str], widened: list[str]
+    path: Path, number: int, value: Any, tags: Any, split: Splitting, odd: Mapping[str, list[str]]
 ) -> TaggedSentence:
-    """The sentence of an object: words with a label each, or a text with spans, of which the lost and widened ones are
-    noted.
-    """
+    """The sentence of an object: words with a label each, or a text with spans, of which the odd ones are noted."""
     where, words, labels = f"{path}:{number}", value, tags
     if isinstance(value, str) and (tags is None or isinstance(tags, list)):
         places = word_places(value, split)
         words = [value[first:stop] for first, stop in places]
         if tags is not None:
-            labels, without, within = _bio(places, [_read_span(one, where, value) for one in tags])
-            lost += [f"{kind} at {where}" for kind in without]
-            widened += [f"{kind} at {where}" for kind in within]
+            labels, kinds = _bio(places, [_read_span(one, where, value) for one in tags])
+            for what, kind in kinds:
+                odd[what].append(f"{kind} at {where}")
     if not isinstance(words, list) or not words or not all(isinstance(word, str) and word for word in words):
         raise DataError(f"{where}: words {short(value)}. {_LAYOUTS}")
     labels = [None] * len(words) if labels is None else labels
@@ -459,11 +454,11 @@ def _row(
 
 def _bio(
     words: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int, str]]
-) -> tuple[list[str], list[str], list[str]]:
-    """BIO tags of words; the types of the spans that label none, since they hold none or a longer span has one of
-    theirs; those of the spans that begin or end within a word, which get all of it.
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """BIO tags of words, and the odd spans' types with what is odd: `_LOST`, they label no word, since they hold none
+    or a longer span has one of theirs; `_WIDENED`, they begin or end within a word and label all of it.
     """
-    tags, left_out, widened = ["O"] * len(words), list[str](), list[str]()
+    tags, odd = ["O"] * len(words), list[tuple[str, str]]()
     begins, ends = [begin for begin, _ in words], [end for _, end in words]
     inside: dict[tuple[int, int, str], tuple[int, int]] = {}
     for first, stop, kind in spans:
@@ -471,15 +466,15 @@ def _bio(
         if at < after:  # without the spaces at its ends
             inside[max(first, begins[at]), min(stop, ends[after - 1]), kind] = at, after
         else:
-            left_out.append(kind)
+            odd.append((_LOST, kind))
     for (first, stop, kind), (at, after) in sorted(inside.items(), key=lambda one: (one[0][0] - one[0][1], one[0][0])):
         if tags[at] != "O" or tags[after - 1] != "O":  # a longer span that has any of its words has one at an end
-            left_out.append(kind)
+            odd.append((_LOST, kind))
             continue
         tags[at:after] = [f"B-{kind}", *[f"I-{kind}"] * (after - at - 1)]
         if begins[at] < first or ends[after - 1] > stop:
-            widened.append(kind)
-    return tags, left_out, widened
+            odd.append((_WIDENED, kind))
+    return tags, odd
 
 
 def _read_span(span: Any, where: str, text: str) -> tuple[int, int, str]:
@@ -593,12 +588,12 @@ def described(labels: Collection[str], scheme: Scheme, tags: Mapping[str, str]) 
         return
     types = sorted({tag[2:] for label in labels if (tag := read_tag(label, scheme) or "O")[2:]})
     yield (
-        f"labels: {scheme.upper()} of {', '.join(types[:12])}{' ...' * (len(types) > 12)}. "
+        f"labels: {scheme.upper()} of {shown(types)}. "
         "Spans are scored by seqeval's definition (conlleval's): same words, same type."
     )
     if tags:
-        shown = ["words without a label" if old == UNLABELLED else repr(old) for old in tags]
-        changed = ", ".join(sorted(f"{old} as {new!r}" for old, new in zip(shown, tags.values(), strict=True))[:4])
+        named = {"words without a label" if old == UNLABELLED else repr(old): new for old, new in tags.items()}
+        changed = ", ".join(sorted(f"{old} as {new!r}" for old, new in named.items())[:4])
         yield f"{WARNING * (UNLABELLED in tags)}labels are read and predicted in the usual notation: {changed}."
     if scheme == "io" and marked:
         yield f"{WARNING}--scheme io takes {marked[0]!r} for a type, mark and all. Omit it, and marks are read."
@@ -646,7 +641,7 @@ def spans_of(tags: Sequence[str]) -> list[Span]:
     """The spans of one sentence of BIOES tags, in order."""
     found: list[Span] = []
     first, open_type = 0, None
-    for index, tag in enumerate(tags):
+    for index, tag in enumerate([*tags, "O"]):
         mark, _, kind = tag.partition("-")
         if open_type is not None and not (mark in ("I", "E") and kind == open_type):
             found.append(Span(open_type, first, index))
@@ -656,8 +651,6 @@ def spans_of(tags: Sequence[str]) -> list[Span]:
         if mark in ("E", "S"):
             found.append(Span(kind, first, index + 1))
             open_type = None
-    if open_type is not None:
-        found.append(Span(open_type, first, len(tags)))
     return found
 
 

@@ -350,20 +350,24 @@ def classification_scores(
 
 def class_report(labels: Sequence[str], truth: Sequence[str], predictions: Sequence[Prediction]) -> ClassReport:
     """Scores class by class, from predictions with probabilities."""
+    guesses = [one["label"] for one in predictions]
+    right = [a == b for a, b in zip(truth, guesses, strict=True)]
+    error = calibration_error([one["probabilities"][one["label"]] for one in predictions], right)
+    confusion = confusion_of(zip(truth, guesses, strict=True))
+    return report_of(labels, truth, guesses, confusion=confusion, calibration_error=error)
+
+
+def report_of(labels: Sequence[str], truth: Any, guesses: Any, **others: Any) -> ClassReport:
+    """Scores class by class, from labels or from rows of 0 and 1 (one for each of `labels`); `others` are the remaining
+    fields.
+    """
     from sklearn.metrics import precision_recall_fscore_support
 
-    guesses = [one["label"] for one in predictions]
-    precision, recall, f1, support = precision_recall_fscore_support(truth, guesses, labels=labels, zero_division=0.0)
-    confidence = [one["probabilities"][one["label"]] for one in predictions]
-    return ClassReport(
-        labels=tuple(labels),
-        support=tuple(map(int, support)),
-        precision=tuple(precision.tolist()),
-        recall=tuple(recall.tolist()),
-        f1=tuple(f1.tolist()),
-        confusion=confusion_of(zip(truth, guesses, strict=True)),
-        calibration_error=calibration_error(confidence, [a == b for a, b in zip(truth, guesses, strict=True)]),
-    )
+    which = None if isinstance(truth, np.ndarray) else labels
+    found = precision_recall_fscore_support(truth, guesses, labels=which, average=None, zero_division=0.0)
+    each = (tuple(np.atleast_1d(one)[-len(labels) :].tolist()) for one in found)
+    others |= zip(("precision", "recall", "f1", "support"), each, strict=True)
+    return ClassReport(labels=tuple(labels), **others)
 
 
 def regression_scores(
@@ -575,7 +579,6 @@ def _shared(first: str, second: str) -> NDArray[np.float64]:
 
 _FEW_TO_SCORE = 50
 """A note says how little fewer rows than these tell."""
-_MORE = "Score more with --test FILE."
 _ALWAYS = ("text", "pair", "label")
 """Fields of `Columns` that are hashed even where they are empty."""
 EPOCHS = 3.0
@@ -659,15 +662,16 @@ class OwnTask:
         for rows in tested.values():
             notes += [*overlap(train, rows, "test"), *overlap(dev, rows, "test", "development")]
         if (few := len(tested.get("test", dev))) < _FEW_TO_SCORE:
-            notes.append(f"{WARNING}{few} rows are few: shares are known to ± {98 / few**0.5:.0f} points. {_MORE}")
+            known = f"shares are known to ± {98 / few**0.5:.0f} points"
+            notes.append(f"{WARNING}{few} rows are few: {known}. Score more with --test FILE.")
         task, note = self.task(train, table.path)
         notes += odd_labels(getattr(task, "labels", ()), table, columns)
         if isinstance(task, Regression):
             notes += [note for one in (table, *others.values()) for note in odd_numbers(one, str(columns.label))]
         if self.class_weights is not None and isinstance(task, Classification):
             task = _balanced(task, train)
-            weights = zip(task.labels[:10], task.class_weights, strict=False)
-            notes.append(f"class weights: {', '.join(f'{name} {weight:.3g}' for name, weight in weights)}.")
+            weights = zip(task.labels, task.class_weights, strict=True)
+            notes.append(f"class weights: {shown([f'{name} {weight:.3g}' for name, weight in weights])}.")
         task = _led_by(task, self.metric)
         much = max(Counter(example.label for example in train).values()) / len(train)
         if self.metric is None and isinstance(task, Classification) and much >= UNEVEN:
@@ -682,9 +686,8 @@ class OwnTask:
             test = {"predict": text_examples(asked, choose_texts(asked, columns))}
             written = "predictions.csv", partial(predicted_csv, asked, separator=columns.separator or ";")
         short = f"fewer than {SMALL:,} lines: without --epochs {self.epochs:g} epochs, for larger files {EPOCHS:g}."
-        hashes["columns"] = json.dumps(
-            {name: value for name, value in asdict(columns).items() if value or name in _ALWAYS}
-        )
+        named = {name: value for name, value in asdict(columns).items() if value or name in _ALWAYS}
+        hashes["columns"] = json.dumps(named)
         return TaskData(
             task=task,
             train=train,
@@ -727,8 +730,8 @@ def _classes(train: Sequence[TextExample], path: Path) -> tuple[Task, str]:
         )
     if all(NUMBER.fullmatch(name) for name in names):
         names.sort(key=lambda name: (float(name), name))
-    shown = ", ".join(f"{name} {counts[name]:,}" for name in names[:10]) + (" and others" if len(names) > 10 else "")
-    note = f"{len(names)} classes in {len(train):,} training rows: {shown}."
+    each = shown([f"{name} {counts[name]:,}" for name in names])
+    note = f"{len(names)} classes in {len(train):,} training rows: {each}."
     return Classification(labels=tuple(names), metrics=("accuracy", "macro_f1", "matthews")), note
 
 

@@ -122,11 +122,9 @@ def misread(folder: Path, tokenizer: Tokenizer, own: Sequence[str] = ()) -> str:
     texts = some_lines(own)
     theirs = transformers.BertTokenizerFast.from_pretrained(folder)(texts)["input_ids"]
     odd = sum(one.ids != other for one, other in zip(tokenizer.encode_batch(texts), theirs, strict=True))
+    found = f"; BertTokenizer and ElectraTokenizer read {odd:,} of these lines otherwise"
     why = "a word of more than 100 letters is [UNK] there, and no letters are composed"
-    found = (
-        f"BertTokenizer and ElectraTokenizer read {odd:,} of these lines otherwise ({why}): load it by AutoTokenizer"
-    )
-    return f"; {found}" if odd else ""
+    return f"{found} ({why}): load it by AutoTokenizer" if odd else ""
 
 
 def outputs(network: Path | Mapping[str, Any]) -> str:
