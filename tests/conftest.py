@@ -40,7 +40,6 @@ SLOWEST = (
     "experiments/test_compare.py",
     "test_extending.py",
     "finetuning/test_finetuned_onnx.py",
-    "reliability/test_sharding.py",
     "reliability/test_hostile.py",
     "examples/test_pretrain_job.py",
     "google/test_curve.py",

@@ -176,7 +176,6 @@ def pretrain(
     seed: int | None = None,
     init: str | Path | None = None,
     device: str = "auto",
-    shard: bool = False,
     quiet: bool = False,
 ) -> Pretrained:
     """Pre-train on prepared data, or resume the run in `out`; like `electra pretrain`, it ends with a report.
@@ -190,7 +189,6 @@ def pretrain(
         init: trained weights to begin with, of a run, an exported folder, a BERT or a Hub name, or
             DISCRIMINATOR,GENERATOR; None: fresh ones.
         device: auto, cpu, cuda, cuda:N or mps.
-        shard: under torchrun, divide weights, gradients and moments among the processes.
         quiet: show errors and warnings only.
 
     Returns:
@@ -211,7 +209,6 @@ def pretrain(
         flops_real=flops_real,
         init=None if init is None else str(init),
         device=device,
-        shard=shard,
         quiet=quiet,
     ).run()
     return load(out)

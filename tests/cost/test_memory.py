@@ -67,13 +67,3 @@ def test_a_softmax_over_all_tokens_is_made_a_chunk_at_a_time() -> None:
     state = 16 * (parameters(many).joint - parameters(few).joint)
     logits = 4 * 4 * 10_000 * 77 * few.lane_size
     assert memory_bytes(many) - memory_bytes(few) == state + logits
-
-
-def test_a_process_of_several_has_its_part_and_what_is_together() -> None:
-    """By hand for Large among 8: 16 bytes a parameter are divided; weight and gradient of two layers and of what is no layer are not."""
-    large = models.large()
-    no_layer = 31_038 * 1024 + (1024 * 1025 + 1025) + 30_522 * 1 + 2 * 1024 + 1025 * 1024
-    saved = memory_bytes(large) - memory_bytes(large, processes=8)
-    assert saved == pytest.approx(16 * 354_655_291 * 7 / 8 - 8 * (no_layer + 2 * 12 * 1024**2), rel=0.01)
-    parts = [memory_bytes(large, processes=count) for count in (2, 4, 8)]
-    assert parts == sorted(parts, reverse=True) and parts[-1] > 16 * 354_655_291 / 8

@@ -1,6 +1,6 @@
 """A rank of a run on pretended cards: `python -m tests.gpu.one_rank DATA OUT OPTIONS`, started as torchrun starts one.
 
-OPTIONS is JSON: `steps`, `shard`, `deterministic`, `pause` (seconds after each step, so that a test can end a rank between two).
+OPTIONS is JSON: `steps`, `deterministic`, `pause` (seconds after each step, so that a test can end a rank between two).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main(data: str, out: str, options: dict[str, Any]) -> None:
         mock.patch.object(loop, "train_step", slowly),
         mock.patch.object(torch, "isfinite", lambda _: torch.ones(1, dtype=torch.bool)),
     ):
-        loop.pretrain(config, Path(data), out=Path(out), device="cuda", shard=options.get("shard", False), quiet=True)
+        loop.pretrain(config, Path(data), out=Path(out), device="cuda", quiet=True)
 
 
 if __name__ == "__main__":

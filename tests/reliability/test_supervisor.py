@@ -258,10 +258,9 @@ def test_a_disk_that_does_not_answer_when_the_run_has_failed_of_it(
             "lanes = 2: 4 processes need as many lanes. Set --batch.lanes 4.",
         ),
         (True, ["--processes", "3"], 78, "--deterministic with 3 processes and 2 lanes"),
-        (True, ["--processes", "2", "--shard"], 78, "--shard with --deterministic"),
         (False, ["--processes", "2"], 66, "no-data"),
     ],
-    ids=["lanes", "tree", "shard", "data"],
+    ids=["lanes", "tree", "data"],
 )
 def test_what_all_would_say_is_said_before_any_starts(
     data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], rows: bool, more: list[str], code: int, said: str

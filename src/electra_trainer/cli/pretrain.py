@@ -61,9 +61,6 @@ class Pretrain:
     """Run N processes on this machine, started by torchrun, each with a GPU or a share of the cores. Needs
     --batch.lanes N or more.
     Several machines: docs/cluster.md."""
-    shard: bool = False
-    """FSDP: divide weights, gradients and optimizer state among the processes, for models that do not fit one GPU. Each
-    computes equally many lanes. May differ between starts of a run."""
     restarts: int = 0
     """Restart at most N times when the process is killed or crashes; errors that would recur are not retried."""
     device: str = "auto"
@@ -119,7 +116,6 @@ class Pretrain:
                     length=length,
                     init=init or former,
                     device=self.device,
-                    shard=self.shard,
                     quiet=self.quiet,
                     status=status,
                 )
@@ -166,15 +162,13 @@ def _supervised(request: Pretrain) -> None:
 def _check_what_all_would_say(request: Pretrain) -> None:
     """Find what is wrong for every process before any is started; ElectraError."""
     from electra_trainer.data.store import Store
-    from electra_trainer.ranks import sharding, world
+    from electra_trainer.ranks import world
     from electra_trainer.train.plan import fit_to_data
 
     config = fit_to_data(request.settings, Store.open(request.data))
     if config.deterministic:  # first: it is stricter
         world.check_tree(config.batch.lanes, processes=request.processes)
     world.World(0, request.processes).owned(config.batch.lanes)
-    if request.shard:
-        sharding.check_shard(config, processes=request.processes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,13 +199,12 @@ def _dry_run(request: Pretrain, length: "Length") -> None:
     config = plan.fit_to_data(request.settings, store)
     precision = device.choose_precision(config.precision, here)
     print(f"{config.preset} on {here}, {precision}; nothing is trained", flush=True)
-    parts, gpu = request.processes if request.shard else 1, timing.activation_bytes(precision, here)
-    free = timing.free_bytes(here)
+    gpu, free = timing.activation_bytes(precision, here), timing.free_bytes(here)
     fits = free is None or state_bytes(config) <= free  # else its steps cannot be timed
     measured = timing.measure_time(config, store, device=here, precision=precision) if fits else None
     if measured is not None or length.budget is None:
         planned = plan.steps_for(length, config, measured)
-        for name, value in plan.describe(planned, store, measured, processes=parts, gpu=gpu):
+        for name, value in plan.describe(planned, store, measured, gpu=gpu):
             print(f"  {name:<28} {value}")
-    if free is not None and (what := plan.does_not_fit(config, free, processes=parts, gpu=gpu)):
+    if free is not None and (what := plan.does_not_fit(config, free, gpu=gpu)):
         print(f"  {'does it fit':<28} perhaps not: {what}")

@@ -86,7 +86,7 @@ def _encoder(model: Model) -> int:
     h, i = model.hidden_size, model.inner_size
     if model.block == "modern":
         project = model.embedding_size * h if model.embedding_size != h else 0
-        return project + model.num_hidden_layers * (_matrices(model) + 2 * h) + h
+        return project + model.num_hidden_layers * h * (4 * h + inner_matrices(model) * i + 2) + h
     attention = 4 * (h * h + h) + 2 * h
     feed_forward = (h * i + i) + (i * h + h) + 2 * h
     project = (model.embedding_size + 1) * h if model.embedding_size != h else 0
@@ -160,16 +160,13 @@ _CACHED = 1.05  # blocks that the allocator keeps
 _EVALUATED = 1.6 * 64  # copies of the logits of evaluation's rows, next to the recorded step's memory
 
 
-def memory_bytes(config: Config, *, processes: int = 1, gpu: int = 0) -> int:
+def memory_bytes(config: Config, *, gpu: int = 0) -> int:
     """An estimate of the bytes that training needs at its peak, in fp32; within a quarter of what CPUs were seen to
     need.
 
     Args:
         config: the run.
-        processes: number that divide weights, gradients and moments (`--shard`); the estimate is for one of them, and
-            was not measured.
-        gpu: bytes of an activation on a GPU, 2 or 4; 0: on a CPU. Where the weights are divided, steps are computed on
-            it as on a CPU.
+        gpu: bytes of an activation on a GPU, 2 or 4; 0: on a CPU.
 
     Counted: weights, gradients and two moments of everything trainable; what the backward pass of one lane keeps of
     both
@@ -185,15 +182,14 @@ def memory_bytes(config: Config, *, processes: int = 1, gpu: int = 0) -> int:
     """
     model, generator, length = config.model, learned_generator(config), config.batch.sequence_length
     networks, joint = _networks(config), parameters(config).joint
-    fused, all_tokens = bool(gpu) and processes == 1, config.objective.predicts == "all"
-    logits = 1 if fused else _LOGITS_COPIES
+    all_tokens, logits = config.objective.predicts == "all", 1 if gpu else _LOGITS_COPIES
     chunk = _LOGITS_COPIES * _LOGITS_AT_ONCE if all_tokens else 0  # logits of all tokens are computed a chunk at a time
-    pairs = 0 if fused else length  # attention weights are kept without a fused kernel
+    pairs = 0 if gpu else length  # attention weights are kept without a fused kernel
     row = sum(length * (_kept_embeddings(m) + m.num_hidden_layers * _kept_layer(m, pairs)) for m in networks)
     row += predicted(config) * (_kept_token_head(model) + (0 if all_tokens else logits * model.vocab_size))
     if generator is not None:
         row += slots(config) * (_kept_token_head(generator) + logits * generator.vocab_size)
-    if fused:
+    if gpu:
         row += 3 * length * model.hidden_size + length**2
         row += sum(length * m.num_hidden_layers * m.hidden_size for m in networks)  # kept by the compiler
         each_parameter = _BYTES * (_STATE_COPIES + (config.batch.lanes > 1)) + (2 * gpu if gpu < _BYTES else 0)
@@ -201,9 +197,7 @@ def memory_bytes(config: Config, *, processes: int = 1, gpu: int = 0) -> int:
         evaluation = _EVALUATED * slots(config) * model.vocab_size * _BYTES
         return round(_CACHED * needed + evaluation) + _CUBLAS_BYTES
     row += 2 * length * _kept_layer(model, length) + 3 * length * model.hidden_size * config.objective.uses_generator
-    fixed = _STATE_COPIES * joint / processes + chunk + sum(map(_joined_weights, networks))
-    if processes > 1:
-        fixed += _together(config)
+    fixed = _STATE_COPIES * joint + chunk + sum(map(_joined_weights, networks))
     return _BYTES * round(fixed + config.lane_size * row)
 
 
@@ -213,23 +207,8 @@ def _networks(config: Config) -> list[Model]:
 
 
 def state_bytes(config: Config) -> int:
-    """Bytes of weights, gradients and moments alone, undivided."""
+    """Bytes of weights, gradients and moments alone."""
     return _BYTES * _STATE_COPIES * parameters(config).joint
-
-
-def _together(config: Config) -> int:
-    """Elements that one of several processes has gathered at once: weights and gradients of two layers and of
-    everything outside layers.
-    """
-    generator = learned_generator(config) if config.sharing != "all" else None
-    networks = (config.model, generator, guesser_of(config))
-    layers = sum(m.num_hidden_layers * _matrices(m) for m in networks if m is not None)
-    return 2 * (parameters(config).joint - layers + 2 * _matrices(config.model))
-
-
-def _matrices(model: Model) -> int:
-    """Elements of the matrices of a layer."""
-    return model.hidden_size * (4 * model.hidden_size + inner_matrices(model) * model.inner_size)
 
 
 def inner_matrices(model: Model) -> int:

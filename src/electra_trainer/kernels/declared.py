@@ -1,7 +1,6 @@
 """Declarations of the block that a stack of layers computes, class by class."""
 
 from collections.abc import Iterator
-from functools import cache
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -31,11 +30,5 @@ def other_class(layers: Stack, block: Block) -> str:
     must run as PyTorch code until it declares what it computes.
     """
     types: Iterator[Any] = map(type, layers.modules())
-    kinds = (kind for kind in map(_as_written, types) if kind not in _LIBRARY)
+    kinds = (kind for kind in types if kind not in _LIBRARY)
     return next((kind.__name__ for kind in kinds if vars(kind).get("computes") not in (block, "any")), "")
-
-
-@cache
-def _as_written(kind: Any) -> Any:
-    """The class itself; FSDP2 (ranks/sharding.py) puts another class before a module's."""
-    return next(base for base in kind.__mro__ if not base.__module__.startswith("torch.distributed."))

@@ -53,10 +53,6 @@ class World(NamedTuple):
         """Part of this rank in `things`: neighbours, as evenly as possible; none where there are too few."""
         return range(self.rank * things // self.size, (self.rank + 1) * things // self.size)
 
-    def waits(self, things: int) -> int:
-        """How many of `things` the rank with the most has beyond this one's."""
-        return -(-things // self.size) - len(self.share(things))
-
     def owned(self, lanes: int) -> range:
         """The lanes that this rank computes: neighbours, as evenly as possible.
 

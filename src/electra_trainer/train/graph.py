@@ -25,7 +25,6 @@ from electra_trainer.kernels.native import layers
 from electra_trainer.model.modern import AnyLayer
 from electra_trainer.objectives import Objective
 from electra_trainer.objectives.vocabulary_softmax import LOOK
-from electra_trainer.ranks.sharding import is_sharded
 from electra_trainer.ranks.world import any_rank, world
 from electra_trainer.runs.signals import finish_first, raise_again
 from electra_trainer.train.device import describe, need_memory
@@ -192,8 +191,6 @@ def _why_plain(objective: Objective, optimizer: torch.optim.Optimizer) -> str:
     """Why a step is that of step.py; empty where a faster one can be built."""
     if _off(GRAPH) and _off(COMPILE):
         return f"{GRAPH}=off and {COMPILE}=off"
-    if is_sharded(objective):
-        return "--shard gathers the layers one by one"
     if not isinstance(optimizer, torch.optim.AdamW):
         return f"{type(optimizer).__name__} is not made for it"
     return "" if objective.static else f"the shapes of {type(objective).__name__} follow from the text"

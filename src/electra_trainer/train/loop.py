@@ -23,7 +23,6 @@ from electra_trainer.data.tokenizer import tokenizer_files
 from electra_trainer.errors import ConfigError, DataError, Interrupted, tell
 from electra_trainer.files.durable import write_output
 from electra_trainer.objectives import Objective, build
-from electra_trainer.ranks import sharding
 from electra_trainer.ranks.world import check_tree, joined, led, local_device, patiently, world
 from electra_trainer.runs import checkpoint, progress, run_folder, signals
 from electra_trainer.runs.metrics import curves
@@ -53,7 +52,6 @@ def pretrain(
     length: plan.Length | None = None,
     init: ReadsInitial | ContinueFrom | None = None,
     device: str = "auto",
-    shard: bool = False,
     quiet: bool = False,
     status: progress.Status | None = None,
     pause: Callable[["Pretraining"], bool] | None = None,
@@ -68,8 +66,6 @@ def pretrain(
         init: where to read trained weights to begin with, or the run to continue; not read on resume. None: fresh
             weights.
         device: auto, cpu, cuda, cuda:N.
-        shard: divide weights, gradients and moments among the processes (ranks/sharding.py); it may change from one
-            call to the next.
         status: where to report that the run began and how it ended.
         pause: asked after each step whether to save and stop there.
 
@@ -86,23 +82,20 @@ def pretrain(
         signals.StopRequest(at_once=True) as stop,
         joined(lambda: local_device(choose_device(device)), last_words=last_words) as (here, where),
     ):
-        if shard:
-            sharding.check_shard(config)
         store = patiently(lambda: open_rows(data))
         wanted = length or plan.Length()
         display = progress.Display(quiet=quiet, silent=not here.leads)
-        given: dict[str, Any] = {"device": where, "init": init, "shard": shard, "status": status, "say": display.say}
+        given: dict[str, Any] = {"device": where, "init": init, "status": status, "say": display.say}
         config, initial = begin(config, folder, store, wanted, **given)
         if config.deterministic:
             check_tree(config.batch.lanes)
         display.total = config.schedule.steps
-        run = _built(config, store, where, folder=folder, initial=initial, stop=stop, shard=shard, display=display)
+        run = _built(config, store, where, folder=folder, initial=initial, stop=stop, display=display)
         run.resume()
-        divided = ", which divide the weights" if sharding.is_sharded(run.network) else ""
         on = f"{describe(where) or where.type} {arithmetic(run.precision, where)}"
         run.display.say(
             f"{config.preset}: {parameters(config).joint:,} parameters, {config.schedule.steps:,} steps, {on}, "
-            f"{here.described(threads)}{divided} -> {folder.path}"
+            f"{here.described(threads)} -> {folder.path}"
         )
         if (passes := plan.passes(config, store, config.schedule.steps)) > MANY_PASSES:
             run.display.say(f"The run reads its text {passes:.0f} times over: more text helps more than more steps.")
@@ -241,10 +234,9 @@ class Pretraining(resumable.Resumable[Objective]):
     def _evaluate(self) -> None:
         limit = self.config.evaluation.rows
         metrics = evaluate(self.network, self.feed, limit=limit) if limit else {}
-        # on all ranks: each may have a part of the weights
-        rows = step.example_rows(self.network, self.feed, self.store.tokenizer()) if limit else []
         if self.metrics is None:
             return
+        rows = step.example_rows(self.network, self.feed, self.store.tokenizer()) if limit else []
         signals.finish_first()
         if metrics:
             row = {**self.place_of(), **metrics, "standard_words": self.feed.standard_words}
@@ -284,7 +276,6 @@ def begin(
     *,
     device: torch.device,
     init: ReadsInitial | ContinueFrom | None,
-    shard: bool = False,
     status: progress.Status | None = None,
     say: Callable[[str], None],
 ) -> tuple[Config, Initial | Continued | None]:
@@ -300,8 +291,8 @@ def begin(
     step.check_words(config, store)
     precision = choose_precision(config.precision, device)
     computed = arithmetic(precision, device)
-    parts, gpu = world().size if shard else 1, activation_bytes(precision, device)
-    if gpu and (why := plan.does_not_fit(config, free_bytes(device) or 0, processes=parts, gpu=gpu)):
+    gpu = activation_bytes(precision, device)
+    if gpu and (why := plan.does_not_fit(config, free_bytes(device) or 0, gpu=gpu)):
         raise ConfigError(f"The step does not fit {device}: {why}.")
     initial: list[Initial | Continued | None] = []
 
@@ -330,7 +321,7 @@ def begin(
         timing = None
         if length.budget is not None:
             say("measuring the speed of this machine: a few steps and an evaluation, which take 6 s or more")
-            timing = measure_time(config, store, device=device, precision=precision, shard=shard)
+            timing = measure_time(config, store, device=device, precision=precision)
         settled = led(begun)
     return records.read(Config, json.loads(settled), where=str(folder.path)), initial[0] if initial else None
 

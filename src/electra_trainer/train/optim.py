@@ -19,7 +19,6 @@ from electra_trainer.kernels.native import native_muon
 from electra_trainer.model.modern import AnyLayer, PackedLinear
 from electra_trainer.model.networks import is_norm
 from electra_trainer.objectives import Objective, rtd, two_stage
-from electra_trainer.ranks.sharding import part_of
 from electra_trainer.settings.config import Config, Schedule
 from electra_trainer.settings.config import Optimizer as Settings
 from electra_trainer.settings.methods import TwoStage
@@ -299,7 +298,7 @@ def load_optimizer_tensors(network: nn.Module, optimizer: Optimizer, tensors: It
     for full, value in tensors:
         slot, parameter = full.rpartition("/")[2], _parameter_of(full, value, names)
         state = optimizer.state[parameter]
-        state[slot] = value.clone() if slot == "step" else part_of(value, parameter)
+        state[slot] = value.clone() if slot == "step" else value.to(parameter.device, copy=True)
         if slot == "step" and optimizer.param_groups[0].get("fused"):
             state[slot] = state[slot].to(parameter.device)
 

@@ -115,41 +115,28 @@ def with_decay(config: Config, *, after: int, steps: int) -> Config:
     return changed(config, schedule={**schedule, "warmup_steps": min(config.schedule.warmup_steps, after + steps)})
 
 
-def does_not_fit(config: Config, free: int, *, processes: int, gpu: int = 0) -> str | None:
+def does_not_fit(config: Config, free: int, *, gpu: int = 0) -> str | None:
     """Remedy if a run needs more memory than the `free` bytes of a device; None if it fits.
 
     Args:
-        processes: how many divide the weights (`--shard`).
         gpu: bytes of an activation where the device is a GPU, else 0.
     """
-    least = changed(config, batch={"lanes": config.batch.size})
     limit = _SLACK * free if gpu else free
 
-    def needed(config: Config, parts: int = processes) -> int:
-        return memory_bytes(config, processes=parts, gpu=gpu)
-
-    if needed(config) <= limit:
+    if (needed := memory_bytes(config, gpu=gpu)) <= limit:
         return None
-    message = f"it needs about {needed(config) / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free here. "
+    message = f"it needs about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free here. "
     for lanes in range(2 * config.batch.lanes, config.batch.size + 1, config.batch.lanes):
-        if config.batch.size % lanes == 0 and needed(changed(config, batch={"lanes": lanes})) <= limit:
+        if config.batch.size % lanes == 0 and memory_bytes(changed(config, batch={"lanes": lanes}), gpu=gpu) <= limit:
             return f"{message}Set --batch.lanes {lanes}: the same step in {lanes} parts"
-    for more in (2**power for power in range(1, 8) if 2**power > processes):
-        if needed(least, more) <= limit:
-            return f"{message}--shard with {more} processes divides the weights, and more --batch.lanes need less"
     return f"{message}Take a smaller model, or larger devices"
 
 
 def describe(
-    config: Config, store: Store | None = None, timing: Timing | None = None, *, processes: int = 1, gpu: int = 0
+    config: Config, store: Store | None = None, timing: Timing | None = None, *, gpu: int = 0
 ) -> list[tuple[str, str]]:
-    """The lines of `--dry-run`: name and value. Memory is that of one of the `processes` that divide the
-    weights.
-
-    `gpu` is as in `does_not_fit`.
-    """
+    """The lines of `--dry-run`: name and value; `gpu` is as in `does_not_fit`."""
     count, cost, steps = parameters(config), run_flops(config), config.schedule.steps
-    memory = memory_bytes(config, processes=processes, gpu=gpu)
     lines = {"objective": arms.objective_title(config)}
     if config.model.block == "modern":
         unused = config.model.position_initializer != "random"
@@ -167,7 +154,7 @@ def describe(
         lines["epochs of the data"] = f"{passes(config, store, steps):.2f}"
     lines["FLOPs, as the paper counts"] = f"{cost.paper:.3g}"
     lines["FLOPs, matrix products"] = f"{cost.real:.3g}"
-    lines["memory, estimate" if processes == 1 else f"memory of 1 of {processes}, estimate"] = f"{memory / 1e9:.2f} GB"
+    lines["memory, estimate"] = f"{memory_bytes(config, gpu=gpu) / 1e9:.2f} GB"
     if timing is not None:
         lines["speed here"] = f"{config.tokens_per_step / timing.step:,.0f} tokens/s"
         lines["time here"] = duration(timing.total(config))

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from electra_trainer.errors import Diverged, Interrupted
-from electra_trainer.ranks.sharding import place
 from electra_trainer.ranks.world import any_rank, handed_out, led, world
 from electra_trainer.runs import checkpoint, progress, run_folder, verified
 from electra_trainer.runs.metrics import Metrics
@@ -48,7 +47,6 @@ class Resumable(ABC, Generic[Network]):
     keep: int
     """Newest checkpoints that stay."""
     display: progress.Shows
-    shard: bool = False
     share: Share | None = None
     """None: all of the learning rate for all."""
     trunk: frozenset[int] = frozenset()
@@ -160,7 +158,7 @@ class Resumable(ABC, Generic[Network]):
             mine = stored(self.network)
             for name, tensor in handed_out(mine):
                 mine[name].copy_(tensor)
-        place(self.network, self.device, precision=self.precision, shard=self.shard)
+        self.network.to(self.device)
         self.optimizer = build_optimizer(self.network, self.settings, self.share, precision=self.precision)
         load_optimizer_tensors(self.network, self.optimizer, handed_out(moments))
         if self.keeps_checkpoints and not found:

@@ -25,7 +25,6 @@ from electra_trainer.model.networks import Discriminator
 from electra_trainer.objectives import Objective
 from electra_trainer.randomness import Rng
 from electra_trainer.ranks import world as ranks
-from electra_trainer.ranks.sharding import clip_gradients, gathered_for_parts, is_sharded
 from electra_trainer.runs.signals import finish_first
 from electra_trainer.settings.config import Config
 from electra_trainer.train import measures, optim
@@ -184,7 +183,7 @@ def train_step(
             diagnosed.append(measures.keep_measured(losses))
     if tree is not None:
         tree.finish()
-    elif not is_sharded(objective):  # there each backward pass adds them
+    else:
         ranks.add_gradients_over_ranks(objective.parameters())
     rate = optim.rate_at(step, config)
     finish_first()
@@ -210,7 +209,7 @@ def update(network: nn.Module, optimizer: Optimizer, *, clip_norm: float, rate: 
     Returns:
         The norm before clipping, and whether it is finite; if not, weights and moments are untouched.
     """
-    norm = clip_gradients(network, clip_norm or float("inf"))
+    norm = float(nn.utils.clip_grad_norm_(network.parameters(), clip_norm or float("inf")))
     finite = bool(np.isfinite(norm))
     if finite:
         optim.set_rate(optimizer, rate)
@@ -247,10 +246,6 @@ def evaluate(objective: Objective, feed: Feed, *, limit: int | None = None) -> d
             parts.append(objective.counts(masked))
             with autocast(feed.precision, feed.device):
                 diagnosed.append(measures.keep_measured(objective(masked, rng, diagnose=True)))
-        idle = ranks.world().waits(feed.chunks(rows)) if is_sharded(objective) else 0
-        for _ in range(idle):  # the others need this rank's part; its result is dropped
-            with autocast(feed.precision, feed.device):
-                objective(*next(feed.held_out(1)))
         counts = _counts_of_all(parts)
         divisors = measures.divisors(counts, feed.config, rows=min(rows, len(feed.valid)))
         metrics = measures.measure(over_ranks(diagnosed), counts, divisors)
@@ -264,26 +259,22 @@ def on_standard_fakes(objective: Objective, feed: Feed) -> dict[str, float]:
     """`discriminator_standard_auc`: over the words of the held-out rows with standard fakes, in chunks that the ranks
     divide.
 
-    Empty for an objective that keeps no discriminator. If ranks divide its weights, a forward pass of all has to come
-    first.
+    Empty for an objective that keeps no discriminator.
     """
     network = objective.exported()[0].network
     if not isinstance(network, Discriminator):
         return {}
-    chunks, here = feed.chunks(len(feed.fakes_BT)), ranks.world()
-    mine = here.share(chunks)
-    idle = here.waits(chunks) if is_sharded(objective) else 0
     found = []
-    for chunk in [*mine, *[0] * idle]:  # in the idle ones the others need this rank's part
+    for chunk in ranks.world().share(feed.chunks(len(feed.fakes_BT))):
         part = slice(chunk * EVALUATION_ROWS, (chunk + 1) * EVALUATION_ROWS)
         fake_BT = torch.from_numpy(feed.fakes_BT[part]).to(feed.device)
         batch = feed.batch(feed.valid[: len(feed.fakes_BT)][part]).to(feed.device)
         words_BT = ~torch.isin(batch.ids_BT, torch.tensor(feed.mask.never, device=feed.device))
-        with autocast(feed.precision, feed.device), gathered_for_parts(objective):
+        with autocast(feed.precision, feed.device):
             logits_BT = network(fake_BT, batch)
         observed = {"real_BT": batch.real_BT, "counted_BT": words_BT, "replaced_BT": fake_BT != batch.ids_BT}
         found.append(measures.keep_measured(Losses(terms={}, diagnostics=observed | {"replaced_logit_BT": logits_BT})))
-    judged = measures.measure(over_ranks(found[: len(mine)]), {})
+    judged = measures.measure(over_ranks(found), {})
     return {"discriminator_standard_auc": judged["discriminator_auc"]}
 
 

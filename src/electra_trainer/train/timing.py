@@ -11,7 +11,7 @@ import torch
 from electra_trainer.data import masking
 from electra_trainer.data.store import Store
 from electra_trainer.objectives import Objective, build
-from electra_trainer.ranks import sharding, world
+from electra_trainer.ranks import world
 from electra_trainer.settings.config import Config
 from electra_trainer.train import optim, plan
 from electra_trainer.train.graph import forget, train_step
@@ -39,10 +39,9 @@ class Trial:
     saved.
     """
 
-    def __init__(self, config: Config, feed: Feed, *, shard: bool = False) -> None:
+    def __init__(self, config: Config, feed: Feed) -> None:
         self.feed = feed
-        self.objective = build(config)
-        sharding.place(self.objective, feed.device, precision=feed.precision, shard=shard)
+        self.objective = build(config).to(feed.device)
         self.optimizer = optim.build_optimizer(self.objective, config.optimizer, precision=feed.precision)
         self._phases = optim.Phases(config, self.objective)
         self.begin_at(0)
@@ -67,7 +66,7 @@ class Trial:
 
 
 def measure_time(
-    config: Config, store: Store, *, device: torch.device, precision: str, limit: float = 6.0, shard: bool = False
+    config: Config, store: Store, *, device: torch.device, precision: str, limit: float = 6.0
 ) -> plan.Timing:
     """Time a few steps of a throw-away copy of the run: at least 3, then until `limit` seconds have passed.
 
@@ -75,7 +74,7 @@ def measure_time(
     steps.
     """
     feed = Feed.of(config, store, device=device, precision=precision)
-    trial, turn = Trial(config, feed, shard=shard), config.first_stage_steps
+    trial, turn = Trial(config, feed), config.first_stage_steps
     second = 1 - turn / config.schedule.steps
     step = 0.0
     shares = {0: 1 - second, turn: second}  # by the first step of each stage; joint training has the second alone

@@ -21,7 +21,6 @@ from electra_trainer.files.reading import short
 from electra_trainer.model.networks import WordFrequencies
 from electra_trainer.model.shared_table import SharedTable
 from electra_trainer.objectives import Objective, build
-from electra_trainer.ranks.sharding import whole
 from electra_trainer.runs.checkpoint import of_step
 from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.runs.verified import Saved
@@ -86,9 +85,9 @@ def trained(folder: RunFolder, config: Config, *, step: int | None = None) -> tu
 
 
 def state_of(network: nn.Module, optimizer: Optimizer, *, step: int, seconds: float, bad_steps: int = 0) -> Saved:
-    """The content of a checkpoint of a run. If ranks divide it, all of them call this, and rank 0 gets the whole."""
-    weights, moments = whole(stored(network)), whole(optimizer_tensors(network, optimizer))
-    return Saved(step=step, weights=weights, optimizer=moments, state={"seconds": seconds, "bad_steps": bad_steps})
+    """The content of a checkpoint of a run."""
+    moments, state = optimizer_tensors(network, optimizer), {"seconds": seconds, "bad_steps": bad_steps}
+    return Saved(step=step, weights=stored(network), optimizer=moments, state=state)
 
 
 def give_frequencies(objective: Objective, store: Store) -> None:

@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from electra_trainer.batch import Batch
-from electra_trainer.kernels.declared import other_class
 from electra_trainer.kernels.native import layers as native
 from electra_trainer.model.encoder import AddAndNorm, Encoder, Intermediate, Layer, SelfAttention
 from electra_trainer.model.networks import build_encoder
@@ -102,17 +101,3 @@ def encode_without_kernels(net: Encoder) -> Tensor:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "kernels", lambda precision: None)
         return encode(net)
-
-
-def test_layers_that_are_sharded_are_still_the_paper_s() -> None:
-    """FSDP2 gives each module a class of its own: `FSDPLinear`, made of its own and the old one."""
-    net = build_encoder(MODEL)
-    for module in net.encoder.modules():
-        own = type("FSDP", (), {"__module__": "torch.distributed.fsdp._fully_shard"})
-        kind = type(module)
-        module.__class__ = type(
-            f"FSDP{kind.__name__}", (own, kind), {"__module__": "torch.distributed.fsdp._fully_shard"}
-        )
-    assert not other_class(net.encoder, "bert")
-    put(net, "activation")
-    assert other_class(net.encoder, "bert") == "Relu"
