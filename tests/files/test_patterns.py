@@ -44,7 +44,7 @@ def written() -> Iterator[tuple[str, str | bytes, int, str]]:
         for name, call in compiled:
             pattern = constant(call.args[0])
             flags = eval(ast.unparse(call.args[1]), {"re": re}) if len(call.args) > 1 else 0  # our own source
-            for method in called.get(name or "", {"search"}) if pattern is not None else ():
+            for method in sorted(called.get(name or "", {"search"})) if pattern is not None else ():
                 yield f"{house.module_name(path)}.{name}", pattern, int(flags), method  # type: ignore[misc]
 
 
