@@ -17,17 +17,15 @@ from tests.reliability.forking import listing
 from tests.train.test_resume import assert_same_end, curve
 
 from electra_trainer.errors import CheckpointError, DataError, StorageError
-from electra_trainer.inspection.replay import evaluate
 from electra_trainer.pretrained.pretrained import export_run
 from electra_trainer.runs.checkpoint import numbered, save
 from electra_trainer.runs.metrics import readable_rows, truncated
 from electra_trainer.runs.progress import Display
 from electra_trainer.runs.run_folder import RunFolder
-from electra_trainer.runs.signals import FOLDER
 from electra_trainer.runs.verified import read, sealed
 from electra_trainer.settings.records import overlay, to_dict
 from electra_trainer.train import loop
-from electra_trainer.train.loop import open_rows, pretrain
+from electra_trainer.train.loop import pretrain
 
 
 @pytest.fixture(scope="module")
@@ -236,16 +234,3 @@ def test_what_cannot_be_said_is_no_reason_to_stop(tmp_path: Path, monkeypatch: p
         monkeypatch.undo()
         with suppress(OSError):  # what stands in its buffer
             full.close()
-
-
-def test_an_evaluation_and_the_reading_of_rows_are_signs_of_life(
-    data: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(FOLDER, str(tmp_path))
-    seen = []
-    monkeypatch.setattr("electra_trainer.runs.signals._note", lambda *words: seen.append(words))
-    open_rows(data)
-    assert len(seen) >= 2
-    seen.clear()
-    evaluate(whole, data)
-    assert seen
