@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -77,6 +78,28 @@ class ClassReport:
     def calibrated(self) -> str:
         """A sentence on calibration."""
         return f"Expected calibration error ({BINS} bins): {100 * self.calibration_error:.1f}."
+
+
+def class_report(labels: Sequence[str], truth: Sequence[str], predictions: Sequence[Mapping[str, Any]]) -> ClassReport:
+    """Scores class by class, from predictions with probabilities."""
+    guesses = [one["label"] for one in predictions]
+    right = [a == b for a, b in zip(truth, guesses, strict=True)]
+    error = calibration_error([one["probabilities"][one["label"]] for one in predictions], right)
+    confusion = confusion_of(zip(truth, guesses, strict=True))
+    return report_of(labels, truth, guesses, confusion=confusion, calibration_error=error)
+
+
+def report_of(labels: Sequence[str], truth: Any, guesses: Any, **others: Any) -> ClassReport:
+    """Scores class by class, from labels or from rows of 0 and 1 (one for each of `labels`); `others` are the remaining
+    fields.
+    """
+    from sklearn.metrics import precision_recall_fscore_support
+
+    which = None if isinstance(truth, np.ndarray) else labels
+    found = precision_recall_fscore_support(truth, guesses, labels=which, average=None, zero_division=0.0)
+    each = (tuple(np.atleast_1d(one)[-len(labels) :].tolist()) for one in found)
+    others |= zip(("precision", "recall", "f1", "support"), each, strict=True)
+    return ClassReport(labels=tuple(labels), **others)
 
 
 def calibration_error(confidence: ArrayLike, right: ArrayLike) -> float:

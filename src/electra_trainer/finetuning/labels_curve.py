@@ -132,8 +132,8 @@ class LabelsCurve(Printed):
             parts = [f"From {above[0]:,} labels on the encoder is above TF-IDF"]
         else:
             parts = [f"The encoder is above TF-IDF at {_listed(above)} labels"]
-        parts += [f"below it at {_listed(sides['below'])}"] if sides["below"] else []
-        parts += [f"not clearly either at {_listed(sides['open'])}"] if sides["open"] else []
+        others = {"below it at": sides["below"], "not clearly either at": sides["open"]}
+        parts += [f"{words} {_listed(counts)}" for words, counts in others.items() if counts]
         over = "paired draws" + " and dev rows" * any(one.over_rows for one in self.contrasts.values())
         return f"{', '.join(parts)} ({self._metric}; 95 % intervals of the difference over {over})."
 

@@ -5,7 +5,6 @@ number chosen on all of them dev is a little too good; a test file is scored at 
 scikit-learn's.
 """
 
-import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from electra_trainer.errors import ConfigError, DataError
-from electra_trainer.experiments.by_class import ClassReport, calibration_error
+from electra_trainer.experiments.by_class import ClassReport, calibration_error, report_of
 from electra_trainer.files.tables import Table, label_lists, marks, shown
 from electra_trainer.finetuning.examples import (
     Columns,
@@ -31,17 +30,7 @@ from electra_trainer.finetuning.examples import (
     text_examples,
 )
 from electra_trainer.finetuning.task import Baseline, CardWords, Row, Task, TransformersHead, text_head
-from electra_trainer.finetuning.text_tasks import (
-    TRIED_ROWS,
-    OwnTask,
-    Pooling,
-    TextTask,
-    known_labels,
-    learned_from,
-    linear,
-    report_of,
-    tf_idf,
-)
+from electra_trainer.finetuning.text_tasks import OwnTask, Pooling, TextTask, fitted, known_labels, learned_from, tf_idf
 from electra_trainer.settings.calls import checked_class
 from electra_trainer.settings.config import Model
 
@@ -255,28 +244,23 @@ def _learned(train: Sequence[TextExample], truth: NDArray[np.bool_]) -> Any:
     from sklearn.base import clone
     from sklearn.metrics import log_loss
     from sklearn.model_selection import KFold
-    from threadpoolctl import threadpool_limits
 
-    def loss(model: Any, some: NDArray[np.int64]) -> float:
-        shares = np.zeros((len(some), truth.shape[1]))
-        for kept, held in KFold(min(5, len(some)), shuffle=True, random_state=0).split(some):
-            fitted = clone(model).fit(matrix[some[kept]], truth[some[kept]])
-            shares[held] = fitted.predict_proba(matrix[some[held]])[:, -truth.shape[1] :]
-        return float(log_loss(truth[some].ravel(), shares.ravel(), labels=[False, True]))
+    def choose(plain: Any, penalties: Any, matrix: Any, answers: NDArray[np.int64], _: object) -> Any:
+        def loss(model: Any) -> float:
+            shares = np.zeros(answers.shape)
+            for kept, held in KFold(min(5, len(answers)), shuffle=True, random_state=0).split(answers):
+                part = clone(model).fit(matrix[kept], answers[kept])
+                shares[held] = part.predict_proba(matrix[held])[:, -answers.shape[1] :]
+            return float(log_loss(answers.ravel(), shares.ravel(), labels=[False, True]))
 
-    with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a label that every row has, or none
-        picked = learned_from(train)
-        matrix, read = tf_idf([train[index] for index in picked])
-        truth = truth[picked].astype(int)
-        plain, penalties = linear(matrix, classes=True, balanced=False)
         models = [clone(plain).set_params(**{name: one}) for name, values in penalties.items() for one in values]
-        some = np.sort(np.random.default_rng(1).permutation(len(picked))[:TRIED_ROWS])
-        best = min(models, key=lambda model: loss(model, some)) if len(picked) > 1 else models[1]
-        chosen = best.fit(matrix, truth)
+        return min(models, key=loss) if len(answers) > 1 else models[1]
+
+    picked = learned_from(train)
+    model, read = fitted([train[at] for at in picked], truth[picked].astype(int), tf_idf, choose, classes=True)
 
     def predict(examples: Sequence[TextExample]) -> NDArray[np.float64]:
-        shares: NDArray[np.float64] = chosen.predict_proba(read(examples))[:, -truth.shape[1] :]
+        shares: NDArray[np.float64] = model.predict_proba(read(examples))[:, -truth.shape[1] :]
         return shares
 
     return predict

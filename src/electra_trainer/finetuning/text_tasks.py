@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from electra_trainer.batch import Batch
 from electra_trainer.data.tokenizer import Text
 from electra_trainer.errors import ConfigError, DataError, did_you_mean
-from electra_trainer.experiments.by_class import ClassReport, calibration_error, confusion_of
+from electra_trainer.experiments.by_class import ClassReport, class_report
 from electra_trainer.files.tables import NUMBER, SEVERAL, Table, labels, numbers, printed_lists, read_table_file, shown
 from electra_trainer.files.wording import render
 from electra_trainer.finetuning.examples import (
@@ -348,28 +348,6 @@ def classification_scores(
     return {metric: float(found[metric]()) for metric in metrics}
 
 
-def class_report(labels: Sequence[str], truth: Sequence[str], predictions: Sequence[Prediction]) -> ClassReport:
-    """Scores class by class, from predictions with probabilities."""
-    guesses = [one["label"] for one in predictions]
-    right = [a == b for a, b in zip(truth, guesses, strict=True)]
-    error = calibration_error([one["probabilities"][one["label"]] for one in predictions], right)
-    confusion = confusion_of(zip(truth, guesses, strict=True))
-    return report_of(labels, truth, guesses, confusion=confusion, calibration_error=error)
-
-
-def report_of(labels: Sequence[str], truth: Any, guesses: Any, **others: Any) -> ClassReport:
-    """Scores class by class, from labels or from rows of 0 and 1 (one for each of `labels`); `others` are the remaining
-    fields.
-    """
-    from sklearn.metrics import precision_recall_fscore_support
-
-    which = None if isinstance(truth, np.ndarray) else labels
-    found = precision_recall_fscore_support(truth, guesses, labels=which, average=None, zero_division=0.0)
-    each = (tuple(np.atleast_1d(one)[-len(labels) :].tolist()) for one in found)
-    others |= zip(("precision", "recall", "f1", "support"), each, strict=True)
-    return ClassReport(labels=tuple(labels), **others)
-
-
 def regression_scores(
     truth: Sequence[float], predicted: Sequence[float], *, metrics: Sequence[str]
 ) -> dict[str, float]:
@@ -488,21 +466,14 @@ def learn(
         answers: the label of each row, or its value.
         balanced: classes count alike, in its loss and in the choice of the penalty.
     """
-    from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
 
     picked = learned_from(train)
     train, known = [train[index] for index in picked], np.array([answers[index] for index in picked])
     if len(set(known.tolist())) == 1:
         return lambda examples: [known[0].item() for _ in examples]
-    with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a baseline need not be exact to the last digit
-        matrix, read = features(train)
-        classes = known.dtype.kind == "U"
-        model, penalties = linear(matrix, classes=classes, balanced=balanced)
-        some = np.sort(np.random.default_rng(1).permutation(len(known))[:TRIED_ROWS])
-        model = chosen(model, penalties, matrix[some], known[some], some, classes=classes, balanced=balanced)
-        model.fit(matrix, known)
+    kind: Any = {"classes": known.dtype.kind == "U", "balanced": balanced}
+    model, read = fitted(train, known, features, partial(chosen, **kind), **kind)
 
     def predict(examples: Sequence[TextExample]) -> list[Any]:
         with threadpool_limits(1):
@@ -512,6 +483,25 @@ def learn(
     return predict
 
 
+def fitted(
+    train: Sequence[TextExample], answers: NDArray[Any], features: Learns, choose: Callable[..., Any], **kind: bool
+) -> tuple[Any, Reads]:
+    """A linear model of some features, and what gives those of other examples.
+
+    Args:
+        choose: as `pair_head.chosen`: takes the weight of the penalty, by a sample of the rows.
+        kind: see `linear`.
+    """
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # not exact to the last digit; a label that every row has, or none
+        matrix, read = features(train)
+        some = np.sort(np.random.default_rng(1).permutation(len(answers))[:TRIED_ROWS])
+        model = choose(*linear(matrix, **kind), matrix[some], answers[some], some)
+        return model.fit(matrix, answers), read
+
+
 def learned_from(train: Sequence[TextExample]) -> NDArray[np.int64]:
     """The rows that a baseline learns from, in order: see `LEARNED_ROWS`."""
     letters = sum(len(one.text) + len(one.pair or "") for one in train)
@@ -519,7 +509,7 @@ def learned_from(train: Sequence[TextExample]) -> NDArray[np.int64]:
     return np.sort(np.random.default_rng(0).permutation(len(train))[:most])
 
 
-def linear(matrix: Any, *, classes: bool, balanced: bool) -> tuple[Any, dict[str, list[float]]]:
+def linear(matrix: Any, *, classes: bool, balanced: bool = False) -> tuple[Any, dict[str, list[float]]]:
     """A linear model for a matrix of features, sparse or not, and the weights of its penalty to try."""
     from scipy import sparse
     from sklearn.linear_model import LogisticRegression, Ridge
