@@ -38,18 +38,8 @@ from electra_trainer.errors import CheckpointError, ConfigError, DataError
 from electra_trainer.experiments.by_class import ClassReport
 from electra_trainer.experiments.statistics import Sample, jackknife
 from electra_trainer.files.tables import Table, read_table_file
-from electra_trainer.finetuning.examples import (
-    Columns,
-    Prediction,
-    TextExample,
-    choose_texts,
-    contradictions,
-    hold_out,
-    predicted_csv,
-    predicted_jsonl,
-    strings,
-    text_examples,
-)
+from electra_trainer.finetuning import examples as files
+from electra_trainer.finetuning.examples import Columns, Prediction, TextExample, strings
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -321,7 +311,7 @@ class Task(Protocol):
         Raises:
             DataError: `train`, which is named `where`, has too few.
         """
-        return hold_out(train, where=where)
+        return files.hold_out(train, where=where)
 
     whole_text: ClassVar[bool] = True
     """True if it judges whole texts, so that it has dropout before its head under `head_dropout="texts"`."""
@@ -383,10 +373,10 @@ class Task(Protocol):
             ElectraError: the file cannot be read, or has no such columns.
         """
         table = read_table_file(path)
-        columns = choose_texts(table, like, text=text, text_pair=text_pair, pair=pair)
+        columns = files.choose_texts(table, like, text=text, text_pair=text_pair, pair=pair)
         separator = getattr(like, "separator", None) or ";"
-        write = predicted_jsonl if as_json else partial(predicted_csv, separator=separator)
-        examples = text_examples(table, columns)
+        write = files.predicted_jsonl if as_json else partial(files.predicted_csv, separator=separator)
+        examples = files.text_examples(table, columns)
         answers, notes = self.answers_in(table, like, examples) if isinstance(like, Columns) else ({}, ())
         return Unlabelled(
             examples=examples, written=lambda raw: {"": write(table, raw)}, answers=answers, notes=tuple(notes)
@@ -500,7 +490,7 @@ def legibility_of(task: Task, examples: Sequence[Any], text: Text) -> Legibility
     for row in task.rows(some, replace(text, tally=tally), training=False) if some else ():
         read[row.example] += tuple(row.ids)
     if some and isinstance(some[0], TextExample):
-        tally.notes = contradictions(some, read)
+        tally.notes = files.contradictions(some, read)
     return tally
 
 

@@ -30,39 +30,12 @@ from electra_trainer.errors import ConfigError, DataError, did_you_mean
 from electra_trainer.experiments.by_class import ClassReport, class_report
 from electra_trainer.files.tables import NUMBER, SEVERAL, Table, labels, numbers, printed_lists, read_table_file, shown
 from electra_trainer.files.wording import render
-from electra_trainer.finetuning.examples import (
-    WARNING,
-    Columns,
-    Prediction,
-    TextExample,
-    as_trained,
-    choose_columns,
-    choose_texts,
-    contradictions,
-    hold_out,
-    label_names,
-    meaning,
-    odd_labels,
-    odd_numbers,
-    overlap,
-    predicted_csv,
-    repeats,
-    text_examples,
-)
+from electra_trainer.finetuning import examples as files
+from electra_trainer.finetuning import task as tasks
+from electra_trainer.finetuning.examples import WARNING, Columns, Prediction, TextExample, label_names, meaning
 from electra_trainer.finetuning.pair_head import PairHead, Reads, chosen, overlap_features, start_from_probe, words
 from electra_trainer.finetuning.recipe import FEWEST_EPOCHS, SMALL, Recipe, for_own_rows
-from electra_trainer.finetuning.task import (
-    Baseline,
-    CardWords,
-    ReadRows,
-    Row,
-    Task,
-    TaskData,
-    TransformersHead,
-    hash_files,
-    most_frequent,
-    text_head,
-)
+from electra_trainer.finetuning.task import Baseline, CardWords, ReadRows, Row, Task, TaskData, TransformersHead
 from electra_trainer.finetuning.task_head import output_head
 from electra_trainer.pretrained.embedding import pooled
 from electra_trainer.settings.calls import checked_class
@@ -269,7 +242,7 @@ class Classification(TextTask):
         return text_baselines(train, "label", balanced=self.balanced)
 
     def as_transformers(self, model: Model) -> TransformersHead:
-        return text_head(model, self.labels, "single_label_classification", pooling=self.pooling)
+        return tasks.text_head(model, self.labels, "single_label_classification", pooling=self.pooling)
 
     def card(self, *, pair: bool) -> CardWords:
         return self.words("Says which label fits {}", pair=pair, labels=self.labels)
@@ -320,7 +293,7 @@ class Regression(TextTask):
 
     def as_transformers(self, model: Model) -> TransformersHead:
         units = {"scale": self.scale, "shift": self.shift}
-        return text_head(model, ("value",), "regression", pooling=self.pooling, **units)
+        return tasks.text_head(model, ("value",), "regression", pooling=self.pooling, **units)
 
     def card(self, *, pair: bool) -> CardWords:
         return self.words("Gives a number for {}, in the units of the training file", pair=pair)
@@ -419,7 +392,7 @@ def text_baselines(
     answers = [getattr(one, answer) for one in train]
     if None in answers:
         return {}
-    always = most_frequent(Counter(answers)) if answer == "label" else sum(answers) / len(answers)
+    always = tasks.most_frequent(Counter(answers)) if answer == "label" else sum(answers) / len(answers)
 
     def learned(title: str, features: Learns) -> Baseline:
         # when it is asked for: it takes minutes
@@ -607,11 +580,12 @@ class OwnTask:
 
     def columns(self, table: Table) -> Columns:
         """The columns of the training file."""
-        return choose_columns(table, text=self.text, text_pair=self.text_pair, label=self.label)
+        return files.choose_columns(table, text=self.text, text_pair=self.text_pair, label=self.label)
 
     def answered(self, table: Table, columns: Columns) -> list[TextExample]:
         """The examples of a file with their answers."""
-        return (_valued if self.kind == "regression" else _labelled)(text_examples(table, columns), table, columns)
+        answered = _valued if self.kind == "regression" else _labelled
+        return answered(files.text_examples(table, columns), table, columns)
 
     def task(self, train: Sequence[TextExample], path: Path) -> tuple[Task, str]:
         """The task that the training examples describe, and a note on it."""
@@ -638,26 +612,26 @@ class OwnTask:
         columns = self.columns(table)
         train = self.answered(table, columns)
         self.task(train, table.path)  # unusable labels are found before some are held out
-        notes = [columns.described(), *contradictions(train), *repeats(train)]
+        notes = [columns.described(), *files.contradictions(train), *files.repeats(train)]
         others = {name: one for name, one in read.items() if name in ("dev", "test")}
-        tested = {name: self.answered(one, as_trained(one, columns)) for name, one in others.items()}
+        tested = {name: self.answered(one, files.as_trained(one, columns)) for name, one in others.items()}
         if (dev := tested.pop("dev", None)) is None:
-            train, dev = hold_out(train, where=str(table.path))
+            train, dev = files.hold_out(train, where=str(table.path))
             notes.append(
                 f"no development file: {len(dev):,} of {len(table.rows):,} rows were held out, chosen by a hash of the "
                 "text; no text is on both sides."
             )
         else:
-            notes += overlap(train, dev)
+            notes += files.overlap(train, dev)
         for rows in tested.values():
-            notes += [*overlap(train, rows, "test"), *overlap(dev, rows, "test", "development")]
+            notes += [*files.overlap(train, rows, "test"), *files.overlap(dev, rows, "test", "development")]
         if (few := len(tested.get("test", dev))) < _FEW_TO_SCORE:
             known = f"shares are known to ± {98 / few**0.5:.0f} points"
             notes.append(f"{WARNING}{few} rows are few: {known}. Score more with --test FILE.")
         task, note = self.task(train, table.path)
-        notes += odd_labels(getattr(task, "labels", ()), table, columns)
+        notes += files.odd_labels(getattr(task, "labels", ()), table, columns)
         if isinstance(task, Regression):
-            notes += [note for one in (table, *others.values()) for note in odd_numbers(one, str(columns.label))]
+            notes += [note for one in (table, *others.values()) for note in files.odd_numbers(one, str(columns.label))]
         if self.class_weights is not None and isinstance(task, Classification):
             task = _balanced(task, train)
             weights = zip(task.labels, task.class_weights, strict=True)
@@ -673,8 +647,8 @@ class OwnTask:
             known_labels([*dev, *tested.get("test", ())], task.labels, columns)  # type: ignore[attr-defined]
         test, written = {}, None
         if asked := read.get("predict"):
-            test = {"predict": text_examples(asked, choose_texts(asked, columns))}
-            written = "predictions.csv", partial(predicted_csv, asked, separator=columns.separator or ";")
+            test = {"predict": files.text_examples(asked, files.choose_texts(asked, columns))}
+            written = "predictions.csv", partial(files.predicted_csv, asked, separator=columns.separator or ";")
         short = f"fewer than {SMALL:,} lines: without --epochs {self.epochs:g} epochs, for larger files {EPOCHS:g}."
         named = {name: value for name, value in asdict(columns).items() if value or name in _ALWAYS}
         hashes["columns"] = json.dumps(named)
@@ -688,7 +662,7 @@ class OwnTask:
             columns=columns,
             written=written,
             defaults={} if self.epochs == EPOCHS else {"epochs": short},
-            sha256=hash_files({name: content.encode() for name, content in hashes.items()}),
+            sha256=tasks.hash_files({name: content.encode() for name, content in hashes.items()}),
         )
 
 
