@@ -15,18 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from electra_trainer.data import text_files
-from electra_trainer.data.text_files import (
-    RECORD,
-    Bound,
-    ByteLine,
-    Document,
-    Place,
-    Source,
-    TextFile,
-    data_set,
-    find_sources,
-    read_lines,
-)
+from electra_trainer.data.text_files import RECORD, Bound, ByteLine, Document, Place, Source, TextFile
 from electra_trainer.errors import DataError, require
 from electra_trainer.files.reading import NotJson, half_character, json_value, not_utf8, short
 
@@ -88,7 +77,7 @@ def input_name(path: Input) -> str:
     name = str(path)
     if isinstance(path, Path):
         return path.name
-    return name if text_files.is_url(name) else str(data_set(name) or Path(name).name)
+    return name if text_files.is_url(name) else str(text_files.data_set(name) or Path(name).name)
 
 
 def documents(
@@ -111,7 +100,7 @@ def documents(
         that is not a regular file. StorageError: a file that cannot be read. ConfigError: the extra [hub] is missing.
     """
     reading = reading or Reading()
-    sources, skipped, repeated = find_sources([path for path in paths if str(path) != DOCSTRINGS])
+    sources, skipped, repeated = text_files.find_sources([path for path in paths if str(path) != DOCSTRINGS])
     report.skipped_files += skipped
     report.repeated_files += repeated
     has_docstrings = shard[0] == 1 and any(str(path) == DOCSTRINGS for path in paths)
@@ -159,7 +148,7 @@ class _Source:
         if (values := text_files.records(source, column, tick)) is not None:
             return self._from_values(values)
         is_json = source.suffix in text_files.JSON_LINES
-        lines = read_lines(source, limit=_JSON_LINE_BYTES if is_json else _TEXT_LINE_BYTES, on_progress=tick)
+        lines = text_files.read_lines(source, limit=_JSON_LINE_BYTES if is_json else _TEXT_LINE_BYTES, on_progress=tick)
         return self.from_json(lines) if is_json else self.from_text(lines)
 
     def _from_values(self, values: text_files.Values) -> Iterator[Document]:

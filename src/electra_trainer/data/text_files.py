@@ -28,15 +28,8 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from electra_trainer.errors import (
-    ConfigError,
-    DataError,
-    ElectraError,
-    MissingInputError,
-    StorageError,
-    need,
-    storage_error,
-)
+from electra_trainer import errors
+from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, StorageError
 from electra_trainer.files import reading, tables
 from electra_trainer.files.processes import Connection, WorkerDied, Workers, serve
 
@@ -56,7 +49,7 @@ def is_url(name: str) -> bool:
 
 def _reach(url: str) -> tuple[Any, str]:
     """The file system of a URL, and its path there."""
-    need(f"Reading {url}", ["fsspec"], extra="hub")
+    errors.need(f"Reading {url}", ["fsspec"], extra="hub")
     from fsspec import core
 
     try:
@@ -140,7 +133,7 @@ class DataSet:
 
     def loaded(self, column: str) -> Any:
         """The data set with this column only; errors as for `texts`, and those of the package."""
-        need(f"Reading {self.name}", ["datasets"], extra="hub")
+        errors.need(f"Reading {self.name}", ["datasets"], extra="hub")
         import datasets
 
         if self.is_folder:
@@ -213,7 +206,7 @@ def _hub_parts(name: str) -> tuple[str, str | None, str | None, str]:
 
 @cache
 def _commit(name: str, revision: str | None) -> str:
-    need(f"{name} is not on this disk; reading it from the Hub", ["huggingface_hub"], extra="hub")
+    errors.need(f"{name} is not on this disk; reading it from the Hub", ["huggingface_hub"], extra="hub")
     import huggingface_hub
 
     try:
@@ -227,7 +220,7 @@ _CHUNK = 1 << 20
 
 
 def _zstd(raw: IO[bytes], _: str) -> IO[bytes]:
-    need("Reading .zst", ["pyarrow"], extra="hub")
+    errors.need("Reading .zst", ["pyarrow"], extra="hub")
     import pyarrow
 
     return io.BufferedReader(pyarrow.CompressedInputStream(pyarrow.PythonFile(raw, mode="r"), "zstd"), _CHUNK)
@@ -378,7 +371,7 @@ def _regular(path: Path) -> tuple[Any, Source]:
     try:
         status = path.stat()
     except OSError as error:
-        raise storage_error(error, path) from None
+        raise errors.storage_error(error, path) from None
     if not stat.S_ISREG(status.st_mode):
         raise DataError(f"{path}: {reading.IRREGULAR}")
     return (status.st_dev, status.st_ino), TextFile(path, status.st_size)
@@ -401,7 +394,7 @@ def _expand(name: str) -> tuple[list[Path], int]:
 
 def _in_folder(folder: Path) -> tuple[list[Path], int]:
     def refuse(error: OSError) -> None:
-        raise storage_error(error, error.filename or folder)
+        raise errors.storage_error(error, error.filename or folder)
 
     kept: list[Path] = []
     skipped = 0
@@ -442,7 +435,7 @@ def unpacked(file: TextFile) -> Iterator[tuple[IO[bytes], Callable[[], int]]]:
         if file.url and not isinstance(error, content):
             raise unreached(file.url, error) from None
         if isinstance(error, OSError) and error.errno is not None:
-            raise storage_error(error, str(file)) from None
+            raise errors.storage_error(error, str(file)) from None
         if isinstance(error, (*content, OSError)):  # gzip, bz2 and pyarrow raise an OSError without a number
             what = f"is damaged or not a {file.compression} file" if file.compression else "is damaged"
             raise DataError(f"{file}: {what} ({error}). Fetch or compress it again.") from None
@@ -579,7 +572,7 @@ def wet_texts(file: TextFile, tick: Tick) -> Values:
 
     Bytes that are not UTF-8 become halves of surrogate pairs. DataError: web pages instead of their text; damaged.
     """
-    need(f"Reading {file}", ["warcio"], extra="hub")
+    errors.need(f"Reading {file}", ["warcio"], extra="hub")
     from warcio.archiveiterator import ArchiveIterator
     from warcio.exceptions import ArchiveLoadFailed
 
@@ -610,7 +603,7 @@ def folder_texts(folder: str, column: str) -> Values:
 
 def _of_child(form: str, file: str, column: str, size: int, tick: Tick) -> Values:
     """A column, with the rows' numbers from 1, as a child reads it. Other columns are not read."""
-    need(f"Reading {file}", ["datasets" if form == "folder" else "pyarrow"], extra="hub")
+    errors.need(f"Reading {file}", ["datasets" if form == "folder" else "pyarrow"], extra="hub")
     numbers = itertools.count(1)
     try:
         with Workers(f"{__name__}:_serve", setup=json.dumps([form, file, column, size]).encode(), count=1) as child:

@@ -22,21 +22,10 @@ import torch
 
 from electra_trainer import errors
 from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.experiments import cell as cells
 from electra_trainer.experiments import engine, sweep
 from electra_trainer.experiments.by_class import Confusion, confusion_of
-from electra_trainer.experiments.cell import (
-    PLUS,
-    SEARCH,
-    Cell,
-    Declared,
-    Result,
-    Row,
-    declaring,
-    environment_of,
-    exists,
-    joined,
-    write_result,
-)
+from electra_trainer.experiments.cell import PLUS, SEARCH, Cell, Declared, Result, Row
 from electra_trainer.experiments.engine import Event, Reports
 from electra_trainer.experiments.summary import Summary, summarize
 from electra_trainer.files import durable, processes
@@ -346,7 +335,8 @@ class FineTuning(engine.Work):
             settled = task.settled(scores) if data.tested else task
             scores |= {split: settled.score(rows, predicted[split]) for split, rows in data.tested.items()}
             samples = data.samples(settled, predicted)
-            write_result(cell.folder, Result(key=cell.key, seed=cell.seed, scores=joined(scores), samples=samples))
+            result = Result(key=cell.key, seed=cell.seed, scores=cells.joined(scores), samples=samples)
+            cells.write_result(cell.folder, result)
             return
         model = self._of(settings.source if settings.rival is None else settings.source + self._plan.rival)
         source = self._encoder(model)
@@ -368,7 +358,7 @@ class FineTuning(engine.Work):
                 stop=reports.stop,
             )
         except errors.Diverged as error:
-            write_result(cell.folder, Result(key=cell.key, seed=cell.seed, failed=str(error)))
+            cells.write_result(cell.folder, Result(key=cell.key, seed=cell.seed, failed=str(error)))
             shutil.rmtree(RunFolder(cell.folder).checkpoints, ignore_errors=True)
             reports.say(f"FAILED: {error}", style="bold red")
         except RuntimeError as error:
@@ -421,7 +411,7 @@ def _encoder_facts(model: str) -> dict[str, Any] | None:
         return None
     at, step = run_and_step(model)
     config = to_dict(RunFolder(at).config())
-    return {"config": config, **engine.run_facts(at, step=step), "environment": environment_of(at)}
+    return {"config": config, **engine.run_facts(at, step=step), "environment": cells.environment_of(at)}
 
 
 class _Relay:
@@ -578,11 +568,11 @@ def searched(plan: Plan, *, out: Path, device: str, parallel: int | None, quiet:
     if plan.given.keys() >= set(_FIELDS):
         raise ConfigError("--search: learning rate, layer decay and epochs are all given. Leave one of them out.")
     begun = out / SEARCH
-    if exists(out) and not begun.is_dir():
+    if cells.exists(out) and not begun.is_dir():
         raise ConfigError(f"--out {out}: the experiment there began without --search. Choose another --out.")
     # faults of the experiment are reported before hours of search
     declared = FineTuning(plan, device=device, quiet=True).declare(None)
-    with declaring(out):
+    with cells.declaring(out):
         durable.make_folder(begun)
     tasks = tuple(TrainingRows(source=task) for task in plan.tasks)
     asked = replace(plan, tasks=tasks, seeds=(1,), baselines=False, keep_weights=False)

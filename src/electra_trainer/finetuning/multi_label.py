@@ -21,14 +21,8 @@ from torch import Tensor
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments.by_class import ClassReport, calibration_error, report_of
 from electra_trainer.files.tables import Table, label_lists, marks, shown
-from electra_trainer.finetuning.examples import (
-    Columns,
-    Prediction,
-    TextExample,
-    choose_marked,
-    label_names,
-    text_examples,
-)
+from electra_trainer.finetuning import examples as files
+from electra_trainer.finetuning.examples import Columns, Prediction, TextExample, label_names
 from electra_trainer.finetuning.task import Baseline, CardWords, Row, Task, TransformersHead, text_head
 from electra_trainer.finetuning.text_tasks import OwnTask, Pooling, TextTask, fitted, known_labels, learned_from, tf_idf
 from electra_trainer.settings.calls import checked_class
@@ -177,12 +171,12 @@ class MultiLabelTask(OwnTask):
         """The columns of the training file."""
         if self.labels:
             names = [one.strip() for one in self.labels.split(",")] if isinstance(self.labels, str) else [*self.labels]
-            return choose_marked(table, names, text=self.text, text_pair=self.text_pair)
+            return files.choose_marked(table, names, text=self.text, text_pair=self.text_pair)
         return replace(super().columns(table), separator=self.label_separator)
 
     def answered(self, table: Table, columns: Columns) -> list[TextExample]:
         """The examples of a file with their labels."""
-        return with_labels(text_examples(table, columns), table, columns)
+        return with_labels(files.text_examples(table, columns), table, columns)
 
     def task(self, train: Sequence[TextExample], path: Path) -> tuple[Task, str]:
         """The task, its labels in the order of their names, and a note on it."""

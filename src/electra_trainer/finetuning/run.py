@@ -32,17 +32,9 @@ from electra_trainer.batch import Batch
 from electra_trainer.data.batches import by_length, padded
 from electra_trainer.data.tokenizer import Specials, Text
 from electra_trainer.errors import ConfigError, DataError, Interrupted
+from electra_trainer.experiments import cell as cells
 from electra_trainer.experiments.by_class import ClassReport
-from electra_trainer.experiments.cell import (
-    KEPT,
-    RESULT,
-    Result,
-    environment_of,
-    joined,
-    printed,
-    read_result,
-    write_result,
-)
+from electra_trainer.experiments.cell import Result
 from electra_trainer.files.durable import make_folder, replace_durably
 from electra_trainer.finetuning.examples import Prediction, jsonl
 from electra_trainer.finetuning.recipe import Recipe
@@ -463,7 +455,8 @@ class FineTuning(resumable.Resumable[FineTuned]):
             checkpoint.surely(lambda: checkpoint.save(place, saved, origin=origin, keep=1), say=self.warn)
         if self.metrics is not None:
             self.metrics.write({"step": self.step, "split": split, "epoch": round(self.epochs, 3), **scores})
-        shown = f"{data.task.metric.replace('_', ' ')} {printed(main, data.task.metric)}{', the best so far' * better}"
+        name = data.task.metric
+        shown = f"{name.replace('_', ' ')} {cells.printed(main, name)}{', the best so far' * better}"
         self.say(f"epoch {self.epochs:g} of {recipe.epochs:g}: {split} {shown}")
 
     def _is_scored(self) -> bool:
@@ -538,7 +531,7 @@ def finetune_run(
         _begin(folder, job)
         if is_finished(out, keep_weights=keep_weights):
             _clear(folder)  # it may have been killed before it did so itself
-            return read_result(out)
+            return cells.read_result(out)
         if stop is None:
             stop = partial(getattr, stack.enter_context(StopRequest()), "name")
         show = display or (lambda steps: progress.Display(total=steps, quiet=quiet, silent=quiet))
@@ -560,15 +553,15 @@ def finetune_run(
                 "steps": run.steps,
                 "rows": len(run.feed.rows),
                 "seconds": round(run.seconds, 3),
-                **({"epochs": run.epochs, KEPT: run.best_epoch} if run.best_epoch is not None else {}),
+                **({"epochs": run.epochs, cells.KEPT: run.best_epoch} if run.best_epoch is not None else {}),
             },
             **found,
-            environment=environment_of(out),
+            environment=cells.environment_of(out),
         )
         folder.sync_rows()
         if keep_weights:
             _keep(run)
-        write_result(out, result)
+        cells.write_result(out, result)
         _clear(folder)
         return result
 
@@ -581,9 +574,9 @@ def _clear(folder: run_folder.RunFolder) -> None:
 
 def is_finished(out: Path, *, keep_weights: bool = False) -> bool:
     """Whether the run in `out` has its result, and its weights if they are asked for; one that diverged has none."""
-    if not (out / RESULT).is_file():
+    if not (out / cells.RESULT).is_file():
         return False
-    return not keep_weights or bool(checkpoint.numbered(out / "weights")) or read_result(out).failed is not None
+    return not keep_weights or bool(checkpoint.numbered(out / "weights")) or cells.read_result(out).failed is not None
 
 
 def _begin(folder: run_folder.RunFolder, job: Job) -> None:
@@ -678,7 +671,7 @@ def _evaluate(run: FineTuning, stop: Callable[[], str | None]) -> dict[str, Any]
     for doubt in doubts:
         run.say(f"WARNING: {doubt}", style="bold red")
     return {
-        "scores": joined(scores),
+        "scores": cells.joined(scores),
         "reports": reports,
         "samples": data.samples(task, predicted),
         "doubts": tuple(doubts),

@@ -24,16 +24,9 @@ from electra_trainer.batch import Batch
 from electra_trainer.data import conllu, tokenizer
 from electra_trainer.errors import ConfigError, DataError, ElectraError, require
 from electra_trainer.files.wording import render
+from electra_trainer.finetuning import examples as formats
 from electra_trainer.finetuning import tagged_files, task
-from electra_trainer.finetuning.examples import (
-    Prediction,
-    Split,
-    TaggedSentence,
-    hold_out_sentences,
-    jsonl,
-    strings,
-    tagged_text,
-)
+from electra_trainer.finetuning.examples import Prediction, Split, TaggedSentence, hold_out_sentences, strings
 from electra_trainer.finetuning.tagged_files import Scheme, TagColumns, read_tag, read_tagged
 from electra_trainer.finetuning.task_head import output_head
 from electra_trainer.settings.calls import checked_class
@@ -207,7 +200,7 @@ class Tagging(task.Task):
         known = like if isinstance(like, TagColumns) else None
         labels = {*self.labels, *(known.tags if known is not None else ())}
         read = read_tagged(path, words=text, labelled=False, like=known, known=labels)
-        write = jsonl if as_json else tagged_text
+        write = formats.jsonl if as_json else formats.tagged_text
         answers: list[TaggedSentence] = []
         notes = [*read.notes, *[f"{read.counted()}."] * (read.comments > 0)]
         if known is not None and known.label is not None:
@@ -361,7 +354,7 @@ class TaggingTask:
             tested=tested,
             test=test,
             columns=columns,
-            written=("predictions.conll", tagged_text),
+            written=("predictions.conll", formats.tagged_text),
             sha256=task.hash_files(hashed),
         )
 

@@ -12,18 +12,9 @@ from typing import Any, Literal
 
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError, DataError, Diverged, did_you_mean
+from electra_trainer.experiments import cell as cells
 from electra_trainer.experiments import sweep
-from electra_trainer.experiments.cell import (
-    FACTS,
-    PLUS,
-    Cell,
-    Declared,
-    Result,
-    Row,
-    environment_of,
-    extend,
-    write_result,
-)
+from electra_trainer.experiments.cell import FACTS, PLUS, Cell, Declared, Result, Row
 from electra_trainer.experiments.engine import Reports, Work, run_facts
 from electra_trainer.experiments.statistics import Q_PROBES, Q
 from electra_trainer.objectives import build
@@ -105,7 +96,7 @@ class Comparing(Work):
         if old is not None and reference not in rows:
             settings = self._reference(reference, base, match=match, amount=amount)
             compared = replace(declared, rows={reference: Row(settings=settings)})
-            extend(old, compared, root=asked.out, identity=self.identity)  # refuses other settings
+            cells.extend(old, compared, root=asked.out, identity=self.identity)  # refuses other settings
         return declared
 
     def _reference(self, row: str, config: Config, *, match: Match, amount: float) -> dict[str, Any]:
@@ -189,7 +180,7 @@ class Comparing(Work):
         except Diverged as error:
             result = replace(_trained(cell), failed=str(error))
             reports.say(f"FAILED: {error}", style="bold red")
-        write_result(cell.folder, result)
+        cells.write_result(cell.folder, result)
 
     def _train(self, cell: Cell, declared: Declared, *, device: str, reports: Reports) -> None:
         row = records.read(Config, declared.rows[cell.key].settings, where=f"{cell.root}: rows: {cell.key}")
@@ -229,7 +220,7 @@ def _require_metric(name: str, parts: Mapping[str, Any]) -> None:
 
 def _trained(cell: Cell) -> Result:
     """Cost and place of a cell's training."""
-    return Result(key=cell.key, seed=cell.seed, facts=run_facts(cell.run), environment=environment_of(cell.run))
+    return Result(key=cell.key, seed=cell.seed, facts=run_facts(cell.run), environment=cells.environment_of(cell.run))
 
 
 def arm_config(name: str, config: Config) -> Config:
