@@ -17,9 +17,16 @@ from typing import Any
 
 from tokenizers import AddedToken, Encoding, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from electra_trainer import errors
 from electra_trainer.data.legibility import Legibility, parted
-from electra_trainer.errors import CheckpointError, ConfigError, DataError, ElectraError, MissingInputError
+from electra_trainer.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    ElectraError,
+    MissingInputError,
+    storage_error,
+    tell,
+)
 from electra_trainer.files import durable, reading
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -461,7 +468,7 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path, *, max_length: int) -> No
             durable.write_durably(folder / name, content)
         durable.sync_folder(folder)
     except OSError as error:
-        raise errors.storage_error(error, error.filename or folder) from None
+        raise storage_error(error, error.filename or folder) from None
 
 
 def saved_tokenizer(folder: Path) -> Tokenizer:
@@ -495,7 +502,7 @@ def save_new_tokenizer(tokenizer: Tokenizer, folder: Path, *, max_length: int) -
     """`save_tokenizer` into a folder that `require_new` takes, also if this process is killed meanwhile."""
     with durable.alone(folder):
         if not require_new(folder, tokenizer_files(tokenizer, max_length=max_length)):
-            errors.tell(f"{folder}: is there already, the same.")
+            tell(f"{folder}: is there already, the same.")
             return
         durable.write_output(folder / _UNFINISHED, b"")
         save_tokenizer(tokenizer, folder, max_length=max_length)
