@@ -34,7 +34,7 @@ def test_words_take_the_places_of_unused_ones_and_then_the_end(tmp_path: Path) -
     found, line = add_words(small(), read_words(tmp_path / "words.txt"))
     assert [found.token_to_id(word) for word in ("covid", "##itis", "cag", "😀")] == [5, 6, 11, 12]
     assert line.startswith("4 words added: 2 in place of [unusedN], 2 at the end; 2 are in the vocabulary already")
-    assert line.endswith("the tokenizer splits 1")
+    assert line.endswith("the tokenizer splits 1: 'x-ray'")
     assert found.token_to_id("[unused0]") is None
     assert found.encode("COVID coitis ÇAĞ 😀 a", add_special_tokens=False).ids == [5, 7, 6, 11, 12, 10]
     assert add_words(small(cased=True), ["Covid"])[0].token_to_id("Covid") == 5
@@ -45,7 +45,7 @@ def test_words_that_cannot_be_added(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds no words"):
         read_words(tmp_path / "none.txt")
     with pytest.raises(
-        DataError, match=r"no word can be added: 1 are in the vocabulary already, the tokenizer splits 1\."
+        DataError, match=r"no word can be added: 1 are in the vocabulary already, the tokenizer splits 1: 'x ray'\."
     ):
         add_words(small(), ["co", "x ray"])
     apart = small()
