@@ -21,7 +21,7 @@ from tests.command import Electra
 from tests.finetuning.own_files import rows, write_csv, write_encoder
 from tests.prepared import small_config, write_store, write_text
 from tests.reliability.children import in_a_child
-from tests.reliability.figures import LONG, report
+from tests.reliability.figures import LONG
 from tests.reliability.killed import tree
 from tests.reliability.operations import Operation, Operations
 
@@ -182,7 +182,7 @@ def more(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Work, Work
 @pytest.mark.parametrize("kind", [*KINDS, "finetune", "compare", *REPLACING])
 def test_ten_pairs_that_start_together(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     pairs = request.getfixturevalue("pairs" if kind in KINDS else "more")
-    ends, chance, whole = list[tuple[int, ...]](), random.Random(1), wholes(pairs[kind], tmp_path)
+    chance, whole = random.Random(1), wholes(pairs[kind], tmp_path)
     for number in range(PAIRS):
         place = tmp_path / str(number)
         place.mkdir()
@@ -196,10 +196,8 @@ def test_ten_pairs_that_start_together(kind: str, request: pytest.FixtureRequest
             children.append(child)
             time.sleep(chance.choice([0, 0, 0.01, 0.05]))
         codes = tuple(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children)
-        ends.append(codes)
         assert sorted(codes) == [0, REFUSED] or (kind in REPLACING and codes == (0, 0))
         assert settled(place) in [one for one, code in zip(whole, codes, strict=True) if code == 0]
-    report("two_commands", kind=kind, pairs=len(ends), first_wins=sum(codes[0] == 0 for codes in ends))
 
 
 def with_an_output() -> list[str]:
