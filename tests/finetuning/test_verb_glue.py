@@ -164,7 +164,7 @@ def test_json(experiment: Experiment, electra: Electra, tmp_path: Path) -> None:
         (["--tasks", "cola,mnil"], 78, "--tasks mnil: unknown. Did you mean 'mnli'?"),
         (["--tasks", "ax"], 78, "ax: has no training set; the model of mnli predicts it. Add mnli to --tasks."),
         (["--tasks", "cola,qqp"], 66, "QQP/train.tsv: no such file. "),
-        (["--tasks", "cola", "--seeds", "0"], 78, "--seeds '0': expected a number of seeds up to 1000"),
+        (["--tasks", "cola", "--seeds", "0"], 78, "--seeds '0': expected how many seeds, from 1 to 1000"),
         (["--tasks", "cola", "--limit", "0"], 78, "--limit 0: expected at least 1 training row."),
         (["--tasks", "cola", "--zip", "a.tar"], 78, "--zip a.tar: expected a name that ends in .zip."),
     ],

@@ -314,8 +314,8 @@ FURTHER = (
         name="rows-verified",
         takes_away="rows are those that were prepared, to the last byte, before they are trained on",
         file="train/loop.py",
-        sought="verify=verifies,",
-        put="verify=False,",
+        sought="verify=verifies)",
+        put="verify=False)",
         caught_by={"tests/reliability/test_corrupt_rows.py::test_nothing_is_trained_on_them": r"DID NOT RAISE .*DataError"},
     ),
     Sabotage(

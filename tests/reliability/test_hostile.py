@@ -311,6 +311,7 @@ def test_no_text_becomes_markup(tmp_path: Path) -> None:
         "scores": {attacks[0]: {attacks[1]: {1: 0.5}}},
         "tested": attacks[:1],
         "reports": {split: vars(classes) for split in attacks},
+        "conclusion": attacks[0],
         "notes": attacks,
         "pair": False,
         "max_length": 32,

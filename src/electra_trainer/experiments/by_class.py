@@ -97,9 +97,9 @@ def report_of(labels: Sequence[str], truth: Any, guesses: Any, **others: Any) ->
 
     which = None if isinstance(truth, np.ndarray) else labels
     found = precision_recall_fscore_support(truth, guesses, labels=which, average=None, zero_division=0.0)
-    each = (tuple(np.atleast_1d(one)[-len(labels) :].tolist()) for one in found)
-    others |= zip(("precision", "recall", "f1", "support"), each, strict=True)
-    return ClassReport(labels=tuple(labels), **others)
+    *shares, support = (tuple(np.atleast_1d(one)[-len(labels) :].tolist()) for one in found)
+    others |= zip(("precision", "recall", "f1"), shares, strict=True)
+    return ClassReport(labels=tuple(labels), support=tuple(map(int, support)), **others)
 
 
 def calibration_error(confidence: ArrayLike, right: ArrayLike) -> float:
