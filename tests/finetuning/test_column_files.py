@@ -109,6 +109,8 @@ def test_a_missing_blank_line_is_named_and_its_command_adds_it(tmp_path: Path) -
         found = read_tagged(tmp_path / "NEW.txt", words=words)
         assert [len(one.words) for one in found.sentences] == [4] * 20 and not found.notes
         assert [len(one.words) for one in read_tagged(path, words=words, labelled=False).sentences] == [80]
+    with pytest.raises(DataError, match=r"320 lines, 0 full stops\. .* Add them by hand: neither full stops"):
+        read_tagged(write(tmp_path / "d.txt", sentence.replace(". O", "Mia O") * 80))
     blocks = read_tagged(write(tmp_path / "b.txt", (sentence * 20 + "\n") * 3))
     assert (
         "warning:" in blocks.notes[0] and "3 blocks between blank lines in 240 lines, 60 full stops" in blocks.notes[0]

@@ -59,6 +59,8 @@ _KINDS = {'[""': "a JSON list", "[''": "a list as Python prints it", "": "a prin
 _MARKS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
 _LISTS = "Write labels with the separator alone, or lists in a .jsonl file; marks of 0 and 1 as columns: --labels A,B"
 SEVERAL = 'For several labels of a text give --label-separator ";" and write good;short, or a list in a .jsonl file'
+MISSING = ("na", "n/a", "nan", "none", "null")
+"""Words of a cell without a value, in small letters."""
 UNITS = " \u00a0%\u2030\u00b0$\u20ac\u00a3\u00a5\u20b9"
 _EXAMPLE = 'Expected an object such as {"text": "...", "label": "..."}, one a line.'
 
@@ -343,6 +345,10 @@ def numbers(table: Table, column: str) -> list[float]:
             raise ValueError(f"holds {short(cell)}, and others a decimal {others}. Write one of 0,5 and 0.5 everywhere")
         unit = plain_number(written.strip(UNITS), sign) != plain
         remedy = "Remove the unit" if unit else "For classes: --task classification"
+        if isinstance(cell, str) and other and not plain:
+            remedy = f"Write a decimal point: {other}"
+        elif written.strip().lower() in MISSING:
+            remedy = "Delete the row if it has no number"
         raise ValueError(f"holds {short(cell)}, expected a finite number such as 3, 0.5 or 1e-3. {remedy}")
 
     return _each(table, column, read)

@@ -28,7 +28,7 @@ import numpy as np
 
 from electra_trainer.data.legibility import UNREADABLE_IS_MUCH
 from electra_trainer.errors import ConfigError, DataError
-from electra_trainer.files import wording
+from electra_trainer.files import tables, wording
 from electra_trainer.files.reading import short
 from electra_trainer.files.tables import SEVERAL, UNITS, Table, decimal_sign, plain_number, printed_lists, shown, texts
 
@@ -488,7 +488,8 @@ def meaning(label: str) -> tuple[str, float | str]:
     """The unit and the value of a label that is a number; of others "" and the letters, without regard to case, width,
     spaces and invisible characters.
     """
-    text = "".join(sign for sign in unicodedata.normalize("NFKC", label) if unicodedata.category(sign) != "Cf")
+    signs = unicodedata.normalize("NFKC", label)
+    text = "".join(one for one in signs if unicodedata.category(one) != "Cf" and one not in "\ufe0e\ufe0f")
     bare = text.strip(UNITS)
     number = plain_number(bare, ".") or plain_number(bare, ",")
     if number and len(number) < 16:  # of longer ones float has not every digit
@@ -498,7 +499,7 @@ def meaning(label: str) -> tuple[str, float | str]:
 
 def odd_labels(names: Sequence[str], table: Table, columns: Columns) -> Iterator[str]:
     """Notes on classes that may not be what they look like."""
-    if missing := [name for name in names if name.lower() in ("na", "n/a", "nan", "none", "null")]:
+    if missing := [name for name in names if name.lower() in tables.MISSING]:
         yield f"{WARNING}{missing[0]!r} is a class like the others. Delete such rows if no label is meant."
     found, alike = [meaning(name) for name in names], dict[str, list[str]]()
     for (_, value), places in _groups(found).items():

@@ -128,6 +128,7 @@ _NAMES = (
     re.compile(r"([ux]?pos|ner|chunk)([ _-]?tags?)?|tags?|labels?", re.IGNORECASE),
 )
 """Names of the column of words and of that of labels, in a first line of names."""
+_EMPTY = "{}: holds no sentences. Expected a word a line, its label in another column."
 _LAYOUTS = (
     'Expected {"tokens": [...], "tags": [...]} with a label for each word, or {"text": ..., "label": [[0, 6, "PER"]]} '
     "with spans in characters, one object a line."
@@ -251,7 +252,7 @@ def _columns(
     patterns = r"[^#]", r"#[^\s=]"  # a word that begins with # where no other line is one
     first = next((at for pattern in patterns for at, line in used.items() if re.match(pattern, line)), None)
     if first is None:
-        raise DataError(f"{path}: holds no sentences. Expected a word a line, its label in another column.")
+        raise DataError(_EMPTY.format(path))
     tabs = "\t" in used[first].strip(" \t")
     fields = {number: _fields(line, tabs=tabs) for number, line in used.items()}
     count = len(fields[first])
@@ -289,6 +290,8 @@ def _columns(
         rows = [fields[number] for number in block]
         tags = [one[last - 1] if labelled and one[last - 1] not in _NO_LABEL else None for one in rows]
         sentences.append(_sentence(path, [one[words - 1] for one in rows], tags, block))
+    if not sentences:
+        raise DataError(_EMPTY.format(path))
     different = {word for one in sentences for word in one.words}
     numbers = labelled and all(map(str.isdecimal, different))
     if numbers or (not labelled and len(different & {*known}) >= max(2, len(different) / 2)):
@@ -341,10 +344,12 @@ def _unparted(path: Path, rows: Sequence[Sequence[str]], words: int, last: int, 
         runs = [number for number, _ in groupby(row[at - 1] for row in rows)]
         if 1 < len(runs) == len({*runs}) <= len(rows) / 2:  # numbers of sentences
             code = f'NR > 1 && ${at} != last {{print ""}} {{print; last = ${at}}}'
+    found = f"{path}: {blocks} {len(rows):,} lines, {stops:,} full stops. Expected a blank line between sentences. "
+    if not stops and code.startswith("{"):
+        return f"{found}Add them by hand: neither full stops nor a column of numbers says where sentences end."
     tab = "-F'\\t' " * tabs
     how = f"awk {tab}'{code}' < {shlex.quote(str(path))} > NEW{path.suffix}"
-    found = f"{path}: {blocks} {len(rows):,} lines, {stops:,} full stops"
-    return f"{found}. Expected a blank line between sentences. Add them: {how}"
+    return f"{found}Add them: {how}"
 
 
 def _convert(path: Path, head: str, separator: str) -> str:
@@ -536,9 +541,9 @@ def scheme_of(labels: Collection[str]) -> Scheme:
     return "bioes" if {*typed} - {"B", "I"} else "bio"
 
 
-_OUTSIDE = ("o", "0", "out", "outside", "none", "null", "nan", "nil", "other", "-")
+_OUTSIDE = ("o", "0", "out", "outside", "none", "null", "nan", "nil", "other", "-", "\u2013", "\u2014")
 """Words for outside, in small letters."""
-_MARK, _TYPE = r"(?P<mark>[BIESLUMW]|BEG(?:IN)?|IN(?:SIDE)?|END|LAST|SINGLE|UNIT)", r"(?P<type>.+)"
+_MARK, _TYPE = r"(?P<mark>[BIESLUMW]|BEG(?:IN(?:NING)?)?|IN(?:SIDE)?|END|LAST|SINGLE|UNIT)", r"(?P<type>.+)"
 _WAYS = "(?!)", rf"{_MARK}[\W_]{_TYPE}", rf"{_TYPE}[\W_]{_MARK}\W?", r"(?P<mark>[BI])(?P<type>\w.+)"
 _NOTATIONS = [re.compile(way, re.DOTALL | re.IGNORECASE) for way in _WAYS]
 """Ways to write the labels of a file: as `_LABEL` has them; b-PER, B.PER, BEGIN-PER; PER-B, PER(B); BPER."""
@@ -577,10 +582,13 @@ def standard_tags(
 
 def described(labels: Collection[str], scheme: Scheme, tags: Mapping[str, str]) -> Iterator[str]:
     """Notes on the labels of the training words: their notation and types, and how they are scored."""
-    found = {one: way.fullmatch(one) for one in labels for way in _NOTATIONS[2:0:-1] if way.fullmatch(one)}
+    bare = {one: one.strip("[]<>{}'\"") for one in labels}
+    found = {one: way.fullmatch(bare[one]) for one in labels for way in _NOTATIONS[2:0:-1] if way.fullmatch(bare[one])}
     marked = [one for one, match in found.items() if match and match["mark"] in "BbIi"]
     if scheme == "none":
         advice = "Types of spans: --scheme io."
+        if "B" in labels and {*labels} <= {*_MEANT, "O"}:
+            advice = f"Marks of spans: --scheme {'bio' if {*labels} <= {*'BIO'} else 'bioes'}."
         for one in marked[:1]:
             odd = "".join(sorted(f", {one!r} does not" for one in {*labels} - {*marked, "O"})[:1])
             advice = f"{one!r} looks like a span's label{odd}; --scheme bio names the first such line."
