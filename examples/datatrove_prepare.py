@@ -6,7 +6,8 @@
 
 The rows are in OUT/data. Flags that are not listed are passed on to `electra prepare`. The same command resumes: tasks that are done are
 not done again, and the same bytes come out, however many workers there were and whatever was killed. OUT, the corpus and the tokenizer have
-to be on a disk that all machines share. WARC, `--web` and `--dedup minhash` need: pip install "datatrove[io,processing]".
+to be on a disk that all machines share. It needs: pip install datatrove orjson; WARC, `--web` and `--dedup minhash`:
+pip install "datatrove[io,processing]".
 """
 
 import argparse
