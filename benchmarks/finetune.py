@@ -33,15 +33,15 @@ from benchmarks.synthetic import CLS, MASK, PAD, SEP, UNK, zipf_words
 from electra_trainer.cost.flops import infer_flops
 from electra_trainer.data.batches import to_batch
 from electra_trainer.data.tokenizer import SPECIAL_TOKENS, Specials, Text, load_tokenizer, specials_of, word_piece
-from electra_trainer.finetuning.examples import TextExample
-from electra_trainer.finetuning.recipe import recipe
 from electra_trainer.finetuning.run import Feed, Order, build_network, layer_share, train_step
-from electra_trainer.finetuning.task import Row, lengths_of
-from electra_trainer.finetuning.text_tasks import Classification
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.presets.models import preset
 from electra_trainer.pretrained.source import Source, untrained
 from electra_trainer.settings.config import Config, Model
+from electra_trainer.tasks.examples import TextExample
+from electra_trainer.tasks.recipe import recipe
+from electra_trainer.tasks.task import Row, lengths_of
+from electra_trainer.tasks.text_tasks import Classification
 from electra_trainer.train.device import autocast, choose_precision
 from electra_trainer.train.optim import build_optimizer
 

@@ -26,8 +26,8 @@ from sentence_transformers.losses import MultipleNegativesRankingLoss
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from benchmarks.machine_facts import hardware, versions
-from electra_trainer.finetuning.examples import TextExample
-from electra_trainer.finetuning.glue_tasks import GlueTask
+from electra_trainer.tasks.examples import TextExample
+from electra_trainer.tasks.glue_tasks import GlueTask
 
 GOOD = {
     "stsb": lambda one: one.value >= 4,

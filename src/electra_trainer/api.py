@@ -19,8 +19,6 @@ from electra_trainer.errors import ConfigError, tell
 from electra_trainer.experiments.summary import Summary, remarks
 from electra_trainer.files.reading import refuse_columns
 from electra_trainer.finetuning.model_folder import Finetuned, load_finetuned
-from electra_trainer.finetuning.task import TaskSource
-from electra_trainer.finetuning.text_tasks import OwnTask
 from electra_trainer.inspection.replay import Evaluated, Replayed, evaluate, replay
 from electra_trainer.inspection.report import write_report as report
 from electra_trainer.keywords import CompareKeywords, PrepareKeywords, ReadingKeywords, RecipeKeywords
@@ -30,6 +28,8 @@ from electra_trainer.presets.models import preset as preset_named
 from electra_trainer.pretrained.pretrained import Candidate, Pretrained, Scored, export_run, load
 from electra_trainer.settings.calls import checked
 from electra_trainer.settings.config import Config
+from electra_trainer.tasks.task import TaskSource
+from electra_trainer.tasks.text_tasks import OwnTask
 
 __all__ = [
     "Candidate",
@@ -295,7 +295,7 @@ def finetune(
         parallel: runs at once; None: as many as the machine has cores or GPUs for.
         device: auto, cpu, cuda, cuda:N or mps.
         quiet: show errors and warnings only.
-        changes: fields of `electra_trainer.finetuning.recipe.Recipe`, such as learning_rate=1e-4.
+        changes: fields of `electra_trainer.tasks.recipe.Recipe`, such as learning_rate=1e-4.
 
     Returns:
         The best run, ready to predict.

@@ -25,7 +25,7 @@ class PrepareKeywords(ReadingKeywords, total=False):
 
 
 class RecipeKeywords(TypedDict, total=False):
-    """Fields of `finetuning.recipe.Recipe`."""
+    """Fields of `tasks.recipe.Recipe`."""
 
     learning_rate: float
     layer_decay: float

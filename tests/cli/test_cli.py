@@ -74,7 +74,7 @@ def test_every_flag_is_documented() -> None:
     names = {kind.__name__ for kind in kinds}
     sources = {Path(sys.modules[kind.__module__].__file__ or "") for kind in kinds if kind is not object}
     checked = 0
-    for path in sorted({*sources, *settings, package / "finetuning/recipe.py"}):
+    for path in sorted({*sources, *settings, package / "tasks/recipe.py"}):
         for node in ast.parse(path.read_text()).body:
             if not (isinstance(node, ast.ClassDef) and (path in settings or node.name in names | {"Changes"})):
                 continue

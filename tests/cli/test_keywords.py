@@ -8,8 +8,8 @@ import pytest
 
 from electra_trainer import api, keywords
 from electra_trainer.data.corpus import PrepareSettings, Reading
-from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.paper.request import Compare
+from electra_trainer.tasks.recipe import Recipe
 
 
 @pytest.mark.parametrize(

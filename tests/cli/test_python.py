@@ -16,11 +16,11 @@ from electra_trainer import OwnTask, api, preset
 from electra_trainer.data.tokenizer import Text, as_plain_text
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError
 from electra_trainer.finetuning.model_folder import Finetuned
-from electra_trainer.finetuning.multi_label import MultiLabelTask
-from electra_trainer.finetuning.tagging import TaggingTask
-from electra_trainer.finetuning.text_tasks import Classification
 from electra_trainer.pretrained.source import load_source
 from electra_trainer.settings.calls import checked
+from electra_trainer.tasks.multi_label import MultiLabelTask
+from electra_trainer.tasks.tagging import TaggingTask
+from electra_trainer.tasks.text_tasks import Classification
 from electra_trainer.train.device import choose_precision, placed
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 
 from electra_trainer.data.tokenizer import SPECIAL_TOKENS, specials_of, word_piece
-from electra_trainer.finetuning.examples import TextExample
-from electra_trainer.finetuning.task import TaskData
-from electra_trainer.finetuning.text_tasks import Classification
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.pretrained.source import Source
 from electra_trainer.settings.config import Model
+from electra_trainer.tasks.examples import TextExample
+from electra_trainer.tasks.task import TaskData
+from electra_trainer.tasks.text_tasks import Classification
 
 WORDS = tuple(f"w{number}" for number in range(60))
 """Each is one token, with id 5 + its number."""

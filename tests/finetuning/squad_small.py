@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import torch
 
 from electra_trainer.data.tokenizer import SPECIAL_TOKENS, Text, specials_of, word_piece
-from electra_trainer.finetuning.squad_files import Answer, Question
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import initialize
 from electra_trainer.pretrained.source import Source
 from electra_trainer.randomness import key
 from electra_trainer.settings.config import Model
+from electra_trainer.tasks.squad_files import Answer, Question
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,?!$-'"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from electra_trainer.experiments.cell import Declared, Result, Row
 from electra_trainer.experiments.summary import Summary
-from electra_trainer.finetuning.glue_tasks import ROWS
+from electra_trainer.tasks.glue_tasks import ROWS
 
 Scores = Mapping[str, Mapping[int, float]]
 """SPLIT/METRIC -> seed -> value."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tests.finetuning.own_files import rows
 
-from electra_trainer.finetuning.examples import WARNING, TextExample, contradictions, overlap
+from electra_trainer.tasks.examples import WARNING, TextExample, contradictions, overlap
 
 GOOD = rows(200)
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
-from electra_trainer.finetuning.tagged_files import Tagged, read_tagged
+from electra_trainer.tasks.tagged_files import Tagged, read_tagged
 
 
 def write(path: Path, text: str) -> Path:

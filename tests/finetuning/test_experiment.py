@@ -30,8 +30,8 @@ from electra_trainer.experiments.summary import Summary, summarize
 from electra_trainer.files.wording import duration
 from electra_trainer.finetuning import experiment as engine
 from electra_trainer.finetuning.experiment import Plan, run_plan
-from electra_trainer.finetuning.task import TaskData
 from electra_trainer.runs.signals import StopRequest
+from electra_trainer.tasks.task import TaskData
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FORK = get_context("fork")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from electra_trainer.errors import DataError
-from electra_trainer.finetuning.squad_files import read_squad
-from electra_trainer.finetuning.tagging import TaggingTask
+from electra_trainer.tasks.squad_files import read_squad
+from electra_trainer.tasks.tagging import TaggingTask
 
 FAULTS = Path(__file__).resolve().parents[3] / "shared" / "faults"
 pytestmark = pytest.mark.skipif(not FAULTS.is_dir(), reason="../shared/faults is not here")

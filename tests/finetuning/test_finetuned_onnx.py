@@ -12,15 +12,15 @@ from tests.finetuning.test_folder_heads import data_of
 from tests.pretrained.test_onnx import with_lost_scales
 
 from electra_trainer.errors import CheckpointError, ConfigError
-from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.finetuned_onnx import export_onnx
 from electra_trainer.finetuning.model_folder import export_finetuned, load_finetuned
-from electra_trainer.finetuning.recipe import recipe
 from electra_trainer.finetuning.run import Job, collate, finetune_run
-from electra_trainer.finetuning.task import TaskData
-from electra_trainer.finetuning.text_tasks import Classification, Regression
 from electra_trainer.pretrained import serving
 from electra_trainer.pretrained.source import load_source
+from electra_trainer.tasks.examples import TextExample
+from electra_trainer.tasks.recipe import recipe
+from electra_trainer.tasks.task import TaskData
+from electra_trainer.tasks.text_tasks import Classification, Regression
 
 NEEDED = ("onnxruntime", "onnxscript")
 pytestmark = pytest.mark.skipif(not all(map(find_spec, NEEDED)), reason=" or ".join(NEEDED) + " is not installed")

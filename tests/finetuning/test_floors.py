@@ -12,14 +12,14 @@ import pytest
 from tests.finetuning.squad_small import question
 from tests.finetuning.toy import Toy
 
-from electra_trainer.finetuning import pair_head
-from electra_trainer.finetuning import text_tasks as tasks
-from electra_trainer.finetuning.examples import TextExample
-from electra_trainer.finetuning.pair_head import inverse_frequency, overlap_features
-from electra_trainer.finetuning.squad_task import QuestionAnswering
-from electra_trainer.finetuning.tagging import Tagging
-from electra_trainer.finetuning.task import Task, TaskData
-from electra_trainer.finetuning.text_tasks import Classification, Regression, learn, terms, tf_idf
+from electra_trainer.tasks import pair_head
+from electra_trainer.tasks import text_tasks as tasks
+from electra_trainer.tasks.examples import TextExample
+from electra_trainer.tasks.pair_head import inverse_frequency, overlap_features
+from electra_trainer.tasks.squad_task import QuestionAnswering
+from electra_trainer.tasks.tagging import Tagging
+from electra_trainer.tasks.task import Task, TaskData
+from electra_trainer.tasks.text_tasks import Classification, Regression, learn, terms, tf_idf
 
 
 def measure_baselines(data: TaskData) -> dict[str, Any]:
@@ -180,7 +180,7 @@ def test_at_most_a_hundred_thousand_rows_are_learned_from(monkeypatch: pytest.Mo
 
 @dataclass(frozen=True, kw_only=True)
 class Sentence:
-    """As finetuning/tagging.py has it."""
+    """As tasks/tagging.py has it."""
 
     words: tuple[str, ...]
     labels: tuple[str | None, ...]

@@ -27,14 +27,14 @@ from electra_trainer.errors import (
 )
 from electra_trainer.finetuning import model_folder as folder_module
 from electra_trainer.finetuning.model_folder import Finetuned, export_finetuned, load_finetuned, task_from
-from electra_trainer.finetuning.recipe import recipe
 from electra_trainer.finetuning.run import Job, collate, finetune_run
-from electra_trainer.finetuning.task import TaskData, TransformersHead
-from electra_trainer.finetuning.text_tasks import Classification, OwnTask, Regression
 from electra_trainer.pretrained import export
 from electra_trainer.pretrained.read_back import read_tensors
 from electra_trainer.pretrained.source import load_source
 from electra_trainer.settings.config import Model
+from electra_trainer.tasks.recipe import recipe
+from electra_trainer.tasks.task import TaskData, TransformersHead
+from electra_trainer.tasks.text_tasks import Classification, OwnTask, Regression
 
 TEXTS = [text for text, _ in rows(12)]
 OTHERS = [text for text, _ in rows(40)][28:]

@@ -10,15 +10,15 @@ import pytest
 import torch
 from tests.finetuning.own_files import FRUIT, TOOLS, rows, write_encoder
 
-from electra_trainer.finetuning.examples import TaggedSentence
 from electra_trainer.finetuning.model_folder import Finetuned, export_finetuned, load_finetuned
-from electra_trainer.finetuning.recipe import recipe
 from electra_trainer.finetuning.run import Job, collate, finetune_run
-from electra_trainer.finetuning.squad_files import Answer, Question
-from electra_trainer.finetuning.squad_task import QuestionAnswering
-from electra_trainer.finetuning.tagging import Tagging
-from electra_trainer.finetuning.task import TaskData
 from electra_trainer.pretrained.source import load_source
+from electra_trainer.tasks.examples import TaggedSentence
+from electra_trainer.tasks.recipe import recipe
+from electra_trainer.tasks.squad_files import Answer, Question
+from electra_trainer.tasks.squad_task import QuestionAnswering
+from electra_trainer.tasks.tagging import Tagging
+from electra_trainer.tasks.task import TaskData
 
 KINDS = ("tagging", "independent", "joint")
 SENTENCES = [text.split() for text, _ in rows(6)]

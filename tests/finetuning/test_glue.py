@@ -12,8 +12,8 @@ import pytest
 from tests.finetuning.glue_samples import FOLDERS, labelled, tsv, write_glue
 
 from electra_trainer.errors import ConfigError, DataError, MissingInputError
-from electra_trainer.finetuning.glue_tasks import PAPER, ROWS, GlueTask, parse_tasks, tasks_in
-from electra_trainer.finetuning.text_tasks import Classification, Regression
+from electra_trainer.tasks.glue_tasks import PAPER, ROWS, GlueTask, parse_tasks, tasks_in
+from electra_trainer.tasks.text_tasks import Classification, Regression
 
 GLUE = Path(__file__).resolve().parents[3] / "shared" / "data" / "glue"
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.finetuning.glue_samples import labelled, tsv, unlabelled
 
 from electra_trainer.errors import DataError
-from electra_trainer.finetuning.glue_tasks import ROWS, parse
+from electra_trainer.tasks.glue_tasks import ROWS, parse
 
 GLUE = Path(__file__).resolve().parents[3] / "shared" / "data" / "glue"
 TRAINED = [name for name, row in ROWS.items() if row.train]

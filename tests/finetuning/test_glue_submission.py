@@ -11,7 +11,7 @@ from tests.finetuning.glue_samples import labels, tsv, write_glue
 
 from electra_trainer.errors import ConfigError, DataError, MissingInputError
 from electra_trainer.finetuning.glue_table import HEADER, PARTS, require_tables, write_submission
-from electra_trainer.finetuning.glue_tasks import GlueTask
+from electra_trainer.tasks.glue_tasks import GlueTask
 
 GLUE = Path(__file__).resolve().parents[3] / "shared" / "data" / "glue"
 FILES = ["CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI-m", "MNLI-mm", "QNLI", "RTE", "WNLI", "AX"]

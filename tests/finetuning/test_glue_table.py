@@ -10,8 +10,8 @@ from tests.finetuning.summaries import Task, summary, task_summary
 
 from electra_trainer.files.wording import Table
 from electra_trainer.finetuning import glue_table
-from electra_trainer.finetuning.glue_tasks import PAPER, ROWS
 from electra_trainer.paper.published import GLUE_TASKS
+from electra_trainer.tasks.glue_tasks import PAPER, ROWS
 
 
 def scores(task: str, by_seed: dict[int, float], **more: Any) -> Task:

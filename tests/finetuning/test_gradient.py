@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
 from electra_trainer.errors import ConfigError
-from electra_trainer.finetuning.recipe import Recipe, recipe
 from electra_trainer.finetuning.run import (
     Feed,
     FineTuned,
@@ -25,7 +24,8 @@ from electra_trainer.finetuning.run import (
     collate,
     train_step,
 )
-from electra_trainer.finetuning.task import Row
+from electra_trainer.tasks.recipe import Recipe, recipe
+from electra_trainer.tasks.task import Row
 from electra_trainer.train.optim import build_optimizer
 from electra_trainer.train.step import StepResult
 

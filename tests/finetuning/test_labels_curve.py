@@ -11,8 +11,8 @@ from tests.finetuning.own_files import rows, write_csv, write_encoder
 
 from electra_trainer.errors import ConfigError
 from electra_trainer.experiments.statistics import Paired
-from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.labels_curve import LabelsCurve, draw, parse_counts
+from electra_trainer.tasks.examples import TextExample
 
 ASKED = ("finetune", "encoder", "--train", "train.csv", "--device", "cpu", "--parallel", "1", "--epochs", "1")
 

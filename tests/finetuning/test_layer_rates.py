@@ -12,9 +12,9 @@ from tests.google import reference
 from tests.google.mini_reference import FOLDER as MINI
 from torch import nn
 
-from electra_trainer.finetuning.recipe import Recipe, recipe
 from electra_trainer.finetuning.run import FineTuned, layer_share
 from electra_trainer.model.encoder import Encoder
+from electra_trainer.tasks.recipe import Recipe, recipe
 from electra_trainer.train.optim import build_optimizer, set_rate
 
 PEAK = 2e-4

@@ -13,8 +13,6 @@ from tests.finetuning.test_run import go
 from tests.finetuning.toy import Toy
 
 from electra_trainer.errors import Diverged
-from electra_trainer.finetuning import pair_head
-from electra_trainer.finetuning.pair_head import MATCHES, fitted
 from electra_trainer.finetuning.run import (
     Feed,
     FineTuned,
@@ -25,7 +23,9 @@ from electra_trainer.finetuning.run import (
     fit_head,
     outputs,
 )
-from electra_trainer.finetuning.text_tasks import with_recipe
+from electra_trainer.tasks import pair_head
+from electra_trainer.tasks.pair_head import MATCHES, fitted
+from electra_trainer.tasks.text_tasks import with_recipe
 
 CPU = torch.device("cpu")
 
@@ -204,7 +204,7 @@ def test_a_run_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         calls.append(1)
         real(*given, balanced=balanced)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("electra_trainer.finetuning.text_tasks.start_from_probe", counted)
+    monkeypatch.setattr("electra_trainer.tasks.text_tasks.start_from_probe", counted)
     go(replace(toy.job(pooling="pair"), data=Toy(paired=True).load()), tmp_path / "pair")
     assert calls == [1]
     go(toy.job(), tmp_path / "cls")

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from electra_trainer.finetuning.examples import TextExample
-from electra_trainer.finetuning.text_tasks import Regression, class_report, classification_scores, regression_scores
+from electra_trainer.tasks.examples import TextExample
+from electra_trainer.tasks.text_tasks import Regression, class_report, classification_scores, regression_scores
 
 
 def matthews(truth: list[int], said: list[int], labels: int) -> float:

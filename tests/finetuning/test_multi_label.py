@@ -14,10 +14,10 @@ from tests.command import Electra
 from tests.finetuning.own_files import rows, write_csv, write_encoder
 
 from electra_trainer.errors import ConfigError, DataError
-from electra_trainer.finetuning import text_tasks
-from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.model_folder import load_finetuned
-from electra_trainer.finetuning.multi_label import MultiLabel, MultiLabelTask, best_threshold
+from electra_trainer.tasks import text_tasks
+from electra_trainer.tasks.examples import TextExample
+from electra_trainer.tasks.multi_label import MultiLabel, MultiLabelTask, best_threshold
 
 
 def labelled(count: int) -> list[tuple[str, str]]:

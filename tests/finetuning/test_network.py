@@ -10,13 +10,13 @@ import torch
 from tests.finetuning.small_source import examples, source
 from torch import nn
 
-from electra_trainer.finetuning.recipe import recipe
 from electra_trainer.finetuning.run import FineTuned, build_network, collate
-from electra_trainer.finetuning.squad_task import QuestionAnswering
-from electra_trainer.finetuning.tagging import Tagging
-from electra_trainer.finetuning.task import Task
-from electra_trainer.finetuning.text_tasks import Classification, Regression
 from electra_trainer.settings.config import Model
+from electra_trainer.tasks.recipe import recipe
+from electra_trainer.tasks.squad_task import QuestionAnswering
+from electra_trainer.tasks.tagging import Tagging
+from electra_trainer.tasks.task import Task
+from electra_trainer.tasks.text_tasks import Classification, Regression
 
 CPU = torch.device("cpu")
 MANY = Classification(labels=tuple(f"label {number}" for number in range(40)))

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from electra_trainer.errors import DataError
-from electra_trainer.finetuning.examples import TaggedSentence
-from electra_trainer.finetuning.tagged_files import Scheme, read_tag, scheme_of, spans_of
-from electra_trainer.finetuning.tagging import Tagging, TaggingTask
+from electra_trainer.tasks.examples import TaggedSentence
+from electra_trainer.tasks.tagged_files import Scheme, read_tag, scheme_of, spans_of
+from electra_trainer.tasks.tagging import Tagging, TaggingTask
 
 BIO = "B-PER I-PER I-PER O B-LOC O B-LOC B-PER".split()
 """Spans of three words, one and one, and two that touch."""

@@ -17,10 +17,10 @@ from tests.finetuning.own_files import rows, write_csv
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
 from electra_trainer.files.tables import Table, read_table_file
-from electra_trainer.finetuning.examples import Columns, TextExample, choose_columns, choose_texts, hold_out, same_text
 from electra_trainer.finetuning.model_folder import task_from
-from electra_trainer.finetuning.task import Row
-from electra_trainer.finetuning.text_tasks import Classification, OwnTask, Regression
+from electra_trainer.tasks.examples import Columns, TextExample, choose_columns, choose_texts, hold_out, same_text
+from electra_trainer.tasks.task import Row
+from electra_trainer.tasks.text_tasks import Classification, OwnTask, Regression
 
 MORE = "".join(f"text number {n},{'tool' if n % 2 else 'fruit'}\n" for n in range(20)).encode()
 GOOD = b"text,label\n" + MORE

@@ -14,15 +14,15 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, layer_norm
 
 from electra_trainer.errors import ConfigError, Interrupted
-from electra_trainer.finetuning.examples import TextExample
-from electra_trainer.finetuning.pair_head import MATCHES, SPREAD, TEMPERATURE, PairHead, words
-from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.run import FineTuned, build_network, collate
-from electra_trainer.finetuning.tagging import Tagging
-from electra_trainer.finetuning.task import Row, TaskData
-from electra_trainer.finetuning.text_tasks import Classification, Pooling, Regression, with_recipe
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.settings.config import Model
+from electra_trainer.tasks.examples import TextExample
+from electra_trainer.tasks.pair_head import MATCHES, SPREAD, TEMPERATURE, PairHead, words
+from electra_trainer.tasks.recipe import Recipe
+from electra_trainer.tasks.tagging import Tagging
+from electra_trainer.tasks.task import Row, TaskData
+from electra_trainer.tasks.text_tasks import Classification, Pooling, Regression, with_recipe
 
 CPU = torch.device("cpu")
 CLS, SEP = 2, 3

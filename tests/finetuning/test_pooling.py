@@ -8,12 +8,12 @@ import torch
 from tests.finetuning.toy import source
 
 from electra_trainer.errors import ConfigError
-from electra_trainer.finetuning.examples import TextExample
-from electra_trainer.finetuning.recipe import Recipe, recipe
 from electra_trainer.finetuning.run import collate
-from electra_trainer.finetuning.tagging import Tagging
-from electra_trainer.finetuning.task import Row, TaskData
-from electra_trainer.finetuning.text_tasks import Classification, Regression, text_vector, with_recipe
+from electra_trainer.tasks.examples import TextExample
+from electra_trainer.tasks.recipe import Recipe, recipe
+from electra_trainer.tasks.tagging import Tagging
+from electra_trainer.tasks.task import Row, TaskData
+from electra_trainer.tasks.text_tasks import Classification, Regression, text_vector, with_recipe
 
 ROWS = [Row(ids=(2, 7, 8, 3), example=0), Row(ids=(2, 9, 3), example=1), Row(ids=(2, 5, 6, 7, 8, 3), example=2)]
 

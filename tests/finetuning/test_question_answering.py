@@ -11,13 +11,13 @@ from tests.finetuning import squad_small
 from tests.finetuning.squad_small import question
 
 from electra_trainer.errors import ConfigError
-from electra_trainer.finetuning.examples import Prediction
-from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.run import Job, finetune_run
-from electra_trainer.finetuning.squad_files import Question
-from electra_trainer.finetuning.squad_score import Spans, most_alike, spread
-from electra_trainer.finetuning.squad_task import QuestionAnswering, Squad
-from electra_trainer.finetuning.task import TaskData
+from electra_trainer.tasks.examples import Prediction
+from electra_trainer.tasks.recipe import Recipe
+from electra_trainer.tasks.squad_files import Question
+from electra_trainer.tasks.squad_score import Spans, most_alike, spread
+from electra_trainer.tasks.squad_task import QuestionAnswering, Squad
+from electra_trainer.tasks.task import TaskData
 
 MEAL = "the chef cooked the meal. a guest ate it at noon."
 LEARNED = [

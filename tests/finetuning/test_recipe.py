@@ -11,12 +11,12 @@ from tokenizers.models import WordPiece
 
 from electra_trainer.data.tokenizer import Specials
 from electra_trainer.errors import ConfigError
-from electra_trainer.finetuning.recipe import RECIPES, Recipe, for_own_rows, recipe
 from electra_trainer.finetuning.run import Order, build_network
-from electra_trainer.finetuning.text_tasks import Classification
 from electra_trainer.model.networks import build_encoder
 from electra_trainer.presets.models import preset
 from electra_trainer.pretrained.source import Source
+from electra_trainer.tasks.recipe import RECIPES, Recipe, for_own_rows, recipe
+from electra_trainer.tasks.text_tasks import Classification
 
 TABLE_6 = {  # learning rate, layer-wise decay
     "tiny": (3e-4, 0.8),

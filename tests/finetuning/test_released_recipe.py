@@ -20,13 +20,13 @@ from tests.google import reference
 
 from electra_trainer.errors import Interrupted
 from electra_trainer.finetuning import run as engine
-from electra_trainer.finetuning.recipe import Recipe, recipe
 from electra_trainer.finetuning.run import FineTuned, Job, build_feed, build_network, finetune_run
-from electra_trainer.finetuning.task import TaskData
-from electra_trainer.finetuning.text_tasks import Classification
 from electra_trainer.pretrained.source import Source
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.verified import Saved, read
+from electra_trainer.tasks.recipe import Recipe, recipe
+from electra_trainer.tasks.task import TaskData
+from electra_trainer.tasks.text_tasks import Classification
 
 ROWS, STEPS, WARMUP, PEAK, DECAY = 11, 20, 4, 4e-3, 0.3
 SEEN = WORDS[:40]

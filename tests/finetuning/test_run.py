@@ -18,9 +18,9 @@ from electra_trainer.errors import ConfigError, DataError, Diverged, Interrupted
 from electra_trainer.experiments.cell import Result, read_result
 from electra_trainer.finetuning import run as engine
 from electra_trainer.finetuning.run import Job, finetune_run, is_finished
-from electra_trainer.finetuning.text_tasks import Classification
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.verified import Saved, read
+from electra_trainer.tasks.text_tasks import Classification
 from electra_trainer.train import step as stepping
 
 STEPS = 12

@@ -14,8 +14,8 @@ from tests.finetuning.toy import Toy
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.finetuning import experiment
 from electra_trainer.finetuning.experiment import Plan, run_plan
-from electra_trainer.finetuning.task import TaskData
-from electra_trainer.finetuning.text_tasks import Classification, OwnTask
+from electra_trainer.tasks.task import TaskData
+from electra_trainer.tasks.text_tasks import Classification, OwnTask
 
 GIVEN = {name: value for name, value in SMALL.items() if name != "learning_rate"}
 

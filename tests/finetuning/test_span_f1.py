@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from electra_trainer.finetuning.tagged_files import Span, SpanCounts, count_spans, spans_of
+from electra_trainer.tasks.tagged_files import Span, SpanCounts, count_spans, spans_of
 
 TAGS = st.sampled_from(["O", *(f"{mark}-{kind}" for mark in "BIES" for kind in ("PER", "LOC-X"))])
 SENTENCE = st.lists(TAGS, max_size=9)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from tests.finetuning.squad_small import question
 
-from electra_trainer.finetuning.squad_score import Spans, Window, best_text, decode
-from electra_trainer.finetuning.task import Row
+from electra_trainer.tasks.squad_score import Spans, Window, best_text, decode
+from electra_trainer.tasks.task import Row
 
 CONTEXT = "Straße 9, (the  café)"
 OFFSETS = np.array([(0, 6), (7, 8), (8, 9), (10, 11), (11, 14), (16, 20), (20, 21)], dtype=np.int32)

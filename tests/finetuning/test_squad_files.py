@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.finetuning.squad_small import question
 
 from electra_trainer.errors import DataError, ElectraError, MissingInputError
-from electra_trainer.finetuning.squad_files import occurrence, read_questions, read_squad, sample, split_by_article
+from electra_trainer.tasks.squad_files import occurrence, read_questions, read_squad, sample, split_by_article
 
 CONTEXT = "The chef cooked the meal. The guest ate the meal."
 

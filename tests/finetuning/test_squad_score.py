@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from electra_trainer.finetuning.squad_score import (
+from electra_trainer.tasks.squad_score import (
     best_threshold,
     exact_match,
     f1,

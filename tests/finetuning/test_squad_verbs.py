@@ -15,10 +15,10 @@ from tests.finetuning.test_question_answering import squad_file
 
 from electra_trainer.cli.main import main
 from electra_trainer.finetuning.model_folder import Finetuned
-from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.run import build_network
-from electra_trainer.finetuning.squad_task import QuestionAnswering, Squad
-from electra_trainer.finetuning.text_tasks import Classification
+from electra_trainer.tasks.recipe import Recipe
+from electra_trainer.tasks.squad_task import QuestionAnswering, Squad
+from electra_trainer.tasks.text_tasks import Classification
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.finetuning import squad_small
 
 from electra_trainer.data.tokenizer import Text, load_tokenizer, specials_of
-from electra_trainer.finetuning.squad_files import Answer, Question, read_squad, sample
-from electra_trainer.finetuning.squad_score import answer_tokens, encode, most_context, spread, window_rows
+from electra_trainer.tasks.squad_files import Answer, Question, read_squad, sample
+from electra_trainer.tasks.squad_score import answer_tokens, encode, most_context, spread, window_rows
 
 
 @given(st.integers(0, 300), st.integers(1, 120), st.integers(1, 200))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from electra_trainer.errors import DataError, ElectraError
-from electra_trainer.finetuning.tagged_files import TagColumns, read_tagged, splitting_of, word_places
-from electra_trainer.finetuning.tagging import Tagging, TaggingTask
+from electra_trainer.tasks.tagged_files import TagColumns, read_tagged, splitting_of, word_places
+from electra_trainer.tasks.tagging import Tagging, TaggingTask
 
 
 def lines(*rows: object) -> str:
@@ -181,7 +181,7 @@ def test_what_reading_needed_is_used_again(tmp_path: Path) -> None:
 
 
 def split(text: str, like: str) -> str:
-    from electra_trainer.finetuning.examples import TaggedSentence
+    from electra_trainer.tasks.examples import TaggedSentence
 
     trained = [TaggedSentence(words=tuple(like.split()), labels=(None,) * len(like.split()))]
     return " ".join(text[first:stop] for first, stop in word_places(text, splitting_of(trained)))

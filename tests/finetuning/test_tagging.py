@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from electra_trainer.data.tokenizer import Text, as_plain_text, load_tokenizer, specials_of, word_piece
 from electra_trainer.errors import ConfigError
-from electra_trainer.finetuning.examples import TaggedSentence
-from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.run import FineTuned, Job, build_network, collate, finetune_run, predict
-from electra_trainer.finetuning.tagged_files import SpanCounts
-from electra_trainer.finetuning.tagging import Tagging, TaggingTask
-from electra_trainer.finetuning.task import Row, TaskData
 from electra_trainer.pretrained.source import Source, untrained
 from electra_trainer.settings.config import Model
+from electra_trainer.tasks.examples import TaggedSentence
+from electra_trainer.tasks.recipe import Recipe
+from electra_trainer.tasks.tagged_files import SpanCounts
+from electra_trainer.tasks.tagging import Tagging, TaggingTask
+from electra_trainer.tasks.task import Row, TaskData
 
 VOCAB = (
     "the",

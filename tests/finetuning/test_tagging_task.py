@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
-from electra_trainer.finetuning.tagging import Tagging, TaggingTask
+from electra_trainer.tasks.tagging import Tagging, TaggingTask
 
 TRAIN = "the DET\ndog NOUN\nruns VERB\n\na DET\ncat NOUN\n"
 ENTITIES = "Ann B-PER\nLee I-PER\nsaw O\nBonn B-LOC\n"

@@ -12,13 +12,13 @@ from tests.finetuning.own_files import WORDS, rows, write_csv, write_encoder
 
 from electra_trainer.data.legibility import Legibility
 from electra_trainer.data.tokenizer import Text, as_plain_text, load_tokenizer, specials_of
-from electra_trainer.finetuning.examples import TaggedSentence, TextExample
 from electra_trainer.finetuning.model_folder import load_finetuned
-from electra_trainer.finetuning.squad_files import Question
-from electra_trainer.finetuning.squad_score import window_rows
-from electra_trainer.finetuning.tagging import Tagging
-from electra_trainer.finetuning.task import READ, legibility_of
-from electra_trainer.finetuning.text_tasks import Classification
+from electra_trainer.tasks.examples import TaggedSentence, TextExample
+from electra_trainer.tasks.squad_files import Question
+from electra_trainer.tasks.squad_score import window_rows
+from electra_trainer.tasks.tagging import Tagging
+from electra_trainer.tasks.task import READ, legibility_of
+from electra_trainer.tasks.text_tasks import Classification
 
 RUN = ("--seeds", "1", "--epochs", "1", "--parallel", "1", "--device", "cpu")
 

@@ -12,17 +12,17 @@ from tests.command import Electra
 from tests.finetuning.own_files import FRUIT, TOOLS, rows, write_csv, write_encoder
 
 import electra_trainer
-import electra_trainer.finetuning.recipe
 import electra_trainer.inspection.report
+import electra_trainer.tasks.recipe
 from electra_trainer import OwnTask, load_finetuned
 from electra_trainer.api import finetune
 from electra_trainer.cli.main import main, read
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments.by_class import confusion_of, confusion_table
 from electra_trainer.files.tables import Table
-from electra_trainer.finetuning.examples import predicted_csv, predicted_jsonl, tagged_text
-from electra_trainer.finetuning.recipe import Recipe, recipe
-from electra_trainer.finetuning.text_tasks import Classification
+from electra_trainer.tasks.examples import predicted_csv, predicted_jsonl, tagged_text
+from electra_trainer.tasks.recipe import Recipe, recipe
+from electra_trainer.tasks.text_tasks import Classification
 
 SHORT = ("--seeds", "2", "--epochs", "2", "--parallel", "1", "--device", "cpu")
 
@@ -269,7 +269,7 @@ def test_no_function_has_the_name_of_a_room() -> None:
         assert f"electra_trainer.{name}" not in sys.modules
         with pytest.raises(ConfigError, match=f"{name}: missing a required argument"):
             getattr(electra_trainer, name)()
-    assert electra_trainer.finetuning.recipe.paper
+    assert electra_trainer.tasks.recipe.paper
 
 
 def test_the_report_of_a_fine_tuning_experiment(electra: Electra, first: tuple[int, str, str]) -> None:

@@ -15,7 +15,7 @@ from tests.finetuning.summaries import summary, task_summary
 
 from electra_trainer.experiments import cell as folders
 from electra_trainer.experiments.summary import Summary
-from electra_trainer.finetuning.glue_tasks import PAPER, ROWS, GlueTask
+from electra_trainer.tasks.glue_tasks import PAPER, ROWS, GlueTask
 
 
 @dataclass

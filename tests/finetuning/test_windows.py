@@ -15,14 +15,14 @@ from tests.finetuning.own_files import rows, write_csv, write_encoder
 from tests.finetuning.toy import WORDS, source
 
 from electra_trainer.errors import ConfigError
-from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.model_folder import load_finetuned
-from electra_trainer.finetuning.multi_label import MultiLabel
-from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.run import collate
-from electra_trainer.finetuning.tagging import Tagging
-from electra_trainer.finetuning.task import Row, TaskData
-from electra_trainer.finetuning.text_tasks import Classification, Regression, with_recipe
+from electra_trainer.tasks.examples import TextExample
+from electra_trainer.tasks.multi_label import MultiLabel
+from electra_trainer.tasks.recipe import Recipe
+from electra_trainer.tasks.tagging import Tagging
+from electra_trainer.tasks.task import Row, TaskData
+from electra_trainer.tasks.text_tasks import Classification, Regression, with_recipe
 
 TASKS = [
     Classification(labels=("a", "b", "c"), windows=True, class_weights=(2.0, 1.0, 0.5)),

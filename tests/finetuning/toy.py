@@ -13,16 +13,16 @@ import torch
 from electra_trainer.data.tokenizer import SPECIAL_TOKENS, save_tokenizer, specials_of, word_piece
 from electra_trainer.errors import DataError
 from electra_trainer.finetuning import run
-from electra_trainer.finetuning.examples import TextExample
-from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.run import Job
-from electra_trainer.finetuning.task import Task, TaskData, hash_files
-from electra_trainer.finetuning.text_tasks import Classification, Regression
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import initialize
 from electra_trainer.pretrained.export import shape_table
 from electra_trainer.pretrained.source import Source
 from electra_trainer.settings.config import Model
+from electra_trainer.tasks.examples import TextExample
+from electra_trainer.tasks.recipe import Recipe
+from electra_trainer.tasks.task import Task, TaskData, hash_files
+from electra_trainer.tasks.text_tasks import Classification, Regression
 
 WORDS = tuple(f"w{number}" for number in range(40))
 GOOD = WORDS[:8]

@@ -19,13 +19,13 @@ from tests.google.test_forward import worst
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
-from electra_trainer.finetuning import squad_head
-from electra_trainer.finetuning.recipe import recipe
 from electra_trainer.finetuning.run import FineTuned, clipping, layer_share
-from electra_trainer.finetuning.squad_head import JointHead, Places
-from electra_trainer.finetuning.task import Row
-from electra_trainer.finetuning.text_tasks import Classification, Regression
 from electra_trainer.model.encoder import Encoder
+from electra_trainer.tasks import squad_head
+from electra_trainer.tasks.recipe import recipe
+from electra_trainer.tasks.squad_head import JointHead, Places
+from electra_trainer.tasks.task import Row
+from electra_trainer.tasks.text_tasks import Classification, Regression
 from electra_trainer.train.optim import build_optimizer
 from electra_trainer.train.step import update
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from electra_trainer.data.store import Store
-from electra_trainer.finetuning.multi_label import MultiLabel
-from electra_trainer.finetuning.squad_task import QuestionAnswering
-from electra_trainer.finetuning.tagging import Tagging
-from electra_trainer.finetuning.text_tasks import Classification, Regression
 from electra_trainer.playground import PAGE
 from electra_trainer.playground.answers import FinetunedModel, PretrainedModel, open_model
 from electra_trainer.pretrained.pretrained import export_run, load
 from electra_trainer.runs.run_folder import EXAMPLES
+from electra_trainer.tasks.multi_label import MultiLabel
+from electra_trainer.tasks.squad_task import QuestionAnswering
+from electra_trainer.tasks.tagging import Tagging
+from electra_trainer.tasks.text_tasks import Classification, Regression
 
 
 def held_out(data: Path) -> str:

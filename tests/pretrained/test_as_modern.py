@@ -18,12 +18,8 @@ from electra_trainer import load
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.data.store import Store
 from electra_trainer.errors import CheckpointError, ConfigError
-from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.model_folder import export_finetuned, load_finetuned
-from electra_trainer.finetuning.recipe import recipe
 from electra_trainer.finetuning.run import Job, collate, finetune_run
-from electra_trainer.finetuning.task import TaskData
-from electra_trainer.finetuning.text_tasks import Classification, Regression, TextTask
 from electra_trainer.inspection.replay import evaluate
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.modern import GatedFeedForward, ModernEncoder
@@ -34,6 +30,10 @@ from electra_trainer.pretrained.pretrained import export_run
 from electra_trainer.pretrained.source import InitFrom, load_source
 from electra_trainer.settings.config import Config, changed
 from electra_trainer.settings.methods import Learned, RtdMLM
+from electra_trainer.tasks.examples import TextExample
+from electra_trainer.tasks.recipe import recipe
+from electra_trainer.tasks.task import TaskData
+from electra_trainer.tasks.text_tasks import Classification, Regression, TextTask
 from electra_trainer.train.loop import pretrain
 from electra_trainer.train.narrow_tables import fit_tables
 from electra_trainer.train.weights import _differences, begin_with, check_initial

@@ -13,13 +13,13 @@ from tests.finetuning.own_files import rows, write_csv, write_encoder
 from tests.prepared import small_config, write_store
 
 from electra_trainer.finetuning.model_folder import export_finetuned
-from electra_trainer.finetuning.recipe import recipe
 from electra_trainer.finetuning.run import Job, finetune_run
-from electra_trainer.finetuning.text_tasks import OwnTask
 from electra_trainer.pretrained.pretrained import export_run
 from electra_trainer.pretrained.source import load_source
 from electra_trainer.settings.config import changed
 from electra_trainer.settings.methods import MLM, Learned
+from electra_trainer.tasks.recipe import recipe
+from electra_trainer.tasks.text_tasks import OwnTask
 from electra_trainer.train.loop import pretrain
 
 TEXTS, LABELS = [text for text, _ in rows(16)], [int(name == "fruit") for _, name in rows(16)]

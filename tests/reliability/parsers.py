@@ -35,10 +35,7 @@ from electra_trainer.data.tokenizer import (
 )
 from electra_trainer.errors import DataError
 from electra_trainer.files.tables import labels, numbers, read_table_file, texts
-from electra_trainer.finetuning.glue_tasks import ROWS, parse
 from electra_trainer.finetuning.model_folder import task_from
-from electra_trainer.finetuning.squad_files import read_squad
-from electra_trainer.finetuning.tagged_files import read_tagged
 from electra_trainer.inspection.report import read_run
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.paper.appendix_g import read_pairs
@@ -50,6 +47,9 @@ from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.runs.verified import Origin, Saved, read, sealed
 from electra_trainer.settings.config import Config, Model, Optimizer
 from electra_trainer.settings.records import overlay, read_table, to_dict
+from electra_trainer.tasks.glue_tasks import ROWS, parse
+from electra_trainer.tasks.squad_files import read_squad
+from electra_trainer.tasks.tagged_files import read_tagged
 from electra_trainer.train.optim import check_optimizer_tensors
 from electra_trainer.train.weights import restore, stored
 

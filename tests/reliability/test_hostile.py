@@ -20,13 +20,13 @@ from tests.reliability.spoiling import bomb, put, sparse, spoilt
 
 from electra_trainer.experiments.by_class import ClassReport
 from electra_trainer.finetuning.model_folder import finetuned_card
-from electra_trainer.finetuning.task import TransformersHead
-from electra_trainer.finetuning.text_tasks import Classification
 from electra_trainer.inspection.report import write_report
 from electra_trainer.objectives import Exported, build
 from electra_trainer.pretrained.model_card import Training, model_card
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import to_dict
+from electra_trainer.tasks.task import TransformersHead
+from electra_trainer.tasks.text_tasks import Classification
 
 MOST_MEGABYTES = 500
 TYPED = {0, 65, 66, 74, 78}

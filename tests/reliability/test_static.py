@@ -81,7 +81,7 @@ ALLOWED = {
     ("pretrained/source.py", "huggingface_hub"),
     # the YAML of a model card; nothing is asked of the Hub
     ("pretrained/model_card.py", "huggingface_hub"),
-    ("finetuning/glue_tasks.py", "datasets"),
+    ("tasks/glue_tasks.py", "datasets"),
     # the playground listens where it is told, by default on this machine alone; its page is opened in the user's browser
     ("playground/server.py", "socket"),
     ("playground/server.py", "http"),

@@ -109,7 +109,7 @@ def read_texts(path: Path, *, column: str | None) -> tuple[tables.Table, list[st
         ConfigError: no such column, or it has to be named. MissingInputError, StorageError, DataError: the file cannot
             be used; says file:line.
     """
-    from electra_trainer.finetuning.examples import choose_texts
+    from electra_trainer.tasks.examples import choose_texts
 
     if path.suffix.lower() not in (".txt", *tables.SUFFIXES):
         raise DataError(

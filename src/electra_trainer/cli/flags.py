@@ -252,7 +252,7 @@ def _reading(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
 def _default(owner: str, name: str, label: str) -> str:
     """Default of a flag, for its help; in fine-tuning that of each recipe, where they differ."""
     if owner == "Changes":
-        from electra_trainer.finetuning.recipe import RECIPES
+        from electra_trainer.tasks.recipe import RECIPES
 
         shown = {True: "yes", False: "no"}
         both = {kind: getattr(make(hidden_size=256), name) for kind, make in RECIPES.items()}

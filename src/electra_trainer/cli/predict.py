@@ -19,9 +19,9 @@ from electra_trainer.files import durable, reading
 from electra_trainer.files.wording import Table
 
 if TYPE_CHECKING:
-    from electra_trainer.finetuning.examples import Prediction
     from electra_trainer.finetuning.model_folder import Finetuned
-    from electra_trainer.finetuning.task import Unlabelled
+    from electra_trainer.tasks.examples import Prediction
+    from electra_trainer.tasks.task import Unlabelled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,8 +141,8 @@ class Answer:
         if not self.question.strip() or not self.question.isprintable():
             raise DataError(f"--question {self.question!r}: expected one line of text.")
 
-        from electra_trainer.finetuning import squad_files, squad_task
         from electra_trainer.finetuning.model_folder import load_finetuned
+        from electra_trainer.tasks import squad_files, squad_task
 
         loaded = load_finetuned(self.folder)
         task = loaded.task

@@ -29,14 +29,15 @@ from electra_trainer.experiments.cell import PLUS, SEARCH, Cell, Declared, Resul
 from electra_trainer.experiments.engine import Event, Reports
 from electra_trainer.experiments.summary import Summary, summarize
 from electra_trainer.files import durable, processes
-from electra_trainer.finetuning import labels_curve, model_folder, recipe, run
-from electra_trainer.finetuning.examples import Prediction
-from electra_trainer.finetuning.task import TaskData, TaskSource, findings_of
-from electra_trainer.finetuning.text_tasks import with_recipe
+from electra_trainer.finetuning import labels_curve, model_folder, run
 from electra_trainer.pretrained.source import Source, load_source, untrained
 from electra_trainer.randomness import drawn
 from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.settings.records import ADDED, is_run, read, run_and_step, to_dict
+from electra_trainer.tasks import recipe
+from electra_trainer.tasks.examples import Prediction
+from electra_trainer.tasks.task import TaskData, TaskSource, findings_of
+from electra_trainer.tasks.text_tasks import with_recipe
 from electra_trainer.train.device import choose_device, choose_precision
 
 UNTRAINED = "untrained"

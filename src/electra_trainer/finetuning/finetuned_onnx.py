@@ -21,15 +21,15 @@ from electra_trainer.errors import CheckpointError, ConfigError
 from electra_trainer.files.durable import scratch
 from electra_trainer.files.reading import read_file
 from electra_trainer.finetuning.model_folder import Finetuned, finetuned_folder, load_finetuned
-from electra_trainer.finetuning.multi_label import MultiLabel
-from electra_trainer.finetuning.pair_head import PairHead
 from electra_trainer.finetuning.run import collate
-from electra_trainer.finetuning.squad_head import JointHead
-from electra_trainer.finetuning.squad_task import QuestionAnswering
-from electra_trainer.finetuning.task import Row
-from electra_trainer.finetuning.text_tasks import Regression, TextTask
 from electra_trainer.pretrained import agreement, serving
 from electra_trainer.pretrained.export import publish
+from electra_trainer.tasks.multi_label import MultiLabel
+from electra_trainer.tasks.pair_head import PairHead
+from electra_trainer.tasks.squad_head import JointHead
+from electra_trainer.tasks.squad_task import QuestionAnswering
+from electra_trainer.tasks.task import Row
+from electra_trainer.tasks.text_tasks import Regression, TextTask
 
 BOUND = 1e-4
 """Largest difference of logits that a file may have; of a regression, in standard deviations of its training file."""

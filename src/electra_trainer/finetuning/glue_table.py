@@ -25,9 +25,9 @@ from electra_trainer.experiments.summary import Summary, row_remarks
 from electra_trainer.files.durable import replace_durably
 from electra_trainer.files.reading import MOST_TEXT, read_file, short
 from electra_trainer.files.wording import Table
-from electra_trainer.finetuning.examples import TextExample
-from electra_trainer.finetuning.glue_tasks import PAPER, PAPER_COLUMNS, ROWS, GlueRow, GlueTask
 from electra_trainer.settings.records import read_object
+from electra_trainer.tasks.examples import TextExample
+from electra_trainer.tasks.glue_tasks import PAPER, PAPER_COLUMNS, ROWS, GlueRow, GlueTask
 
 HEADER = "index\tprediction\n"
 _EPOCH = (1980, 1, 1, 0, 0, 0)

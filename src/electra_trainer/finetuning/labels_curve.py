@@ -23,10 +23,10 @@ from electra_trainer.experiments.statistics import Spread
 from electra_trainer.experiments.summary import ABSENT, Contrast, Summary, row_remarks
 from electra_trainer.files.durable import replace_durably
 from electra_trainer.files.wording import Printed, Table
-from electra_trainer.finetuning.examples import TextExample, strata_of
-from electra_trainer.finetuning.task import TaskData
 from electra_trainer.inspection.report import COLOURS, rendered
 from electra_trainer.randomness import key
+from electra_trainer.tasks.examples import TextExample, strata_of
+from electra_trainer.tasks.task import TaskData
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

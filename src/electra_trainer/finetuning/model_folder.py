@@ -31,14 +31,7 @@ from electra_trainer.experiments.cell import KEPT, OPTIMISTIC, Result, printed, 
 from electra_trainer.experiments.statistics import Spread, spread
 from electra_trainer.files.reading import read_file, refuse_columns, short
 from electra_trainer.files.wording import Table, as_html, number, render
-from electra_trainer.finetuning.examples import Prediction
-from electra_trainer.finetuning.multi_label import MultiLabel
-from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.run import FineTuned, predict
-from electra_trainer.finetuning.squad_task import QuestionAnswering
-from electra_trainer.finetuning.tagging import Tagging
-from electra_trainer.finetuning.task import Task, TaskData, TransformersHead
-from electra_trainer.finetuning.text_tasks import Classification, Regression
 from electra_trainer.pretrained import as_modern, export, read_back
 from electra_trainer.pretrained.model_card import TAG, CardFields, card_head, is_on_hub
 from electra_trainer.pretrained.source import load_source
@@ -47,6 +40,13 @@ from electra_trainer.settings import records
 from electra_trainer.settings.calls import checked
 from electra_trainer.settings.config import Model
 from electra_trainer.settings.records import read_table
+from electra_trainer.tasks.examples import Prediction
+from electra_trainer.tasks.multi_label import MultiLabel
+from electra_trainer.tasks.recipe import Recipe
+from electra_trainer.tasks.squad_task import QuestionAnswering
+from electra_trainer.tasks.tagging import Tagging
+from electra_trainer.tasks.task import Task, TaskData, TransformersHead
+from electra_trainer.tasks.text_tasks import Classification, Regression
 from electra_trainer.train.device import choose_precision, placed
 from electra_trainer.version import __version__
 

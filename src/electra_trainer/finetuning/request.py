@@ -19,14 +19,14 @@ from electra_trainer.experiments.by_class import confusion_table
 from electra_trainer.experiments.summary import Summary
 from electra_trainer.files.durable import replace_durably
 from electra_trainer.files.wording import Printed, Terminal
-from electra_trainer.finetuning.recipe import Changes
 from electra_trainer.settings import records
+from electra_trainer.tasks.recipe import Changes
 
 if TYPE_CHECKING:
     from electra_trainer.finetuning.experiment import BestExport
-    from electra_trainer.finetuning.glue_tasks import GlueTask
     from electra_trainer.finetuning.labels_curve import LabelsCurve
-    from electra_trainer.finetuning.task import TaskData, TaskSource
+    from electra_trainer.tasks.glue_tasks import GlueTask
+    from electra_trainer.tasks.task import TaskData, TaskSource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,12 +289,12 @@ class Finetune(Tuning):
             if vars(self)[flag] is not None:
                 raise ConfigError(f"--{flag.replace('_', '-')}: --task {self.task} has no such flag. Leave it out.")
         if self.task == "tagging":
-            from electra_trainer.finetuning.tagging import TaggingTask
+            from electra_trainer.tasks.tagging import TaggingTask
 
             scheme = "none" if self.scheme == "plain" else self.scheme or "detect"
             return TaggingTask(**_fields_for(self, TaggingTask) | {"column": self.label, "scheme": scheme})
-        from electra_trainer.finetuning.multi_label import MultiLabelTask
-        from electra_trainer.finetuning.text_tasks import OwnTask
+        from electra_trainer.tasks.multi_label import MultiLabelTask
+        from electra_trainer.tasks.text_tasks import OwnTask
 
         if self.label_separator is not None or self.labels is not None:
             return MultiLabelTask(**_fields_for(self, MultiLabelTask), kind=self.task)
@@ -339,7 +339,7 @@ class Glue(Tuning):
     def sources(self, archive: Path | None) -> "tuple[GlueTask, ...]":
         """The requested tasks, after a check that their files are there, and those that the archive needs."""
         from electra_trainer.finetuning.glue_table import require_tables
-        from electra_trainer.finetuning.glue_tasks import GlueTask, parse_tasks
+        from electra_trainer.tasks.glue_tasks import GlueTask, parse_tasks
 
         names = parse_tasks(self.tasks)
         tasks = tuple(
@@ -389,7 +389,7 @@ class Squad(Tuning):
 
     def run(self) -> Tuned:
         """Run the seeds, and export the best."""
-        from electra_trainer.finetuning.squad_task import Squad as SquadFiles
+        from electra_trainer.tasks.squad_task import Squad as SquadFiles
 
         follow = "released" if self.recipe == "released" else "paper"
         source = SquadFiles(**_fields_for(self, SquadFiles) | {"follow": follow})

@@ -36,10 +36,6 @@ from electra_trainer.experiments import cell as cells
 from electra_trainer.experiments.by_class import ClassReport
 from electra_trainer.experiments.cell import Result
 from electra_trainer.files.durable import make_folder, replace_durably
-from electra_trainer.finetuning.examples import Prediction, jsonl
-from electra_trainer.finetuning.recipe import Recipe
-from electra_trainer.finetuning.task import Row, Task, TaskData, lengths_of
-from electra_trainer.finetuning.text_tasks import with_recipe
 from electra_trainer.model.attention import Dropout
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import is_norm
@@ -48,6 +44,10 @@ from electra_trainer.runs import checkpoint, progress, run_folder, verified
 from electra_trainer.runs.metrics import readable_rows
 from electra_trainer.runs.signals import StopRequest
 from electra_trainer.settings.records import differences, read_table
+from electra_trainer.tasks.examples import Prediction, jsonl
+from electra_trainer.tasks.recipe import Recipe
+from electra_trainer.tasks.task import Row, Task, TaskData, lengths_of
+from electra_trainer.tasks.text_tasks import with_recipe
 from electra_trainer.train import resumable, step
 from electra_trainer.train.device import autocast, choose_device, choose_precision
 from electra_trainer.train.optim import learning_rate

@@ -25,12 +25,12 @@ from electra_trainer.experiments.summary import Summary
 from electra_trainer.files import wording
 from electra_trainer.files.wording import duration
 from electra_trainer.finetuning import glue_table
-from electra_trainer.finetuning.glue_tasks import PAPER
 from electra_trainer.inspection.report import read_run
 from electra_trainer.paper.published import GLUE_TASKS, PRINTED, SQUAD, TABLES, PublishedRow, PublishedTable
 from electra_trainer.presets import arms, models
 from electra_trainer.settings import methods, records
 from electra_trainer.settings.config import Config, generator_shape
+from electra_trainer.tasks.glue_tasks import PAPER
 
 PUBLISHED_SCORES = ("glue/", "glue-test/", "squad1/", "squad2/")
 """How metrics begin that have a column of their own in some table of the paper; it prints them in points."""

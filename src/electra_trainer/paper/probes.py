@@ -46,15 +46,8 @@ from electra_trainer.data.conllu import read_conllu, treebank_file
 from electra_trainer.data.tokenizer import Specials, Text, as_plain_text, specials_of
 from electra_trainer.errors import ConfigError, DataError, Diverged, MissingInputError, did_you_mean
 from electra_trainer.files.reading import MOST_TEXT, read_file
-from electra_trainer.finetuning import glue_table, glue_tasks, run, task
-from electra_trainer.finetuning.examples import TaggedSentence, TextExample
-from electra_trainer.finetuning.glue_tasks import GlueTask
-from electra_trainer.finetuning.recipe import recipe
+from electra_trainer.finetuning import glue_table, run
 from electra_trainer.finetuning.run import Job, finetune_run
-from electra_trainer.finetuning.squad_task import Squad
-from electra_trainer.finetuning.tagging import Tagging
-from electra_trainer.finetuning.task import TaskSource
-from electra_trainer.finetuning.text_tasks import Pooling
 from electra_trainer.inspection.replay import evaluate
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.paper.appendix_g import minimal_pairs as score_pairs
@@ -62,6 +55,14 @@ from electra_trainer.paper.appendix_g import read_pairs
 from electra_trainer.paper.published import GLUE_TASKS, SQUAD
 from electra_trainer.pretrained.pretrained import kept_encoder, load
 from electra_trainer.pretrained.source import Source, load_source
+from electra_trainer.tasks import glue_tasks, task
+from electra_trainer.tasks.examples import TaggedSentence, TextExample
+from electra_trainer.tasks.glue_tasks import GlueTask
+from electra_trainer.tasks.recipe import recipe
+from electra_trainer.tasks.squad_task import Squad
+from electra_trainer.tasks.tagging import Tagging
+from electra_trainer.tasks.task import TaskSource
+from electra_trainer.tasks.text_tasks import Pooling
 from electra_trainer.train.device import choose_device
 
 _TAGGING = Tagging(labels=conllu.UPOS)
@@ -175,7 +176,7 @@ def _majority_accuracy(counted: _Words, unseen: _Words) -> float:
 
 
 def _rows(sentences: Sequence[conllu.Sentence], text: Text) -> list[task.Row]:
-    """The rows that fine-tuning a tagger would read (finetuning/tagging), those with a tagged word. `place` holds these
+    """The rows that fine-tuning a tagger would read (tasks/tagging), those with a tagged word. `place` holds these
     words, each with the first of its tokens in `ids` and the one after its last.
     """
     examples = [

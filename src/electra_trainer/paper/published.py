@@ -15,10 +15,10 @@ from typing import Any
 
 from electra_trainer.cost.flops import infer_flops, run_flops
 from electra_trainer.errors import ConfigError, did_you_mean
-from electra_trainer.finetuning.glue_tasks import PAPER_COLUMNS
 from electra_trainer.presets.models import PRESETS, preset
 from electra_trainer.settings import records
 from electra_trainer.settings.config import Config
+from electra_trainer.tasks.glue_tasks import PAPER_COLUMNS
 
 SQUAD = {
     "squad-1.1": {"exact_match": "squad1/em", "f1": "squad1/f1"},

@@ -18,9 +18,6 @@ from electra_trainer.data.legibility import parted
 from electra_trainer.data.store import Store
 from electra_trainer.errors import DataError, ElectraError
 from electra_trainer.finetuning.model_folder import TASK, Finetuned, load_finetuned
-from electra_trainer.finetuning.squad_task import QuestionAnswering
-from electra_trainer.finetuning.tagged_files import TagColumns, word_places
-from electra_trainer.finetuning.tagging import Tagging
 from electra_trainer.inspection.exchanged import exchange_words, sentences_in
 from electra_trainer.inspection.report import recorded_examples
 from electra_trainer.presets.arms import objective_title
@@ -29,6 +26,9 @@ from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.metrics import readable_rows
 from electra_trainer.runs.run_folder import EXAMPLES, RunFolder
 from electra_trainer.settings.records import is_run, run_and_step
+from electra_trainer.tasks.squad_task import QuestionAnswering
+from electra_trainer.tasks.tagged_files import TagColumns, word_places
+from electra_trainer.tasks.tagging import Tagging
 
 Answer = dict[str, Any]
 """Ready for JSON."""

@@ -24,12 +24,12 @@ from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
 from electra_trainer.errors import Diverged
-from electra_trainer.finetuning.examples import MARKS, TextExample
-from electra_trainer.finetuning.task import ReadRows, Row
 from electra_trainer.model.attention import Dropout
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.randomness import drawn
 from electra_trainer.settings.config import Model
+from electra_trainer.tasks.examples import MARKS, TextExample
+from electra_trainer.tasks.task import ReadRows, Row
 
 Array = NDArray[np.float64]
 Reads = Callable[[Sequence[TextExample]], Any]

@@ -21,12 +21,12 @@ from torch import Tensor
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments.by_class import ClassReport, calibration_error, report_of
 from electra_trainer.files.tables import Table, label_lists, marks, shown
-from electra_trainer.finetuning import examples as files
-from electra_trainer.finetuning.examples import Columns, Prediction, TextExample, label_names
-from electra_trainer.finetuning.task import Baseline, CardWords, Row, Task, TransformersHead, text_head
-from electra_trainer.finetuning.text_tasks import OwnTask, Pooling, TextTask, fitted, known_labels, learned_from, tf_idf
 from electra_trainer.settings.calls import checked_class
 from electra_trainer.settings.config import Model
+from electra_trainer.tasks import examples as files
+from electra_trainer.tasks.examples import Columns, Prediction, TextExample, label_names
+from electra_trainer.tasks.task import Baseline, CardWords, Row, Task, TransformersHead, text_head
+from electra_trainer.tasks.text_tasks import OwnTask, Pooling, TextTask, fitted, known_labels, learned_from, tf_idf
 
 METRICS = ("micro_f1", "macro_f1")
 

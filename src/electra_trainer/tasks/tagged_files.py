@@ -33,7 +33,7 @@ from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.files import reading
 from electra_trainer.files.reading import short
 from electra_trainer.files.tables import Table, read_table_file, shown
-from electra_trainer.finetuning.examples import MARKS, WARNING, TaggedSentence
+from electra_trainer.tasks.examples import MARKS, WARNING, TaggedSentence
 
 Splitting = Literal["spaces", "punctuation", "contractions", "characters"]
 """How words of training data are split: at spaces; punctuation apart; n't, 's and the like apart too (Penn Treebank);

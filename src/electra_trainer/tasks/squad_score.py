@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from electra_trainer.data.tokenizer import Text
-from electra_trainer.finetuning import examples, task
-from electra_trainer.finetuning.squad_files import Question
-from electra_trainer.finetuning.task import Row
+from electra_trainer.tasks import examples, task
+from electra_trainer.tasks.squad_files import Question
+from electra_trainer.tasks.task import Row
 
 _TOGETHER = 512
 """Texts that are tokenized in one call: the library's own encodings are large."""

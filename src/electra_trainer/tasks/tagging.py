@@ -24,13 +24,13 @@ from electra_trainer.batch import Batch
 from electra_trainer.data import conllu, tokenizer
 from electra_trainer.errors import ConfigError, DataError, ElectraError, require
 from electra_trainer.files.wording import render
-from electra_trainer.finetuning import examples as formats
-from electra_trainer.finetuning import tagged_files, task
-from electra_trainer.finetuning.examples import Prediction, Split, TaggedSentence, hold_out_sentences, strings
-from electra_trainer.finetuning.tagged_files import Scheme, TagColumns, read_tag, read_tagged
-from electra_trainer.finetuning.task_head import output_head
 from electra_trainer.settings.calls import checked_class
 from electra_trainer.settings.config import Model
+from electra_trainer.tasks import examples as formats
+from electra_trainer.tasks import tagged_files, task
+from electra_trainer.tasks.examples import Prediction, Split, TaggedSentence, hold_out_sentences, strings
+from electra_trainer.tasks.tagged_files import Scheme, TagColumns, read_tag, read_tagged
+from electra_trainer.tasks.task_head import output_head
 
 _SPAN_METRICS = ("f1", "precision", "recall")
 UNSEEN_SHARE = 0.1
@@ -269,7 +269,7 @@ def _windows(sizes: Sequence[int], room: int) -> Iterator[tuple[int, int]]:
 @checked_class
 @dataclass(frozen=True, kw_only=True)
 class TaggingTask:
-    """Files of tagged words of any kind (finetuning/tagged_files.py), or a treebank's folder with a file for
+    """Files of tagged words of any kind (tasks/tagged_files.py), or a treebank's folder with a file for
     each split.
     """
 

@@ -30,16 +30,16 @@ from electra_trainer.errors import ConfigError, DataError, did_you_mean
 from electra_trainer.experiments.by_class import ClassReport, class_report
 from electra_trainer.files.tables import NUMBER, SEVERAL, Table, labels, numbers, printed_lists, read_table_file, shown
 from electra_trainer.files.wording import render
-from electra_trainer.finetuning import examples as files
-from electra_trainer.finetuning import task as tasks
-from electra_trainer.finetuning.examples import WARNING, Columns, Prediction, TextExample, label_names, meaning
-from electra_trainer.finetuning.pair_head import PairHead, Reads, chosen, overlap_features, start_from_probe, words
-from electra_trainer.finetuning.recipe import FEWEST_EPOCHS, SMALL, Recipe, for_own_rows
-from electra_trainer.finetuning.task import Baseline, CardWords, ReadRows, Row, Task, TaskData, TransformersHead
-from electra_trainer.finetuning.task_head import output_head
 from electra_trainer.pretrained.embedding import pooled
 from electra_trainer.settings.calls import checked_class
 from electra_trainer.settings.config import Model
+from electra_trainer.tasks import examples as files
+from electra_trainer.tasks import task as tasks
+from electra_trainer.tasks.examples import WARNING, Columns, Prediction, TextExample, label_names, meaning
+from electra_trainer.tasks.pair_head import PairHead, Reads, chosen, overlap_features, start_from_probe, words
+from electra_trainer.tasks.recipe import FEWEST_EPOCHS, SMALL, Recipe, for_own_rows
+from electra_trainer.tasks.task import Baseline, CardWords, ReadRows, Row, Task, TaskData, TransformersHead
+from electra_trainer.tasks.task_head import output_head
 
 Pooling = Literal["cls", "mean", "pair"]
 """`cls`: the hidden state of [CLS], as in the paper. `mean`: the mean over all tokens of the row, [CLS] and [SEP]

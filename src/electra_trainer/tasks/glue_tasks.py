@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean, install
 from electra_trainer.files import reading, tables
 from electra_trainer.files.reading import MOST_TEXT, read_file
-from electra_trainer.finetuning.examples import TextExample, overlap
 from electra_trainer.settings import records
+from electra_trainer.tasks.examples import TextExample, overlap
 
 if TYPE_CHECKING:
-    from electra_trainer.finetuning.task import TaskData
+    from electra_trainer.tasks.task import TaskData
 
 HUB = "hub"
 """Instead of a folder: from the Hub."""
@@ -156,8 +156,8 @@ class GlueTask:
         Raises:
             ConfigError, MissingInputError, DataError, StorageError: what is wrong, with file and line.
         """
-        from electra_trainer.finetuning import text_tasks as tasks
-        from electra_trainer.finetuning.task import TaskData, hash_files
+        from electra_trainer.tasks import text_tasks as tasks
+        from electra_trainer.tasks.task import TaskData, hash_files
 
         row = self.row
         hashed: dict[str, bytes] = {}

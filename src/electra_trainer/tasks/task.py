@@ -38,8 +38,8 @@ from electra_trainer.errors import CheckpointError, ConfigError, DataError
 from electra_trainer.experiments.by_class import ClassReport
 from electra_trainer.experiments.statistics import Sample, jackknife
 from electra_trainer.files.tables import Table, read_table_file
-from electra_trainer.finetuning import examples as files
-from electra_trainer.finetuning.examples import Columns, Prediction, TextExample, strings
+from electra_trainer.tasks import examples as files
+from electra_trainer.tasks.examples import Columns, Prediction, TextExample, strings
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

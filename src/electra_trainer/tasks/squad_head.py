@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from electra_trainer.finetuning.squad_score import Spans
+from electra_trainer.tasks.squad_score import Spans
 
 _NEVER = float("-inf")
 

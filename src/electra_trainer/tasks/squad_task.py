@@ -19,14 +19,14 @@ from electra_trainer.batch import Batch
 from electra_trainer.data.tokenizer import Text
 from electra_trainer.errors import ConfigError, require
 from electra_trainer.files.wording import render
-from electra_trainer.finetuning import squad_files, squad_head, squad_score
-from electra_trainer.finetuning import task as tasks
-from electra_trainer.finetuning.examples import WARNING, Prediction, by_id, jsonl, strings
-from electra_trainer.finetuning.squad_files import Question, read_squad
-from electra_trainer.finetuning.squad_head import JointHead, Places
-from electra_trainer.finetuning.task import Baseline, Row, TaskData, TransformersHead, copied_head
-from electra_trainer.finetuning.task_head import output_head
 from electra_trainer.settings.config import Model
+from electra_trainer.tasks import squad_files, squad_head, squad_score
+from electra_trainer.tasks import task as tasks
+from electra_trainer.tasks.examples import WARNING, Prediction, by_id, jsonl, strings
+from electra_trainer.tasks.squad_files import Question, read_squad
+from electra_trainer.tasks.squad_head import JointHead, Places
+from electra_trainer.tasks.task import Baseline, Row, TaskData, TransformersHead, copied_head
+from electra_trainer.tasks.task_head import output_head
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""Kinds of task: reading their rows, their heads, predictions, scores and baselines."""
