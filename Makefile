@@ -110,7 +110,7 @@ notebooks: $(VENV)/.dev ## Run the notebooks, each in a folder of its own
 count: $(VENV)/.dev ## Files, lines of code and imports, room by room
 	$(BIN)/python -m tests.house count
 
-map: $(VENV)/.dev ## Write docs/map.md from the docstrings
+map: $(VENV)/.dev ## Print one sentence a file, from the docstrings
 	$(BIN)/python -m tests.house map
 
 clean: ## Remove .venv, caches and builds; runs/ and data/ stay

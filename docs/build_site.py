@@ -1,8 +1,8 @@
 """Build the site of these pages into build/site, strictly: `make docs`, or `python docs/build_site.py [FOLDER]`.
 
 Pages link to records, source and one another with paths that work on GitHub. Here each page is copied, its links follow, and whatever
-they lead to outside docs/ (a record's page, a notebook, a table) is copied as well, so that the site needs no repository. Two things are
-written anew each time: the help of every verb, and the reference of what `import electra_trainer` offers.
+they lead to outside docs/ (a record's page, a notebook, a table) is copied as well, so that the site needs no repository. Three
+things are written anew each time: the help of every verb, the reference of what `import electra_trainer` offers, and the map of the source.
 """
 
 import contextlib
@@ -145,6 +145,10 @@ def build(folder: Path) -> int:
     copy_pages([*written, *(ROOT / name for name in MOVED)], pages)
     config["nav"][-1]["Reference"].append({"Command line": [*helps(pages / "cli")]})
     (pages / "reference.md").write_text(reference(), encoding="utf-8")
+    source_map = subprocess.run(
+        [sys.executable, "-m", "tests.house", "map"], cwd=ROOT, stdout=subprocess.PIPE, check=True
+    )
+    (pages / "map.md").write_bytes(source_map.stdout)
     config["plugins"][-1]["mkdocstrings"]["handlers"]["python"]["paths"] = [str(ROOT / "src")]
     if missing := [name for name in named_in(config["nav"]) if not (pages / name).is_file()]:
         print(f"docs/site.yml: its nav names {', '.join(missing)}, which no page is", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Measure the source tree and write its map: `python -m tests.house count`, `python -m tests.house map`."""
+"""Measure the source tree, or print its map: `python -m tests.house count`, `python -m tests.house map`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "electra_trainer"
 FILES = sorted(SOURCE.rglob("*.py"))
-MAP = ROOT / "docs" / "map.md"
 ROOMS = (
     "version", "errors", "batch", "randomness", "files", "settings", "cost", "presets", "data", "kernels", "model", "objectives", "runs",
     "ranks", "train", "pretrained", "inspection", "experiments", "tasks", "finetuning", "paper", "playground", "supervise", "cli", "keywords", "api", "__main__", "__init__",
@@ -128,8 +127,8 @@ def _entry(name: Path, path: Path) -> str:
 
 
 def map_page() -> str:
-    """Every file with its purpose, room by room, as docs/map.md."""
-    page = ["# The map", "", "Written by `make map` from the docstrings; a test compares it with the source. Rooms are in import order,", "downward only.", ""]  # fmt: skip
+    """Every file with its purpose, room by room, in Markdown."""
+    page = ["# The map", "", "One sentence a file, from the docstrings. Rooms are in import order, downward only.", ""]
     for name in ROOMS:
         folder = SOURCE / name
         if not folder.is_dir():
@@ -160,7 +159,7 @@ def count() -> str:
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["map"]:
-        MAP.write_text(map_page(), encoding="utf-8")
+        print(map_page())
     elif sys.argv[1:] == ["count"]:
         print(count())
     else:

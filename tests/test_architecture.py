@@ -66,10 +66,6 @@ def test_no_basename_occurs_twice() -> None:
     assert [name for name, count in counts.items() if count > 1] == []
 
 
-def test_the_map_is_current() -> None:
-    assert house.MAP.read_text(encoding="utf-8") == house.map_page(), "type: make map"
-
-
 @pytest.mark.parametrize("path", FILES, ids=module_name)
 def test_every_file_says_its_purpose(path: Path) -> None:
     said = house.purpose(path)
