@@ -96,7 +96,7 @@ fi
 
 case $call in
   0)
-    measure environment 60 gpu_environment
+    measure environment 60 machine_facts
     if "$python" -c 'import tyro' 2>/dev/null; then stage doctor 60 "$python" -m electra_trainer doctor; fi
     stage first 330 "$python" -m benchmarks.gpu_first run "$work/run" --device "$device" --preset "$first" ${DATA:+--data "${data[-1]}"}
     [ "$first" = tiny ] || measure speed 300 speed --preset "$first" --batch "$(batch_of "$first")" --rounds 1 \
@@ -104,13 +104,13 @@ case $call in
     "$python" -m benchmarks.gpu_first page "$record" >"$out/page.md"
     ;;
   1)
-    measure environment 150 gpu_environment
+    measure environment 150 machine_facts
     measure parity 200 parity "${small[@]}"
     stage tests 280 "$python" -m pytest tests/gpu/test_on_a_card.py -m gpu -o addopts= --import-mode=importlib -p no:cacheprovider -q -rA
     ;;
   2)
     measure "ways-$first" 150 gpu_steps ways --preset "$first" --batch "$(batch_of "$first")" --seconds $seconds
-    for preset in "${presets[@]}"; do measure "profile-$preset" 60 gpu_profile --preset "$preset" --batch "$(batch_of "$preset")" --seconds $seconds; done
+    for preset in "${presets[@]}"; do measure "profile-$preset" 60 gpu_steps profile --preset "$preset" --batch "$(batch_of "$preset")" --seconds $seconds; done
     # shellcheck disable=SC2086
     measure batches 80 gpu_steps batches --preset "$first" --batch $batches --seconds $seconds
     measure deterministic 60 gpu_steps deterministic --preset "$first" --batch "$(batch_of "$first")" --seconds $seconds

@@ -2,14 +2,13 @@
 
 Of the newest checkpoint, weights keep some bits of their mantissas, second moments fewer, and first moments, which ten steps make again,
 none. The bytes of equal significance stand together and are compressed; the parts OUT/carried.00, .01, ... are small enough for one file
-each. What `unpack` makes is a run folder to continue from. `compare RUN DATA` trains on from the exact and from each carried state.
+each. What `unpack` makes is a run folder to continue from.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 import zlib
 from pathlib import Path
 
@@ -18,12 +17,8 @@ import torch
 from torch import Tensor
 
 from electra_trainer.runs import checkpoint
-from electra_trainer.runs.metrics import readable_rows
-from electra_trainer.runs.run_folder import METRICS, RunFolder
+from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.runs.verified import Saved
-from electra_trainer.train.continued import ContinueFrom
-from electra_trainer.train.loop import pretrain
-from electra_trainer.train.plan import Length
 
 PART, MOST = 15 << 20, 45 << 20
 """Most bytes of a part, and of all."""
@@ -123,36 +118,12 @@ def unpacked(content: bytes, run: Path) -> Path:
     return run
 
 
-def compare(run: Path, data: Path, steps: int) -> None:
-    """Held-out losses after `steps` more steps, from the exact state and from each that could be carried; a JSON line each."""
-    ways: dict[str, Bits] = {
-        "all": (23, 23, 23),
-        "15 bits, no first moments, 2 bits of the second": CARRIED,
-        "7 bits, no first moments, 2 bits of the second": (7, -1, 2),
-        "weights alone": (23, -1, -1),
-    }
-    began = RunFolder(run)
-    end = checkpoint.numbered(began.checkpoints)[-1][0] + steps
-    for name, bits in ways.items():
-        with tempfile.TemporaryDirectory() as scratch:
-            content = packed(run, bits)
-            source = unpacked(content, Path(scratch) / "from")
-            out = pretrain(
-                began.config(), data, out=Path(scratch) / "to", length=Length(steps=end), quiet=True,
-                init=ContinueFrom(name=str(source)),
-            )  # fmt: skip
-            rows = [row for row in readable_rows(out / METRICS) if row.get("split") == "valid"]
-            losses = {key: value for key, value in rows[-1].items() if key.endswith("_loss")}
-            print(json.dumps({"carried": name, "bytes": len(content), "step": rows[-1]["step"], **losses}), flush=True)
-
-
 def main() -> None:
-    """Pack, unpack or compare."""
+    """Pack or unpack."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("pack", "unpack", "compare"))
+    parser.add_argument("what", choices=("pack", "unpack"))
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
-    parser.add_argument("--steps", type=int, default=200)
     given = parser.parse_args()
     if given.what == "pack":
         for bits in (CARRIED, *COARSER):
@@ -164,11 +135,9 @@ def main() -> None:
         for number, start in enumerate(range(0, len(content), PART)):
             (given.target / f"carried.{number:02}").write_bytes(content[start : start + PART])
         print(json.dumps({"bytes": len(content), "bits": bits}))
-    elif given.what == "unpack":
+    else:
         parts = sorted(given.source.glob("carried.[0-9][0-9]"))
         unpacked(b"".join(part.read_bytes() for part in parts), given.target)
-    else:
-        compare(given.source, given.target, given.steps)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What each optimisation gains, memory against batch, and the cost of determinism: `python -m benchmarks.gpu_steps --preset small`.
+"""What each optimisation gains, memory against batch, the cost of determinism, and the slowest kernels: `python -m benchmarks.gpu_steps --preset small`.
 
 Whole training steps on random rows. One JSON line a measurement: tokens/s (median over windows of steps), peak memory, and the share of the
 matrix rate that was measured in this very process (matrix products of the model as done here: cost/flops.py).
@@ -16,6 +16,7 @@ import warnings
 from unittest import mock
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.forecast import matrix_rate
 from benchmarks.parity import WAYS, switches
@@ -94,10 +95,53 @@ def deterministic(name: str, device: torch.device, given: argparse.Namespace, ra
         show(preset=name, batch=given.batch[0], deterministic=wanted, **found)
 
 
+def profiled(device: torch.device, given: argparse.Namespace) -> None:
+    """The slowest kernels of a step and the gaps between them, in milliseconds a step.
+
+    `wall` is a step without the profiler, with all of the host's threads and with one; what it takes beyond the kernels' sum is the gap, in
+    which the device waits for the host.
+    """
+    config = sized(given.preset, batch=given.batch[0])
+    made = make(config, device)
+    for _ in range(3):
+        made.step()
+    wall = {}
+    for threads in (torch.get_num_threads(), 1):
+        torch.set_num_threads(threads)
+        wall[threads] = round(1e3 * seconds_a_step(made, limit=given.seconds), 3)
+    on_gpu = device.type == "cuda"
+    with profile(activities=[ProfilerActivity.CUDA] if on_gpu else [ProfilerActivity.CPU]) as watched:
+        timed(lambda: [made.step() for _ in range(5)], device)
+    time = "self_device_time_total" if on_gpu else "self_cpu_time_total"
+    events = [event for event in watched.key_averages() if getattr(event, time) > 0]
+    total = sum(getattr(event, time) for event in events)
+    slowest = sorted(events, key=lambda event: -getattr(event, time))[:15]
+    found = {
+        "preset": given.preset,
+        "batch": config.batch.size,
+        "device": str(device),
+        "in use": graph.in_use(),
+        "milliseconds": round(total / 5 / 1e3, 3),
+        "wall, by threads": wall,
+        "gap": round(min(wall.values()) - total / 5 / 1e3, 3) if on_gpu else None,
+        "kernels": round(sum(event.count for event in events) / 5),
+        "slowest": [
+            {
+                "name": event.key[:160],
+                "calls": round(event.count / 5, 1),
+                "milliseconds": round(getattr(event, time) / 5 / 1e3, 4),
+                "share": round(getattr(event, time) / total, 4),
+            }
+            for event in slowest
+        ],
+    }
+    print(json.dumps(found, indent=1))
+
+
 def main() -> None:
     """Print the lines."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("ways", "batches", "deterministic"))
+    parser.add_argument("what", choices=("ways", "batches", "deterministic", "profile"))
     parser.add_argument("--preset", default="small")
     parser.add_argument("--batch", type=int, nargs="+", default=[128])
     parser.add_argument("--device", default="cuda")
@@ -107,6 +151,9 @@ def main() -> None:
         "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
     )  # what deterministic products ask for; read at their first use
     device = torch.device(given.device)
+    if given.what == "profile":
+        profiled(device, given)
+        return
     rate = matrix_rate(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
     show(device=str(device), matrix_rate=rate)
     if given.what == "ways":

@@ -59,8 +59,8 @@ class System:
     """Ours: with the environment that `electra` sets for itself."""
     threads: int | None = None
     """Instead of the command's."""
-    without: str = ""
-    """Ours: the optimisation that is left out (benchmarks/without.py)."""
+    longest: bool = False
+    """The peer pads each batch to its longest sentence (fine-tuning)."""
 
 
 SYSTEMS = {
@@ -72,21 +72,15 @@ SYSTEMS = {
     "transformers-bf16-compiled": System(peer=True, precision="bf16", compiled=True),
 }
 _DEFAULT = ",".join(SYSTEMS)
-_OFF = {"ELECTRA_NATIVE": "off"}
 SYSTEMS |= {
     f"native-{name}": System(peer=False, precision=variant["precision"], environment={"ELECTRA_NATIVE": name})
     for name, variant in VARIANTS.items()
 }
-SYSTEMS |= {  # what each optimisation gains: ours without it; those of "pytorch" are without the native kernels too
+SYSTEMS |= {
+    "transformers-fp32-longest": System(peer=True, precision="fp32", longest=True),
+    "transformers-bf16-longest": System(peer=True, precision="bf16", longest=True),
     "two-threads": System(peer=False, precision="auto", threads=2),
-    "without-native-layers": System(peer=False, precision="auto", without="native-layers"),
-    "without-native-softmax": System(peer=False, precision="auto", without="native-softmax"),
     "without-tuning": System(peer=False, precision="auto", tuned=False),
-    "without-spinning": System(peer=False, precision="auto", environment={"GOMP_SPINCOUNT": "0"}),
-    **{
-        f"pytorch-without-{name}": System(peer=False, precision="auto", environment=_OFF, without=name)
-        for name in ("dropout-bits", "two-products", "chunks")
-    },
 }
 
 
@@ -141,7 +135,7 @@ class Job:
             "peer": system.peer,
             "precision": system.precision,
             "compiled": system.compiled,
-            "without": system.without,
+            "longest": system.longest,
             "burst": finetune.BATCHES if self.task == "finetune" else _GPU_BURST if gpu else 1,
             "warmup": 2 if system.compiled or gpu else 1,
             "rests": gpu or not system.peer,  # the peers' allocator gives memory back by itself

@@ -18,7 +18,6 @@ import torch
 
 from benchmarks.forecast import matrix_rate
 from benchmarks.synthetic import made_up_feed
-from benchmarks.without import leave_out
 from electra_trainer.data.store import Store
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import read
@@ -37,15 +36,21 @@ class System(Protocol):
 def build(request: dict[str, Any], device: torch.device, precision: str) -> System:
     """The system that the request describes, on its rows."""
     config, compiled = read(Config, request["config"], where="request"), bool(request["compiled"])
-    if request["without"]:
-        leave_out(request["without"])
     if request["task"] == "finetune":
         from benchmarks.finetune import Ours, Theirs, made_up
 
         model, batch = config.model, config.batch.size
         text = made_up(batch, vocab_size=model.vocab_size)
         if request["peer"]:
-            return Theirs(model, text, batch=batch, device=device, precision=precision, compiled=compiled)
+            return Theirs(
+                model,
+                text,
+                batch=batch,
+                device=device,
+                precision=precision,
+                compiled=compiled,
+                longest=request["longest"],
+            )
         return Ours(model, text, batch=batch, device=device, precision=precision)
     if request["data"] is None:
         feed = made_up_feed(config, device=device, precision=precision)

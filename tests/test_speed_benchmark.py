@@ -8,15 +8,14 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from benchmarks import finetune, finetune_parts, forecast, speed, speed_worker
+from benchmarks import finetune, forecast, speed, speed_worker
 from benchmarks.speed_process import Failed, Process, environment
 from benchmarks.synthetic import CLS, MASK, PAD, SEP
-from benchmarks.without import leave_out
 from tests import small
 from tests.prepared import write_store
 
@@ -25,13 +24,10 @@ from electra_trainer.cost.flops import step_flops
 from electra_trainer.data.batches import to_batch
 from electra_trainer.data.store import Store
 from electra_trainer.finetuning.run import collate
-from electra_trainer.kernels.native import layers, native_softmax
-from electra_trainer.model import attention, encoder, modern
-from electra_trainer.objectives import generation, vocabulary_softmax
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.presets.models import tiny
 from electra_trainer.randomness import Rng
-from electra_trainer.settings.config import Block, Config, changed
+from electra_trainer.settings.config import Block, Config
 from electra_trainer.settings.methods import RTD
 from electra_trainer.supervise.launcher import tuned
 from electra_trainer.train.plan import fit_to_data
@@ -109,7 +105,7 @@ def test_contract(task: str, capfd: pytest.CaptureFixture[str], monkeypatch: pyt
 @pytest.mark.usefixtures("small_matrices")
 def test_a_system_that_fails_is_reported_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that cannot be set up in a process of its own, one on the same prepared rows that can."""
-    failing = speed.System(peer=False, precision="fp32", without="nowhere", environment={"APART": "yes"})
+    failing = speed.System(peer=False, precision="nowhere", environment={"APART": "yes"})
     monkeypatch.setitem(speed.SYSTEMS, "failing", failing)
     monkeypatch.setattr(speed, "Process", lambda settings: (Process if "APART" in settings else Inside)(settings))
     data = write_store(tmp_path / "data")
@@ -122,33 +118,6 @@ def test_a_system_that_fails_is_reported_and_the_others_go_on(tmp_path: Path, mo
     assert "nowhere" in facts["systems"]["failing"]["error"]
     assert "nowhere" in speed.table(facts)
     assert facts["systems"]["electra-trainer-fp32"]["tokens_per_second"] > 0
-
-
-@pytest.mark.parametrize("block", get_args(Block))
-@pytest.mark.parametrize(
-    ("name", "left_out"), [("two-products", attention._TwoProducts), ("chunks", vocabulary_softmax._TokenSoftmax)]
-)
-def test_what_is_left_out_is_not_called(
-    name: str, left_out: type[torch.autograd.Function], block: Block, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def called(*_: object) -> None:
-        raise AssertionError("called")
-
-    for module, function in ((encoder, "attend"), (modern, "attend"), (generation, "token_softmax")):
-        monkeypatch.setattr(module, function, getattr(module, function))  # as it was, after the test
-    monkeypatch.setattr(vocabulary_softmax, "token_softmax", vocabulary_softmax.token_softmax)
-    for kernels in (layers, native_softmax):
-        monkeypatch.setattr(kernels, "fits", lambda *_: False)
-    monkeypatch.setattr(left_out, "forward", called)
-    settings = changed(small.config(), model={"block": block, "attention_probs_dropout_prob": 0.1})
-    objective, masked = (
-        ReplacedTokenDetection(settings),
-        small.masker(settings)(small.batch(small.rows(4)), Rng(1, 1, 0)),
-    )
-    with pytest.raises(AssertionError, match="called"):
-        objective(masked, Rng(1, 1, 0))
-    leave_out(name)
-    objective(masked, Rng(1, 1, 0))
 
 
 def test_the_table_shows_ratios_to_each_peer() -> None:
@@ -301,7 +270,7 @@ def test_fine_tuning_reads_the_same_sentences() -> None:
     real = sum(map(len, words[0]))
     assert real == finetune.BATCHES * finetune.tokens_per_step(config)
     assert all(batch["input_ids"].shape == (8, 128) for batch in theirs.batches)
-    assert ours.padding() == pytest.approx(1 - real / sum(ids_BT.numel() for ids_BT in mine)) and ours.padding() < 0.35
+    assert 1 - real / sum(ids_BT.numel() for ids_BT in mine) < 0.35  # padding
     assert MASK not in {word for row in words[0] for word in row}
     labels = {tuple(row.ids[1:3]): row.target for row in text.rows}
     given = {
@@ -337,43 +306,3 @@ def test_both_learn_what_they_are_timed_on() -> None:
             theirs.step()
     after = losses()
     assert after[0] < 0.9 * before[0] and after[1] < 0.9 * before[1]
-
-
-def test_side_by_side(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """One process, made-up sentences where there is no data; ratios are the medians of rounds."""
-    threads = torch.get_num_threads()
-    words = ["--preset", "tiny", "--batch", "4", "--rounds", "2", "--steps", "5", "--data", str(tmp_path), "--json"]
-    monkeypatch.setattr(sys, "argv", ["finetune", *words])
-    assert finetune.main() == 0 and torch.get_num_threads() == threads
-    facts = json.loads(capsys.readouterr().out)
-    assert facts["text"].startswith("made-up") and (facts["batch"], facts["threads"]) == (4, 1)
-    padding = facts["padding"]
-    assert 0 < padding["electra-trainer"] < padding["transformers-longest"] < padding["transformers-fp32"] < 1
-    ours, theirs = facts["systems"]["electra-trainer"], facts["systems"]["transformers-fp32"]
-    assert ours["ours_is_faster"] == 1 and len(theirs["turns"]["clock"]) == 2
-    ratios = [a / b for a, b in zip(ours["turns"]["clock"], theirs["turns"]["clock"], strict=True)]
-    assert theirs["ours_is_faster"] == pytest.approx(sum(ratios) / 2)
-    assert {"processor", "cores", "amx"} <= set(facts["hardware"]) and {"torch", "transformers"} <= set(
-        facts["versions"]
-    )
-    assert "ours x" in finetune.table(facts)
-
-
-def test_parts_of_a_step() -> None:
-    model = dataclasses.replace(tiny().model, vocab_size=400)
-    text = finetune.made_up(4, vocab_size=400)
-    ours = finetune.Ours(model, text, batch=4, device=torch.device("cpu"), precision="fp32")
-    before = [parameter.detach().clone() for parameter in ours.network.parameters()]
-    found = finetune_parts.parts(ours, steps=3)
-    assert {"forward", "backward", "norm and clipping", "Adam, 10 groups", "(Adam, 2 groups)"} < set(found)
-    assert min(found.values()) >= 0 and found["forward"] + found["backward"] > 0
-    assert any(not torch.equal(old, new) for old, new in zip(before, ours.network.parameters(), strict=True))
-
-
-def test_cola_is_read_as_a_classification(tmp_path: Path) -> None:
-    (tmp_path / "glue" / "CoLA").mkdir(parents=True)
-    (tmp_path / "vocab").mkdir()
-    (tmp_path / "glue" / "CoLA" / "train.tsv").write_text("gj04\t1\t\tthe cat\nbc01\t0\t*\tcat the the\n")
-    (tmp_path / "vocab" / "bert-base-uncased-vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\ncat\n")
-    text = finetune.cola(tmp_path)
-    assert [(list(row.ids), row.target) for row in text.rows] == [([2, 5, 6, 3], 1), ([2, 6, 5, 5, 3], 0)]

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmarks import curve_record, google_curve
-from benchmarks.google_curve_figure import LOSSES, WINDOW, seeds_of, steps_of, window_means
 from numpy.typing import NDArray
+from tests.google.curves import LOSSES, WINDOW, seeds_of, steps_of, window_means
 
 RECORD = Path(__file__).resolve().parents[2] / "records" / "google-curve"
 MULTIPLE = 4.0

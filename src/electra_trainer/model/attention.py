@@ -1,11 +1,11 @@
 """Attention and dropout, each by the fastest way for the device.
 
 Attention is PyTorch's scaled_dot_product_attention, except on a CPU in bf16 or with dropout: there two batched products
-and a softmax compute the same function faster (`python -m benchmarks.attention`).
+and a softmax compute the same function faster (records/2026-11-20-speed).
 
 PyTorch draws dropout's Bernoulli numbers one by one on a CPU: 0.15 G elements/s a core, a fifth of a training step.
-Here 16 random bits an element come from NumPy's PCG64 in one sweep and become a mask by integer arithmetic (`python -m
-benchmarks.dropout`). Other devices use PyTorch's dropout.
+Here 16 random bits an element come from NumPy's PCG64 in one sweep and become a mask by integer arithmetic.
+Other devices use PyTorch's dropout.
 """
 
 import math

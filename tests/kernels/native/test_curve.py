@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.google_curve_figure import LOSSES, seeds_of, window_means
+from tests.google.curves import LOSSES, seeds_of, window_means
 
 RECORD = Path(__file__).resolve().parents[3] / "records" / "google-curve"
 BOTH = pytest.mark.parametrize("loss", LOSSES)
