@@ -117,6 +117,20 @@ def size(path: Path) -> Size:
     return Size(lines=text.count("\n"), code=len(code), imports=len(code & imported))
 
 
+def branches(function: ast.FunctionDef) -> int:
+    """Ways through a function: conditions, loops, comprehensions, handlers, `with`, cases, and each `and` or `or`."""
+    one = ast.If | ast.IfExp | ast.For | ast.While | ast.With | ast.ExceptHandler | ast.comprehension | ast.match_case
+    nodes = [*ast.walk(function)]
+    joined = sum(len(node.values) - 1 for node in nodes if isinstance(node, ast.BoolOp))
+    return joined + sum(isinstance(node, one) for node in nodes)
+
+
+def length(function: ast.FunctionDef) -> int:
+    """Lines after the docstring."""
+    begin = function.body[0].end_lineno if ast.get_docstring(function) else function.lineno
+    return (function.end_lineno or 0) - (begin or 0)
+
+
 def purpose(path: Path) -> str:
     """First paragraph of a module's docstring, on one line."""
     return " ".join((ast.get_docstring(tree(path)) or "").split("\n\n")[0].split())
