@@ -9,9 +9,9 @@ import shlex
 from pathlib import Path
 
 import pytest
-from tests.finetuning.glue_samples import write_glue
 from tests.finetuning.own_files import rows, write_csv, write_encoder
 from tests.prepared import write_store, write_text
+from tests.tasks.glue_samples import write_glue
 
 from electra_trainer.cli.main import VERBS, main
 from electra_trainer.presets.models import MODELS

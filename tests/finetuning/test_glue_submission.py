@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.finetuning.glue_samples import labels, tsv, write_glue
+from tests.tasks.glue_samples import labels, tsv, write_glue
 
 from electra_trainer.errors import ConfigError, DataError, MissingInputError
 from electra_trainer.finetuning.glue_table import HEADER, PARTS, require_tables, write_submission

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.finetuning import squad_small
-from tests.finetuning.test_question_answering import squad_file
+from tests.tasks import squad_small
+from tests.tasks.test_question_answering import squad_file
 
 from electra_trainer.cli.main import main
 from electra_trainer.finetuning.model_folder import Finetuned

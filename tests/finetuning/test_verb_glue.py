@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from tests.command import Electra
-from tests.finetuning.glue_samples import labels, write_glue
 from tests.finetuning.summaries import summary, task_summary
+from tests.tasks.glue_samples import labels, write_glue
 
 from electra_trainer.experiments import cell as folders
 from electra_trainer.experiments.summary import Summary

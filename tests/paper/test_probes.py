@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.finetuning.glue_samples import write_glue
 from tests.prepared import small_config, write_store
+from tests.tasks.glue_samples import write_glue
 
 from electra_trainer.errors import DataError, MissingInputError
 from electra_trainer.experiments.cell import read_result

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 from tests.command import Electra
-from tests.finetuning.glue_samples import write_glue
-from tests.finetuning.test_question_answering import squad_file
 from tests.prepared import VOCAB_SIZE, small_config, write_store
+from tests.tasks.glue_samples import write_glue
+from tests.tasks.test_question_answering import squad_file
 
 from electra_trainer.cli.main import main
 from electra_trainer.cost.flops import run_flops

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.finetuning.glue_samples import tsv
 from tests.prepared import small_config
+from tests.tasks.glue_samples import tsv
 
 from electra_trainer.data.tokenizer import word_piece
 from electra_trainer.errors import MissingInputError

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from tests.command import Electra
 from tests.experiments.test_compare import write_treebank
-from tests.finetuning.glue_samples import write_glue
-from tests.finetuning.test_question_answering import squad_file
 from tests.prepared import small_config, write_store
+from tests.tasks.glue_samples import write_glue
+from tests.tasks.test_question_answering import squad_file
 
 from electra_trainer import api
 from electra_trainer.cli.main import read

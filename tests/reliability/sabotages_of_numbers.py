@@ -15,7 +15,7 @@ NUMBERS = (
         sought="(example.value - self.shift) / self.scale for",
         put="(example.value - self.shift) for",
         caught_by={
-            "tests/finetuning/test_metrics.py::test_a_number_is_learned_in_its_scale_and_given_in_the_files": r"assert \[.*approx"
+            "tests/tasks/test_metrics.py::test_a_number_is_learned_in_its_scale_and_given_in_the_files": r"assert \[.*approx"
         },
     ),
     Sabotage(

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from tests.finetuning.glue_samples import FOLDERS, labelled, tsv, write_glue
+from tests.tasks.glue_samples import FOLDERS, labelled, tsv, write_glue
 
 from electra_trainer.errors import ConfigError, DataError, MissingInputError
 from electra_trainer.tasks.glue_tasks import PAPER, ROWS, GlueTask, parse_tasks, tasks_in

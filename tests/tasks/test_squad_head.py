@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.finetuning import squad_small
+from tests.tasks import squad_small
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from tests.finetuning.squad_small import question
+from tests.tasks.squad_small import question
 
 from electra_trainer.tasks.squad_score import Spans, Window, best_text, decode
 from electra_trainer.tasks.task import Row

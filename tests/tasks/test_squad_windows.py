@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.finetuning import squad_small
+from tests.tasks import squad_small
 
 from electra_trainer.data.tokenizer import Text, load_tokenizer, specials_of
 from electra_trainer.tasks.squad_files import Answer, Question, read_squad, sample

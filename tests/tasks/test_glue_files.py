@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.finetuning.glue_samples import labelled, tsv, unlabelled
+from tests.tasks.glue_samples import labelled, tsv, unlabelled
 
 from electra_trainer.errors import DataError
 from electra_trainer.tasks.glue_tasks import ROWS, parse

@@ -7,8 +7,8 @@ import pickle
 from pathlib import Path
 
 import pytest
-from tests.finetuning import squad_small
-from tests.finetuning.squad_small import question
+from tests.tasks import squad_small
+from tests.tasks.squad_small import question
 
 from electra_trainer.errors import ConfigError
 from electra_trainer.finetuning.run import Job, finetune_run

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.finetuning.squad_small import question
 from tests.finetuning.toy import Toy
+from tests.tasks.squad_small import question
 
 from electra_trainer.tasks import pair_head
 from electra_trainer.tasks import text_tasks as tasks

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.finetuning.squad_small import question
+from tests.tasks.squad_small import question
 
 from electra_trainer.errors import DataError, ElectraError, MissingInputError
 from electra_trainer.tasks.squad_files import occurrence, read_questions, read_squad, sample, split_by_article
