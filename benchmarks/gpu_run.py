@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import math
 import os
 import shutil
 import signal
@@ -27,7 +26,7 @@ from electra_trainer.inspection.report import write_report
 from electra_trainer.presets.models import preset
 from electra_trainer.pretrained.pretrained import export_run
 from electra_trainer.runs.progress import Status
-from electra_trainer.runs.run_folder import RunFolder
+from electra_trainer.runs.run_folder import METRICS, RunFolder
 from electra_trainer.settings.config import Config, changed
 from electra_trainer.train.continued import ContinueFrom
 from electra_trainer.train.device import choose_device, choose_precision
@@ -72,19 +71,33 @@ def settled(out: Path, config: Config, data: Path, device: str, seconds: float) 
 
 
 class StopsAfter(Status):
-    """Sends this process SIGTERM when the run has been training for some seconds."""
+    """Sends this process SIGTERM when the run has been training for some seconds and has logged something."""
 
     def __init__(self, out: Path, seconds: float | None) -> None:
         super().__init__(out)
-        self.clock = threading.Timer(seconds or math.inf, os.kill, (os.getpid(), signal.SIGTERM))
-        self.clock.daemon = True
-        self._set = seconds is not None
+        self.seconds = seconds
+        self.ended = threading.Event()
 
     def running(self, folder: RunFolder) -> None:
         """See `Status`."""
         super().running(folder)
-        if self._set and not self.clock.is_alive():
-            self.clock.start()
+        if self.seconds is not None:
+            threading.Thread(target=self._stop, args=[folder.path / METRICS, self.seconds], daemon=True).start()
+            self.seconds = None  # it is called twice
+
+    def _stop(self, metrics: Path, seconds: float) -> None:
+        """On a busy machine the seconds may pass before the first step."""
+        before = size(metrics)
+        left = self.ended.wait(seconds)
+        while not left and size(metrics) <= before:
+            left = self.ended.wait(0.1)
+        if not left:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def size(path: Path) -> int:
+    """Bytes of a file; 0 where there is none."""
+    return path.stat().st_size if path.exists() else 0
 
 
 def keep_record(out: Path, run: Path) -> None:
@@ -132,7 +145,7 @@ def main() -> None:
         keep_record(out, run)
         print(json.dumps({"stopped": str(error), "steps": steps}))
         raise SystemExit(0 if given.stop_after else error.exit_code) from None
-    status.clock.cancel()
+    status.ended.set()
     found = evaluate(run, data, device=given.device)
     (out / "held-out.json").write_text(json.dumps({"step": found.step, "rows": found.rows, **found.metrics}, indent=1))
     write_report([run])

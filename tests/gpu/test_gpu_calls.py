@@ -95,7 +95,7 @@ def test_training_continues_from_what_was_carried(data: Path, tmp_path: Path, mo
 
     def begun() -> None:
         """What the first call does, in a copy of this process; its last stage is that of the second one."""
-        sys.argv = ["gpu_run", str(tmp_path / "first"), *words, *given, "--stop-after", "1"]
+        sys.argv = ["gpu_run", str(tmp_path / "first"), *words, *given, "--stop-after", "1", "--checkpoint-every", "5"]
         with (tmp_path / "said").open("w") as said, redirect_stdout(said), suppress(SystemExit):
             gpu_run.main()
 
