@@ -284,7 +284,7 @@ def finetune(
     Args:
         model: a run folder, an exported folder, or a Hub name.
         task: where the data are: "reviews.csv", which is `OwnTask(train="reviews.csv")`, or of
-            `electra_trainer.finetuning` a `multi_label.MultiLabelTask`, `tagging.TaggingTask`, `squad_task.Squad` or
+            `electra_trainer.finetuning` a `multi_label.MultiLabelTask`, `tagging.TaggingTask`, `questions.SquadTask` or
             `glue_tasks.GlueTask`.
         out: the experiment's folder; scores are in its summary.json and summary.md.
         seeds: how many (1, 2, ...), or which.

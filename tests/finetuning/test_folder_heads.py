@@ -14,9 +14,9 @@ from electra_trainer.finetuning.model_folder import Finetuned, export_finetuned,
 from electra_trainer.finetuning.run import Job, collate, finetune_run
 from electra_trainer.pretrained.source import load_source
 from electra_trainer.tasks.examples import TaggedSentence
+from electra_trainer.tasks.questions import QuestionAnswering
 from electra_trainer.tasks.recipe import recipe
-from electra_trainer.tasks.squad_files import Answer, Question
-from electra_trainer.tasks.squad_task import QuestionAnswering
+from electra_trainer.tasks.squad_files import Question, TrueAnswer
 from electra_trainer.tasks.tagging import Tagging
 from electra_trainer.tasks.task import TaskData
 
@@ -40,7 +40,7 @@ def questions() -> list[Question]:
         found.append(
             Question(
                 id=str(number), question=f"which {'fruit' if number % 2 else 'tool'}?", context=text,
-                answers=(Answer(text=answer, start=text.index(f" {answer} ") + 1),),
+                answers=(TrueAnswer(text=answer, start=text.index(f" {answer} ") + 1),),
             )
         )  # fmt: skip
     return found

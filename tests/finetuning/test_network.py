@@ -12,8 +12,8 @@ from torch import nn
 
 from electra_trainer.finetuning.run import FineTuned, build_network, collate
 from electra_trainer.settings.config import Model
+from electra_trainer.tasks.questions import QuestionAnswering
 from electra_trainer.tasks.recipe import recipe
-from electra_trainer.tasks.squad_task import QuestionAnswering
 from electra_trainer.tasks.tagging import Tagging
 from electra_trainer.tasks.task import Task
 from electra_trainer.tasks.text_tasks import Classification, Regression

@@ -16,8 +16,8 @@ from tests.tasks.test_question_answering import squad_file
 from electra_trainer.cli.main import main
 from electra_trainer.finetuning.model_folder import Finetuned
 from electra_trainer.finetuning.run import build_network
+from electra_trainer.tasks.questions import QuestionAnswering, SquadTask
 from electra_trainer.tasks.recipe import Recipe
-from electra_trainer.tasks.squad_task import QuestionAnswering, Squad
 from electra_trainer.tasks.text_tasks import Classification
 
 
@@ -59,7 +59,7 @@ def test_squad_plans_what_was_asked(tmp_path: Path, planned: list[Any], capsys: 
     words = ["--train", str(train), "--dev", str(dev), "--version", "1", "--out", str(tmp_path / "exp"), "--seeds", "3"]
     assert main(["squad", "runs/x", *words, "--limit", "7", "--baselines", "--learning-rate", "1e-3"]) == 0
     (plan,) = planned
-    assert plan.tasks == (Squad(train=train, dev=dev, limit=7),)
+    assert plan.tasks == (SquadTask(train=train, dev=dev, limit=7),)
     assert (plan.model, plan.recipe, plan.seeds, plan.baselines, plan.keep_weights) == (
         "runs/x",
         "auto",
@@ -79,7 +79,7 @@ def test_squad_released_and_split(tmp_path: Path, planned: list[Any]) -> None:
     more = ["--max-length", "64", "--null-threshold", "-1.5"]
     assert main(["squad", "runs/x", *words, "--recipe", "released", "--head", "independent", *more]) == 0
     (plan,) = planned
-    asked = Squad(train=train, split=0.5, version=2, head="independent", follow="released", null_threshold=-1.5)
+    asked = SquadTask(train=train, split=0.5, version=2, head="independent", follow="released", null_threshold=-1.5)
     assert plan.tasks == (asked,) and asked.task.threshold == -1.5
     assert plan.changes == {"max_length": 64} and plan.seeds == (1,)
 
@@ -251,4 +251,4 @@ def test_a_file_that_is_no_text(folder: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_sources_are_plain_values() -> None:
-    assert asdict(Squad(train=Path("t"), split=0.5))["split"] == 0.5
+    assert asdict(SquadTask(train=Path("t"), split=0.5))["split"] == 0.5

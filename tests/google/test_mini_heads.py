@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from electra_trainer.batch import Batch
 from electra_trainer.finetuning.run import FineTuned, clipping, layer_share
 from electra_trainer.model.encoder import Encoder
-from electra_trainer.tasks import squad_head
+from electra_trainer.tasks import heads
+from electra_trainer.tasks.heads import JointHead, Places
 from electra_trainer.tasks.recipe import recipe
-from electra_trainer.tasks.squad_head import JointHead, Places
 from electra_trainer.tasks.task import Row
 from electra_trainer.tasks.text_tasks import Classification, Regression
 from electra_trainer.train.optim import build_optimizer
@@ -128,14 +128,14 @@ def joint_loss(google: Reference, network: FineTuned) -> Tensor:
     """SQuAD 2.0: the start, the end given the true start, and whether there is an answer."""
     assert isinstance(network.head, JointHead)
     allowed_BT, (span_B2, none_B) = allowed(google, "squad_train"), spans(google)
-    return squad_head.joint_loss(
+    return heads.joint_loss(
         network.head, network(google.batch), allowed_BT, span_B2=span_B2, no_answer_B=none_B, weight=0.5
     )
 
 
 def independent_loss(google: Reference, network: FineTuned) -> Tensor:
     allowed_BT, (span_B2, _) = allowed(google, "squadv1_train"), spans(google)
-    return squad_head.independent_loss(network.head, network(google.batch), allowed_BT, span_B2=span_B2)
+    return heads.independent_loss(network.head, network(google.batch), allowed_BT, span_B2=span_B2)
 
 
 LOSS = {
@@ -182,7 +182,7 @@ def test_beam(google: Reference) -> None:
     network = fine_tuned(google, "squad_train")
     assert isinstance(network.head, JointHead)
     theirs, allowed_BT = google.arrays, allowed(google, "squad_predict")
-    beam = squad_head.joint_beam(network.head, network(google.batch), Places(allowed_BT, allowed_BT), beam=5)
+    beam = heads.joint_beam(network.head, network(google.batch), Places(allowed_BT, allowed_BT), beam=5)
     there_BS = torch.from_numpy(theirs["squad_predict/start_top_log_probs"] > NEVER)
     assert worst(beam.start_score_BS[there_BS], theirs["squad_predict/start_top_log_probs"][there_BS.numpy()]) <= LOGITS
     assert beam.start_BS[there_BS].tolist() == theirs["squad_predict/start_top_index"][there_BS.numpy()].tolist()

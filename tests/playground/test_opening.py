@@ -14,7 +14,7 @@ from electra_trainer.playground.answers import FinetunedModel, PretrainedModel, 
 from electra_trainer.pretrained.pretrained import export_run, load
 from electra_trainer.runs.run_folder import EXAMPLES
 from electra_trainer.tasks.multi_label import MultiLabel
-from electra_trainer.tasks.squad_task import QuestionAnswering
+from electra_trainer.tasks.questions import QuestionAnswering
 from electra_trainer.tasks.tagging import Tagging
 from electra_trainer.tasks.text_tasks import Classification, Regression
 

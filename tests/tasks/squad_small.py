@@ -13,7 +13,7 @@ from electra_trainer.model.networks import initialize
 from electra_trainer.pretrained.source import Source
 from electra_trainer.randomness import key
 from electra_trainer.settings.config import Model
-from electra_trainer.tasks.squad_files import Answer, Question
+from electra_trainer.tasks.squad_files import Question, TrueAnswer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,?!$-'"
 
@@ -39,7 +39,7 @@ def question(
 ) -> Question:
     """Answers stand where they are first found."""
     texts = [] if answer is None else [answer] if isinstance(answer, str) else list(answer)
-    answers = tuple(Answer(text=one, start=context.find(one) if one in context else None) for one in texts)
+    answers = tuple(TrueAnswer(text=one, start=context.find(one) if one in context else None) for one in texts)
     return Question(id=name, question=asked, context=context, answers=answers, article=article, place=name)
 
 

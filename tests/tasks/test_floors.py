@@ -16,7 +16,7 @@ from electra_trainer.tasks import pair_head
 from electra_trainer.tasks import text_tasks as tasks
 from electra_trainer.tasks.examples import TextExample
 from electra_trainer.tasks.pair_head import inverse_frequency, overlap_features
-from electra_trainer.tasks.squad_task import QuestionAnswering
+from electra_trainer.tasks.questions import QuestionAnswering
 from electra_trainer.tasks.tagging import Tagging
 from electra_trainer.tasks.task import Task, TaskData
 from electra_trainer.tasks.text_tasks import Classification, Regression, learn, terms, tf_idf

@@ -13,10 +13,10 @@ from tests.tasks.squad_small import question
 from electra_trainer.errors import ConfigError
 from electra_trainer.finetuning.run import Job, finetune_run
 from electra_trainer.tasks.examples import Prediction
+from electra_trainer.tasks.questions import QuestionAnswering, SquadTask
 from electra_trainer.tasks.recipe import Recipe
 from electra_trainer.tasks.squad_files import Question
 from electra_trainer.tasks.squad_score import Spans, most_alike, spread
-from electra_trainer.tasks.squad_task import QuestionAnswering, Squad
 from electra_trainer.tasks.task import TaskData
 
 MEAL = "the chef cooked the meal. a guest ate it at noon."
@@ -130,7 +130,7 @@ def squad_file(folder: Path, name: str, articles: int, *, start: int = 0) -> Pat
 
 def test_source_of_two_files(tmp_path: Path) -> None:
     train, dev = squad_file(tmp_path, "train.json", 6), squad_file(tmp_path, "dev.json", 3, start=4)
-    source = Squad(train=train, dev=dev, limit=10, dev_limit=5)
+    source = SquadTask(train=train, dev=dev, limit=10, dev_limit=5)
     assert pickle.loads(pickle.dumps(source)) == source
     assert (source.name, source.epochs) == ("squad-1.1", 2.0)
     data = source.load()
@@ -143,15 +143,15 @@ def test_source_of_two_files(tmp_path: Path) -> None:
         "10 of 18 training questions.",
         "5 of 9 evaluation questions.",
     )
-    other = Squad(train=str(train), dev=str(squad_file(tmp_path, "other.json", 2, start=9))).load()
+    other = SquadTask(train=str(train), dev=str(squad_file(tmp_path, "other.json", 2, start=9))).load()
     limits = (None, 4, 5, 9)
-    hashes = [Squad(train=train, dev=dev, dev_limit=limit).load().sha256 for limit in limits]
+    hashes = [SquadTask(train=train, dev=dev, dev_limit=limit).load().sha256 for limit in limits]
     assert len(set(hashes)) == 3 and hashes[0] == hashes[3]  # all nine: as if there were no limit
     assert len(data.sha256) == 64 and other.sha256 != data.sha256 and other.notes[-1].startswith("other.json")
 
 
 def test_source_of_one_file(tmp_path: Path) -> None:
-    data = Squad(train=str(squad_file(tmp_path, "train.json", 10)), split=0.3).load()
+    data = SquadTask(train=str(squad_file(tmp_path, "train.json", 10)), split=0.3).load()
     (dev,) = data.dev.values()
     assert len(data.train) + len(dev) == 30 and 6 <= len(dev) <= 12
     assert not {one.article for one in dev} & {one.article for one in data.train}
@@ -165,11 +165,11 @@ def test_source_of_one_file(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_source_that_cannot_be(changes: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Squad(train=Path("t"), **changes)
+        SquadTask(train=Path("t"), **changes)
 
 
 def test_paper_and_released_differ_in_the_classifier() -> None:
-    paper, released = (Squad(train=Path("t"), split=0.5, follow=follow).task for follow in ("paper", "released"))  # type: ignore[arg-type]
+    paper, released = (SquadTask(train=Path("t"), split=0.5, follow=follow).task for follow in ("paper", "released"))  # type: ignore[arg-type]
     assert (paper.answerability, paper.answerability_of) == ("2.0", "window")
     assert (released.answerability, released.answerability_of) == ("always", "question")
 

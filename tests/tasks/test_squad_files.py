@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.tasks.squad_small import question
 
 from electra_trainer.errors import DataError, ElectraError, MissingInputError
-from electra_trainer.tasks.squad_files import occurrence, read_questions, read_squad, sample, split_by_article
+from electra_trainer.tasks.squad_files import occurrence, read_squad, sample, split_by_article
 
 CONTEXT = "The chef cooked the meal. The guest ate the meal."
 
@@ -170,13 +170,16 @@ def test_files_as_users_have_them(tmp_path: Path, name: str) -> None:
     file = read_squad(path, version=1)
     assert [one.id for one in file.questions] == ["1", "2"] and file.notes == ()
     assert all(one.answers[0].start == 4 and one.context == CONTEXT for one in file.questions)
-    assert [(one.id, one.question) for one in read_questions(path)] == [("1", "Who?"), ("2", "Who?")]
+    assert [(one.id, one.question) for one in read_squad(path, version=None).questions] == [
+        ("1", "Who?"),
+        ("2", "Who?"),
+    ]
 
 
 def test_contexts_without_a_title_stay_together(tmp_path: Path) -> None:
     """So that `--split` does not train on a text that it scores on."""
     content = lines_of(row("1", title=None), row("2", title=None), row("3", title=None, context="Other."))
-    first, second, third = (one.article for one in read_questions(written(tmp_path, content)))
+    first, second, third = (one.article for one in read_squad(written(tmp_path, content), version=None).questions)
     assert first == second != third
 
 

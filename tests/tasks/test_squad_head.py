@@ -17,10 +17,10 @@ from electra_trainer.batch import Batch
 from electra_trainer.data.batches import to_batch
 from electra_trainer.finetuning.run import build_network
 from electra_trainer.settings.config import Model
+from electra_trainer.tasks.heads import JointHead, Places, best_spans, independent_beam, joint_beam, joint_loss
+from electra_trainer.tasks.questions import QuestionAnswering, places_of
 from electra_trainer.tasks.recipe import Recipe
-from electra_trainer.tasks.squad_head import JointHead, Places, best_spans, independent_beam, joint_beam, joint_loss
 from electra_trainer.tasks.squad_score import Target
-from electra_trainer.tasks.squad_task import QuestionAnswering, places_of
 from electra_trainer.tasks.task import Row
 
 B, T, D, WIDTH = 4, 14, 6, 5

@@ -9,15 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from electra_trainer.tasks.squad_score import (
-    best_threshold,
-    exact_match,
-    f1,
-    normalize,
-    question_scores,
-    score_v1,
-    score_v2,
-)
+from electra_trainer.tasks.squad_score import best_threshold, f1, normalize, question_scores, score_v1, score_v2
 
 
 @pytest.mark.parametrize(
@@ -57,19 +49,22 @@ def test_normalize(text: str, words: str) -> None:
     ],
 )
 def test_by_hand(gold: str, said: str, exact: float, version_1: float, version_2: float) -> None:
-    assert exact_match(gold, said) == exact
+    assert question_scores([gold], said, version=1)["exact_match"] == exact
     assert f1(gold, said, version=1) == pytest.approx(version_1)
     assert f1(gold, said, version=2) == pytest.approx(version_2)
 
 
 def test_the_best_gold_counts_and_empty_golds_are_dropped_in_2_0() -> None:
-    assert question_scores(["dog", "the black cat", "cat"], "black cat", version=1) == (1, 1)
-    assert question_scores(["dog", "a b c d"], "b dog", version=1) == (0, pytest.approx(2 / 3))
-    assert question_scores(["the", "cat"], "a", version=2) == (0, 0)
-    assert question_scores(["the", "cat"], "a", version=1) == (1, 0)
-    assert question_scores(["the"], "", version=2) == (1, 1)
-    assert question_scores([], "", version=2) == (1, 1)
-    assert question_scores([], "cat", version=2) == (0, 0)
+    for golds, said, version, exact, overlap in (
+        (["dog", "the black cat", "cat"], "black cat", 1, 1, 1),
+        (["dog", "a b c d"], "b dog", 1, 0, 2 / 3),
+        (["the", "cat"], "a", 2, 0, 0),
+        (["the", "cat"], "a", 1, 1, 0),
+        (["the"], "", 2, 1, 1),
+        ([], "", 2, 1, 1),
+        ([], "cat", 2, 0, 0),
+    ):
+        assert question_scores(golds, said, version=version) == {"f1": pytest.approx(overlap), "exact_match": exact}
 
 
 def test_scores_of_a_whole_file_by_hand() -> None:
@@ -100,13 +95,10 @@ def test_scores_of_a_whole_file_by_hand() -> None:
 
 def test_the_threshold_is_that_of_the_last_question_that_is_worth_answering() -> None:
     raw, said, null, has = [1.0, 0.6, 0.0], ["a cat", "b", "c"], [-3.0, -1.0, -2.0], [True, True, False]
-    found = best_threshold(raw, said, null, has)
-    assert (found.score, found.threshold) == (pytest.approx(2 / 3), -3.0)  # 1 + 0 + 1, then -1, then +0.6
-    never = best_threshold([0.0], ["x"], [-9.0], [False])
-    assert never.score == 1.0 and -9.01 < never.threshold < -9.0
-    assert score_v2([[]], ["x"], [-9.0], threshold=never.threshold)["f1"] == 1.0, (
-        "where it says so, nothing is answered"
-    )
+    assert best_threshold(raw, said, null, has) == (pytest.approx(2 / 3), -3.0)  # 1 + 0 + 1, then -1, then +0.6
+    never, threshold = best_threshold([0.0], ["x"], [-9.0], [False])
+    assert never == 1.0 and -9.01 < threshold < -9.0
+    assert score_v2([[]], ["x"], [-9.0], threshold=threshold)["f1"] == 1.0, "where it says so, nothing is answered"
 
 
 def test_a_threshold_is_not_above_itself() -> None:
@@ -151,7 +143,8 @@ def slow_f1(gold: list[str], said: list[str], version: int) -> float:
 def test_f1_is_twice_what_is_common_over_all(gold: list[str], said: list[str], version: int) -> None:
     left, right = slow_words(" ".join(gold)), slow_words(" ".join(said))
     assert f1(" ".join(gold), " ".join(said), version=version) == pytest.approx(slow_f1(left, right, version))
-    assert exact_match(" ".join(gold), " ".join(said)) == float(left == right)
+    exact = question_scores([" ".join(gold)], " ".join(said), version=1)["exact_match"]
+    assert exact == float(left == right)
 
 
 @given(
@@ -170,10 +163,8 @@ def test_the_best_threshold_is_the_best_of_all(rows: list[tuple[bool, bool, int]
     tried = [score_v2(golds, said, null, threshold=at)["f1"] for at in [-1.0, *null]]
     found = score_v2(golds, said, null, threshold=0.0)
     assert found["best_f1"] == pytest.approx(max(tried))
-    raw = [question_scores(gold, text, version=2)[1] for gold, text in zip(golds, said, strict=True)]
-    best = best_threshold(raw, said, null, [bool(gold) for gold in golds])
-    assert best.threshold == found["best_f1_threshold"]
-    assert score_v2(golds, said, null, threshold=best.threshold)["f1"] == pytest.approx(max(tried))
+    best = found["best_f1_threshold"]
+    assert score_v2(golds, said, null, threshold=best)["f1"] == pytest.approx(max(tried))
 
 
 def test_parts_make_the_whole() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.tasks import squad_small
 
 from electra_trainer.data.tokenizer import Text, load_tokenizer, specials_of
-from electra_trainer.tasks.squad_files import Answer, Question, read_squad, sample
+from electra_trainer.tasks.squad_files import Question, TrueAnswer, read_squad, sample
 from electra_trainer.tasks.squad_score import answer_tokens, encode, most_context, spread, window_rows
 
 
@@ -210,7 +210,7 @@ def test_answers_at_random_places_are_recovered_in_every_window_that_holds_them(
         words = [(m, m + len(w)) for w, m in _words(context)]
         first = random_.randrange(len(words) - 3)
         begin, end = words[first][0], words[first + random_.randrange(3)][1]
-        answer = Answer(text=context[begin:end], start=begin)
+        answer = TrueAnswer(text=context[begin:end], start=begin)
         one = Question(id="1", question="who is it?", context=context, answers=(answer,))
         rows = window_rows([one], text, max_query=64, stride=128, training=True)
         for row in rows:

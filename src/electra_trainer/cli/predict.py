@@ -142,11 +142,11 @@ class Answer:
             raise DataError(f"--question {self.question!r}: expected one line of text.")
 
         from electra_trainer.finetuning.model_folder import load_finetuned
-        from electra_trainer.tasks import squad_files, squad_task
+        from electra_trainer.tasks import questions, squad_files
 
         loaded = load_finetuned(self.folder)
         task = loaded.task
-        if not isinstance(task, squad_task.QuestionAnswering):
+        if not isinstance(task, questions.QuestionAnswering):
             raise ConfigError(
                 f"{self.folder}: was fine-tuned for {task.name}, not to answer questions. Type `electra predict`."
             )

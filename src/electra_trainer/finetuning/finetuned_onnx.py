@@ -24,10 +24,10 @@ from electra_trainer.finetuning.model_folder import Finetuned, finetuned_folder,
 from electra_trainer.finetuning.run import collate
 from electra_trainer.pretrained import agreement, serving
 from electra_trainer.pretrained.export import publish
+from electra_trainer.tasks.heads import JointHead
 from electra_trainer.tasks.multi_label import MultiLabel
 from electra_trainer.tasks.pair_head import PairHead
-from electra_trainer.tasks.squad_head import JointHead
-from electra_trainer.tasks.squad_task import QuestionAnswering
+from electra_trainer.tasks.questions import QuestionAnswering
 from electra_trainer.tasks.task import Row
 from electra_trainer.tasks.text_tasks import Regression, TextTask
 

@@ -42,8 +42,8 @@ from electra_trainer.settings.config import Model
 from electra_trainer.settings.records import read_table
 from electra_trainer.tasks.examples import Prediction
 from electra_trainer.tasks.multi_label import MultiLabel
+from electra_trainer.tasks.questions import QuestionAnswering
 from electra_trainer.tasks.recipe import Recipe
-from electra_trainer.tasks.squad_task import QuestionAnswering
 from electra_trainer.tasks.tagging import Tagging
 from electra_trainer.tasks.task import Task, TaskData, TransformersHead
 from electra_trainer.tasks.text_tasks import Classification, Regression

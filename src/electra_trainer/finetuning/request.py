@@ -389,8 +389,8 @@ class Squad(Tuning):
 
     def run(self) -> Tuned:
         """Run the seeds, and export the best."""
-        from electra_trainer.tasks.squad_task import Squad as SquadFiles
+        from electra_trainer.tasks.questions import SquadTask
 
         follow = "released" if self.recipe == "released" else "paper"
-        source = SquadFiles(**_fields_for(self, SquadFiles) | {"follow": follow})
+        source = SquadTask(**_fields_for(self, SquadTask) | {"follow": follow})
         return self.exported(source, next_command=f"answer {self.out / 'model'} --context @FILE --question TEXT")

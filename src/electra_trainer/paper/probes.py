@@ -58,8 +58,8 @@ from electra_trainer.pretrained.source import Source, load_source
 from electra_trainer.tasks import glue_tasks, task
 from electra_trainer.tasks.examples import TaggedSentence, TextExample
 from electra_trainer.tasks.glue_tasks import GlueTask
+from electra_trainer.tasks.questions import SquadTask
 from electra_trainer.tasks.recipe import recipe
-from electra_trainer.tasks.squad_task import Squad
 from electra_trainer.tasks.tagging import Tagging
 from electra_trainer.tasks.task import TaskSource
 from electra_trainer.tasks.text_tasks import Pooling
@@ -461,10 +461,10 @@ def _fine_tuned(
     return {name: statistics.median(scores[name] for scores in found) for name in found[0]}
 
 
-def _squad_task(folder: Path, version: Literal[1, 2]) -> Squad:
+def _squad_task(folder: Path, version: Literal[1, 2]) -> SquadTask:
     """The files by their official names."""
     train, dev = (folder / f"{split}-v{_VERSIONS[version]}.json" for split in ("train", "dev"))
-    return Squad(train=train, dev=dev, version=version)
+    return SquadTask(train=train, dev=dev, version=version)
 
 
 _VERSIONS = {1: "1.1", 2: "2.0"}

@@ -26,7 +26,7 @@ from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.metrics import readable_rows
 from electra_trainer.runs.run_folder import EXAMPLES, RunFolder
 from electra_trainer.settings.records import is_run, run_and_step
-from electra_trainer.tasks.squad_task import QuestionAnswering
+from electra_trainer.tasks.questions import QuestionAnswering
 from electra_trainer.tasks.tagged_files import TagColumns, word_places
 from electra_trainer.tasks.tagging import Tagging
 

@@ -13,7 +13,7 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -29,7 +29,7 @@ _LAYOUT = 'Expected {"data": [{"title", "paragraphs": [{"context", "qas"}]}]}, o
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class TrueAnswer:
     """A true answer."""
 
     text: str
@@ -46,7 +46,7 @@ class Question:
     id: str
     question: str
     context: str
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[TrueAnswer, ...] = ()
     """Empty: the context does not answer it (2.0), or it is to be predicted."""
     article: str = ""
     """Name of an article; paragraphs of one article stay together when a file is split."""
@@ -64,17 +64,9 @@ class SquadFile:
     content: bytes
 
 
-def read_questions(path: Path) -> tuple[Question, ...]:
-    """The questions of a file of either version, to be answered: answers in it are not looked at.
-
-    Raises:
-        MissingInputError, StorageError: it cannot be read. DataError: it is not SQuAD's layout, with the place.
-    """
-    return _questions(read_file(path, limit=MOST_TEXT), path)[0]
-
-
-def read_squad(path: str | Path, *, version: Literal[1, 2]) -> SquadFile:
-    """Read a file of SQuAD 1.1 (`version` 1: every question is answered) or 2.0 (`version` 2).
+def read_squad(path: str | Path, *, version: Literal[1, 2] | None) -> SquadFile:
+    """Read a file of SQuAD 1.1 (`version` 1: every question is answered) or 2.0 (`version` 2), or questions to be
+    answered (None: answers in the file are not looked at).
 
     An `answer_start` that does not point at its text is moved to the nearest occurrence; a text that does not occur is
     kept for scoring. Both are counted in the notes.
@@ -84,26 +76,29 @@ def read_squad(path: str | Path, *, version: Literal[1, 2]) -> SquadFile:
     """
     path = Path(path)
     content = read_file(path, limit=MOST_TEXT)
+    questions: dict[str, Question] = {}
     count: Counter[str] = Counter()
-    questions = []
-    asked, tables = _questions(content, path)
-    for question, table in zip(asked, tables, strict=True):
-        impossible = table.get("is_impossible") is not None and _field(table, "is_impossible", bool, question.place)
-        written = [] if impossible else _answers(table, question.place)
-        if not written and version == 1:
-            raise DataError(f"{question.place}: has no answer, as questions of SQuAD 2.0 may. Type --version 2.")
-        answers = tuple(_answer(text, start, question.context, count) for text, start in written)
-        questions.append(replace(question, answers=answers))
+    for table, where, context, article in _entries(content, path):
+        asked, given = _text(table, "question", where), table.get("id")
+        name = str(given) if type(given) is int else _text(table, "id", where)
+        if name in questions:
+            raise DataError(f"{where}.id: {short(name)} is also at {questions[name].place}. Expected different ids.")
+        answers = () if version is None else tuple(_answers(table, where, context, count))
+        if version == 1 and not answers:
+            raise DataError(f"{where}: has no answer, as questions of SQuAD 2.0 may. Type --version 2.")
+        questions[name] = Question(
+            id=name, question=asked, context=context, answers=answers, article=article, place=where
+        )
+    if not questions:
+        raise DataError(f"{path}: holds no questions.")
     notes = [f"{path.name}: {number:,} {what}." for what, number in sorted(count.items())]
-    return SquadFile(questions=tuple(questions), notes=tuple(notes), content=content)
+    return SquadFile(questions=tuple(questions.values()), notes=tuple(notes), content=content)
 
 
 def sample(questions: Sequence[Question], limit: int | None) -> tuple[Question, ...]:
     """`limit` of the questions, from all over the file (those whose ids hash lowest), in their order: always the same
     ones.
     """
-    if limit is None or limit >= len(questions):
-        return tuple(questions)
     order = sorted(range(len(questions)), key=lambda index: _hash(questions[index].id))
     return tuple(questions[index] for index in sorted(order[:limit]))
 
@@ -142,22 +137,6 @@ def _hash(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
 
 
-def _questions(content: bytes, path: Path) -> tuple[tuple[Question, ...], list[dict[str, Any]]]:
-    """The questions of a file in its order, without answers, and each as it is written."""
-    questions, tables, places = [], [], dict[str, str]()
-    for table, where, context, article in _entries(content, path):
-        asked, given = _text(table, "question", where), table.get("id")
-        name = str(given) if type(given) is int else _text(table, "id", where)
-        if name in places:
-            raise DataError(f"{where}.id: {short(name)} is also at {places[name]}. Expected different ids.")
-        places[name] = where
-        questions.append(Question(id=name, question=asked, context=context, article=article, place=where))
-        tables.append(table)
-    if not questions:
-        raise DataError(f"{path}: holds no questions.")
-    return tuple(questions), tables
-
-
 def _entries(content: bytes, path: Path) -> Iterator[tuple[dict[str, Any], str, str, str]]:
     """Each question as it is written, its place, its context and its article's title, or another name that paragraphs
     of one article have in common; DataError: the file is in neither of the layouts, with the place.
@@ -183,34 +162,35 @@ def _entries(content: bytes, path: Path) -> Iterator[tuple[dict[str, Any], str, 
                 yield table, f"{inner}.qas[{index}]", context, title
 
 
-def _answers(table: dict[str, Any], where: str) -> list[tuple[str, int]]:
-    """Text and start of each answer, as SQuAD or the Hub write them; an answer without text is none."""
+def _answers(table: dict[str, Any], where: str, context: str, count: Counter[str]) -> Iterator[TrueAnswer]:
+    """The answers of a question, as SQuAD or the Hub write them, each at its place in the context; what was repaired is
+    counted.
+    """
+    if table.get("is_impossible") is not None and _field(table, "is_impossible", bool, where):
+        return
     found = table.get("answers")
     if isinstance(found, dict):
         both = [_field(found, name, list, f"{where}.answers") for name in ("text", "answer_start")]
         if len(both[0]) != len(both[1]):
             raise DataError(f"{where}.answers: {len(both[0])} texts and {len(both[1])} starts. Expected equally many.")
         found = [{"text": text, "answer_start": start} for text, start in zip(*both, strict=True)]
-    answers = []
     for index, one in enumerate(_field({"answers": found}, "answers", list, where)):
         place = f"{where}.answers[{index}]"
         if _field(one, "text", str, place).strip():
-            answers.append((_text(one, "text", place), _field(one, "answer_start", int, place)))
-    return answers
+            yield _placed(_text(one, "text", place), _field(one, "answer_start", int, place), context, count)
 
 
-def _answer(text: str, start: int, context: str, count: Counter[str]) -> Answer:
-    """An answer at its place; what was repaired is counted."""
+def _placed(text: str, start: int, context: str, count: Counter[str]) -> TrueAnswer:
     wanted = text.strip()
     start += len(text) - len(text.lstrip())
     if start >= 0 and context.startswith(wanted, start):
-        return Answer(text=text, start=start)
+        return TrueAnswer(text=text, start=start)
     found = occurrence(context, wanted, start)
     if found is None:
         count["answers do not occur in their contexts; none is trained on"] += 1
-        return Answer(text=text, start=None)
+        return TrueAnswer(text=text, start=None)
     count["answers were not at their answer_start; the nearest place was taken"] += 1
-    return Answer(text=text if found[1] == wanted else found[1], start=found[0])
+    return TrueAnswer(text=text if found[1] == wanted else found[1], start=found[0])
 
 
 def occurrence(context: str, wanted: str, start: int) -> tuple[int, str] | None:

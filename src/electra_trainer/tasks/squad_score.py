@@ -17,7 +17,7 @@ import string
 import unicodedata
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -153,55 +153,53 @@ def window_rows(questions: Sequence[Question], text: Text, *, max_query: int, st
     rows: list[Row] = []
     room_for_query, tally, text = min(max_query, (text.length - 3) // 2), text.tally, replace(text, tally=None)
     for index, question in enumerate(questions):
-        context = contexts[question.context]
-        spans = (
-            answer_tokens(context.offsets_N2, answer.start, answer.start + len(answer.text.strip()))
-            for answer in question.answers
-            if training and answer.start is not None
-        )
-        span = next(filter(None, spans), None)
+        query = queries[question.question].ids
+        span = _first_place(question, contexts[question.context]) if training else None
         if training and question.answers and span is None:
             continue
-        query = queries[question.question].ids
         if tally is not None:  # a context is read in windows, whole
             tally.add_row(len(query), room_for_query, kind="questions")
-        query = query[:room_for_query]
-        room = text.length - 3 - len(query)
-        windows = spread(len(context.ids), room=room, stride=stride)
-        runs = [(0, 0)] * len(windows) if training else most_context(windows, len(context.ids))
-        before = len(query) + 2
-        for (first, count), run in zip(windows, runs, strict=True):
-            ids = text.row(query, context.ids[first : first + count])
-            shift = before - first
-            startable = (run[0] + shift, run[1] + shift) if run[0] < run[1] else (0, 0)
-            place = Window(offsets_N2=context.offsets_N2, first=first, count=count, before=before, startable=startable)
-            at = (0, 0)
-            if span is not None and first <= span[0] and span[1] < first + count:
-                at = span[0] + shift, span[1] + shift
-            target = Target(*at, unanswerable=not question.answers) if training else None
-            rows.append(Row(ids=array("i", ids), example=index, target=target, place=place))
+        for ids, place in _windows(query[:room_for_query], contexts[question.context], text, stride, training=training):
+            inside = span is not None and place.first <= span[0] and span[1] < place.first + place.count
+            start, end = (token - place.first + place.before for token in span) if span and inside else (0, 0)
+            target = Target(start, end, unanswerable=not question.answers) if training else None
+            rows.append(Row(ids=ids, example=index, target=target, place=place))
     return rows
+
+
+def _first_place(question: Question, context: Encoded) -> tuple[int, int] | None:
+    """The tokens of the first answer that has some."""
+    known = ((one.start, len(one.text.strip())) for one in question.answers if one.start is not None)
+    found = (answer_tokens(context.offsets_N2, start, start + length) for start, length in known)
+    return next(filter(None, found), None)
+
+
+def _windows(
+    query: Sequence[int], context: Encoded, text: Text, stride: int, *, training: bool
+) -> Iterator[tuple["array[int]", Window]]:
+    """The rows of a question; in training they do not say where an answer may begin."""
+    tokens, before = len(context.ids), len(query) + 2
+    windows = spread(tokens, room=text.length - 1 - before, stride=stride)
+    runs = [(0, 0)] * len(windows) if training else most_context(windows, tokens)
+    for (first, count), (begin, end) in zip(windows, runs, strict=True):
+        shift = before - first
+        startable = (begin + shift, end + shift) if begin < end else (0, 0)
+        place = Window(offsets_N2=context.offsets_N2, first=first, count=count, before=before, startable=startable)
+        yield array("i", text.row(query, context.ids[first : first + count])), place
 
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
-
-
-class Threshold(NamedTuple):
-    """Where to stop answering, and what that scores."""
-
-    score: float
-    threshold: float
+_OF_VERSION_2 = (
+    *("best_f1", "best_exact_match", "f1", "exact_match", "has_answer_f1", "has_answer_exact_match"),
+    *("no_answer_accuracy", "threshold", "best_f1_threshold", "best_exact_match_threshold"),
+)
+"""Scores of SQuAD 2.0 in the order of tables."""
 
 
 def normalize(text: str) -> str:
     """The words that count, with one space between them."""
     return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
-
-
-def exact_match(gold: str, predicted: str) -> float:
-    """1 if the same words are in the same order, else 0."""
-    return float(normalize(gold) == normalize(predicted))
 
 
 def f1(gold: str, predicted: str, *, version: Literal[1, 2]) -> float:
@@ -219,19 +217,22 @@ def f1(gold: str, predicted: str, *, version: Literal[1, 2]) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-def question_scores(golds: Sequence[str], predicted: str, *, version: Literal[1, 2]) -> tuple[float, float]:
-    """Exact match and F1 of one question: the best over its true answers; none of them: it has no answer (2.0)."""
+def question_scores(golds: Sequence[str], predicted: str, *, version: Literal[1, 2]) -> dict[str, float]:
+    """`f1` and `exact_match` (the same words in the same order) of one question: the best over its true answers; none
+    of them: it has no answer (2.0).
+    """
     if version == 2:
         golds = [gold for gold in golds if normalize(gold)] or [""]
-    return max(exact_match(gold, predicted) for gold in golds), max(
-        f1(gold, predicted, version=version) for gold in golds
-    )
+    return {
+        "f1": max(f1(gold, predicted, version=version) for gold in golds),
+        "exact_match": float(normalize(predicted) in map(normalize, golds)),
+    }
 
 
 def score_v1(golds: Sequence[Sequence[str]], predicted: Sequence[str]) -> dict[str, float]:
     """`f1` and `exact_match` of SQuAD 1.1, means over questions."""
     scores = [question_scores(gold, text, version=1) for gold, text in zip(golds, predicted, strict=True)]
-    return {"f1": _mean([one[1] for one in scores]), "exact_match": _mean([one[0] for one in scores])}
+    return {name: _mean([one[name] for one in scores]) for name in ("f1", "exact_match")}
 
 
 def score_v2(
@@ -251,35 +252,26 @@ def score_v2(
         questions with an answer, `no_answer_accuracy` of the others; and the thresholds: `threshold`,
         `best_f1_threshold`, `best_exact_match_threshold`.
     """
-    raw = [question_scores(gold, text, version=2) for gold, text in zip(golds, predicted, strict=True)]
-    best_exact, best_overlap = best_thresholds(golds, predicted, no_answer)
-    cases = list(zip(raw, no_answer, golds, strict=True))
-    exact, overlap = ([float(not gold) if null > threshold else one[n] for one, null, gold in cases] for n in (0, 1))
-    scores = {"best_f1": best_overlap.score, "best_exact_match": best_exact.score}
-    scores |= {"f1": _mean(overlap), "exact_match": _mean(exact)}
-    if any(golds):
-        scores["has_answer_f1"] = _mean([one for one, gold in zip(overlap, golds, strict=True) if gold])
-        scores["has_answer_exact_match"] = _mean([one for one, gold in zip(exact, golds, strict=True) if gold])
-    if not all(golds):
-        scores["no_answer_accuracy"] = _mean([one for one, gold in zip(exact, golds, strict=True) if not gold])
-    best = {"best_f1_threshold": best_overlap.threshold, "best_exact_match_threshold": best_exact.threshold}
-    return scores | {"threshold": threshold, **best}
-
-
-def best_thresholds(
-    golds: Sequence[Sequence[str]], predicted: Sequence[str], no_answer: Sequence[float]
-) -> tuple[Threshold, Threshold]:
-    """`best_threshold` by exact match, and by F1; arguments as of `score_v2`."""
-    raw = [question_scores(gold, text, version=2) for gold, text in zip(golds, predicted, strict=True)]
+    each = [question_scores(gold, text, version=2) for gold, text in zip(golds, predicted, strict=True)]
     answered = [bool(gold) for gold in golds]
-    exact, overlap = (best_threshold([one[part] for one in raw], predicted, no_answer, answered) for part in (0, 1))
-    return exact, overlap
+    scores = {"threshold": threshold}
+    for name in ("f1", "exact_match"):
+        raw = [one[name] for one in each]
+        best = best_threshold(raw, predicted, no_answer, answered)
+        scores[f"best_{name}"], scores[f"best_{name}_threshold"] = best
+        cases = zip(raw, no_answer, answered, strict=True)
+        held = [float(not has) if null > threshold else one for one, null, has in cases]
+        scores[name] = _mean(held)
+        for kind, wanted in ((f"has_answer_{name}", True), ("no_answer_accuracy", False)):
+            if wanted in answered:
+                scores[kind] = _mean([one for one, has in zip(held, answered, strict=True) if has == wanted])
+    return {name: scores[name] for name in _OF_VERSION_2 if name in scores}
 
 
 def best_threshold(
     raw: Sequence[float], predicted: Sequence[str], no_answer: Sequence[float], answered: Sequence[bool]
-) -> Threshold:
-    """The threshold of the highest mean score, as the official script looks for it.
+) -> tuple[float, float]:
+    """The highest mean score and its threshold, as the official script looks for it.
 
     From "never answer" on, questions are answered in the order of their `no_answer`. Like the script it may stop
     between two that are equal, where no threshold can. Where never to answer is best, the threshold is below all of
@@ -295,7 +287,7 @@ def best_threshold(
         total += raw[index] if answered[index] else -float(bool(predicted[index]))
         if total > best:
             best, threshold = total, no_answer[index]
-    return Threshold(score=best / max(len(raw), 1), threshold=threshold)
+    return best / max(len(raw), 1), threshold
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -337,23 +329,9 @@ def decode(
             null -= nbest[0]["score"]
         best = nbest[0] if nbest else {"text": "", "score": None, "probability": 0.0}
         silent = null_threshold is not None and null > null_threshold
-        predictions.append(
-            {
-                "id": question.id,
-                "text": "" if silent else best["text"],
-                "score": best["score"],
-                "probability": best["probability"],
-                "no_answer_score": null,
-                "nbest": nbest,
-            }
-        )
+        given = {name: best[name] for name in ("text", "score", "probability")} | ({"text": ""} if silent else {})
+        predictions.append({"id": question.id, **given, "no_answer_score": null, "nbest": nbest})
     return predictions
-
-
-def best_text(prediction: examples.Prediction) -> str:
-    """The answer that is given where one has to be."""
-    nbest = prediction["nbest"]
-    return str(nbest[0]["text"]) if nbest else ""
 
 
 def _nbest(context: str, windows: Sequence[tuple[Window, Spans]], count: int) -> list[examples.Prediction]:

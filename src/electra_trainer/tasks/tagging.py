@@ -29,8 +29,8 @@ from electra_trainer.settings.config import Model
 from electra_trainer.tasks import examples as formats
 from electra_trainer.tasks import tagged_files, task
 from electra_trainer.tasks.examples import Prediction, Split, TaggedSentence, hold_out_sentences, strings
+from electra_trainer.tasks.heads import output_head
 from electra_trainer.tasks.tagged_files import Scheme, TagColumns, read_tag, read_tagged
-from electra_trainer.tasks.task_head import output_head
 
 _SPAN_METRICS = ("f1", "precision", "recall")
 UNSEEN_SHARE = 0.1

@@ -14,7 +14,7 @@ A task's head as one of transformers', with the same output, and back (`Transfor
     Tagging                      ElectraForTokenClassification: dropout, one linear layer; a copy
     QuestionAnswering, BERT's    ElectraForQuestionAnswering: one linear layer; a copy
 
-On the modern block the head is ModernBERT's own (`task_head.py`), and all three are copies. On BERT's block our head
+On the modern block the head is ModernBERT's own (`heads.py`), and all three are copies. On BERT's block our head
 for whole texts is one linear layer, w x + b, and gelu(z) - gelu(-z) = z for the exact GELU z Phi(z), as Phi(z)
 + Phi(-z) = 1. So dense gets the rows [w; -w; 0] and out_proj [1, -1, 0], which needs 2 C <= D. For a regression
 out_proj also holds scale and shift, so transformers gives numbers in the file's own units.
@@ -117,7 +117,7 @@ _MODERN = {
     "classifier.weight": "classifier.weight",
     "classifier.bias": "classifier.bias",
 }
-"""Tensors of `task_head.ModernHead`, and their names in transformers."""
+"""Tensors of `heads.ModernHead`, and their names in transformers."""
 _ONLY_OURS = "Its encoder is in `encoder/`, and our linear layer in head.safetensors."
 
 
@@ -184,7 +184,7 @@ class TransformersHead:
 def copied_head(
     model: "Model", kind: str, prefix: str, *, labels: Sequence[str] = (), **fields: Any
 ) -> TransformersHead:
-    """The head of `task_head.output_head`, as transformers has it.
+    """The head of `heads.output_head`, as transformers has it.
 
     Args:
         model: the encoder's shape.

@@ -36,10 +36,10 @@ from electra_trainer.settings.config import Model
 from electra_trainer.tasks import examples as files
 from electra_trainer.tasks import task as tasks
 from electra_trainer.tasks.examples import WARNING, Columns, Prediction, TextExample, label_names, meaning
+from electra_trainer.tasks.heads import output_head
 from electra_trainer.tasks.pair_head import PairHead, Reads, chosen, overlap_features, start_from_probe, words
 from electra_trainer.tasks.recipe import FEWEST_EPOCHS, SMALL, Recipe, for_own_rows
 from electra_trainer.tasks.task import Baseline, CardWords, ReadRows, Row, Task, TaskData, TransformersHead
-from electra_trainer.tasks.task_head import output_head
 
 Pooling = Literal["cls", "mean", "pair"]
 """`cls`: the hidden state of [CLS], as in the paper. `mean`: the mean over all tokens of the row, [CLS] and [SEP]

@@ -1,8 +1,7 @@
-"""The heads that find an answer: XLNet's module, which the paper uses (§3.1), and BERT's.
+"""The layers on top of an encoder: one for words, texts and BERT's questions, and XLNet's for questions (§3.1).
 
-Both are read the same way: some columns at which an answer may begin (a beam), for each of them a score of every end.
-Shape letters
-of their own: S starts in the beam, W the width of a hidden layer.
+Both heads that find an answer are read the same way: some columns at which an answer may begin (a beam), for each of
+them a score of every end. Shape letters of their own: S starts in the beam, W the width of a hidden layer.
 """
 
 from typing import NamedTuple
@@ -11,9 +10,32 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from electra_trainer.model.modern import PredictionHead
+from electra_trainer.settings.config import Model
 from electra_trainer.tasks.squad_score import Spans
 
 _NEVER = float("-inf")
+
+
+class ModernHead(PredictionHead):
+    """Dense, GELU, LayerNorm and a linear layer, [.., D] -> [.., outputs]: the head of transformers' ModernBERT for
+    texts, tokens and questions.
+    """
+
+    def __init__(self, model: Model, outputs: int) -> None:
+        super().__init__(model)
+        self.classifier = nn.Linear(model.hidden_size, outputs)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        logits: Tensor = self.classifier(super().forward(hidden))
+        return logits
+
+
+def output_head(model: Model, outputs: int) -> nn.Module:
+    """The head of the encoder's block, [.., D] -> [.., outputs]: one linear layer on BERT's, ModernBERT's own on the
+    modern block.
+    """
+    return ModernHead(model, outputs) if model.block == "modern" else nn.Linear(model.hidden_size, outputs)
 
 
 class JointHead(nn.Module):
@@ -145,17 +167,10 @@ def best_spans(beam: Beam, allowed_BT: Tensor, *, max_answer: int, count: int) -
     best_BK, index_BK = score_BST.flatten(1).topk(min(count, score_BST[0].numel()), dim=-1)
     beam_BK, end_BK = index_BK // allowed_BT.shape[1], index_BK % allowed_BT.shape[1]
     start_BK = beam.start_BS.gather(1, beam_BK)
-    number_B = best_BK.isfinite().sum(-1)
+    each = start_BK, end_BK, best_BK, best_BK.isfinite().sum(-1), beam.no_answer_B
     return [
         Spans(starts[:number], ends[:number], scores[:number], no_answer)
-        for starts, ends, scores, number, no_answer in zip(
-            start_BK.tolist(),
-            end_BK.tolist(),
-            best_BK.tolist(),
-            number_B.tolist(),
-            beam.no_answer_B.tolist(),
-            strict=True,
-        )
+        for starts, ends, scores, number, no_answer in zip(*(one.tolist() for one in each), strict=True)
     ]
 
 

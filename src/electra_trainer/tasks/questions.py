@@ -20,17 +20,16 @@ from electra_trainer.data.tokenizer import Text
 from electra_trainer.errors import ConfigError, require
 from electra_trainer.files.wording import render
 from electra_trainer.settings.config import Model
-from electra_trainer.tasks import squad_files, squad_head, squad_score
+from electra_trainer.tasks import heads, squad_files, squad_score
 from electra_trainer.tasks import task as tasks
 from electra_trainer.tasks.examples import WARNING, Prediction, by_id, jsonl, strings
+from electra_trainer.tasks.heads import JointHead, Places, output_head
 from electra_trainer.tasks.squad_files import Question, read_squad
-from electra_trainer.tasks.squad_head import JointHead, Places
 from electra_trainer.tasks.task import Baseline, Row, TaskData, TransformersHead, copied_head
-from electra_trainer.tasks.task_head import output_head
 
 
 @dataclass(frozen=True, kw_only=True)
-class Squad:
+class SquadTask:
     """Two files of SQuAD 1.1 or 2.0, or one that is split by article."""
 
     train: str | Path
@@ -80,33 +79,35 @@ class Squad:
         )
 
     def load(self) -> TaskData:
-        file = read_squad(self.train, version=self.version)
-        files, notes = {"train": file.content}, list(file.notes)
-        if self.dev is None:
-            assert self.split is not None
-            train, dev = squad_files.split_by_article(file.questions, dev_share=self.split, where=str(self.train))
+        files = {"train": read_squad(self.train, version=self.version)}
+        if self.dev is not None:
+            files["dev"] = read_squad(self.dev, version=self.version)
+        train, dev = files["train"].questions, files["dev"].questions if self.dev is not None else ()
+        notes = [note for file in files.values() for note in file.notes]
+        if self.split is not None:
+            train, dev = squad_files.split_by_article(train, dev_share=self.split, where=str(self.train))
             whole = "article" if train[0].article != dev[0].article else "paragraph"
             notes.append(
                 f"{Path(self.train).name} is split by {whole}: {len(train):,} questions to train on, {len(dev):,} to "
                 "evaluate."
             )
-        else:
-            second = read_squad(self.dev, version=self.version)
-            train, dev = file.questions, second.questions
-            files["dev"] = second.content
-            notes += second.notes
         known = {(one.question, one.context) for one in train}
         if twice := sum((one.question, one.context) in known for one in dev):
             where = f"questions in {Path(self.dev or self.train).name} are in training too"
             notes.append(f"{WARNING}{twice:,} of {len(dev):,} {where}, so the scores are too good.")
-        for name, all_of_them, limit in (("training", train, self.limit), ("evaluation", dev, self.dev_limit)):
-            if limit is not None and limit < len(all_of_them):
-                notes.append(f"{limit:,} of {len(all_of_them):,} {name} questions.")
+        for name, every, limit in (("training", train, self.limit), ("evaluation", dev, self.dev_limit)):
+            if limit is not None and limit < len(every):
+                notes.append(f"{limit:,} of {len(every):,} {name} questions.")
+        hashed = {split: file.content for split, file in files.items()}
         if self.dev_limit is not None and self.dev_limit < len(dev):  # --limit changes the rows of training
-            files["dev_limit"] = str(self.dev_limit).encode()
-        train, dev = squad_files.sample(train, self.limit), squad_files.sample(dev, self.dev_limit)
-        predicted, hashed = tuple(dict.fromkeys(notes)), tasks.hash_files(files)
-        return TaskData(task=self.task, train=train, dev={"dev": dev}, notes=predicted, sha256=hashed)
+            hashed["dev_limit"] = str(self.dev_limit).encode()
+        return TaskData(
+            task=self.task,
+            train=squad_files.sample(train, self.limit),
+            dev={"dev": squad_files.sample(dev, self.dev_limit)},
+            notes=tuple(dict.fromkeys(notes)),
+            sha256=tasks.hash_files(hashed),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +173,7 @@ class QuestionAnswering(tasks.Task):
         return default if self.null_threshold is None else self.null_threshold
 
     def head(self, model: Model) -> nn.Module:
-        """See squad_head.py; independent: [B, T, D] -> [B, T, 2], that of transformers' classes."""
+        """See heads.py; independent: [B, T, D] -> [B, T, 2], that of transformers' classes."""
         if self.head_kind == "independent":
             return output_head(model, 2)
         answerable = self.version == 2 or self.answerability == "always"
@@ -185,23 +186,21 @@ class QuestionAnswering(tasks.Task):
         targets = [cast(squad_score.Target, row.target) for row in rows]
         span_B2 = torch.tensor([target[:2] for target in targets], device=hidden_BTD.device)
         if not isinstance(head, JointHead):
-            return squad_head.independent_loss(head, hidden_BTD, batch.real_BT, span_B2=span_B2), len(rows)
+            return heads.independent_loss(head, hidden_BTD, batch.real_BT, span_B2=span_B2), len(rows)
         none = [target.unanswerable if self.answerability_of == "question" else target.start == 0 for target in targets]
         no_answer_B = torch.tensor(none, dtype=torch.float32, device=hidden_BTD.device)
         allowed_BT, weight = places_of(rows, batch).allowed_BT, self.answerability_weight
-        loss = squad_head.joint_loss(
-            head, hidden_BTD, allowed_BT, span_B2=span_B2, no_answer_B=no_answer_B, weight=weight
-        )
+        loss = heads.joint_loss(head, hidden_BTD, allowed_BT, span_B2=span_B2, no_answer_B=no_answer_B, weight=weight)
         return loss, len(rows)
 
     def read(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> list[Any]:
-        """The best spans of each row: `squad_head.Spans`."""
+        """The best spans of each row: `heads.Spans`."""
         places = places_of(rows, batch)
         if isinstance(head, JointHead):
-            beam = squad_head.joint_beam(head, hidden_BTD, places, beam=self.beam)
+            beam = heads.joint_beam(head, hidden_BTD, places, beam=self.beam)
         else:
-            beam = squad_head.independent_beam(head, hidden_BTD, places, batch.real_BT, beam=self.beam)
-        return list(squad_head.best_spans(beam, places.allowed_BT, max_answer=self.max_answer, count=self.n_best))
+            beam = heads.independent_beam(head, hidden_BTD, places, batch.real_BT, beam=self.beam)
+        return list(heads.best_spans(beam, places.allowed_BT, max_answer=self.max_answer, count=self.n_best))
 
     def predict(self, examples: Sequence[Question], rows: Sequence[Row], predicted: Sequence[Any]) -> list[Prediction]:
         threshold, bert = self.threshold if self.version == 2 else None, self.head_kind == "independent"
@@ -214,17 +213,19 @@ class QuestionAnswering(tasks.Task):
         return squad_files.split_by_article(train, dev_share=0.1, where=where)
 
     def score(self, examples: Sequence[Question], predictions: Sequence[Prediction]) -> dict[str, float]:
-        golds, predicted, no_answer = _to_score(examples, predictions)
+        golds = [[answer.text for answer in example.answers] for example in examples]
+        best = [str(one["nbest"][0]["text"]) if one["nbest"] else "" for one in predictions]
         if self.version == 1:
-            return squad_score.score_v1(golds, predicted)
-        return squad_score.score_v2(golds, predicted, no_answer, threshold=self.threshold)
+            return squad_score.score_v1(golds, best)
+        no_answer = [float(one["no_answer_score"]) for one in predictions]
+        return squad_score.score_v2(golds, best, no_answer, threshold=self.threshold)
 
     def doubts(self, examples: Sequence[Question], predictions: Sequence[Prediction]) -> list[str]:
-        if len(predictions) > 1 and self.version == 2:
-            _, best = squad_score.best_thresholds(*_to_score(examples, predictions))
-            if all(one["no_answer_score"] > best.threshold for one in predictions):
-                return ["collapsed: at every threshold its answers score no better than none."]
-        return []
+        if self.version == 1 or len(predictions) < 2:
+            return []
+        best = self.score(examples, predictions)["best_f1_threshold"]
+        silent = all(one["no_answer_score"] > best for one in predictions)
+        return ["collapsed: at every threshold its answers score no better than none."] * silent
 
     def settled(self, scores: Mapping[str, Mapping[str, float]]) -> Self:
         """2.0: with the threshold that was best on the main dev split, if none was given."""
@@ -262,7 +263,7 @@ class QuestionAnswering(tasks.Task):
             silence = {"-no-answer": by_id(predicted, "no_answer_score")} if self.version == 2 else {}
             return {"": by_id(predicted, "text"), **silence}
 
-        return tasks.Unlabelled(examples=squad_files.read_questions(path), written=written)
+        return tasks.Unlabelled(examples=read_squad(path, version=None).questions, written=written)
 
     def as_transformers(self, model: Model) -> TransformersHead:
         joint = self.head_kind == "joint"
@@ -278,17 +279,6 @@ class QuestionAnswering(tasks.Task):
             sample='[("who cooked it?", "the chef cooked the meal")]',
             code=render("card_questions.py"),
         )
-
-
-def _to_score(
-    examples: Sequence[Question], predictions: Sequence[Prediction]
-) -> tuple[list[list[str]], list[str], list[float]]:
-    """True answers, the best answer to each, had one to be given, and "no answer" scores."""
-    return (
-        [[answer.text for answer in example.answers] for example in examples],
-        [squad_score.best_text(prediction) for prediction in predictions],
-        [float(prediction["no_answer_score"]) for prediction in predictions],
-    )
 
 
 def places_of(rows: Sequence[Row], batch: Batch) -> Places:
