@@ -21,8 +21,8 @@ from electra_trainer.cost import flops, parameters
 from electra_trainer.errors import ElectraError
 from electra_trainer.files.wording import duration
 from electra_trainer.presets import models
+from electra_trainer.runs.launcher import restart_tuned
 from electra_trainer.settings.config import Config
-from electra_trainer.supervise.launcher import restart_tuned
 from electra_trainer.train import device as devices
 from electra_trainer.train.graph import forget, in_words, news
 from electra_trainer.train.timing import DTYPES, activation_bytes, free_bytes, timed

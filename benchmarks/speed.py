@@ -1,7 +1,7 @@
 """Whole training steps, ours and the peers', in turn on the same rows: `python -m benchmarks.speed --preset small`.
 
 Every system lives in a process of its own, in the environment that its users have: the peers as Python starts them, ours with
-what `electra` sets for itself (supervise/launcher.py). All stay alive and take turns, A B A B, while the others sleep, so that a machine
+what `electra` sets for itself (runs/launcher.py). All stay alive and take turns, A B A B, while the others sleep, so that a machine
 that slows down slows all of them. A step is forward and backward of both networks, sampling, clipping and the optimizer; the
 first ones, where torch.compile works, are not counted. What the peers are is told in benchmarks/peers.py, the fine-tuning
 task in benchmarks/finetune.py.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import electra_trainer
-from electra_trainer.supervise import launcher
+from electra_trainer.runs import launcher
 
 _ROOT = Path(__file__).resolve().parents[1]
 _SOURCE = Path(electra_trainer.__file__).resolve().parents[1]

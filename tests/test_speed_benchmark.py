@@ -27,9 +27,9 @@ from electra_trainer.finetuning.run import collate
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.presets.models import tiny
 from electra_trainer.randomness import Rng
+from electra_trainer.runs.launcher import tuned
 from electra_trainer.settings.config import Block, Config
 from electra_trainer.settings.methods import RTD
-from electra_trainer.supervise.launcher import tuned
 from electra_trainer.train.plan import fit_to_data
 
 pytest.importorskip("transformers")

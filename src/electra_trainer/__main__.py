@@ -2,8 +2,8 @@
 
 import sys
 
+from electra_trainer.runs.launcher import restart_tuned, trains
 from electra_trainer.runs.signals import leave_when_told, stop_with_parent
-from electra_trainer.supervise.launcher import restart_tuned, trains
 
 
 def main() -> int:

@@ -432,7 +432,7 @@ def test_bad_newest_checkpoint_is_read_around(electra: Electra, folder: Path, tm
 
 
 def test_verbs_that_train_restart_tuned() -> None:
-    from electra_trainer.supervise.launcher import trains
+    from electra_trainer.runs.launcher import trains
 
     assert {"demo", "pretrain", "finetune", "glue", "squad", "compare"} == {
         verb for verb in cli.VERBS if trains([verb])
@@ -441,7 +441,7 @@ def test_verbs_that_train_restart_tuned() -> None:
 
 
 def test_allocator_restart(monkeypatch: pytest.MonkeyPatch) -> None:
-    from electra_trainer.supervise import launcher
+    from electra_trainer.runs import launcher
 
     started: list[tuple[Any, ...]] = []
     monkeypatch.setattr(os, "execve", lambda *arguments: started.append(arguments))

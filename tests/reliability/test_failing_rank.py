@@ -22,8 +22,8 @@ from tests.reliability.ranks import free_port, start_ranks, wait_for, wait_until
 from electra_trainer.errors import ConfigError, ElectraError, Interrupted, as_known
 from electra_trainer.ranks import failure, world
 from electra_trainer.runs.progress import Status
+from electra_trainer.runs.restarts import supervise
 from electra_trainer.settings.records import to_dict
-from electra_trainer.supervise.supervise import supervise
 from electra_trainer.train import loop
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -219,7 +219,7 @@ def test_under_torchrun_and_a_supervisor(
     tmp_path: Path, words: list[str], capfd: pytest.CaptureFixture[str], fault: str
 ) -> None:
     """torchrun ends with code 1 and says nothing of why; our launcher does, and what would fail again is not started again."""
-    out, launcher = tmp_path / "run", ["-m", "electra_trainer.supervise.launcher", "--standalone", "--nproc-per-node=2"]
+    out, launcher = tmp_path / "run", ["-m", "electra_trainer.runs.launcher", "--standalone", "--nproc-per-node=2"]
     program = [sys.executable, *launcher, "-m", "tests.reliability.rank_program", fault, *words]
     began = time.monotonic()
     code = supervise(program, out, restarts=2, pause=0.1)

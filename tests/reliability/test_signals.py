@@ -26,9 +26,9 @@ from electra_trainer.errors import ElectraError, Interrupted
 from electra_trainer.experiments import engine as cell_workers
 from electra_trainer.files import processes
 from electra_trainer.runs.checkpoint import numbered
+from electra_trainer.runs.launcher import tuned
 from electra_trainer.runs.signals import STOP, StopRequest, signals_held
 from electra_trainer.settings.records import to_dict
-from electra_trainer.supervise.launcher import tuned
 from electra_trainer.train.loop import pretrain
 
 MOMENTS = 40 if LONG else 6

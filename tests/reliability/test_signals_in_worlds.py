@@ -25,9 +25,9 @@ from tests.reliability.whole_runs import differences
 
 from electra_trainer.errors import ElectraError
 from electra_trainer.runs.progress import Status
+from electra_trainer.runs.restarts import supervise
 from electra_trainer.runs.signals import FORWARDS, STOP, StopRequest, leave_when_told
 from electra_trainer.settings.records import to_dict
-from electra_trainer.supervise.supervise import supervise
 from electra_trainer.train import loop
 
 CONFIG = dataclasses.replace(small_config(layers=LAYERS), deterministic=True)  # so that one process may go on, quickly
@@ -74,7 +74,7 @@ def launched(told: Signalled, data: Path, notes: Path, *, deaf: bool = False) ->
     config.write_text(json.dumps(to_dict(CONFIG)))
     spec = DEAF * deaf + ";".join(map(str, (notes, told.moment, told.nth, int(told.number), told.target)))
     words = ["pretrain", str(data), "--config", str(config), "--out", str(notes / "run"), "--device", "cpu", "--quiet"]
-    module = "electra_trainer.supervise.launcher" if told.target == "supervisor" else "torch.distributed.run"
+    module = "electra_trainer.runs.launcher" if told.target == "supervisor" else "torch.distributed.run"
     launcher = [sys.executable, "-m", module, "--standalone", "--nproc-per-node=2"]
     command = [*launcher, "-m", "tests.reliability.rank_program", spec, *words]
     variables = {**PATHS, "GLIBC_TUNABLES": ""}

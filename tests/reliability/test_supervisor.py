@@ -25,11 +25,10 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from electra_trainer.cli.main import main
 from electra_trainer.cli.pretrain import command_of
 from electra_trainer.errors import StorageError
-from electra_trainer.runs import signals
+from electra_trainer.runs import launcher, signals
+from electra_trainer.runs import restarts as restarts_module
+from electra_trainer.runs.restarts import supervise
 from electra_trainer.settings.records import to_dict
-from electra_trainer.supervise import launcher
-from electra_trainer.supervise import supervise as supervise_module
-from electra_trainer.supervise.supervise import supervise
 from electra_trainer.train.loop import pretrain
 
 CONFIG = dataclasses.replace(
@@ -70,7 +69,7 @@ def processes_of(out: Path) -> list[int]:
             words = path.read_bytes().split(b"\0")
         except OSError:
             continue
-        if str(out).encode() in words and b"electra_trainer.supervise.launcher" not in words:
+        if str(out).encode() in words and b"electra_trainer.runs.launcher" not in words:
             found.append(int(path.parent.name))
     return sorted(found)
 
@@ -101,8 +100,8 @@ def test_it_goes_on_by_itself(
     out = tmp_path / "run"
     began: list[float] = []
     starts: list[float] = []
-    once = supervise_module._once
-    monkeypatch.setattr(supervise_module, "_once", lambda *words: (starts.append(time.monotonic()), once(*words))[1])
+    once = restarts_module._start
+    monkeypatch.setattr(restarts_module, "_start", lambda *words: (starts.append(time.monotonic()), once(*words))[1])
 
     def hurt(found: list[int]) -> None:
         began.append(time.monotonic())
@@ -235,14 +234,14 @@ def test_no_code_but_those_of_the_list(tmp_path: Path, code: int) -> None:
 def test_a_disk_that_does_not_answer_when_the_run_has_failed_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    began, real, calls = tmp_path / "starts", supervise_module.checkpoint.numbered, iter(range(100))
+    began, real, calls = tmp_path / "starts", restarts_module.checkpoint.numbered, iter(range(100))
 
     def ill(folder: Path) -> Any:
         if next(calls) == 1:
             raise StorageError(f"{folder}: cannot be read.")
         return real(folder)
 
-    monkeypatch.setattr(supervise_module.checkpoint, "numbered", ill)
+    monkeypatch.setattr(restarts_module.checkpoint, "numbered", ill)
     text = f"import sys\nopen({str(began)!r}, 'a').write('x')\nsys.exit(74 if len(open({str(began)!r}).read()) == 1 else 0)"
     assert supervise(script(tmp_path, text), tmp_path / "run", restarts=5, pause=0.01) == 0
     assert began.read_text() == "xx" and next(calls) > 2
@@ -278,13 +277,7 @@ def test_what_all_would_say_is_said_before_any_starts(
 def test_torchrun_prints_no_page(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Where its process fails or is killed; the process said why itself."""
     (tmp_path / "rank.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
-    launcher = [
-        "-m",
-        "electra_trainer.supervise.launcher",
-        "--standalone",
-        "--nproc-per-node=2",
-        str(tmp_path / "rank.py"),
-    ]
+    launcher = ["-m", "electra_trainer.runs.launcher", "--standalone", "--nproc-per-node=2", str(tmp_path / "rank.py")]
     assert supervise([sys.executable, *launcher], tmp_path / "run", restarts=0) == 70
     said = capfd.readouterr().err.splitlines()
     assert any(line == "electra: the process of rank 0 was killed by SIGKILL" for line in said)

@@ -20,9 +20,9 @@ from tests.reliability.ranks import start_ranks, wait_for, wait_until
 from tests.reliability.runs import lost
 
 from electra_trainer.cli.main import main
+from electra_trainer.runs.restarts import supervise
 from electra_trainer.runs.signals import WAITS
 from electra_trainer.settings.records import to_dict
-from electra_trainer.supervise.supervise import supervise
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = """
@@ -197,7 +197,7 @@ def slow_save(out: Path, told: str, monkeypatch: pytest.MonkeyPatch) -> dict[str
     monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{ROOT}")
     monkeypatch.setenv("GLIBC_TUNABLES", "")
     words = supervised(data, out)[3:]
-    launcher = [sys.executable, "-m", "electra_trainer.supervise.launcher", "--standalone", "--nproc-per-node=2"]
+    launcher = [sys.executable, "-m", "electra_trainer.runs.launcher", "--standalone", "--nproc-per-node=2"]
     command = [*launcher, "-m", "tests.reliability.rank_program", f"{SLOW}40", *words]
     (process,) = start_ranks(1, lambda _: supervise(command, out, restarts=0))
     wait_until(lambda: trains(out))

@@ -15,7 +15,7 @@ from tests.reliability.ranks import run_ranks, start_ranks, wait_for, wait_until
 
 from electra_trainer.errors import ElectraError
 from electra_trainer.runs.progress import Status
-from electra_trainer.supervise.supervise import supervise
+from electra_trainer.runs.restarts import supervise
 from electra_trainer.train import loop
 
 CONFIG = small_config(steps=8, layers=1)

@@ -25,8 +25,8 @@ from electra_trainer.files.durable import alone
 from electra_trainer.files.wording import plain_output, styles
 from electra_trainer.finetuning.request import Finetune, Glue, Squad
 from electra_trainer.paper.request import Cloze, Compare, Figure, MinimalPairs, Table
+from electra_trainer.runs.launcher import THREADS
 from electra_trainer.runs.signals import abandoned
-from electra_trainer.supervise.launcher import THREADS
 from electra_trainer.version import __version__
 
 

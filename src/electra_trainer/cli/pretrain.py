@@ -137,7 +137,7 @@ class Pretrain:
 def _supervised(request: Pretrain) -> None:
     """Train in separate processes, restarted where that helps; exits with the run's code."""
     from electra_trainer.runs.progress import Status
-    from electra_trainer.supervise.supervise import supervise
+    from electra_trainer.runs.restarts import supervise
 
     if not request.typed:
         raise ConfigError(
@@ -184,7 +184,7 @@ def command_of(words: Sequence[str], *, processes: int) -> list[str]:
     """The command that the supervisor starts: `pretrain` without the supervisor's flags, in one process or by
     torchrun.
     """
-    launcher = ["-m", "electra_trainer.supervise.launcher", "--standalone", f"--nproc-per-node={processes}"]
+    launcher = ["-m", "electra_trainer.runs.launcher", "--standalone", f"--nproc-per-node={processes}"]
     started = [*(launcher if processes > 1 else []), "-m", "electra_trainer", "pretrain"]
     return [sys.executable, *started, *taken(_OfSupervisor, words)[1]]
 

@@ -11,7 +11,7 @@ By default OpenMP's threads spin for long between two parallel regions, which ma
 busy machine; if they sleep at once they take long to wake, which costs a small model a fifth. Here they spin for some
 20 microseconds.
 
-`python -m electra_trainer.supervise.launcher …` is torchrun without its page of traceback when a process of the run
+`python -m electra_trainer.runs.launcher …` is torchrun without its page of traceback when a process of the run
 fails, whose exit code it returns: the process itself printed its error.
 """
 

@@ -1,1 +1,0 @@
-"""Start a run again when it dies."""
