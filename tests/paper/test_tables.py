@@ -224,6 +224,19 @@ def test_deep_metrics_are_left_out_unless_asked_for(tmp_path: Path) -> None:
     ]
 
 
+def test_tasks_of_glue_are_shown_where_they_are_asked_for_or_have_no_average(tmp_path: Path) -> None:
+    """In points under the paper's name, in a table that has only the average; another experiment may have that."""
+    some, all_eight = (write_experiment(tmp_path / name, seeds=(1,)) for name in ("some", "all"))
+    write_cell(some, "electra", 1, {"glue/rte": 0.6})
+    write_cell(all_eight, "electra", 1, {"glue/average": 0.8, "glue/sst": 0.9})
+    assert [column.key for column in build(4, all_eight).columns] == ["glue/average", "train_flops"]
+    assert [column.key for column in build(4, all_eight, metrics=("glue/*",)).columns][2:] == ["glue/sst"]
+    table = build(4, some, all_eight)
+    shown = table.columns[-1]
+    assert (shown.key, shown.title, shown.kind) == ("glue/rte", "RTE", "score")
+    assert 60.0 in [row.values["glue/rte"].number for row in table.rows if "glue/rte" in row.values]
+
+
 def test_points_where_a_share_belongs_are_refused(tmp_path: Path) -> None:
     path = write_experiment(tmp_path, arms=("electra",), seeds=(1,))
     write_cell(path, "electra", 1, {"glue/average": 79.9})

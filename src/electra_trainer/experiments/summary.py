@@ -20,7 +20,7 @@ from electra_trainer.errors import ConfigError, MissingInputError, did_you_mean
 from electra_trainer.experiments import cell, statistics
 from electra_trainer.experiments.by_class import ClassReport, by_split
 from electra_trainer.experiments.cell import Cell, Declared, Result, Row
-from electra_trainer.experiments.statistics import Q_PROBES, Paired, Q, Spread, compare_paired, composite, holm, spread
+from electra_trainer.experiments.statistics import Paired, Spread, compare_paired, holm, spread
 from electra_trainer.files import durable, wording
 from electra_trainer.files.wording import Printed, Table
 
@@ -81,8 +81,8 @@ class Summary(Printed):
 
     @cached_property
     def values(self) -> dict[str, dict[str, dict[int, float]]]:
-        """Row -> metric or fact -> seed -> value; with Q, where its probes are there. Seconds only where they are a
-        declared metric: the summary of the same results is the same.
+        """Row -> metric or fact -> seed -> value. Seconds only where they are a declared metric: the summary of
+        the same results is the same.
         """
         named = self.declared.facts.get("metrics") or ()
         found: dict[str, dict[str, dict[int, float]]] = {row: {} for row in self.declared.rows}
@@ -91,8 +91,6 @@ class Summary(Printed):
                 for name, value in (result.facts | result.scores).items() if result.failed is None else ():
                     if name != "seconds" or name in named:
                         found[row].setdefault(name, {})[seed] = value
-        for row, q in composite(found, reference=next(iter(found))).items():
-            found[row][Q] = q
         return found
 
     @cached_property
@@ -183,10 +181,10 @@ class Summary(Printed):
         """
         if metric in (self.declared.facts.get("metrics") or ()):
             return True
-        parts = Q_PROBES if metric == Q else {metric.partition("/")[0]}
+        part = metric.partition("/")[0]
         lacking = [one for one in (row, reference) if metric not in self.values[one]]
         return not any(
-            parts <= result.parts for one in lacking for result in self.results[one].values() if not result.failed
+            part in result.parts for one in lacking for result in self.results[one].values() if not result.failed
         )
 
     @property

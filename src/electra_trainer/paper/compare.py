@@ -16,7 +16,6 @@ from electra_trainer.experiments import cell as cells
 from electra_trainer.experiments import sweep
 from electra_trainer.experiments.cell import FACTS, PLUS, Cell, Declared, Result, Row
 from electra_trainer.experiments.engine import Reports, Work, run_facts
-from electra_trainer.experiments.statistics import Q_PROBES, Q
 from electra_trainer.objectives import build
 from electra_trainer.paper.probes import METRICS, PROBES, Subject, fingerprint, parse_probes, probe
 from electra_trainer.presets.arms import arm
@@ -30,8 +29,6 @@ from electra_trainer.train.from_flags import dotted_names
 Match = Literal["paper-flops", "real-flops", "steps"]
 UNTRAINED = "untrained"
 """The arm that is not trained: the baseline of every probe."""
-_FINE_TUNED = ("glue", "squad1", "squad2")
-"""Probes that fine-tune."""
 
 
 class Comparing(Work):
@@ -195,14 +192,12 @@ class Comparing(Work):
 
 
 def default_metrics(declared: Declared) -> tuple[str, ...]:
-    """Metrics that are declared where none is named: Q where its probes and two seeds are asked for, and GLUE; or those
-    of the probes that all arms share; or else the held-out AUC on fakes that are the same for all.
+    """Metrics that are declared where none is named: those of the probes that all arms share, or else the held-out AUC
+    on fakes that are the same for all.
     """
-    uses_q = declared.parts.keys() >= Q_PROBES and len(declared.seeds) > 1
-    compared = _FINE_TUNED if uses_q else ("pos", "minimal-pairs", *_FINE_TUNED)
     names = METRICS | {"pos": ("accuracy",)}
-    found = [f"{part}/{name}" for part in compared if part in declared.parts for name in names[part]]
-    return (Q, *found) if uses_q else tuple(found) or ("held-out/discriminator_standard_auc",)
+    found = tuple(f"{part}/{name}" for part in names if part in declared.parts for name in names[part])
+    return found or ("held-out/discriminator_standard_auc",)
 
 
 def _require_metric(name: str, parts: Mapping[str, Any]) -> None:
@@ -210,12 +205,11 @@ def _require_metric(name: str, parts: Mapping[str, Any]) -> None:
     part, _, metric = name.partition("/")
     if name in FACTS:
         return
-    wanted = Q_PROBES if name == Q else {part}
-    if name != Q and (part not in PROBES or metric not in METRICS.get(part, (metric,)) or not metric):
-        known = [*FACTS, Q, *(f"{part}/{one}" for part in PROBES for one in METRICS.get(part, "…"))]
+    if part not in PROBES or metric not in METRICS.get(part, (metric,)) or not metric:
+        known = [*FACTS, *(f"{part}/{one}" for part in PROBES for one in METRICS.get(part, "…"))]
         raise ConfigError(f"--metrics {name}:{did_you_mean(name, known)} Known: {', '.join(known)}.")
-    if not parts.keys() >= wanted:
-        raise ConfigError(f"--metrics {name}: its probe is not requested. Add {', '.join(sorted(wanted))} to --probe.")
+    if part not in parts:
+        raise ConfigError(f"--metrics {name}: its probe is not requested. Add {part} to --probe.")
 
 
 def _trained(cell: Cell) -> Result:

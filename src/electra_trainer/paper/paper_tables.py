@@ -20,7 +20,7 @@ from electra_trainer.cost.flops import infer_flops, run_flops
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean
 from electra_trainer.experiments.cell import FACTS, Cell, Result, Row, environment_of
-from electra_trainer.experiments.statistics import Q, Spread, spread, spread_of
+from electra_trainer.experiments.statistics import Spread, spread, spread_of
 from electra_trainer.experiments.summary import Summary
 from electra_trainer.files import wording
 from electra_trainer.files.wording import duration
@@ -37,7 +37,7 @@ PUBLISHED_SCORES = ("glue/", "glue-test/", "squad1/", "squad2/")
 _TOTAL_LOSS = "held-out/loss"
 """A weighted sum of other terms in each objective: shown on request only."""
 _PAPERS_MASKED = 0.15
-_PREFERRED = ("glue/average", Q, "pos/accuracy", "held-out/discriminator_standard_auc")
+_PREFERRED = ("glue/average", "pos/accuracy", "held-out/discriminator_standard_auc")
 """Metrics of figures: of those that all arms have, the first is shown. Other held-out metrics depend on an arm's own
 fakes or masks.
 """
@@ -143,12 +143,7 @@ def entries(experiments: Sequence[Summary]) -> list[Entry]:
             found += _tuned(one)
             continue
         for key, by_seed in one.results.items():
-            q = one.values[key].get(Q, {})
-            results = tuple(
-                replace(result, scores=result.scores | ({Q: q[seed]} if seed in q else {}))
-                for seed, result in by_seed.items()
-                if result.failed is None
-            )
+            results = tuple(result for result in by_seed.values() if result.failed is None)
             config = config_of(one, key)
             arm = (arms.arm_of(config) if config is not None and key == arms.PRESET else None) or key
             if results:

@@ -2,11 +2,9 @@
 
     held-out               the objective's own metrics over all held-out rows, always with the same masks
     pos=TREEBANK           part-of-speech tags from the frozen encoder
-    sentences=FOLDER       similarity and sentiment of sentences from the frozen encoder, GLUE's folder
     minimal-pairs=FOLDER   which sentence of a pair is the grammatical one (appendix_g.py)
     glue=FOLDER            scores on the tasks of GLUE in it, after fine-tuning by the paper's recipe (Table 6)
     squad1, squad2=FOLDER  the same of SQuAD 1.1 and 2.0
-    quick=FOLDER           pos, sentences and minimal-pairs in the folders of FOLDER: the parts of Q (statistics.py)
 
 A probe is one function, `Subject -> {name: number}`; `PROBES` names it, and its numbers appear as `PROBE/name`.
 
@@ -15,11 +13,6 @@ often a separate token. The probe learns a softmax mix of the outputs of all lay
 layer on top of it: replaced token detection specialises the last layer, so a probe of that layer alone would measure
 the specialisation. The baseline without context is the tag that a word has most often; a probe of fresh weights
 (`untrained`) is another.
-
-The probe of sentences: a text is read alone, and the mean over its tokens is taken of the embeddings and of every
-layer's output, each normalised. From these a ridge regression predicts the similarity of two sentences (STS-B), and a
-ridge classifier sentiment (SST-2). Their penalty is chosen by leave-one-out on the training rows. Next to each score
-is that of the same model upon random word vectors: a matching of words needs no encoder, and reaches much of STS-B.
 """
 
 import hashlib
@@ -29,13 +22,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
@@ -56,8 +48,7 @@ from electra_trainer.paper.published import GLUE_TASKS, SQUAD
 from electra_trainer.pretrained.pretrained import kept_encoder, load
 from electra_trainer.pretrained.source import Source, load_source
 from electra_trainer.tasks import glue_tasks, task
-from electra_trainer.tasks.examples import TaggedSentence, TextExample
-from electra_trainer.tasks.glue_tasks import GlueTask
+from electra_trainer.tasks.examples import TaggedSentence
 from electra_trainer.tasks.questions import SquadTask
 from electra_trainer.tasks.recipe import recipe
 from electra_trainer.tasks.tagging import Tagging
@@ -205,11 +196,6 @@ def _represent(encoder: Encoder, text: Text, sentences: Sequence[conllu.Sentence
     )
 
 
-def _begins(sizes: Sequence[int], device: torch.device) -> Tensor:
-    """Where each of several adjacent runs of tokens begins."""
-    return torch.tensor([0, *np.cumsum(sizes)[:-1].tolist()], device=device)
-
-
 @torch.no_grad()
 def _states(encoder: Encoder, rows: Sequence[task.Row], *, specials: Specials, device: torch.device) -> Tensor:
     """Embeddings and every layer's output, normalised, as the mean over each tagged word's tokens; fp16 [W, S, D]."""
@@ -220,7 +206,7 @@ def _states(encoder: Encoder, rows: Sequence[task.Row], *, specials: Specials, d
         for _, start, stop in row.place
     ]
     token_P = torch.tensor([token for span in spans for token in span], device=device)
-    begin_W = _begins([len(span) for span in spans], device)
+    begin_W = torch.tensor([0, *accumulate(map(len, spans))][:-1], device=device)
     found = []
     for hidden_BTD in layer_outputs(encoder, batch.ids_BT, batch):
         normal_ND = F.layer_norm(hidden_BTD, hidden_BTD.shape[-1:]).flatten(0, 1)
@@ -246,110 +232,6 @@ def layer_outputs(encoder: Encoder, ids_BT: Tensor, batch: Batch) -> list[Tensor
         for hook in hooks:
             hook.remove()
     return found
-
-
-_TASKS = {"stsb": None, "sst2": 10_000}
-"""The tasks, and how many training rows are read of each (None: all)."""
-_TEXTS = 256
-_PENALTIES = 10.0 ** np.arange(0, 7)
-
-Represent = Callable[[Sequence[str]], NDArray[np.float32]]
-"""Texts -> means of S states, [N, S, D]."""
-
-
-SENTENCE_SCORES = ("stsb", "stsb_random", "sst2", "sst2_random")
-"""Spearman's correlation with people's similarity of two sentences, the share of the sentences whose sentiment is
-predicted right, and both from random word vectors.
-"""
-
-
-def probe_sentences(
-    encoder: Encoder, tokenizer: Tokenizer, folder: Path, *, length: int, seed: int, device: torch.device
-) -> dict[str, float]:
-    """Fit the probe on GLUE's training rows and score it on its development rows: SENTENCE_SCORES.
-
-    Args:
-        encoder: is not changed.
-        folder: GLUE's.
-        length: longest row of the encoder; longer texts are cut.
-        seed: of the random word vectors.
-
-    Raises:
-        MissingInputError, DataError: the tasks' files.
-    """
-    encoder = encoder.to(device).eval()
-    text = Text(tokenizer=as_plain_text(tokenizer), specials=specials_of(tokenizer), length=length)
-    table_VE = encoder.embeddings.word_embeddings.weight
-    draws = torch.Generator().manual_seed(randomness.key(seed, "probe/sentences"))
-    random_VE = torch.randn(table_VE.shape, generator=draws).to(device)
-    ways: dict[str, Represent] = {
-        "": lambda texts: _represent_texts(texts, text, lambda rows: _text_states(encoder, rows, text, device)),
-        "_random": lambda texts: _represent_texts(texts, text, lambda rows: _words(random_VE, rows)),
-    }
-    tasks = sentence_tasks(folder)
-    data = {one.task: one.load() for one in tasks}
-    return {one + name: _score(data[one], way) for one in data for name, way in ways.items()}
-
-
-def sentence_tasks(folder: Path) -> list[GlueTask]:
-    """The tasks of the probe in GLUE's folder."""
-    return [GlueTask(folder=str(folder), task=name, limit=limit, test=False) for name, limit in _TASKS.items()]
-
-
-def _score(data: task.TaskData, represent: Represent) -> float:
-    """Fit one task's linear model upon representations, and score it: a correlation for STS-B, a share for SST-2."""
-    from scipy.stats import spearmanr
-    from sklearn.linear_model import RidgeClassifierCV, RidgeCV
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    dev = next(iter(data.dev.values()))
-    regression = data.train[0].value is not None
-    truths = [[one.value if regression else one.label for one in part] for part in (data.train, dev)]
-    features = [_features(part, represent) for part in (data.train, dev)]
-    kind = RidgeCV if regression else RidgeClassifierCV
-    found = make_pipeline(StandardScaler(), kind(alphas=_PENALTIES)).fit(features[0], truths[0]).predict(features[1])
-    return float(spearmanr(found, truths[1]).statistic if regression else np.mean(found == np.array(truths[1])))
-
-
-def _features(examples: Sequence[TextExample], represent: Represent) -> NDArray[np.float32]:
-    """One row an example: the means themselves, or of a pair |u - v|, u * v and the cosine for each state."""
-    first_NSD = represent([one.text for one in examples])
-    if examples[0].pair is None:
-        return first_NSD.reshape(len(examples), -1)
-    second_NSD = represent([one.pair or "" for one in examples])
-    product_NSD = first_NSD * second_NSD
-    lengths_NS1 = np.linalg.norm(first_NSD, axis=-1, keepdims=True) * np.linalg.norm(second_NSD, axis=-1, keepdims=True)
-    cosine_NS1 = product_NSD.sum(-1, keepdims=True) / np.maximum(lengths_NS1, 1e-9)
-    parts = (np.abs(first_NSD - second_NSD), product_NSD, cosine_NS1)
-    return np.concatenate([part.reshape(len(examples), -1) for part in parts], axis=1)
-
-
-def _represent_texts(
-    texts: Sequence[str], text: Text, states: Callable[[list[task.Row]], Tensor]
-) -> NDArray[np.float32]:
-    """States of all texts, rows of similar length together."""
-    rows = [task.Row(example=i, ids=text.row(one.ids)) for i, one in enumerate(text.encode(texts))]
-    rows.sort(key=lambda row: len(row.ids))
-    parts = [states(rows[first : first + _TEXTS]).cpu() for first in range(0, len(rows), _TEXTS)]
-    found_NSD = torch.cat(parts).numpy()
-    return np.asarray(found_NSD[np.argsort([row.example for row in rows])])
-
-
-@torch.no_grad()
-def _text_states(encoder: Encoder, rows: list[task.Row], text: Text, device: torch.device) -> Tensor:
-    """Means over a text's tokens of each state, centred and normalised, [N, S, D]."""
-    batch = run.collate(rows, text.specials, torch.device("cpu")).to(device)
-    inner_BT = batch.real_BT & (batch.ids_BT != text.specials.cls) & (batch.ids_BT != text.specials.sep)
-    weight_BT1 = (inner_BT / inner_BT.sum(1, keepdim=True).clamp(min=1))[..., None]
-    outputs = layer_outputs(encoder, batch.ids_BT, batch)
-    return torch.stack([(F.layer_norm(one, one.shape[-1:]) * weight_BT1).sum(1) for one in outputs], dim=1)
-
-
-def _words(table_VE: Tensor, rows: list[task.Row]) -> Tensor:
-    """Means of a text's word vectors, [N, 1, E]."""
-    means = [table_VE[list(row.ids[1:-1])].mean(0) if len(row.ids) > 2 else table_VE[0] * 0 for row in rows]
-    return torch.stack(means)[:, None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -396,12 +278,6 @@ def part_of_speech(subject: Subject) -> dict[str, float]:
     assert subject.folder is not None
     train, dev = (read_conllu(treebank_file(subject.folder, split)) for split in ("train", "dev"))
     return probe_tags(**_encoder_of(subject), train=train, dev=dev, sentences=subject.sentences)
-
-
-def sentences(subject: Subject) -> dict[str, float]:
-    """STS-B and SST-2 by a linear model upon means of tokens, and the same upon random word vectors."""
-    assert subject.folder is not None
-    return probe_sentences(**_encoder_of(subject), folder=subject.folder)
 
 
 def minimal_pairs(subject: Subject) -> dict[str, float]:
@@ -486,7 +362,6 @@ ProbeFunction = Callable[[Subject], dict[str, float]]
 PROBES: dict[str, ProbeFunction] = {
     "held-out": held_out,
     "pos": part_of_speech,
-    "sentences": sentences,
     "minimal-pairs": minimal_pairs,
     "glue": glue,
     "squad1": partial(squad, version=1),
@@ -494,7 +369,6 @@ PROBES: dict[str, ProbeFunction] = {
 }
 METRICS: dict[str, tuple[str, ...]] = {
     "pos": ("accuracy", "majority_accuracy"),
-    "sentences": SENTENCE_SCORES,
     "minimal-pairs": ("discriminator", "appendix-g", "encoder", "pseudo-likelihood", "generator"),
     "glue": (*GLUE_TASKS, "average"),
     "squad1": ("em", "f1"),
@@ -503,7 +377,6 @@ METRICS: dict[str, tuple[str, ...]] = {
 """The numbers that a probe can give, where they are known in advance."""
 _NEEDS_FOLDER = {
     "pos": "the folder of a treebank in CoNLL-U",
-    "sentences": "GLUE's folder, with STS-B and SST-2",
     "minimal-pairs": "the folder of BLiMP's .jsonl files",
     "glue": "GLUE's folder",
     "squad1": "a folder with train-v1.1.json and dev-v1.1.json",
@@ -519,12 +392,11 @@ def parse_probes(words: Sequence[str]) -> dict[str, Path | None]:
         ConfigError: no such probe, one given twice, or a folder missing or one too many.
     """
     probes: dict[str, Path | None] = {}
-    for word in (one for given in words for one in (_quick(given) if given.partition("=")[0] == "quick" else [given])):
+    for word in words:
         name, _, folder = word.partition("=")
         if name not in PROBES:
-            known = (*PROBES, "quick")
             raise ConfigError(
-                f"--probe {word}: unknown probe {name!r}.{did_you_mean(name, known)} Known: {', '.join(known)}."
+                f"--probe {word}: unknown probe {name!r}.{did_you_mean(name, PROBES)} Known: {', '.join(PROBES)}."
             )
         if name in probes:
             raise ConfigError(f"--probe {name}: is given twice.")
@@ -533,19 +405,6 @@ def parse_probes(words: Sequence[str]) -> dict[str, Path | None]:
             raise ConfigError(f"--probe {word}: expected --probe {needs}.")
         probes[name] = Path(folder) if folder else None
     return probes
-
-
-def _quick(word: str) -> list[str]:
-    """`quick=DIR` as the probes of its folders."""
-    folder = word.partition("=")[2]
-    root = Path(folder or ".")
-    treebanks = sorted(path.parent for depth in ("*", "*/*") for path in root.glob(f"{depth}/*train.conllu"))
-    if not folder or not treebanks:
-        raise ConfigError(
-            f"--probe {word}: expected --probe quick=DIR, a folder with glue/, blimp/ and the folder of a treebank in "
-            "CoNLL-U."
-        )
-    return [f"pos={treebanks[0]}", f"sentences={root / 'glue'}", f"minimal-pairs={root / 'blimp'}"]
 
 
 def fingerprint(name: str, folder: Path | None) -> str | None:
@@ -561,8 +420,8 @@ def fingerprint(name: str, folder: Path | None) -> str | None:
     digest = hashlib.sha256()
     if name in ("squad1", "squad2"):
         return _squad_task(folder, 1 if name == "squad1" else 2).load().sha256
-    if name in ("glue", "sentences"):
-        for task in _glue_tasks(folder) if name == "glue" else sentence_tasks(folder):
+    if name == "glue":
+        for task in _glue_tasks(folder):
             digest.update(task.task.encode() + b"\0" + task.load().sha256.encode())
         return digest.hexdigest()
     if name == "pos":

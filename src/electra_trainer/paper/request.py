@@ -46,8 +46,8 @@ class Compare:
     match: Literal["paper-flops", "real-flops"] | None = None
     """How --flops counts: as the paper (the default), or the matrix products that are needed."""
     probe: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """held-out, pos=TREEBANK_DIR, sentences=GLUE_DIR, minimal-pairs=DIR, glue=DIR, squad1=DIR, squad2=DIR, or
-    quick=DIR: pos, sentences and minimal-pairs in the folders of DIR; may be repeated. Default: held-out."""
+    """held-out, pos=TREEBANK_DIR, minimal-pairs=DIR, glue=DIR, squad1=DIR or squad2=DIR; may be repeated. Default:
+    held-out."""
     probe_sentences: int = 4000
     """Sentences that the part-of-speech probe is trained on."""
     probe_pairs: int = 100
@@ -62,8 +62,7 @@ class Compare:
     """
     metrics: str | None = None
     """Metrics between commas whose contrasts are declared, for example pos/accuracy: p-values are corrected over them.
-    Default: q where its probes are, else those of pos, minimal-pairs, glue and squad, else the held-out AUC on standard
-    fakes."""
+    Default: those of pos, minimal-pairs, glue and squad, else the held-out AUC on standard fakes."""
     shard: str = "1/1"
     """i/N: run every N-th cell, from the i-th on, so that N machines share the work."""
     parallel: int = 1
