@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/playground.md: `python -m tests.playground.pictures RUN [RUN] SENTENCE WORD OTHER`."""
+"""Draw the pictures of docs/serving.md: `python -m tests.playground.pictures RUN [RUN] SENTENCE WORD OTHER`."""
 
 import shutil
 import sys

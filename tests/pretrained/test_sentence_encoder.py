@@ -1,4 +1,4 @@
-"""A sentence encoder made from an export by sentence-transformers, as docs/embeddings.md says."""
+"""A sentence encoder made from an export by sentence-transformers, as docs/serving.md says."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.command import Electra
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "embeddings.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "serving.md"
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ class Embed:
     file that are nearest to a query.
 
     sentence-transformers makes the same vectors. An encoder knows little of whole texts before it was trained on pairs
-    of them: docs/embeddings.md.
+    of them: docs/serving.md.
     """
 
     model: tyro.conf.Positional[str]
