@@ -134,23 +134,22 @@ def test_every_figure_is_on_record(name: str) -> None:
     assert missing(page.read_text(encoding="utf-8"), page.parent, strict=name in STRICT) == []
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/evidence.md"])
-def test_every_claim_says_what_measured_it(name: str) -> None:
+def test_every_claim_says_what_measured_it() -> None:
     """A record, or a test that fails where it does not hold; what has not been measured says so."""
-    text = (ROOT / name).read_text(encoding="utf-8")
+    text = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
     rows = [row for row in blocks(text) if row.startswith("|") and figures(row)]
-    assert len(rows) >= 4
+    assert len(rows) >= 20
     for row in rows:
         assert LINK.search(row) or "`pytest " in row or "not measured" in row, row
 
 
 def test_claims_about_encoders_say_n() -> None:
     evidence = (ROOT / "docs/evidence.md").read_text(encoding="utf-8").split("## What the encoders are worth")[1]
-    readme = (ROOT / "README.md").read_text(encoding="utf-8").split("## Is it any good?")[1]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").split("## Is it any good?")[1].split("\n## ")[0]
     rows = [row for row in blocks(evidence) if row.startswith("|") and figures(row)]
-    own = [row for row in blocks(readme) if re.match(r"\|[^|]*(encoder|`mini`|`tiny`)", row)]
+    own = [block for block in blocks(readme) if block.startswith("- ")]
     rows += own
-    assert len(rows) >= 8 and own
+    assert len(rows) >= 8 and len(own) >= 2
     assert [row for row in rows if not re.search(r"n = \d|\bseeds?\b|one run|one pre-training", row)] == []
 
 
