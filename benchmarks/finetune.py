@@ -28,7 +28,7 @@ from electra_trainer.pretrained.source import Source, untrained
 from electra_trainer.settings.config import Config, Model
 from electra_trainer.tasks.recipe import recipe
 from electra_trainer.tasks.task import Row, lengths_of
-from electra_trainer.tasks.text_tasks import Classification
+from electra_trainer.tasks.texts import Classification
 from electra_trainer.train.device import autocast
 from electra_trainer.train.optim import build_optimizer
 

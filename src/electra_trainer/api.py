@@ -28,8 +28,8 @@ from electra_trainer.presets.models import preset as preset_named
 from electra_trainer.pretrained.pretrained import Candidate, Pretrained, Scored, export_run, load
 from electra_trainer.settings.calls import checked
 from electra_trainer.settings.config import Config
+from electra_trainer.tasks.own_files import OwnTask
 from electra_trainer.tasks.task import TaskSource
-from electra_trainer.tasks.text_tasks import OwnTask
 
 __all__ = [
     "Candidate",

@@ -20,7 +20,7 @@ from electra_trainer.pretrained.source import load_source
 from electra_trainer.settings.calls import checked
 from electra_trainer.tasks.multi_label import MultiLabelTask
 from electra_trainer.tasks.tagging import TaggingTask
-from electra_trainer.tasks.text_tasks import Classification
+from electra_trainer.tasks.texts import Classification
 from electra_trainer.train.device import choose_precision, placed
 
 

@@ -24,9 +24,9 @@ from electra_trainer.files import tables
 from electra_trainer.files.reading import parse_json
 from electra_trainer.settings import records
 from electra_trainer.tasks.glue_tasks import ROWS, parse
+from electra_trainer.tasks.own_files import OwnTask
 from electra_trainer.tasks.squad_files import read_squad
 from electra_trainer.tasks.tagged_files import read_tagged, word_places
-from electra_trainer.tasks.text_tasks import OwnTask
 
 LONG = os.environ.get("ELECTRA_RELIABILITY") == "long"
 MOST, SECONDS = 1 << 22, 60.0 if LONG else 0.05

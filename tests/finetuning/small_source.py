@@ -14,7 +14,7 @@ from electra_trainer.pretrained.source import Source
 from electra_trainer.settings.config import Model
 from electra_trainer.tasks.examples import TextExample
 from electra_trainer.tasks.task import TaskData
-from electra_trainer.tasks.text_tasks import Classification
+from electra_trainer.tasks.texts import Classification
 
 WORDS = tuple(f"w{number}" for number in range(60))
 """Each is one token, with id 5 + its number."""

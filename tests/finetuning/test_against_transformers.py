@@ -21,7 +21,7 @@ from electra_trainer.data.batches import by_length
 from electra_trainer.finetuning.run import FineTuned, collate, predict
 from electra_trainer.pretrained.source import Source
 from electra_trainer.tasks.task import Row, lengths_of
-from electra_trainer.tasks.text_tasks import Classification
+from electra_trainer.tasks.texts import Classification
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")

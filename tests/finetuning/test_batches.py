@@ -19,7 +19,7 @@ from electra_trainer.data.tokenizer import Text, load_tokenizer, specials_of, to
 from electra_trainer.finetuning.run import Order, build_feed, by_length, collate
 from electra_trainer.tasks.examples import TextExample
 from electra_trainer.tasks.task import Row, lengths_of
-from electra_trainer.tasks.text_tasks import text_rows
+from electra_trainer.tasks.texts import text_rows
 
 Lengths = NDArray[np.int64]
 

@@ -10,7 +10,7 @@ from electra_trainer.experiments.cell import Result
 from electra_trainer.finetuning import run as engine
 from electra_trainer.finetuning.run import finetune_run
 from electra_trainer.tasks.tagging import Tagging
-from electra_trainer.tasks.text_tasks import Classification
+from electra_trainer.tasks.texts import Classification
 
 
 def go(out: Path, **changes: Any) -> Result:

@@ -16,7 +16,7 @@ from tests.reliability.figures import LONG
 
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, ElectraError, MissingInputError
 from electra_trainer.finetuning.experiment import BestExport, Plan, export_best, run_plan
-from electra_trainer.tasks.text_tasks import OwnTask
+from electra_trainer.tasks.own_files import OwnTask
 
 CASES = 3000 if LONG else 40
 VALUES: tuple[Any, ...] = (

@@ -20,7 +20,7 @@ from electra_trainer.pretrained.source import load_source
 from electra_trainer.tasks.examples import TextExample
 from electra_trainer.tasks.recipe import recipe
 from electra_trainer.tasks.task import TaskData
-from electra_trainer.tasks.text_tasks import Classification, Regression
+from electra_trainer.tasks.texts import Classification, Regression
 
 NEEDED = ("onnxruntime", "onnxscript")
 pytestmark = pytest.mark.skipif(not all(map(find_spec, NEEDED)), reason=" or ".join(NEEDED) + " is not installed")

@@ -32,9 +32,10 @@ from electra_trainer.pretrained import export
 from electra_trainer.pretrained.read_back import read_tensors
 from electra_trainer.pretrained.source import load_source
 from electra_trainer.settings.config import Model
+from electra_trainer.tasks.own_files import OwnTask
 from electra_trainer.tasks.recipe import recipe
 from electra_trainer.tasks.task import TaskData, TransformersHead
-from electra_trainer.tasks.text_tasks import Classification, OwnTask, Regression
+from electra_trainer.tasks.texts import Classification, Regression
 
 TEXTS = [text for text, _ in rows(12)]
 OTHERS = [text for text, _ in rows(40)][28:]

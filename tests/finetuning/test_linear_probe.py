@@ -23,9 +23,8 @@ from electra_trainer.finetuning.run import (
     fit_head,
     outputs,
 )
-from electra_trainer.tasks import pair_head
+from electra_trainer.tasks import baselines, pair_head
 from electra_trainer.tasks.pair_head import MATCHES, fitted
-from electra_trainer.tasks.text_tasks import with_recipe
 
 CPU = torch.device("cpu")
 
@@ -119,19 +118,19 @@ def test_folds_hold_out_examples_and_never_a_rare_class() -> None:
     """An example that stands there twice is held out in both; each common class is in every fold."""
     examples = np.tile(np.arange(30), 2)
     answers = np.where(examples < 2, 7, examples % 2)
-    found = pair_head.folds(answers, examples, classes=8)
+    found = baselines.folds(answers, examples, classes=8)
     assert (found[:30] == found[30:]).all()
     assert (found[answers == 7] == -1).all()
     for answer in (0, 1):
         assert set(found[answers == answer]) == {0, 1, 2}
-    numbers = pair_head.folds(np.arange(60.0), examples, classes=0)
+    numbers = baselines.folds(np.arange(60.0), examples, classes=0)
     assert (numbers[:30] == numbers[30:]).all() and np.bincount(numbers).tolist() == [20, 20, 20]
     assert (np.diff(numbers[:30]) < 0).any(), "drawn, not by the order of the file"
 
 
 def started(job: Job) -> tuple[FineTuned, Feed]:
     """The network of a job as its first step finds it."""
-    data, recipe = with_recipe(job.data, job.recipe)
+    data, recipe = job.data.under(job.recipe)
     job = replace(job, data=data, recipe=recipe)
     feed, network = build_feed(job, device=CPU, precision="fp32"), build_network(job.source, data.task, recipe, seed=1)
     data.task.prepare(network.head, data.train, job.source.text(recipe.max_length))
@@ -204,7 +203,7 @@ def test_a_run_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         calls.append(1)
         real(*given, balanced=balanced)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("electra_trainer.tasks.text_tasks.start_from_probe", counted)
+    monkeypatch.setattr("electra_trainer.tasks.texts.start_from_probe", counted)
     go(replace(toy.job(pooling="pair"), data=Toy(paired=True).load()), tmp_path / "pair")
     assert calls == [1]
     go(toy.job(), tmp_path / "cls")

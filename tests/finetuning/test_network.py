@@ -16,7 +16,7 @@ from electra_trainer.tasks.questions import QuestionAnswering
 from electra_trainer.tasks.recipe import recipe
 from electra_trainer.tasks.tagging import Tagging
 from electra_trainer.tasks.task import Task
-from electra_trainer.tasks.text_tasks import Classification, Regression
+from electra_trainer.tasks.texts import Classification, Regression
 
 CPU = torch.device("cpu")
 MANY = Classification(labels=tuple(f"label {number}" for number in range(40)))

@@ -16,7 +16,7 @@ from electra_trainer.model.networks import build_encoder
 from electra_trainer.presets.models import preset
 from electra_trainer.pretrained.source import Source
 from electra_trainer.tasks.recipe import RECIPES, Recipe, for_own_rows, recipe
-from electra_trainer.tasks.text_tasks import Classification
+from electra_trainer.tasks.texts import Classification
 
 TABLE_6 = {  # learning rate, layer-wise decay
     "tiny": (3e-4, 0.8),

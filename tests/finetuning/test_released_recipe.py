@@ -26,7 +26,7 @@ from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.verified import Saved, read
 from electra_trainer.tasks.recipe import Recipe, recipe
 from electra_trainer.tasks.task import TaskData
-from electra_trainer.tasks.text_tasks import Classification
+from electra_trainer.tasks.texts import Classification
 
 ROWS, STEPS, WARMUP, PEAK, DECAY = 11, 20, 4, 4e-3, 0.3
 SEEN = WORDS[:40]

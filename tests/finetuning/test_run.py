@@ -20,7 +20,7 @@ from electra_trainer.finetuning import run as engine
 from electra_trainer.finetuning.run import Job, finetune_run, is_finished
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.verified import Saved, read
-from electra_trainer.tasks.text_tasks import Classification
+from electra_trainer.tasks.texts import Classification
 from electra_trainer.train import step as stepping
 
 STEPS = 12

@@ -14,8 +14,9 @@ from tests.finetuning.toy import Toy
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.finetuning import experiment
 from electra_trainer.finetuning.experiment import Plan, run_plan
+from electra_trainer.tasks.own_files import OwnTask
 from electra_trainer.tasks.task import TaskData
-from electra_trainer.tasks.text_tasks import Classification, OwnTask
+from electra_trainer.tasks.texts import Classification
 
 GIVEN = {name: value for name, value in SMALL.items() if name != "learning_rate"}
 
@@ -103,7 +104,7 @@ def test_what_the_experiment_refuses_is_refused_before_the_search(model: str, tm
     with pytest.raises(ConfigError, match=r"began without --search\. Choose another --out"):
         found(plan, tmp_path / "unsearched")
     with pytest.raises(DataError, match=r"^--search: .*Or leave --search out"):
-        experiment.TrainingRows(source=Toy(rows=1)).load()
+        experiment.training_rows(Toy(rows=1))
     assert not list(tmp_path.glob("*/search"))
 
 
@@ -113,7 +114,7 @@ def _config(run: Path) -> dict[str, Any]:
 
 
 def test_dev_sets_are_not_looked_at(tmp_path: Path) -> None:
-    data = experiment.TrainingRows(source=Toy(rows=80)).load()
+    data = experiment.training_rows(Toy(rows=80))
     texts = {example.text for example in Toy(rows=80).load().train}
     seen = [example.text for example in (*data.train, *data.dev["held-out"])]
     assert list(data.dev) == ["held-out"] and not data.test
@@ -125,7 +126,7 @@ def test_large_sets_are_searched_in_part_and_at_their_own_epochs(
 ) -> None:
     monkeypatch.setattr(experiment, "MOST_ROWS", 40)
     asked = found(Plan(model=model, tasks=(Toy(rows=60),), changes=GIVEN), tmp_path)
-    assert len(experiment.TrainingRows(source=Toy(rows=60)).load().train) < 40
+    assert len(experiment.training_rows(Toy(rows=60)).train) < 40
     assert asked.chosen["toy"].keys() == {"learning_rate", "layer_decay"}
 
 

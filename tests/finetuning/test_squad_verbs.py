@@ -18,7 +18,7 @@ from electra_trainer.finetuning.model_folder import Finetuned
 from electra_trainer.finetuning.run import build_network
 from electra_trainer.tasks.questions import QuestionAnswering, SquadTask
 from electra_trainer.tasks.recipe import Recipe
-from electra_trainer.tasks.text_tasks import Classification
+from electra_trainer.tasks.texts import Classification
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from electra_trainer.experiments.by_class import confusion_of, confusion_table
 from electra_trainer.files.tables import Table
 from electra_trainer.tasks.examples import predicted_csv, predicted_jsonl, tagged_text
 from electra_trainer.tasks.recipe import Recipe, recipe
-from electra_trainer.tasks.text_tasks import Classification
+from electra_trainer.tasks.texts import Classification
 
 SHORT = ("--seeds", "2", "--epochs", "2", "--parallel", "1", "--device", "cpu")
 

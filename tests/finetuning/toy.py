@@ -21,8 +21,8 @@ from electra_trainer.pretrained.source import Source
 from electra_trainer.settings.config import Model
 from electra_trainer.tasks.examples import TextExample
 from electra_trainer.tasks.recipe import Recipe
-from electra_trainer.tasks.task import Task, TaskData, hash_files
-from electra_trainer.tasks.text_tasks import Classification, Regression
+from electra_trainer.tasks.task import Task, TaskData, TaskSource, hash_files
+from electra_trainer.tasks.texts import Classification, Regression
 
 WORDS = tuple(f"w{number}" for number in range(40))
 GOOD = WORDS[:8]
@@ -57,7 +57,7 @@ def write_model(folder: Path, *, seed: int = 5, layers: int = 1) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Toy:
+class Toy(TaskSource):
     """A task of made-up texts; the same fields give the same texts."""
 
     name: str = "toy"

@@ -25,7 +25,7 @@ from electra_trainer.tasks import heads
 from electra_trainer.tasks.heads import JointHead, Places
 from electra_trainer.tasks.recipe import recipe
 from electra_trainer.tasks.task import Row
-from electra_trainer.tasks.text_tasks import Classification, Regression
+from electra_trainer.tasks.texts import Classification, Regression
 from electra_trainer.train.optim import build_optimizer
 from electra_trainer.train.step import update
 

@@ -16,7 +16,7 @@ from electra_trainer.runs.run_folder import EXAMPLES
 from electra_trainer.tasks.multi_label import MultiLabel
 from electra_trainer.tasks.questions import QuestionAnswering
 from electra_trainer.tasks.tagging import Tagging
-from electra_trainer.tasks.text_tasks import Classification, Regression
+from electra_trainer.tasks.texts import Classification, Regression
 
 
 def held_out(data: Path) -> str:

@@ -33,7 +33,7 @@ from electra_trainer.settings.methods import Learned, RtdMLM
 from electra_trainer.tasks.examples import TextExample
 from electra_trainer.tasks.recipe import recipe
 from electra_trainer.tasks.task import TaskData
-from electra_trainer.tasks.text_tasks import Classification, Regression, TextTask
+from electra_trainer.tasks.texts import Classification, Regression, TextTask
 from electra_trainer.train.loop import pretrain
 from electra_trainer.train.narrow_tables import fit_tables
 from electra_trainer.train.weights import _differences, begin_with, check_initial

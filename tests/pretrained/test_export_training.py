@@ -18,8 +18,8 @@ from electra_trainer.pretrained.pretrained import export_run
 from electra_trainer.pretrained.source import load_source
 from electra_trainer.settings.config import changed
 from electra_trainer.settings.methods import MLM, Learned
+from electra_trainer.tasks.own_files import OwnTask
 from electra_trainer.tasks.recipe import recipe
-from electra_trainer.tasks.text_tasks import OwnTask
 from electra_trainer.train.loop import pretrain
 
 TEXTS, LABELS = [text for text, _ in rows(16)], [int(name == "fruit") for _, name in rows(16)]

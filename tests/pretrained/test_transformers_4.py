@@ -23,7 +23,7 @@ from electra_trainer.data.tokenizer import load_tokenizer
 from electra_trainer.finetuning.model_folder import load_finetuned
 from electra_trainer.pretrained import read_back
 from electra_trainer.pretrained.pretrained import export_run
-from electra_trainer.tasks.text_tasks import Classification
+from electra_trainer.tasks.texts import Classification
 
 OLD, OLDEST = (Path(sys.prefix) / name for name in ("transformers-4", "transformers-4.49"))
 PLACES = {"4.57": [OLD], "4.49": [OLDEST, OLD]}

@@ -11,7 +11,7 @@ from tests.prepared import small_config, write_store
 from electra_trainer.api import finetune
 from electra_trainer.pretrained.pretrained import export_run
 from electra_trainer.settings.records import to_dict
-from electra_trainer.tasks.text_tasks import OwnTask
+from electra_trainer.tasks.own_files import OwnTask
 from electra_trainer.train.loop import pretrain
 
 SQUAD = {

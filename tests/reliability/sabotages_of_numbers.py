@@ -11,7 +11,7 @@ NUMBERS = (
     Sabotage(
         name="regression-scale",
         takes_away="a number is learned divided by its scale",
-        file="tasks/text_tasks.py",
+        file="tasks/texts.py",
         sought="(example.value - self.shift) / self.scale for",
         put="(example.value - self.shift) for",
         caught_by={

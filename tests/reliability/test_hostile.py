@@ -26,7 +26,7 @@ from electra_trainer.pretrained.model_card import Training, model_card
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import to_dict
 from electra_trainer.tasks.task import TransformersHead
-from electra_trainer.tasks.text_tasks import Classification
+from electra_trainer.tasks.texts import Classification
 
 MOST_MEGABYTES = 500
 TYPED = {0, 65, 66, 74, 78}

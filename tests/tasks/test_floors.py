@@ -12,14 +12,13 @@ import pytest
 from tests.finetuning.toy import Toy
 from tests.tasks.squad_small import question
 
-from electra_trainer.tasks import pair_head
-from electra_trainer.tasks import text_tasks as tasks
+from electra_trainer.tasks import baselines
+from electra_trainer.tasks.baselines import inverse_frequency, learn, overlap_features, terms, tf_idf
 from electra_trainer.tasks.examples import TextExample
-from electra_trainer.tasks.pair_head import inverse_frequency, overlap_features
 from electra_trainer.tasks.questions import QuestionAnswering
 from electra_trainer.tasks.tagging import Tagging
 from electra_trainer.tasks.task import Task, TaskData
-from electra_trainer.tasks.text_tasks import Classification, Regression, learn, terms, tf_idf
+from electra_trainer.tasks.texts import Classification, Regression
 
 
 def measure_baselines(data: TaskData) -> dict[str, Any]:
@@ -116,7 +115,7 @@ def test_the_eight_numbers_of_a_pair_in_a_loop() -> None:
     ]
     cosines = [x @ y / np.sqrt(x @ x * (y @ y)) for x, y in (means[:2], means[2:])]
     expected = [ab, ba, min(ab, ba), (ab + ba) / 2, (sum(there) / 3 + sum(back) / 4) / 2, *cosines, 3 / 4]
-    assert pair_head._overlap(a, b, p, q).tolist() == pytest.approx(expected)
+    assert baselines._overlap(a, b, p, q).tolist() == pytest.approx(expected)
     assert inverse_frequency([0, 4, 9], 9).tolist() == pytest.approx(np.log([11, 11 / 5, 11 / 10]).tolist())
 
 
@@ -163,7 +162,7 @@ def test_texts_and_labels_that_say_nothing() -> None:
     empty = TextExample(text="", pair=None, label="a")
     pairs = [replace(empty, pair=""), replace(empty, pair="", label="b")]
     for train, features in (([empty, replace(empty, label="b")], tf_idf), (pairs, overlap_features)):
-        said = learn(train, ["a", "b"], features)([train[0], replace(train[0], text="never seen")])
+        said = learn(train, np.array(["a", "b"]), features)([train[0], replace(train[0], text="never seen")])
         assert set(said) <= {"a", "b"}
     assert measure_baselines(classified("aaa", "ab"))["tf_idf"] == {"dev": {"accuracy": 0.5}}
     same = [TextExample(text="x", value=2.0) for _ in range(4)]
@@ -173,7 +172,7 @@ def test_texts_and_labels_that_say_nothing() -> None:
 
 def test_at_most_a_hundred_thousand_rows_are_learned_from(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = measure_baselines(Toy(rows=1000, dev=200).load())["tf_idf"]
-    monkeypatch.setattr(tasks, "LEARNED_ROWS", 300)
+    monkeypatch.setattr(baselines, "LEARNED_ROWS", 300)
     part = measure_baselines(Toy(rows=1000, dev=200).load())["tf_idf"]
     assert part["dev"]["accuracy"] > 0.7 and part != whole
 

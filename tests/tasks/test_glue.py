@@ -13,7 +13,7 @@ from tests.tasks.glue_samples import FOLDERS, labelled, tsv, write_glue
 
 from electra_trainer.errors import ConfigError, DataError, MissingInputError
 from electra_trainer.tasks.glue_tasks import PAPER, ROWS, GlueTask, parse_tasks, tasks_in
-from electra_trainer.tasks.text_tasks import Classification, Regression
+from electra_trainer.tasks.texts import Classification, Regression
 
 GLUE = Path(__file__).resolve().parents[3] / "shared" / "data" / "glue"
 

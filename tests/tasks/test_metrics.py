@@ -8,8 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from electra_trainer.experiments.by_class import class_report
 from electra_trainer.tasks.examples import TextExample
-from electra_trainer.tasks.text_tasks import Regression, class_report, classification_scores, regression_scores
+from electra_trainer.tasks.texts import Regression, classification_scores, regression_scores
 
 
 def matthews(truth: list[int], said: list[int], labels: int) -> float:

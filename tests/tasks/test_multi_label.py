@@ -15,7 +15,7 @@ from tests.finetuning.own_files import rows, write_csv, write_encoder
 
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.finetuning.model_folder import load_finetuned
-from electra_trainer.tasks import text_tasks
+from electra_trainer.tasks import baselines
 from electra_trainer.tasks.examples import TextExample
 from electra_trainer.tasks.multi_label import MultiLabel, MultiLabelTask, best_threshold
 
@@ -126,7 +126,7 @@ def test_the_baseline_s_penalty_is_chosen_on_training_rows(monkeypatch: pytest.M
         penalties.append(used[-1])
     assert penalties[0] < penalties[1] == 100.0
     assert [set(one["labels"]) for one in found] == [set(one.labels or ()) for one in train]
-    monkeypatch.setattr(text_tasks, "LEARNED_ROWS", 20)
+    monkeypatch.setattr(baselines, "LEARNED_ROWS", 20)
     sizes: list[int] = []
     monkeypatch.setattr(
         LogisticRegression, "fit", lambda model, *data: (sizes.append(len(data[1])), fit(model, *data))[1]

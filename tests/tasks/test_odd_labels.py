@@ -13,7 +13,7 @@ import pytest
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.files.tables import label_lists, read_table_file
 from electra_trainer.tasks.multi_label import MultiLabelTask
-from electra_trainer.tasks.text_tasks import OwnTask
+from electra_trainer.tasks.own_files import OwnTask
 
 DELIMITERS = {"a.csv": ",", "a.tsv": "\t", "semicolons.csv": ";"}
 ALWAYS = "columns: ", "no development file", "rows are few: "

@@ -19,8 +19,9 @@ from electra_trainer.errors import ConfigError, DataError, ElectraError, Missing
 from electra_trainer.files.tables import Table, read_table_file
 from electra_trainer.finetuning.model_folder import task_from
 from electra_trainer.tasks.examples import Columns, TextExample, choose_columns, choose_texts, hold_out, same_text
+from electra_trainer.tasks.own_files import OwnTask
 from electra_trainer.tasks.task import Row
-from electra_trainer.tasks.text_tasks import Classification, OwnTask, Regression
+from electra_trainer.tasks.texts import Classification, Regression
 
 MORE = "".join(f"text number {n},{'tool' if n % 2 else 'fruit'}\n" for n in range(20)).encode()
 GOOD = b"text,label\n" + MORE

@@ -1,9 +1,8 @@
 """`--pooling pair`: its features against plain loops, what it reads of a row, and from the training texts to the folder."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,16 +12,16 @@ from tests.finetuning.toy import Toy, source
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, layer_norm
 
-from electra_trainer.errors import ConfigError, Interrupted
+from electra_trainer.errors import Interrupted
 from electra_trainer.finetuning.run import FineTuned, build_network, collate
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.settings.config import Model
+from electra_trainer.tasks.baselines import words
 from electra_trainer.tasks.examples import TextExample
-from electra_trainer.tasks.pair_head import MATCHES, SPREAD, TEMPERATURE, PairHead, words
+from electra_trainer.tasks.pair_head import MATCHES, SPREAD, TEMPERATURE, PairHead
 from electra_trainer.tasks.recipe import Recipe
-from electra_trainer.tasks.tagging import Tagging
-from electra_trainer.tasks.task import Row, TaskData
-from electra_trainer.tasks.text_tasks import Classification, Pooling, Regression, with_recipe
+from electra_trainer.tasks.task import Row
+from electra_trainer.tasks.texts import Classification, Regression
 
 CPU = torch.device("cpu")
 CLS, SEP = 2, 3
@@ -185,28 +184,6 @@ def test_a_run_that_was_stopped_ends_the_same(tmp_path: Path, kind: str) -> None
     go(job, tmp_path / "run")
     assert_same_end(tmp_path / "whole", tmp_path / "run")
     kept = weights(tmp_path / "run").weights
-    fresh = build_network(job.source, with_recipe(job.data, job.recipe)[0].task, job.recipe, seed=job.seed).state_dict()
+    fresh = build_network(job.source, job.data.under(job.recipe)[0].task, job.recipe, seed=job.seed).state_dict()
     assert kept["head.idf_V"].unique().numel() > 3
     assert all(not torch.equal(kept[name], fresh[name]) for name in fresh if "key.bias" not in name)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Own(Tagging):
-    """A task that pools, and is neither classification nor regression."""
-
-    pooling: Pooling = "cls"
-
-
-def test_one_text_is_the_mean() -> None:
-    """And a head of one's own, which reads a vector, is not given two texts."""
-    single, pairs = Toy().load(), Toy(paired=True).load()
-    for recipe in (Recipe(pooling="pair"), Recipe()):
-        asked = replace(single, task=replace(single.task, pooling="pair"))  # type: ignore[type-var]
-        data, settled = with_recipe(asked, recipe)
-        assert (data.task.pooling, settled.pooling) == ("mean", "mean")  # type: ignore[attr-defined]
-    data, settled = with_recipe(pairs, Recipe(pooling="pair"))
-    assert (data.task.pooling, settled.pooling) == ("pair", "pair")  # type: ignore[attr-defined]
-    empty: Any = TaskData(task=pairs.task, train=[], dev={})
-    assert with_recipe(empty, Recipe(pooling="pair"))[1].pooling == "mean"
-    with pytest.raises(ConfigError, match="--pooling pair: tagging has no such representation"):
-        with_recipe(replace(pairs, task=Own(labels=("a",))), Recipe(pooling="pair"))

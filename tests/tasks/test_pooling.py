@@ -10,10 +10,10 @@ from tests.finetuning.toy import source
 from electra_trainer.errors import ConfigError
 from electra_trainer.finetuning.run import collate
 from electra_trainer.tasks.examples import TextExample
-from electra_trainer.tasks.recipe import Recipe, recipe
+from electra_trainer.tasks.recipe import Recipe, recipe, settle
 from electra_trainer.tasks.tagging import Tagging
 from electra_trainer.tasks.task import Row, TaskData
-from electra_trainer.tasks.text_tasks import Classification, Regression, text_vector, with_recipe
+from electra_trainer.tasks.texts import Classification, Regression, text_vector
 
 ROWS = [Row(ids=(2, 7, 8, 3), example=0), Row(ids=(2, 9, 3), example=1), Row(ids=(2, 5, 6, 7, 8, 3), example=2)]
 
@@ -43,19 +43,50 @@ def test_the_tasks_of_texts_pool_so(batch: Any, task: Any) -> None:
         assert torch.equal(gradient.abs().sum(-1) > 0, read)
 
 
+TEXTS = {"task": "own", "pooling": "cls", "compares": True, "windows": True, "pairs": False}
+PAIRS = TEXTS | {"windows": False, "pairs": True}
+OTHER_HEAD = PAIRS | {"compares": False}
+TAGS = {"task": "tagging", "pooling": None, "compares": False, "windows": False, "pairs": False}
+
+
+@pytest.mark.parametrize(
+    ("task", "asked", "expected"),
+    [
+        (TEXTS, None, "cls"),
+        (TEXTS | {"pooling": "pair"}, None, "mean"),
+        (TEXTS, "mean", "mean"),
+        (TEXTS, "auto", "mean"),
+        (TEXTS, "pair", "mean"),
+        (PAIRS, None, "cls"),
+        (PAIRS, "auto", "pair"),
+        (PAIRS, "pair", "pair"),
+        (OTHER_HEAD, "auto", "mean"),
+        (OTHER_HEAD, "pair", "--pooling pair: own has no such representation"),
+        (TAGS, None, None),
+        (TAGS, "auto", None),
+        (TAGS, "cls", "--pooling cls: tagging has no such representation"),
+    ],
+)
+def test_what_a_recipe_settles(task: dict[str, Any], asked: Any, expected: str | None) -> None:
+    """A pooling, or the error."""
+    if expected is not None and expected.startswith("--"):
+        with pytest.raises(ConfigError, match=expected):
+            settle(Recipe(pooling=asked), **task)
+    else:
+        assert settle(Recipe(pooling=asked), **task) == Recipe(pooling=expected)  # type: ignore[arg-type]
+    if task["windows"]:
+        assert settle(Recipe(windows=True), **task).windows
+    else:
+        with pytest.raises(ConfigError, match=r"--windows: .* Only classification and regression of one text can"):
+            settle(Recipe(windows=True), **task)
+
+
 def test_the_recipe_decides_where_it_says_so() -> None:
     data = TaskData(task=Classification(labels=("a", "b"), pooling="mean"), train=[TextExample(text="x")], dev={})
-    assert with_recipe(data, Recipe()) == (data, Recipe(pooling="mean"))
-    pooled, settled = with_recipe(data, Recipe(pooling="cls"))
-    assert pooled.task == Classification(labels=("a", "b")) and settled == Recipe(pooling="cls")
-    auto, settled = with_recipe(data, Recipe(pooling="auto"))
-    assert auto.task.pooling == settled.pooling == "mean"  # type: ignore[attr-defined]
-    paired = replace(data, train=[TextExample(text="x", pair="y")])
-    assert with_recipe(paired, Recipe(pooling="auto"))[1].pooling == "pair"
+    assert data.under(Recipe()) == (data, Recipe(pooling="mean"))
+    read = Classification(labels=("a", "b"), windows=True)
+    assert data.under(Recipe(pooling="cls", windows=True))[0].task == read
     tags = replace(data, task=Tagging(labels=("A",)))
-    assert with_recipe(tags, Recipe()) == with_recipe(tags, Recipe(pooling="auto")) == (tags, Recipe())
-    with pytest.raises(ConfigError, match="--pooling cls: tagging has no such representation"):
-        with_recipe(tags, Recipe(pooling="cls"))
+    assert tags.under(Recipe()) == tags.under(Recipe(pooling="auto")) == (tags, Recipe())
     with pytest.raises(ConfigError, match="pooling = 'max'"):
         recipe("paper", hidden_size=32, epochs=1, pooling="max")
-    assert Recipe().pooling is None

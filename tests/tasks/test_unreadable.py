@@ -18,7 +18,7 @@ from electra_trainer.tasks.squad_files import Question
 from electra_trainer.tasks.squad_score import window_rows
 from electra_trainer.tasks.tagging import Tagging
 from electra_trainer.tasks.task import READ, legibility_of
-from electra_trainer.tasks.text_tasks import Classification
+from electra_trainer.tasks.texts import Classification
 
 RUN = ("--seeds", "1", "--epochs", "1", "--parallel", "1", "--device", "cpu")
 

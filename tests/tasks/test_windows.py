@@ -14,15 +14,12 @@ from tests.command import Electra
 from tests.finetuning.own_files import rows, write_csv, write_encoder
 from tests.finetuning.toy import WORDS, source
 
-from electra_trainer.errors import ConfigError
 from electra_trainer.finetuning.model_folder import load_finetuned
 from electra_trainer.finetuning.run import collate
 from electra_trainer.tasks.examples import TextExample
 from electra_trainer.tasks.multi_label import MultiLabel
-from electra_trainer.tasks.recipe import Recipe
-from electra_trainer.tasks.tagging import Tagging
-from electra_trainer.tasks.task import Row, TaskData
-from electra_trainer.tasks.text_tasks import Classification, Regression, with_recipe
+from electra_trainer.tasks.task import Row
+from electra_trainer.tasks.texts import Classification, Regression
 
 TASKS = [
     Classification(labels=("a", "b", "c"), windows=True, class_weights=(2.0, 1.0, 0.5)),
@@ -105,13 +102,3 @@ def test_from_the_flag_to_the_folder(electra: Electra, tmp_path: Path, block: An
         assert [*mine["probabilities"].values()] == pytest.approx(logits.mean(0).softmax(-1).tolist(), abs=1e-5)
     code, _, err = electra(*words, *more)
     assert code == 78 and "windows" in err
-
-
-def test_tasks_that_have_no_windows() -> None:
-    pairs = TaskData(task=Classification(labels=("a", "b")), train=[TextExample(text="x", pair="y")], dev={})
-    for data in (pairs, replace(pairs, task=Tagging(labels=("A",)))):
-        with pytest.raises(
-            ConfigError,
-            match=r"--windows: .* is not read in windows here\. Only classification and regression of one text",
-        ):
-            with_recipe(data, Recipe(windows=True))

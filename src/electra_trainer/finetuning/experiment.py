@@ -12,7 +12,7 @@ way. Dev sets are not looked at.
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -37,7 +37,6 @@ from electra_trainer.settings.records import ADDED, is_run, read, run_and_step, 
 from electra_trainer.tasks import recipe
 from electra_trainer.tasks.examples import Prediction
 from electra_trainer.tasks.task import TaskData, TaskSource, findings_of
-from electra_trainer.tasks.text_tasks import with_recipe
 from electra_trainer.train.device import choose_device, choose_precision
 
 UNTRAINED = "untrained"
@@ -75,7 +74,7 @@ class Plan:
     @property
     def recipe_name(self) -> str:
         """The recipe; the paper's where no task has another one under `auto`."""
-        own = any(getattr(task, "recipe_for", None) for task in self.tasks)
+        own = any(task.own_recipe for task in self.tasks)
         return "paper" if self.recipe == recipe.AUTO and not own else self.recipe
 
     @property
@@ -230,7 +229,7 @@ class FineTuning(engine.Work):
     def _findings(self, name: str, data: TaskData, row: Row, model: str) -> list[str]:
         """Find and print texts and letters that the encoder of a row cannot read."""
         settled, source = Settings.of(row).recipe, self._encoder(model)
-        as_read, text = with_recipe(data, settled)[0], source.text(settled.max_length)
+        as_read, text = data.under(settled)[0], source.text(settled.max_length)
         findings = findings_of(as_read, text, reader=model, longest=source.length)
         for finding in () if self._quiet else findings:
             errors.tell(f"{name}: {finding}")
@@ -250,7 +249,7 @@ class FineTuning(engine.Work):
         if plan.baselines:
             fresh = replace(others[UNTRAINED], baseline="the untrained encoder", notes=(), **compared)
             rows[f"{key}{PLUS}{UNTRAINED}"] = fresh
-        for name, one in with_recipe(data, settled.recipe)[0].task.baselines(data.train).items():
+        for name, one in data.under(settled.recipe)[0].task.baselines(data.train).items():
             if plan.baselines or (plan.labels and name == labels_curve.AGAINST):
                 rows[f"{key}{PLUS}{name}"] = Row(
                     settings=asdict(replace(settled, baseline=name)),
@@ -264,15 +263,16 @@ class FineTuning(engine.Work):
         self, task: TaskSource, data: TaskData, key: str, chosen: Mapping[str, float], precision: str, rows: int
     ) -> Row:
         """A row that trains on `rows` rows. Its precision is as asked for; else as the task or experiment began."""
-        plan, length, source = self._plan, getattr(task, "max_length", None), self._encoder(self._of(key))
-        name, own = plan.recipe_name, getattr(task, "recipe_for", None)
-        named = recipe.recipe(name, hidden_size=source.model.hidden_size, epochs=task.epochs, max_length=length)
-        changes = own(rows, source.model.num_hidden_layers) if own is not None and name == recipe.AUTO else {}
-        usual, named = named, with_recipe(data, replace(named, **changes))[1] if changes else named
+        plan, name, source = self._plan, self._plan.recipe_name, self._encoder(self._of(key))
+        named = recipe.recipe(
+            name, hidden_size=source.model.hidden_size, epochs=task.epochs, max_length=task.max_length
+        )
+        changes = task.recipe_for(rows, source.model.num_hidden_layers) if name == recipe.AUTO else {}
+        usual, named = named, data.under(replace(named, **changes))[1] if changes else named
         asked = replace(named, **{**chosen, **plan.given})
         if asked.precision == "auto":
             asked = replace(asked, precision=precision)  # type: ignore[arg-type]
-        data, asked = with_recipe(data, asked)
+        data, asked = data.under(asked)
         settled = asked.fitted(source.length)
         searched = plan.chosen.get(key, {})
         notes = data.notes_for(plan.given.keys() | searched.keys() | changes.keys())
@@ -329,7 +329,7 @@ class FineTuning(engine.Work):
             data = replace(data, train=labels_curve.draw(data.train, settings.train_rows, seed=cell.seed))
         if settings.baseline not in (None, UNTRAINED):
             durable.make_folder(cell.folder)
-            task = with_recipe(data, settings.recipe)[0].task
+            task = data.under(settings.recipe)[0].task
             predict = task.baselines(data.train)[settings.baseline].predict
             predicted = {split: predict(rows) for split, rows in {**data.dev, **data.tested}.items()}
             scores = {split: task.score(rows, predicted[split]) for split, rows in data.dev.items()}
@@ -378,7 +378,7 @@ class FineTuning(engine.Work):
     def alone(self) -> str | None:
         """A class in the script itself cannot be imported by other processes."""
         for name, task in self._tasks.items():
-            its: type = getattr(task, "wrapped", type(task))
+            its = type(task)
             if its.__module__ == "__main__" or "<locals>" in its.__qualname__:
                 return f"{name}: its class is in the script itself, which no other process can import: one at a time"
         return None
@@ -396,7 +396,8 @@ class FineTuning(engine.Work):
     def _load(self, task: str) -> TaskData:
         if self._loaded is None or self._loaded[0] != task:
             self._loaded = None  # before the next is read: they need not both fit
-            self._loaded = task, self._tasks[task].load()
+            source = self._tasks[task]
+            self._loaded = task, training_rows(source) if self._plan.trials else source.load()
         return self._loaded[1]
 
 
@@ -519,45 +520,20 @@ high.
 _FIELDS = ("learning_rate", "layer_decay", "epochs")
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainingRows:
-    """A task's training rows alone: a tenth of them is what its runs are scored on."""
+def training_rows(source: TaskSource) -> TaskData:
+    """A task's training rows alone: a tenth of them is what its runs are scored on.
 
-    source: TaskSource
-
-    @property
-    def name(self) -> str:
-        return self.source.name
-
-    @property
-    def epochs(self) -> float:
-        return self.source.epochs
-
-    @property
-    def recipe_for(self) -> Callable[[int, int], Mapping[str, object]] | None:
-        """As the task's own."""
-        return getattr(self.source, "recipe_for", None)
-
-    @property
-    def wrapped(self) -> type:
-        """The class of the task's own source."""
-        return type(self.source)
-
-    @property
-    def max_length(self) -> int | None:
-        """As the task's own."""
-        return getattr(self.source, "max_length", None)
-
-    def load(self) -> TaskData:
-        """Read the task; see `TaskSource`."""
-        data = self.source.load()
-        some = np.sort(drawn(f"searched rows/{self.name}", count=MOST_ROWS, total=len(data.train)))
-        try:
-            train, held_out = data.task.hold_out([data.train[index] for index in some], where=self.name)
-        except DataError as error:
-            raise DataError(f"--search: {error} Or leave --search out.") from None
-        note = f"{len(held_out):,} training rows were held out to score on, and {len(train):,} trained on."
-        return replace(data, train=train, dev={"held-out": held_out}, tested={}, test={}, notes=(note,))
+    Raises:
+        DataError: it has too few.
+    """
+    data = source.load()
+    some = np.sort(drawn(f"searched rows/{source.name}", count=MOST_ROWS, total=len(data.train)))
+    try:
+        train, held_out = data.task.hold_out([data.train[index] for index in some], where=source.name)
+    except DataError as error:
+        raise DataError(f"--search: {error} Or leave --search out.") from None
+    note = f"{len(held_out):,} training rows were held out to score on, and {len(train):,} trained on."
+    return replace(data, train=train, dev={"held-out": held_out}, tested={}, test={}, notes=(note,))
 
 
 def searched(plan: Plan, *, out: Path, device: str, parallel: int | None, quiet: bool) -> Plan:
@@ -575,10 +551,9 @@ def searched(plan: Plan, *, out: Path, device: str, parallel: int | None, quiet:
     declared = FineTuning(plan, device=device, quiet=True).declare(None)
     with cells.declaring(out):
         durable.make_folder(begun)
-    tasks = tuple(TrainingRows(source=task) for task in plan.tasks)
-    asked = replace(plan, tasks=tasks, seeds=(1,), baselines=False, keep_weights=False)
+    asked = replace(plan, seeds=(1,), baselines=False, keep_weights=False)
     ends = ["", *[PLUS + UNTRAINED] * plan.baselines, *[plan.rival] * (plan.against is not None)]
-    rows = [f"{task.name}{end}" for task in tasks for end in ends]
+    rows = [f"{task.name}{end}" for task in plan.tasks for end in ends]
 
     def best(trials: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, Mapping[str, float]]:
         """The best of each row's trials; none where all diverged."""

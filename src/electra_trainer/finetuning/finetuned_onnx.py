@@ -29,7 +29,7 @@ from electra_trainer.tasks.multi_label import MultiLabel
 from electra_trainer.tasks.pair_head import PairHead
 from electra_trainer.tasks.questions import QuestionAnswering
 from electra_trainer.tasks.task import Row
-from electra_trainer.tasks.text_tasks import Regression, TextTask
+from electra_trainer.tasks.texts import Regression, TextTask
 
 BOUND = 1e-4
 """Largest difference of logits that a file may have; of a regression, in standard deviations of its training file."""

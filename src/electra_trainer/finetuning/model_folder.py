@@ -46,7 +46,7 @@ from electra_trainer.tasks.questions import QuestionAnswering
 from electra_trainer.tasks.recipe import Recipe
 from electra_trainer.tasks.tagging import Tagging
 from electra_trainer.tasks.task import Task, TaskData, TransformersHead
-from electra_trainer.tasks.text_tasks import Classification, Regression
+from electra_trainer.tasks.texts import Classification, Regression
 from electra_trainer.train.device import choose_precision, placed
 from electra_trainer.version import __version__
 

@@ -169,7 +169,7 @@ class Tuning:
             located(self.model)  # look for it, or download it, before the data are read
         data = source.load()
         if not (self.quiet or self.json):
-            own = ["epochs"] if self.search or (self.recipe == "auto" and hasattr(source, "recipe_for")) else []
+            own = ["epochs"] if self.search or (self.recipe == "auto" and source.own_recipe) else []
             _print_notes(data.notes_for({*self.changes.given(), *own}))
         return data
 
@@ -294,7 +294,7 @@ class Finetune(Tuning):
             scheme = "none" if self.scheme == "plain" else self.scheme or "detect"
             return TaggingTask(**_fields_for(self, TaggingTask) | {"column": self.label, "scheme": scheme})
         from electra_trainer.tasks.multi_label import MultiLabelTask
-        from electra_trainer.tasks.text_tasks import OwnTask
+        from electra_trainer.tasks.own_files import OwnTask
 
         if self.label_separator is not None or self.labels is not None:
             return MultiLabelTask(**_fields_for(self, MultiLabelTask), kind=self.task)

@@ -47,7 +47,6 @@ from electra_trainer.settings.records import differences, read_table
 from electra_trainer.tasks.examples import Prediction, jsonl
 from electra_trainer.tasks.recipe import Recipe
 from electra_trainer.tasks.task import Row, Task, TaskData, lengths_of
-from electra_trainer.tasks.text_tasks import with_recipe
 from electra_trainer.train import resumable, step
 from electra_trainer.train.device import autocast, choose_device, choose_precision
 from electra_trainer.train.optim import learning_rate
@@ -524,7 +523,7 @@ def finetune_run(
     folder = run_folder.RunFolder(out)
     where = choose_device(device)
     precision = choose_precision(job.recipe.precision, where)
-    data, recipe = with_recipe(job.data, replace(job.recipe, precision=precision))  # type: ignore[arg-type]
+    data, recipe = job.data.under(replace(job.recipe, precision=precision))  # type: ignore[arg-type]
     job = replace(job, recipe=recipe, data=data)
     with closing(folder), ExitStack() as stack:
         folder.open_for_writing()

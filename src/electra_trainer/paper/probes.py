@@ -53,7 +53,7 @@ from electra_trainer.tasks.questions import SquadTask
 from electra_trainer.tasks.recipe import recipe
 from electra_trainer.tasks.tagging import Tagging
 from electra_trainer.tasks.task import TaskSource
-from electra_trainer.tasks.text_tasks import Pooling
+from electra_trainer.tasks.texts import Pooling
 from electra_trainer.train.device import choose_device
 
 _TAGGING = Tagging(labels=conllu.UPOS)

@@ -14,16 +14,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean, install
 from electra_trainer.files import reading, tables
 from electra_trainer.files.reading import MOST_TEXT, read_file
 from electra_trainer.settings import records
 from electra_trainer.tasks.examples import TextExample, overlap
-
-if TYPE_CHECKING:
-    from electra_trainer.tasks.task import TaskData
+from electra_trainer.tasks.task import TaskData, TaskSource, hash_files
 
 HUB = "hub"
 """Instead of a folder: from the Hub."""
@@ -109,7 +107,7 @@ def parse_tasks(text: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GlueTask:
+class GlueTask(TaskSource):
     """A task of GLUE as the engine takes it."""
 
     folder: str
@@ -150,14 +148,13 @@ class GlueTask:
         for split in () if self.folder == HUB else ("train", *self.row.dev):
             _require_file(self.folder, self.row, split)
 
-    def load(self) -> "TaskData":
+    def load(self) -> TaskData:
         """Read the files, or the Hub.
 
         Raises:
             ConfigError, MissingInputError, DataError, StorageError: what is wrong, with file and line.
         """
-        from electra_trainer.tasks import text_tasks as tasks
-        from electra_trainer.tasks.task import TaskData, hash_files
+        from electra_trainer.tasks import texts as tasks
 
         row = self.row
         hashed: dict[str, bytes] = {}

@@ -8,7 +8,6 @@ scikit-learn's.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,9 +23,11 @@ from electra_trainer.files.tables import Table, label_lists, marks, shown
 from electra_trainer.settings.calls import checked_class
 from electra_trainer.settings.config import Model
 from electra_trainer.tasks import examples as files
+from electra_trainer.tasks.baselines import learn, tf_idf
 from electra_trainer.tasks.examples import Columns, Prediction, TextExample, label_names
-from electra_trainer.tasks.task import Baseline, CardWords, Row, Task, TransformersHead, text_head
-from electra_trainer.tasks.text_tasks import OwnTask, Pooling, TextTask, fitted, known_labels, learned_from, tf_idf
+from electra_trainer.tasks.own_files import OwnTask
+from electra_trainer.tasks.task import Baseline, CardWords, Row, TransformersHead, text_head
+from electra_trainer.tasks.texts import Pooling, TextTask, known_labels
 
 METRICS = ("micro_f1", "macro_f1")
 
@@ -47,8 +48,8 @@ class MultiLabel(TextTask):
     windows: bool = False
 
     @property
-    def outputs(self) -> int:
-        return len(self.labels)
+    def classes(self) -> tuple[str, ...]:
+        return self.labels
 
     def targets(self, examples: Sequence[TextExample]) -> list[tuple[int, ...]]:
         """0 or 1 for each label."""
@@ -128,12 +129,12 @@ class MultiLabel(TextTask):
             return {}
         truth = self._truth(train)
         often = truth.mean(axis=0).tolist()
-        model = cache(lambda: _learned(train, truth))  # when it is asked for: it takes minutes
+        model = learn(train, truth.astype(int), tf_idf)
         return {
             "majority": Baseline(
                 title="the most frequent labels", predict=lambda examples: self.at_threshold([often] * len(examples))
             ),
-            "tf_idf": Baseline(title="TF-IDF", predict=lambda examples: self.at_threshold(model()(examples).tolist())),
+            "tf_idf": Baseline(title="TF-IDF", predict=lambda examples: self.at_threshold(model(examples))),
         }
 
     def as_transformers(self, model: Model) -> TransformersHead:
@@ -178,7 +179,7 @@ class MultiLabelTask(OwnTask):
         """The examples of a file with their labels."""
         return with_labels(files.text_examples(table, columns), table, columns)
 
-    def task(self, train: Sequence[TextExample], path: Path) -> tuple[Task, str]:
+    def task(self, train: Sequence[TextExample], path: Path) -> tuple[TextTask, str]:
         """The task, its labels in the order of their names, and a note on it."""
         counts = Counter(label for example in train for label in label_names(example))
         if not counts:
@@ -229,32 +230,3 @@ def with_labels(examples: Sequence[TextExample], table: Table, columns: Columns)
     else:
         found = label_lists(table, str(columns.label), str(columns.separator))
     return [replace(one, labels=labels) for one, labels in zip(examples, found, strict=True)]
-
-
-def _learned(train: Sequence[TextExample], truth: NDArray[np.bool_]) -> Any:
-    """Examples -> probabilities [examples, C] of a logistic regression for each label on TF-IDF, all with the penalty
-    whose likelihood is best in cross-validation on the training rows.
-    """
-    from sklearn.base import clone
-    from sklearn.metrics import log_loss
-    from sklearn.model_selection import KFold
-
-    def choose(plain: Any, penalties: Any, matrix: Any, answers: NDArray[np.int64], _: object) -> Any:
-        def loss(model: Any) -> float:
-            shares = np.zeros(answers.shape)
-            for kept, held in KFold(min(5, len(answers)), shuffle=True, random_state=0).split(answers):
-                part = clone(model).fit(matrix[kept], answers[kept])
-                shares[held] = part.predict_proba(matrix[held])[:, -answers.shape[1] :]
-            return float(log_loss(answers.ravel(), shares.ravel(), labels=[False, True]))
-
-        models = [clone(plain).set_params(**{name: one}) for name, values in penalties.items() for one in values]
-        return min(models, key=loss) if len(answers) > 1 else models[1]
-
-    picked = learned_from(train)
-    model, read = fitted([train[at] for at in picked], truth[picked].astype(int), tf_idf, choose, classes=True)
-
-    def predict(examples: Sequence[TextExample]) -> NDArray[np.float64]:
-        shares: NDArray[np.float64] = model.predict_proba(read(examples))[:, -truth.shape[1] :]
-        return shares
-
-    return predict

@@ -3,17 +3,10 @@
 
 Fine-tuning from a head that was drawn at random bends the encoder to that head before it is of any use, and forgets
 features that a linear model can read at once; linear probing first, then fine-tuning, keeps them (Kumar et al., 2022).
-
-Overlap without an encoder (`overlap_features`) is a baseline: best matches between the random vectors of the words of
-two texts, as numbers for a linear model. A word's vector is the sum of random vectors of its character n-grams (as
-fastText's, but never trained), so forms of a word are alike.
 """
 
-import re
 import warnings
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,94 +21,8 @@ from electra_trainer.model.attention import Dropout
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.randomness import drawn
 from electra_trainer.settings.config import Model
-from electra_trainer.tasks.examples import MARKS, TextExample
+from electra_trainer.tasks.baselines import FOLDS, Array, Indices, chosen, inverse_frequency, spelling_vectors
 from electra_trainer.tasks.task import ReadRows, Row
-
-Array = NDArray[np.float64]
-Reads = Callable[[Sequence[TextExample]], Any]
-"""Examples -> a matrix of their features, [examples, features]."""
-WIDTH = 128
-"""Numbers in a word's vector, as many as `tiny` has."""
-_GRAMS = 1 << 16
-"""Random vectors that n-grams are hashed to."""
-_WORD = re.compile(rf"\w+(?:[{MARKS}]+\w*)*|[^\w\s]")
-
-
-def words(text: str) -> list[str]:
-    """Lower-case words, with the marks that combine with their letters, and punctuation."""
-    return _WORD.findall(text.lower())
-
-
-def inverse_frequency(containing: Any, texts: int) -> Array:
-    """idf, above 0 also where a word is in every text: log((texts + 2) / (containing + 1)).
-
-    Args:
-        containing: number of texts that contain each word.
-    """
-    weight: Array = np.log((texts + 2) / (np.asarray(containing) + 1))
-    return weight
-
-
-def spelling_vectors(spelled: Sequence[str], *, width: int) -> Any:
-    """The sum of fixed random vectors of each word's n-grams of 3 to 5 characters, of length 1 (or 0), [words, width].
-
-    Args:
-        spelled: words; `<` and `>` mark where one begins and ends.
-    """
-    from sklearn.feature_extraction.text import HashingVectorizer
-
-    table_GW = np.random.default_rng(0).standard_normal((_GRAMS, width), dtype=np.float32)
-    grams = HashingVectorizer(
-        analyzer="char", ngram_range=(3, 5), n_features=_GRAMS, alternate_sign=False, norm=None, lowercase=False
-    )
-    vector_VW = grams.transform(spelled) @ table_GW
-    return vector_VW / np.maximum(np.linalg.norm(vector_VW, axis=1, keepdims=True), 1e-9)
-
-
-def overlap_features(train: Sequence[TextExample]) -> tuple[Any, Reads]:
-    """float32 [pairs, 8], see `_overlap`, of `train`, and a function that computes the same of other pairs.
-
-    Each number has mean 0 and standard deviation 1 over `train`, whose texts also decide the words' idf.
-    """
-    from sklearn.preprocessing import StandardScaler
-
-    texts = [set(words(text)) for example in train for text in (example.text, example.pair or "")]
-    containing = Counter(word for text in texts for word in text)
-
-    def read(examples: Sequence[TextExample]) -> NDArray[np.float32]:
-        sides = [[words(text) or [""] for text in (example.text, example.pair or "")] for example in examples]
-        number = {
-            word: index for index, word in enumerate(sorted({word for pair in sides for text in pair for word in text}))
-        }
-        vector_VW = spelling_vectors([f"<{word}>" for word in number], width=WIDTH)
-        idf_V = inverse_frequency([containing[word] for word in number], len(texts))
-        rows = []
-        for pair in sides:
-            a, b = ([number[word] for word in text] for text in pair)
-            rows.append(_overlap(vector_VW[a], vector_VW[b], idf_V[a], idf_V[b]))
-        return np.stack(rows).astype(np.float32)
-
-    scaler = StandardScaler(copy=False)
-    return scaler.fit_transform(read(train)), lambda examples: scaler.transform(read(examples))
-
-
-def _overlap(a_NW: Array, b_MW: Array, idf_N: Array, idf_M: Array) -> Array:
-    """Eight numbers from the texts' unit vectors and idf: how well the words of A are matched in B by their cosines,
-    B's in A, the smaller and the mean of the two, all weighted by idf; the cosine of the idf-weighted means; the mean
-    match and the cosine without idf; the ratio of lengths.
-    """
-    cosine_NM = a_NW @ b_MW.T
-    best_N, best_M = cosine_NM.max(1), cosine_NM.max(0)
-    there, back = best_N @ idf_N / idf_N.sum(), best_M @ idf_M / idf_M.sum()
-    weighted, plain = _cosine(idf_N @ a_NW, idf_M @ b_MW), _cosine(a_NW.sum(0), b_MW.sum(0))
-    ratio = min(len(a_NW), len(b_MW)) / max(len(a_NW), len(b_MW))
-    match = (there, back, min(there, back), (there + back) / 2, (best_N.mean() + best_M.mean()) / 2)
-    return np.array([*match, weighted, plain, ratio])
-
-
-def _cosine(one_W: Array, two_W: Array) -> float:
-    return float(one_W @ two_W) / max(float(np.linalg.norm(one_W) * np.linalg.norm(two_W)), 1e-9)
-
 
 TEMPERATURE = 0.05
 """Temperature of the softmax over the tokens of the other text. With 0 the best one alone gets a gradient."""
@@ -129,15 +36,12 @@ of a LayerNorm, or a learning rate of fine-tuning would not reach them in the 30
 """
 MATCHES = 6 * DEPTHS + 1
 """Six numbers a depth, and the ratio of lengths."""
-
-Indices = NDArray[np.int64]
 PENALTIES = (10.0, 100.0, 1e3, 1e4)
 """Weights of the squared norm (of its half, for classes) beside the sum of the losses, tried by cross-validation."""
 POOLED = (1.0, 0.1)
 """Factors of the standardized features of the means in a fit of classes, tried with each penalty: with 0.1 a penalty
 weighs a hundred times as much on these 4 D, which few rows cannot tell from noise, as on the `MATCHES`.
 """
-FOLDS = 3
 MOST_ROWS = 20_000
 """Rows that are fitted, a fixed sample of larger sets: more move a thousand weights little, and take minutes."""
 
@@ -286,23 +190,6 @@ def start_from_probe(head: PairHead, rows: Sequence[Row], read: ReadRows, *, bal
     head.dense.bias.copy_(torch.from_numpy(bias))
 
 
-def folds(answers: NDArray[np.generic], examples: Indices, *, classes: bool) -> Indices:
-    """The fold in which each row is held out; -1: in none, since fewer than `FOLDS` examples have its class.
-
-    Drawn by example: a pair that is there in both orders is never fitted in one and scored in the other.
-    """
-    fold = np.full(len(answers), -1)
-    for mine in (
-        [np.flatnonzero(answers == one) for one in np.unique(answers)] if classes else [np.arange(len(answers))]
-    ):
-        names = np.unique(examples[mine])
-        if len(names) >= FOLDS:
-            of = np.empty(len(names), dtype=np.int64)
-            of[drawn("folds of a probe", count=len(names), total=len(names))] = np.arange(len(names)) % FOLDS
-            fold[mine] = of[np.searchsorted(names, examples[mine])]
-    return fold
-
-
 def fitted(
     matrix: NDArray[np.float32],
     answers: NDArray[np.generic],
@@ -336,7 +223,7 @@ def fitted(
         tried = {"linear__C": [1 / penalty for penalty in PENALTIES], "pooled__kw_args": factors}
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # it is where training begins
-        model = chosen(model, tried, scaled, answers, examples, classes=bool(classes), balanced=balanced)
+        model = chosen(model, tried, scaled, answers, examples=examples, classes=bool(classes), balanced=balanced)
         model.fit(scaled, answers)
     weight = np.atleast_2d(linear.coef_) * model["pooled"].transform(np.ones_like(scaled[:1])) / scaler.scale_
     bias = np.atleast_1d(linear.intercept_)
@@ -355,42 +242,3 @@ def _with_pooled(matrix: NDArray[np.float32], *, factor: float) -> NDArray[np.fl
     out = matrix.copy()
     out[:, :-MATCHES] *= factor
     return out
-
-
-def chosen(
-    model: Any,
-    tried: Mapping[str, Sequence[Any]],
-    matrix: Any,
-    answers: NDArray[np.generic],
-    examples: Indices,
-    *,
-    classes: bool,
-    balanced: bool,
-) -> Any:
-    """The model with the values that are best in cross-validation, not fitted yet; with the second of each where no
-    class has enough examples to hold one out.
-
-    Args:
-        tried: name of the parameter -> values to try.
-        examples: of which example each row is.
-        classes: the answers are classes; else numbers.
-        balanced: classes count alike.
-    """
-    from sklearn.model_selection import GridSearchCV, PredefinedSplit
-
-    fold = folds(answers, examples, classes=classes)
-    if fold.max() < 0:
-        return model.set_params(**{name: values[1] for name, values in tried.items()})
-    scoring: Any = partial(_log_likelihood, balanced=balanced) if classes else "neg_mean_squared_error"
-    search = GridSearchCV(model, tried, cv=PredefinedSplit(fold), scoring=scoring, refit=False)
-    return model.set_params(**search.fit(matrix, answers).best_params_)
-
-
-def _log_likelihood(model: Any, matrix: Any, answers: NDArray[np.generic], *, balanced: bool) -> float:
-    """The mean over rows, `balanced`: over classes; unlike scikit-learn's, also where no row of some class is held
-    out.
-    """
-    number = np.searchsorted(model.classes_, answers)
-    shares = model.predict_proba(matrix)[np.arange(len(answers)), number]
-    weights = 1 / np.bincount(number)[number] if balanced else None
-    return float(np.average(np.log(np.maximum(shares, 1e-300)), weights=weights))

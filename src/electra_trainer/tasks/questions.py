@@ -29,7 +29,7 @@ from electra_trainer.tasks.task import Baseline, Row, TaskData, TransformersHead
 
 
 @dataclass(frozen=True, kw_only=True)
-class SquadTask:
+class SquadTask(tasks.TaskSource):
     """Two files of SQuAD 1.1 or 2.0, or one that is split by article."""
 
     train: str | Path
@@ -48,7 +48,7 @@ class SquadTask:
     dev_limit: int | None = None
     """Largest number of questions for evaluation."""
     epochs: ClassVar[float] = 2.0
-    max_length: ClassVar[int] = 512
+    max_length: ClassVar[int | None] = 512
     """Tokens of a row where nothing else is asked for (released); at most what the encoder was trained on."""
 
     def __post_init__(self) -> None:

@@ -251,3 +251,37 @@ def recipe(name: str, *, hidden_size: int, epochs: float, **changes: object) -> 
     changed = {field: value for field, value in changes.items() if value is not None}
     found = RECIPES.get(name, paper)(hidden_size=hidden_size, epochs=epochs)
     return replace(found, **changed)  # type: ignore[arg-type]
+
+
+def settle(recipe: Recipe, *, task: str, pooling: str | None, compares: bool, windows: bool, pairs: bool) -> Recipe:
+    """The recipe with the pooling that a task has under it; None where the task has none. `auto` is `pair` for a task
+    that can compare two texts, else `mean`; for one text `pair` is `mean`.
+
+    Args:
+        task: its name.
+        pooling: the task's own; None: it pools nothing.
+        compares: it has a head that compares two texts.
+        windows: it can read a long text in windows.
+        pairs: its examples are pairs of texts.
+
+    Raises:
+        ConfigError: the recipe asks for windows, a pooling or the head of pairs, and the task does not have it.
+    """
+    if recipe.windows and not windows:
+        raise ConfigError(
+            f"--windows: {task} is not read in windows here. Only classification and regression of one text can be "
+            "(contexts of questions always are). Leave it out."
+        )
+    asked = recipe.pooling or pooling
+    if asked is None or (asked == "auto" and pooling is None):
+        return replace(recipe, pooling=None)
+    if asked == "auto":
+        asked = "pair" if compares else "mean"
+    if asked == "pair" and not pairs:
+        asked = "mean"
+    if pooling is None or (asked == "pair" and not compares):
+        raise ConfigError(
+            f"--pooling {asked}: {task} has no such representation of a text; classification and regression have it. "
+            "Leave it out."
+        )
+    return replace(recipe, pooling=asked)  # type: ignore[arg-type]

@@ -268,7 +268,7 @@ def _windows(sizes: Sequence[int], room: int) -> Iterator[tuple[int, int]]:
 
 @checked_class
 @dataclass(frozen=True, kw_only=True)
-class TaggingTask:
+class TaggingTask(task.TaskSource):
     """Files of tagged words of any kind (tasks/tagged_files.py), or a treebank's folder with a file for
     each split.
     """

@@ -40,6 +40,7 @@ from electra_trainer.experiments.statistics import Sample, jackknife
 from electra_trainer.files.tables import Table, read_table_file
 from electra_trainer.tasks import examples as files
 from electra_trainer.tasks.examples import Columns, Prediction, TextExample, strings
+from electra_trainer.tasks.recipe import Recipe, settle
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -313,6 +314,12 @@ class Task(Protocol):
         """
         return files.hold_out(train, where=where)
 
+    pooling: Any = None
+    """How a whole text is represented: see texts.py. None: it is not, so `--pooling` is refused."""
+    compares: ClassVar[bool] = False
+    """Whether `--pooling pair` gives it the head that compares two texts."""
+    windows: bool | None = None
+    """Whether long texts are read in windows; None: it cannot."""
     whole_text: ClassVar[bool] = True
     """True if it judges whole texts, so that it has dropout before its head under `head_dropout="texts"`."""
     columns_type: ClassVar[type[Any]] = Columns
@@ -449,7 +456,15 @@ class TaskData:
     @property
     def has_windows(self) -> bool:
         """Whether long texts can be read in windows: those of a task with such a field, one text an example."""
-        return hasattr(self.task, "windows") and not self.pairs
+        return self.task.windows is not None and not self.pairs
+
+    def under(self, recipe: Recipe) -> tuple[Self, Recipe]:
+        """The data with the recipe's pooling and windows in its task, and the settled recipe: see `recipe.settle`."""
+        task: Any = self.task
+        ways: dict[str, Any] = {"pooling": task.pooling, "compares": task.compares, "pairs": self.pairs}
+        settled = settle(recipe, task=task.name, windows=self.has_windows, **ways)
+        changes = {name: value for name in ("pooling", "windows") if (value := getattr(settled, name))}
+        return replace(self, task=replace(task, **changes)) if changes else self, settled
 
     def notes_for(self, given: Collection[str]) -> list[str]:
         """The notes on a run whose recipe has these fields from elsewhere."""
@@ -457,11 +472,14 @@ class TaskData:
 
 
 class TaskSource(Protocol):
-    """Where a task comes from: a small frozen dataclass of paths and names, so that any process can load it.
-
-    It may also have a `max_length`: tokens per row by default, where the recipe's 128 are too few; and `recipe_for`,
-    (training rows, layers of the encoder) -> changes of the paper's recipe under `--recipe auto`.
+    """Where a task comes from: a small frozen dataclass of paths and names, so that any process can load it. Inherit
+    from it.
     """
+
+    max_length: ClassVar[int | None] = None
+    """Tokens per row by default, where the recipe's 128 are too few."""
+    own_recipe: ClassVar[bool] = False
+    """Whether `recipe_for` says what `--recipe auto` is; else it is the paper's."""
 
     @property
     def name(self) -> str:
@@ -477,6 +495,15 @@ class TaskSource(Protocol):
         Raises:
             MissingInputError, DataError, StorageError: what is wrong, with file and line.
         """
+
+    def recipe_for(self, rows: int, layers: int) -> Mapping[str, Any]:
+        """Changes of the paper's recipe under `--recipe auto`; of a task with `own_recipe`.
+
+        Args:
+            rows: training rows.
+            layers: of the encoder.
+        """
+        return {}
 
 
 READ = 2_000

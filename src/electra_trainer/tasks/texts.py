@@ -1,0 +1,373 @@
+"""Classification and regression of a text or a pair: a head on [CLS], the mean of all tokens, or a pair's features.
+
+[CLS] is the paper's (§3.1; released). Classification learns by cross-entropy, regression by squared error (released for
+STS-B).
+
+Metrics are scikit-learn's and SciPy's; a correlation with a constant is 0.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from electra_trainer.batch import Batch
+from electra_trainer.data.tokenizer import Text
+from electra_trainer.errors import DataError
+from electra_trainer.experiments.by_class import ClassReport, class_report
+from electra_trainer.files.tables import Table, labels, numbers, shown
+from electra_trainer.files.wording import render
+from electra_trainer.pretrained.embedding import pooled
+from electra_trainer.settings.config import Model
+from electra_trainer.tasks import task as tasks
+from electra_trainer.tasks.baselines import text_baselines
+from electra_trainer.tasks.examples import Columns, Prediction, TextExample, label_names, meaning
+from electra_trainer.tasks.heads import output_head
+from electra_trainer.tasks.pair_head import PairHead, start_from_probe
+from electra_trainer.tasks.task import Baseline, CardWords, ReadRows, Row, Task, TransformersHead
+
+Pooling = Literal["cls", "mean", "pair"]
+"""`cls`: the hidden state of [CLS], as in the paper. `mean`: the mean over all tokens of the row, [CLS] and [SEP]
+included. `pair`: two texts compared (pair_head.py).
+"""
+
+
+_LATER = ("class_weights", "windows")
+"""Fields of tasks that are described only where they are set."""
+_IN_WINDOWS = (
+    "read in windows of that length, a quarter of which overlaps, and the outputs of the windows are averaged "
+    "(electra-trainer); transformers and ONNX Runtime read one row"
+)
+
+
+class TextTask(Task):
+    """Common part of classification and regression: `output_head` on the vector of a text or pair, or
+    `PairHead`.
+    """
+
+    metrics: tuple[str, ...]
+    pooling: Pooling
+    windows: bool
+    """Read a text that is longer than a row in overlapping windows. In training each window is a row with the text's
+    answer, and a text counts as much as a short one; the outputs of its windows are averaged to predict.
+    """
+    compares: ClassVar[bool] = True
+    endings: ClassVar[Sequence[str]] = (".csv", ".jsonl", ".txt", "")
+
+    @property
+    def metric(self) -> str:
+        return self.metrics[0]
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Its labels; of a number none."""
+        return ()
+
+    @property
+    def outputs(self) -> int:
+        """Numbers that the head gives for a row, C."""
+        return len(self.classes)
+
+    def targets(self, examples: Sequence[TextExample]) -> list[Any]:
+        """Targets of the loss, one for each example."""
+        raise NotImplementedError
+
+    def rows(self, examples: Sequence[TextExample], text: Text, *, training: bool) -> list[Row]:
+        targets = self.targets(examples) if training else [None] * len(examples)
+        if self.windows:
+            read = [text.windows(ids) for ids in text.ids([example.text for example in examples])]
+        else:
+            read = [[ids] for ids in text_rows(examples, text)]
+        mean = sum(map(len, read)) / max(len(read), 1)  # so that weights are 1 on average
+        return [
+            Row(ids=ids, example=index, target=target, weight=mean / len(windows))
+            for index, (windows, target) in enumerate(zip(read, targets, strict=True))
+            for ids in windows
+        ]
+
+    def answers_in(
+        self, table: Table, columns: Columns, examples: Sequence[TextExample]
+    ) -> tuple[Mapping[int, TextExample], Sequence[str]]:
+        names = columns.labels or (columns.label or "",)
+        if not {*names} <= {*table.columns}:
+            return {}, ()
+        cells = zip(*(table.column(name) for name in names), strict=True)
+        filled = [
+            row for row, own in enumerate(cells) if not any(cell is None or not str(cell).strip() for cell in own)
+        ]
+        if columns.separator is not None and filled:  # an empty cell says: no label
+            filled = [*range(len(table.rows))]
+        some = replace(table, rows=[table.rows[row] for row in filled], lines=[table.lines[row] for row in filled])
+        try:
+            found = self.answered([examples[row] for row in filled], some, columns)
+        except DataError as error:
+            return {}, (f"not scored: {error}",)
+        return dict(zip(filled, found, strict=True)), ()
+
+    def answered(self, examples: Sequence[TextExample], table: Table, columns: Columns) -> list[TextExample]:
+        """Examples with the answers of a file like the training file; DataError: one that this task cannot score."""
+        raise DataError(f"{table.path}: {self.name} reads no answers from it.")
+
+    def described(self) -> dict[str, Any]:
+        """See `Task`; without empty fields that earlier versions had not."""
+        return {name: value for name, value in super().described().items() if value or name not in _LATER}
+
+    def head(self, model: Model) -> nn.Module:
+        """[B, D] -> [B, C]; of a pair see `PairHead`."""
+        return PairHead(model, self.outputs) if self.pooling == "pair" else output_head(model, self.outputs)
+
+    def prepare(self, head: nn.Module, train: Sequence[TextExample], text: Text) -> None:
+        if isinstance(head, PairHead):
+            texts = [one for example in train for one in (example.text, example.pair) if one is not None]
+            head.count(text.ids(texts), text.tokenizer.get_vocab())
+
+    @property
+    def balanced(self) -> bool:
+        """Whether classes count alike."""
+        return False
+
+    def fit_head(self, head: nn.Module, rows: Sequence[Row], read: ReadRows) -> None:
+        if isinstance(head, PairHead):
+            start_from_probe(head, rows, read, balanced=self.balanced)
+
+    def output(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch) -> Tensor:
+        """The head's output, [B, C]."""
+        if self.pooling == "pair":
+            both_BC: Tensor = head(hidden_BTD, batch)
+            return both_BC
+        output_BC: Tensor = head(text_vector(hidden_BTD, batch, self.pooling))
+        return output_BC
+
+    def losses(self, output_BC: Tensor, rows: Sequence[Row]) -> Tensor:
+        """The losses of each row, [B, 1] or [B, C]."""
+        raise NotImplementedError
+
+    def loss(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> tuple[Tensor, int]:
+        losses = self.losses(self.output(head, hidden_BTD, batch), rows)
+        weight_B1 = torch.tensor([[row.weight] for row in rows], device=losses.device)
+        return (weight_B1 * losses).sum(), losses.numel()
+
+    def read(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> list[Any]:
+        """The head's output for each row, C numbers."""
+        return list(self.output(head, hidden_BTD, batch).tolist())
+
+    def decode(self, output_EC: Tensor) -> list[Prediction]:
+        """Predictions from the head's output for each example."""
+        raise NotImplementedError
+
+    def predict(self, examples: Sequence[Any], rows: Sequence[Row], predicted: Sequence[Any]) -> list[Prediction]:
+        output_RC = torch.tensor(predicted, dtype=torch.float32).view(len(rows), self.outputs)
+        example_R = torch.tensor([row.example for row in rows], dtype=torch.long)
+        windows_E1 = torch.bincount(example_R, minlength=len(examples))[:, None]
+        output_EC = output_RC.new_zeros(len(examples), self.outputs).index_add_(0, example_R, output_RC)
+        return self.decode(output_EC / windows_E1)
+
+    def words(self, says: str, *, pair: bool, labels: Sequence[str] = (), top: str = "") -> CardWords:
+        """The words of a card; `top`: how many labels transformers is asked for."""
+        texts = '"one text", "another"' if pair else '"some text"'
+        return CardWords(
+            says=says.format("a pair of texts" if pair else "a text"),
+            labels=labels,
+            pipeline="text-classification",
+            longer="; longer texts are " + (_IN_WINDOWS if self.windows else "cut"),
+            sample=f"[({texts})]" if pair else f"[{texts}]",
+            code=render("card_texts.py", texts=texts, pair=pair, top=top),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classification(TextTask):
+    """One of `labels` for each text or pair; C labels."""
+
+    labels: tuple[str, ...]
+    metrics: tuple[str, ...] = ("accuracy",)
+    """See `classification_scores`; the first is the main one."""
+    name: str = "classification"
+    pooling: Pooling = "cls"
+    class_weights: tuple[float, ...] = ()
+    """Weight of each label's loss; empty: all alike. The sum is divided by the number of rows."""
+    windows: bool = False
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.labels
+
+    @property
+    def balanced(self) -> bool:
+        return bool(self.class_weights)
+
+    def targets(self, examples: Sequence[TextExample]) -> list[int | None]:
+        number = {label: index for index, label in enumerate(self.labels)}
+        return [None if example.label is None else number[example.label] for example in examples]
+
+    def losses(self, output_BC: Tensor, rows: Sequence[Row]) -> Tensor:
+        labels_B = torch.tensor([row.target for row in rows], device=output_BC.device)
+        weight_C = torch.tensor(self.class_weights, device=output_BC.device) if self.class_weights else None
+        return F.cross_entropy(output_BC, labels_B, weight=weight_C, reduction="none")[:, None]
+
+    def decode(self, output_EC: Tensor) -> list[Prediction]:
+        return [
+            {"label": self.labels[p.index(max(p))], "probabilities": dict(zip(self.labels, p, strict=True))}
+            for p in output_EC.softmax(-1).tolist()
+        ]
+
+    def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
+        number = {label: index for index, label in enumerate(self.labels)}
+        truth = [number[str(example.label)] for example in examples]
+        return classification_scores(truth, [number[one["label"]] for one in predictions], metrics=self.metrics)
+
+    def report(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> ClassReport:
+        return class_report(self.labels, [str(example.label) for example in examples], predictions)
+
+    def answered(self, examples: Sequence[TextExample], table: Table, columns: Columns) -> list[TextExample]:
+        found = labelled(examples, table, columns)
+        known_labels(found, self.labels, columns)
+        return found
+
+    def doubts(self, examples: Sequence[Any], predictions: Sequence[Prediction]) -> list[str]:
+        counts = Counter(prediction["label"] for prediction in predictions)
+        collapsed = len(counts) == 1 and len(predictions) > 1
+        return [f"collapsed: {next(iter(counts))!r} for every example."] if collapsed else []
+
+    def baselines(self, train: Sequence[TextExample]) -> dict[str, Baseline]:
+        return text_baselines(train, "label", balanced=self.balanced)
+
+    def as_transformers(self, model: Model) -> TransformersHead:
+        return tasks.text_head(model, self.labels, "single_label_classification", pooling=self.pooling)
+
+    def card(self, *, pair: bool) -> CardWords:
+        return self.words("Says which label fits {}", pair=pair, labels=self.labels)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regression(TextTask):
+    """A number for each text or pair, in the file's own units."""
+
+    shift: float = 0.0
+    """Subtracted from a value before it is learned."""
+    scale: float = 1.0
+    """The divisor of a value after that: 5 for STS-B, as released."""
+    metrics: tuple[str, ...] = ("spearman", "pearson")
+    """See `regression_scores`; the first is the main one."""
+    name: str = "regression"
+    pooling: Pooling = "cls"
+    windows: bool = False
+
+    @property
+    def outputs(self) -> int:
+        return 1
+
+    def targets(self, examples: Sequence[TextExample]) -> list[float | None]:
+        return [None if example.value is None else (example.value - self.shift) / self.scale for example in examples]
+
+    def losses(self, output_BC: Tensor, rows: Sequence[Row]) -> Tensor:
+        target_B1 = torch.tensor([[row.target] for row in rows], dtype=torch.float32, device=output_BC.device)
+        return (output_BC - target_B1).square()
+
+    def decode(self, output_EC: Tensor) -> list[Prediction]:
+        return [{"value": value * self.scale + self.shift} for (value,) in output_EC.tolist()]
+
+    def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
+        truth = [float(example.value) for example in examples if example.value is not None]
+        return regression_scores(truth, [prediction["value"] for prediction in predictions], metrics=self.metrics)
+
+    def answered(self, examples: Sequence[TextExample], table: Table, columns: Columns) -> list[TextExample]:
+        return valued(examples, table, columns)
+
+    def doubts(self, examples: Sequence[Any], predictions: Sequence[Prediction]) -> list[str]:
+        values = [prediction["value"] for prediction in predictions]
+        collapsed = len(values) > 1 and float(np.std(values)) < 1e-3 * self.scale
+        return ["collapsed: the same value for every example."] if collapsed else []
+
+    def baselines(self, train: Sequence[TextExample]) -> dict[str, Baseline]:
+        return text_baselines(train, "value")
+
+    def as_transformers(self, model: Model) -> TransformersHead:
+        units = {"scale": self.scale, "shift": self.shift}
+        return tasks.text_head(model, ("value",), "regression", pooling=self.pooling, **units)
+
+    def card(self, *, pair: bool) -> CardWords:
+        return self.words("Gives a number for {}, in the units of the training file", pair=pair)
+
+
+def classification_scores(
+    truth: Sequence[int], predicted: Sequence[int], *, metrics: Sequence[str]
+) -> dict[str, float]:
+    """Metrics of class numbers.
+
+    Args:
+        truth, predicted: class numbers from 0 on.
+        metrics: `accuracy`, `matthews`, `f1`, `macro_f1`. `f1` is that of class 1 (GLUE's, for two classes); `macro_f1`
+            the mean over classes that occur in either.
+    """
+    from sklearn.metrics import f1_score, matthews_corrcoef
+
+    f1 = partial(f1_score, truth, predicted, average="macro", zero_division=0.0)
+    found: dict[str, Callable[[], Any]] = {
+        "accuracy": lambda: np.mean(np.asarray(truth) == np.asarray(predicted)),
+        "matthews": lambda: matthews_corrcoef(truth, predicted),
+        "f1": lambda: f1(labels=[1]),
+        "macro_f1": lambda: f1(labels=sorted({*truth, *predicted})),
+    }
+    return {metric: float(found[metric]()) for metric in metrics}
+
+
+def regression_scores(
+    truth: Sequence[float], predicted: Sequence[float], *, metrics: Sequence[str]
+) -> dict[str, float]:
+    """Rank (`spearman`) and linear (`pearson`) correlation."""
+    from scipy import stats
+
+    if len(set(truth)) < 2 or len(set(predicted)) < 2:
+        return dict.fromkeys(metrics, 0.0)
+    measures: dict[str, Any] = {"spearman": stats.spearmanr, "pearson": stats.pearsonr}
+    return {metric: float(measures[metric](truth, predicted).statistic) for metric in metrics}
+
+
+def text_rows(examples: Sequence[TextExample], text: Text) -> list[tuple[int, ...]]:
+    """Ids of each example's row."""
+    first = text.ids([example.text for example in examples])
+    paired = [example.pair for example in examples if example.pair is not None]
+    second = iter(text.ids(paired))
+    pairs = zip(examples, first, strict=True)
+    return [text.row(ids, None if example.pair is None else next(second)) for example, ids in pairs]
+
+
+def text_vector(hidden_BTD: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
+    """[B, T, D] -> [B, D]. Each row of the batch is one text or one pair."""
+    return pooled(hidden_BTD, batch, "cls" if pooling == "cls" else "mean")
+
+
+def labelled(examples: Sequence[TextExample], table: Table, columns: Columns) -> list[TextExample]:
+    """Examples with the labels of a file; DataError: the file has no line of column names."""
+    found = labels(table, str(columns.label))
+    is_row = " " in f"{columns.text}{columns.pair or ''}"  # else `text,spam` over rows of spam and ham
+    if columns.label in found and is_row and table.path.suffix.lower() != ".jsonl":
+        remedy = "Put a line of column names on top of the file, as in text,label."
+        raise DataError(f"{table.path}:1: {columns.label!r} is a label, not a column's name. {remedy}")
+    return [replace(one, label=label) for one, label in zip(examples, found, strict=True)]
+
+
+def valued(examples: Sequence[TextExample], table: Table, columns: Columns) -> list[TextExample]:
+    """Examples with the numbers of a file."""
+    found = numbers(table, str(columns.label))
+    return [replace(one, value=value) for one, value in zip(examples, found, strict=True)]
+
+
+def known_labels(dev: Sequence[TextExample], known: Sequence[str], columns: Columns) -> None:
+    """Raise DataError for a label that is not among those of training."""
+    names = {*known}
+    for example in dev:
+        unknown = next((label for label in label_names(example) if label not in names), None)
+        if unknown is not None:
+            written = next((f", where {name!r} does" for name in known if meaning(name) == meaning(unknown)), "")
+            raise DataError(
+                f"{example.place}: label {unknown!r} in column {columns.label or unknown!r} never occurs in the "
+                f"training file{written}. Its labels: {shown([*map(repr, known)])}."
+            )
