@@ -1,4 +1,4 @@
-"""`python -m tests.reliability.table`: the tables of docs/reliability.md, from RECORD, which `make reliability` writes, and from sabotages.py."""
+"""`python -m tests.reliability.table`: the table of figures in the page of RECORD, which `make reliability` writes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.reliability.sabotage import ALL
-
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "reliability.md"
 RECORD = ROOT / "records" / "2026-11-22-reliability" / "figures.jsonl"
-"""What the page shows: the long forms, all of one run."""
+"""The long forms, all of one run."""
+PAGE = RECORD.parent / "README.md"
 BEGIN, END = "<!-- figures: begin -->\n", "<!-- figures: end -->\n"
-SABOTAGES_BEGIN, SABOTAGES_END = "<!-- sabotages: begin -->\n", "<!-- sabotages: end -->\n"
 
 
 def table(lines: list[str]) -> str:
@@ -45,32 +42,15 @@ def _plain(value: object) -> str:
     return str(value).replace("|", "/")
 
 
-def sabotages(lines: list[str]) -> str:
-    """How many there are and the record has, and a row each: its name, what it takes away and where, and the tests that must fail."""
-    run = next(one for one in map(json.loads, lines) if one["test"] == "sabotage")
-    count = f"There are {len(ALL)}. The run of the record had the {run['sabotages']} that there were then, {run['caught']} of them caught.\n\n"
-    rows = [
-        f"| `{one.name}` | {one.takes_away} | `{one.file}` | {', '.join(f'`{_short(test)}`' for test in one.caught_by)} |"
-        for one in ALL
-    ]
-    return count + "\n".join(["| sabotage | takes away that | in | must fail |", "|---|---|---|---|", *rows]) + "\n"
-
-
-def _short(test: str) -> str:
-    file, name = test.split("::")
-    return f"{Path(file).stem}::{name}"
-
-
 def _put(page: str, begin: str, end: str, text: str) -> str:
     before, rest = page.split(begin)
     return before + begin + text + end + rest.split(end)[1]
 
 
 def main() -> None:
-    """Write the tables into the page."""
+    """Write the table into the page."""
     lines = RECORD.read_text(encoding="utf-8").splitlines()
-    page = _put(PAGE.read_text(encoding="utf-8"), SABOTAGES_BEGIN, SABOTAGES_END, sabotages(lines))
-    page = _put(page, BEGIN, END, table(lines))
+    page = _put(PAGE.read_text(encoding="utf-8"), BEGIN, END, table(lines))
     PAGE.write_text(page, encoding="utf-8")
 
 
