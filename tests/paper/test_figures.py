@@ -14,8 +14,8 @@ from electra_trainer.cli.main import main
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments.summary import summarize
 from electra_trainer.paper import figures
-from electra_trainer.paper.figures import draw_figure
-from electra_trainer.paper.paper_tables import choose_metric, generator_size, readings
+from electra_trainer.paper.figures import draw_figure, generator_size
+from electra_trainer.paper.paper_tables import choose_metric, entries
 from electra_trainer.paper.published import published_points
 
 AUC = "held-out/discriminator_auc"
@@ -91,8 +91,11 @@ def test_any_number_of_seeds_and_no_curves(tmp_path: Path, number: int, seeds: i
 
 @pytest.mark.parametrize("number", [1, 3, 4])
 def test_several_sizes(tmp_path: Path, tiny: Path, number: int) -> None:
-    small = write_experiment(tmp_path / "small", preset="small", seeds=(1,))
-    write_cell(small, "electra", 1, {"pos/accuracy": 0.9}, flops=1e15)
+    """Also where two arms of one experiment have a generator of the same size."""
+    twins = {"electra": with_width(0.5), "twin": with_width(0.5)}
+    small = write_experiment(tmp_path / "small", preset="small", arms=(), configs=twins, seeds=(1,))
+    for arm in twins:
+        write_cell(small, arm, 1, {"pos/accuracy": 0.9}, flops=1e15)
     assert "small" in draw(number, tiny, small)
 
 
@@ -111,8 +114,7 @@ def test_glue_has_the_papers_points_on_its_axes(tmp_path: Path) -> None:
     svg = draw_figure(1, [summarize(path)], metric=None, form="svg")
     assert words(svg).count("training FLOPs") == 1  # one pair of axes
     assert "ELECTRA (paper)" in words(svg)
-    reading = readings([summarize(path)], "glue/average")[0]
-    assert reading.score.mean == pytest.approx(60.0)
+    assert entries([summarize(path)])[0].score("glue/average").mean == pytest.approx(60.0)
 
 
 def test_choice_of_the_metric(tiny: Path, tmp_path: Path) -> None:
@@ -132,17 +134,14 @@ def test_choice_of_the_metric(tiny: Path, tmp_path: Path) -> None:
 
 
 def test_curves_are_read_from_the_runs(tiny: Path) -> None:
-    reading = next(reading for reading in readings([summarize(tiny)], AUC) if reading.entry.arm == "electra")
-    assert reading.curves[0] == ((1e11, 0.5), (5e11, 0.55), (1e12, 0.6))
-    accuracy = next(
-        reading for reading in readings([summarize(tiny)], "pos/accuracy") if reading.entry.arm == "electra"
-    )
-    assert accuracy.curves == ((), (), ())  # not measured on the way
-    assert accuracy.flops == 1e12
+    entry = entries([summarize(tiny)])[0]
+    assert entry.arm == "electra" and entry.flops == 1e12
+    assert entry.curves(AUC)[0] == [(1e11, 0.5), (5e11, 0.55), (1e12, 0.6)]
+    assert entry.curves("pos/accuracy") == [[], [], []]  # not measured on the way
 
 
 def test_generator_sizes_keep_to_one_difference(tiny: Path) -> None:
-    sizes = {reading.entry.arm: generator_size(reading) for reading in readings([summarize(tiny)], "pos/accuracy")}
+    sizes = {entry.arm: generator_size(entry) for entry in entries([summarize(tiny)])}
     orders = {arm: size[0] for arm, size in sizes.items() if size is not None}
     assert orders == {"electra": 64, "unigram": -1, "same-size": 128, "narrow": 32}
 
@@ -154,7 +153,7 @@ def test_labels_of_eight_generators_do_not_overlap(tmp_path: Path) -> None:
     for arm in ("unigram", *widths):
         write_cell(path, arm, 1)
     experiments = [summarize(path)]
-    figure, _ = figures._figure_3(experiments, readings(experiments, "pos/accuracy"), "pos/accuracy")
+    figure, _ = figures.FIGURES[3](experiments, entries(experiments), "pos/accuracy")
     figure.canvas.draw()
     boxes = [label.get_window_extent() for label in figure.axes[0].get_xticklabels()]
     assert len(boxes) == 8 and not any(one.overlaps(other) for one, other in itertools.pairwise(boxes))

@@ -8,7 +8,8 @@ import pytest
 
 from electra_trainer.cost.flops import infer_flops, step_flops
 from electra_trainer.cost.parameters import parameters
-from electra_trainer.paper.published import GLUE_TASKS, PRINTED, TABLES, PublishedRow
+from electra_trainer.finetuning.glue_table import COLUMNS
+from electra_trainer.paper.published import PRINTED, TABLES, PublishedRow
 from electra_trainer.presets.models import preset
 
 HALF = 0.05 + 1e-9  # rounding of a number with one decimal
@@ -16,7 +17,7 @@ GLUE_ROWS = (*TABLES[2].rows, *TABLES[7].rows)
 
 
 def scores(row: PublishedRow) -> list[float | None]:
-    return [row.number(f"glue/{task}") for task in GLUE_TASKS]
+    return [row.number(column) for column in COLUMNS.values()]
 
 
 def printed(row: PublishedRow, column: str) -> float:

@@ -21,7 +21,7 @@ from electra_trainer.cli.main import read
 from electra_trainer.errors import ConfigError
 from electra_trainer.experiments.summary import Summary, summarize
 from electra_trainer.experiments.sweep import parse_axes, require_fields, swept
-from electra_trainer.paper import paper_tables, probes
+from electra_trainer.paper import figures, paper_tables, probes
 from electra_trainer.paper.compare import Comparing
 from electra_trainer.presets.arms import arm
 from electra_trainer.settings.config import changed
@@ -174,8 +174,8 @@ def test_generator_widths_fill_figure_3(data: Path, tmp_path: Path, electra: Ele
     )  # fmt: skip
     assert code == 0, err
     metric = "held-out/discriminator_standard_auc"
-    shown = paper_tables.readings([summarize(out)], metric)
-    places = sorted(size for one in shown if (size := paper_tables.generator_size(one)) is not None)
+    sizes = map(figures.generator_size, paper_tables.entries([summarize(out)], metric=metric))
+    places = sorted(size for size in sizes if size is not None)
     hidden = small_config().model.hidden_size
     assert [place[0] for place in places] == [-1.0, hidden / 4, hidden / 2, hidden]
     code, _, err = electra("figure", "3", out, "--metric", metric, "--out", tmp_path / "figure.svg")

@@ -187,6 +187,8 @@ def _predicted(run: Path, part: Part, rows: int, row: GlueRow) -> list[str]:
     return predicted
 
 
+COLUMNS = {name: f"glue/{title.lower()}" for name, title in PAPER_COLUMNS.items()}
+"""Task of the paper's eight -> its score in the paper's tables."""
 ABSENT = "—"
 _OWN = {
     "MRPC F1": ("mrpc", "dev", "f1"),
@@ -215,7 +217,7 @@ def glue_metrics(medians: Mapping[str, float]) -> dict[str, float]:
     `glue/average`;
     then other tasks, which no average counts, by their names: `glue/wnli`.
     """
-    found = {f"glue/{title.lower()}": medians[name] for name, title in PAPER_COLUMNS.items() if name in medians}
+    found = {column: medians[name] for name, column in COLUMNS.items() if name in medians}
     average = {"glue/average": fmean(found.values())} if len(found) == len(PAPER) else {}
     return found | average | {f"glue/{name}": median for name, median in medians.items() if name not in PAPER}
 

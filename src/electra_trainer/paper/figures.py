@@ -21,9 +21,10 @@ from electra_trainer.experiments.summary import Summary
 from electra_trainer.files.wording import Table
 from electra_trainer.inspection.report import COLOURS, FAINT, INK, rendered
 from electra_trainer.paper import paper_tables, published
-from electra_trainer.paper.paper_tables import Reading
+from electra_trainer.paper.paper_tables import Entry
 from electra_trainer.pretrained.pretrained import Pretrained
-from electra_trainer.settings.config import Config
+from electra_trainer.settings import methods
+from electra_trainer.settings.config import Config, generator_shape
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -175,7 +176,7 @@ def draw_figure(number: int, experiments: Sequence[Summary], *, metric: str | No
     name = paper_tables.choose_metric(experiments, metric)
 
     def make() -> "Figure":
-        figure, title = FIGURES[number](experiments, paper_tables.readings(experiments, name), name)
+        figure, title = FIGURES[number](experiments, paper_tables.entries(experiments, metric=name), name)
         caption(figure, f"Figure {number}. {_words(name)}{title} {_POINTS}")
         return figure
 
@@ -198,7 +199,7 @@ def caption(figure: "Figure", text: str) -> None:
     figure.supxlabel(wrapped, x=0.01, ha="left", fontsize=8, color=INK)
 
 
-def _figure_1(experiments: Sequence[Summary], shown: Sequence[Reading], metric: str) -> "tuple[Figure, str]":
+def _figure_1(experiments: Sequence[Summary], shown: Sequence[Entry], metric: str) -> "tuple[Figure, str]":
     """Score against training FLOPs, with the paper's points behind ours where the score is GLUE's."""
     figure, (axes,) = new_figure(1)
     if metric == "glue/average":
@@ -207,10 +208,10 @@ def _figure_1(experiments: Sequence[Summary], shown: Sequence[Reading], metric: 
     return figure, " against training compute."
 
 
-def _figure_3(experiments: Sequence[Summary], shown: Sequence[Reading], metric: str) -> "tuple[Figure, str]":
-    """Left: sizes of the generator. Right: training algorithms. Without readings for one of them, the other alone."""
-    compared = [reading for reading in shown if reading.entry.arm in ALGORITHMS]
-    sized = any(paper_tables.generator_size(reading) is not None for reading in shown)
+def _figure_3(experiments: Sequence[Summary], shown: Sequence[Entry], metric: str) -> "tuple[Figure, str]":
+    """Left: sizes of the generator. Right: training algorithms. Without entries for one of them, the other alone."""
+    compared = [entry for entry in shown if entry.arm in ALGORITHMS]
+    sized = any(generator_size(entry) is not None for entry in shown)
     if not sized and not compared:
         raise DataError(f"figure 3: no arm is a size of the generator, or one of {', '.join(ALGORITHMS)}.")
     figure, axes = new_figure(sized + bool(compared))
@@ -222,20 +223,44 @@ def _figure_3(experiments: Sequence[Summary], shown: Sequence[Reading], metric: 
     return figure, f" {', and '.join(parts)}."
 
 
+def generator_size(entry: Entry) -> tuple[float, str] | None:
+    """An arm's place in the left of Figure 3: hidden units (below 0: it has none) and a label; None if it differs from
+    ELECTRA in more than its generator's size.
+    """
+    config = entry.config
+    if config is None or type(config.objective) is not methods.RTD:
+        return None
+    if config.objective.loss_over != "all" or config.objective.lucky != "original":
+        return None
+    generator = config.generator
+    if not isinstance(config.phases, methods.Joint) or generator.disallow_correct:
+        return None
+    if isinstance(generator, methods.Uniform):
+        return (-2.0, "uniform")
+    if isinstance(generator, methods.Unigram):
+        return (-1.0, "unigram")
+    if generator.temperature != 1 or config.sharing != "embeddings":
+        return None
+    shape, main = generator_shape(config), config.model
+    width, layers = shape.hidden_size, shape.num_hidden_layers
+    depth = "" if layers == main.num_hidden_layers else f"\n{layers} of {main.num_hidden_layers}"
+    return (width, f"{width}\n({width / main.hidden_size:.3g}x){depth}")
+
+
 _MOST_SIDE_BY_SIDE = 5
 """Sizes of generators whose labels have room next to one another; the labels of more are turned."""
 
 
-def _generator_sizes(axes: "Axes", experiments: Sequence[Summary], shown: Sequence[Reading], metric: str) -> None:
+def _generator_sizes(axes: "Axes", experiments: Sequence[Summary], shown: Sequence[Entry], metric: str) -> None:
     """Sizes at equal distances, those without hidden units first; a line joins an experiment's learned generators."""
-    sized = [(size, reading) for reading in shown if (size := paper_tables.generator_size(reading)) is not None]
+    sized = [(size, entry) for entry in shown if (size := generator_size(entry)) is not None]
     places = sorted({size for size, _ in sized})
     for index, experiment in enumerate(experiments):
         colour = COLOURS[index % len(COLOURS)]
-        mine = sorted((size, one) for size, one in sized if one.entry.experiment is experiment)
-        for size, reading in mine:
-            _error_bar(axes, places.index(size), reading.score, colour, label=None)
-        line = [(places.index(size), one.score.mean) for size, one in mine if size[0] > 0]
+        mine = sorted(((size, one) for size, one in sized if one.experiment is experiment), key=lambda pair: pair[0])
+        for size, entry in mine:
+            _error_bar(axes, places.index(size), entry.score(metric), colour, label=None)
+        line = [(places.index(size), one.score(metric).mean) for size, one in mine if size[0] > 0]
         axes.plot([at for at, _ in line], [mean for _, mean in line], color=colour, label=_labelled(experiment))
     if len(places) > _MOST_SIDE_BY_SIDE:
         labels = [label.replace("\n", " ") for _, label in places]
@@ -247,26 +272,24 @@ def _generator_sizes(axes: "Axes", experiments: Sequence[Summary], shown: Sequen
     _name_axes(axes, "Generator sizes", across, metric)
 
 
-def _figure_4(experiments: Sequence[Summary], shown: Sequence[Reading], metric: str) -> "tuple[Figure, str]":
+def _figure_4(experiments: Sequence[Summary], shown: Sequence[Entry], metric: str) -> "tuple[Figure, str]":
     """Left: BERT next to ELECTRA for each size. Centre: the gain, if any size has both. Right: curves of the first
     size.
     """
-    shown = [reading for reading in shown if reading.entry.arm in ("electra", "mlm")]
+    shown = [entry for entry in shown if entry.arm in ("electra", "mlm")]
     if not shown:
         raise DataError(
             f"figure 4: no finished cell of electra or mlm has {metric}. Run electra compare --arms electra,mlm."
         )
-    ordered = [one for one in experiments if any(reading.entry.experiment is one for reading in shown)]
-    by_place = {(ordered.index(reading.entry.experiment), reading.entry.arm): reading for reading in shown}
-    both = [at for at in range(len(ordered)) if (at, "electra") in by_place and (at, "mlm") in by_place]
-    pairs = ((at, compare_paired(by_place[at, "electra"].by_seed, by_place[at, "mlm"].by_seed)) for at in both)
-    gains = [(at, gain) for at, gain in pairs if gain is not None]
+    ordered = [one for one in experiments if any(entry.experiment is one for entry in shown)]
+    electra, mlm = (
+        {ordered.index(entry.experiment): entry for entry in shown if entry.arm == arm} for arm in ("electra", "mlm")
+    )
+    pairs = ((at, compare_paired(electra[at].by_seed(metric), mlm[at].by_seed(metric))) for at in electra if at in mlm)
+    gains = sorted((at, gain) for at, gain in pairs if gain is not None)
     figure, axes = new_figure(2 + bool(gains))
-    for arm, name, colour in (("electra", "ELECTRA", COLOURS[0]), ("mlm", "BERT", COLOURS[1])):
-        points = [(at, by_place[at, arm].score) for at in range(len(ordered)) if (at, arm) in by_place]
-        for index, (at, score) in enumerate(points):
-            _error_bar(axes[0], at, score, colour, label=f"{name} ({arm})" if index == 0 else None)
-        axes[0].plot([at for at, _ in points], [score.mean for _, score in points], color=colour)
+    for found, name, colour in ((electra, "ELECTRA (electra)", COLOURS[0]), (mlm, "BERT (mlm)", COLOURS[1])):
+        _joined(axes[0], [(at, found[at].score(metric)) for at in sorted(found)], colour, label=name)
     if gains:
         for at, gain in gains:
             _error_bar(axes[1], at, gain, INK, label=None)
@@ -276,35 +299,42 @@ def _figure_4(experiments: Sequence[Summary], shown: Sequence[Reading], metric: 
         each.set_xticks(range(len(ordered)), [_labelled(experiment) for experiment in ordered])
         each.set_xlim(-0.5, len(ordered) - 0.5)
     _name_axes(axes[0], "Model sizes", "model", metric)
-    first_size = [reading for reading in shown if reading.entry.experiment is ordered[0]]
+    first_size = [entry for entry in shown if entry.experiment is ordered[0]]
     _against_flops(axes[-1], f"Convergence, {paper_tables.preset_of(ordered[0])}", first_size, metric, several=False)
     return figure, ". BERT and ELECTRA for several model sizes; the first during training."
+
+
+def _joined(axes: "Axes", points: Sequence[tuple[int, Spread]], colour: str, *, label: str) -> None:
+    """Points with a line through them, of which the first is named."""
+    for index, (at, score) in enumerate(points):
+        _error_bar(axes, at, score, colour, label=label if index == 0 else None)
+    axes.plot([at for at, _ in points], [score.mean for _, score in points], color=colour)
 
 
 FIGURES = {1: _figure_1, 3: _figure_3, 4: _figure_4}
 
 
-def _against_flops(axes: "Axes", title: str, shown: Sequence[Reading], metric: str, *, several: bool) -> None:
+def _against_flops(axes: "Axes", title: str, shown: Sequence[Entry], metric: str, *, several: bool) -> None:
     """Each seed's curve, thin, and the mean at the end; a line joins the budgets of one arm."""
-    lines: dict[object, list[Reading]] = {}
-    for reading in shown:
-        lines.setdefault(_whatever_its_length(reading), []).append(reading)
+    lines: dict[object, list[Entry]] = {}
+    for entry in shown:
+        lines.setdefault(_whatever_its_length(entry), []).append(entry)
     for index, budgets in enumerate(lines.values()):
-        colour, entry = COLOURS[index % len(COLOURS)], budgets[0].entry
-        label = entry.arm + (f" ({entry.experiment.name})" if several and len(budgets) == 1 else "")
-        budgets.sort(key=lambda reading: reading.flops)
-        for reading in budgets:
-            for curve in filter(None, reading.curves):
+        colour, first = COLOURS[index % len(COLOURS)], budgets[0]
+        label = first.arm + (f" ({first.experiment.name})" if several and len(budgets) == 1 else "")
+        budgets.sort(key=lambda entry: entry.flops)
+        scores = [entry.score(metric) for entry in budgets]
+        for entry, score in zip(budgets, scores, strict=True):
+            for curve in filter(None, entry.curves(metric)):
                 axes.plot(*zip(*curve, strict=True), color=colour, alpha=0.45, linewidth=1.0)
-            _error_bar(axes, reading.flops, reading.score, colour, label=label if reading is budgets[0] else None)
-        axes.plot([one.flops for one in budgets], [one.score.mean for one in budgets], color=colour, linewidth=1.4)
+            _error_bar(axes, entry.flops, score, colour, label=label if entry is budgets[0] else None)
+        axes.plot([one.flops for one in budgets], [one.mean for one in scores], color=colour, linewidth=1.4)
     _powers(axes)
     _name_axes(axes, title, _FLOPS_LABEL, metric)
 
 
-def _whatever_its_length(reading: Reading) -> object:
-    """Equal for readings of an arm that was trained for several budgets."""
-    entry = reading.entry
+def _whatever_its_length(entry: Entry) -> object:
+    """Equal for entries of an arm that was trained for several budgets."""
     if entry.config is None:
         return entry.arm, entry.experiment.path
     usual = Config()  # its settings of what follows from the steps

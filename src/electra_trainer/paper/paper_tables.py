@@ -11,7 +11,7 @@ import fnmatch
 import math
 import os
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -26,23 +26,21 @@ from electra_trainer.files import wording
 from electra_trainer.files.wording import duration
 from electra_trainer.finetuning import glue_table
 from electra_trainer.inspection.report import read_run
-from electra_trainer.paper.published import GLUE_TASKS, PRINTED, SQUAD, TABLES, PublishedRow, PublishedTable
+from electra_trainer.paper.published import PRINTED, SQUAD, TABLES, PublishedRow
 from electra_trainer.presets import arms, models
-from electra_trainer.settings import methods, records
-from electra_trainer.settings.config import Config, generator_shape
-from electra_trainer.tasks.glue_tasks import PAPER
+from electra_trainer.settings import records
+from electra_trainer.settings.config import Config
 
 PUBLISHED_SCORES = ("glue/", "glue-test/", "squad1/", "squad2/")
 """How metrics begin that have a column of their own in some table of the paper; it prints them in points."""
+_AVERAGE = "glue/average"
 _TOTAL_LOSS = "held-out/loss"
 """A weighted sum of other terms in each objective: shown on request only."""
 _PAPERS_MASKED = 0.15
-_PREFERRED = ("glue/average", "pos/accuracy", "held-out/discriminator_standard_auc")
+_PREFERRED = (_AVERAGE, "pos/accuracy", "held-out/discriminator_standard_auc")
 """Metrics of figures: of those that all arms have, the first is shown. Other held-out metrics depend on an arm's own
 fakes or masks.
 """
-_GLUE = {task: f"glue/{column}" for task, column in zip(PAPER, GLUE_TASKS, strict=True)}
-"""Task of GLUE -> column of the paper's tables."""
 _BASE_INFER_FLOPS = 2.9e10  # BERT-Base, the reference of Table 1's speedups
 
 
@@ -67,6 +65,18 @@ def config_of(summary: Summary, row: str) -> Config | None:
         return None
 
 
+def preset_of(summary: Summary) -> str:
+    """The preset that its pre-training began from, or the encoder's name."""
+    about = summary.declared.about
+    encoder = (about.get("encoder") or {}).get("config", {}).get("preset") or Path(about.get("model") or "encoder").name
+    return str(summary.declared.facts.get("preset", encoder))
+
+
+def factor(metric: str) -> float:
+    """Factor of a share on the paper's axes: GLUE and SQuAD are shown in points."""
+    return 100.0 if metric.startswith(PUBLISHED_SCORES) else 1.0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Entry:
     """The content of a row of ours: an arm of `electra compare`, or a fine-tuned encoder, with a finished seed."""
@@ -75,10 +85,13 @@ class Entry:
     arm: str
     results: tuple[Result, ...]
     """One for each seed; of a fine-tuned encoder with the scores of all tasks and the cost of its pre-training."""
-    preset: str
-    """The preset that the pre-training began from; the name of an encoder whose folder does not say."""
     config: Config | None
     """The configuration of the pre-training; None where it cannot be read."""
+
+    @property
+    def preset(self) -> str:
+        """The preset that the pre-training began from; the name of an encoder whose folder does not say."""
+        return preset_of(self.experiment)
 
     @property
     def tuned(self) -> bool:
@@ -122,70 +135,116 @@ class Entry:
     @property
     def share_trained(self) -> float | None:
         """Share of the FLOPs of the full ELECTRA of this size (as the paper counts); None for another preset."""
-        spent = spread_of(self.facts("flops_paper"))
-        if self.size not in models.PRESETS or spent is None or spent.mean <= 0:
+        spent = self.facts("flops_paper")
+        if self.size not in models.PRESETS or not spent or not any(spent):
             return None
-        return spent.mean / run_flops(models.preset(self.size)).paper
+        return statistics.fmean(spent) / run_flops(models.preset(self.size)).paper
+
+    def fits(self, *, arm: str, size: str | None = None, share: float | None = None) -> bool:
+        """Whether it is what a row of the paper needs: the arm, the size, and the share of the size's full training."""
+        if self.arm != arm or size not in (None, self.size):
+            return False
+        trained = self.share_trained
+        # within 15 %: the paper's BERT-Small costs 1.10 of ELECTRA-Small by the authors' own count
+        return share is None or (trained is not None and abs(math.log(trained / share)) < math.log(1.15))
+
+    @property
+    def flops(self) -> float:
+        """Mean training FLOPs of the seeds, as the paper counts."""
+        return statistics.fmean(self.facts("flops_paper"))
+
+    def by_seed(self, metric: str) -> dict[int, float]:
+        """A metric by seed, in the paper's units."""
+        return {one.seed: factor(metric) * one.scores[metric] for one in self.results if metric in one.scores}
+
+    def having(self, metric: str) -> "Entry":
+        """Only the seeds that have a metric and a cost."""
+        kept = [one for one in self.results if metric in one.scores and "flops_paper" in one.facts]
+        return replace(self, results=tuple(kept))
+
+    def score(self, metric: str) -> Spread:
+        """A metric that it has, over the seeds, in the paper's units."""
+        return spread(self.by_seed(metric))
+
+    def curves(self, metric: str) -> list[list[tuple[float, float]]]:
+        """For each seed (FLOPs, metric) during training; empty where the run did not measure it."""
+        return [_curve(self.kept(one), metric) for one in self.results]
 
 
-def preset_of(summary: Summary) -> str:
-    """The preset that its pre-training began from, or the encoder's name."""
-    about = summary.declared.about
-    encoder = (about.get("encoder") or {}).get("config", {}).get("preset") or Path(about.get("model") or "encoder").name
-    return str(summary.declared.facts.get("preset", encoder))
+def _curve(run: Path, metric: str) -> list[tuple[float, float]]:
+    """The held-out rows of a run that have the metric, under its name or without "held-out/"."""
+    try:
+        rows = read_run(run).valid
+    except (MissingInputError, DataError):
+        return []  # a cell without its run folder still has its result
+    values = [row.get(metric, row.get(metric.removeprefix("held-out/"), math.nan)) for row in rows]
+    return [
+        (row["flops"], factor(metric) * value)
+        for row, value in zip(rows, values, strict=True)
+        if math.isfinite(value) and row.get("flops", 0.0) > 0
+    ]
 
 
-def entries(experiments: Sequence[Summary]) -> list[Entry]:
-    """All arms and encoders that have a finished cell, in the order of the experiments and of their arms."""
+def entries(experiments: Sequence[Summary], *, metric: str | None = None) -> list[Entry]:
+    """All arms and encoders that have a finished cell, in the order of the experiments and of their arms.
+
+    Args:
+        metric: only those that have it, with the seeds that have it and a cost.
+    """
     found: list[Entry] = []
     for one in experiments:
-        if one.declared.verb != "compare":
-            found += _tuned(one)
-            continue
-        for key, by_seed in one.results.items():
-            results = tuple(result for result in by_seed.values() if result.failed is None)
-            config = config_of(one, key)
-            arm = (arms.arm_of(config) if config is not None and key == arms.PRESET else None) or key
-            if results:
-                found.append(Entry(experiment=one, arm=arm, results=results, preset=preset_of(one), config=config))
+        found += _arms(one) if one.declared.verb == "compare" else _tuned(one)
+    if metric is not None:
+        found = [entry.having(metric) for entry in found]
+    return [entry for entry in found if entry.results]
+
+
+def _arms(experiment: Summary) -> list[Entry]:
+    """The arms of a comparison."""
+    found = []
+    for key, by_seed in experiment.results.items():
+        config = config_of(experiment, key)
+        arm = (arms.arm_of(config) if config is not None and key == arms.PRESET else None) or key
+        results = tuple(result for result in by_seed.values() if result.failed is None)
+        found.append(Entry(experiment=experiment, arm=arm, results=results, config=config))
     return found
 
 
 def _tuned(experiment: Summary) -> list[Entry]:
     """An encoder that was fine-tuned: the cells of each seed as one."""
     about, rows = experiment.declared.about, experiment.declared.rows
-    done = [
-        result
-        for key, by_seed in experiment.results.items()
-        for result in by_seed.values()
-        if result.failed is None and rows[key].reference is None
-    ]
+    done: dict[int, list[Result]] = {}
+    for key, by_seed in experiment.results.items():
+        for seed, result in by_seed.items():
+            if result.failed is None and rows[key].reference is None:
+                done.setdefault(seed, []).append(result)
     if not done:
         return []
-    config = config_of(experiment, done[0].key)
-    known = about.get("encoder") or {}
-    facts = {name: value for name, value in known.items() if name in FACTS}
-    environment = known.get("environment") or environment_of(records.run_and_step(about["model"])[0])
+    encoder = about.get("encoder") or {}
+    environment = encoder.get("environment") or environment_of(records.run_and_step(about["model"])[0])
+    facts = {name: encoder[name] for name in FACTS if name in encoder}
     results = []
-    for seed in sorted({one.seed for one in done}):
-        of_tasks = [one for one in done if one.seed == seed]
-        metrics = {name: value for one in of_tasks for name, value in _columns_of(rows[one.key], one).items()}
-        if all(column in metrics for column in _GLUE.values()):
-            metrics["glue/average"] = statistics.fmean(metrics[column] for column in _GLUE.values())
-        results.append(replace(of_tasks[0], facts=facts, scores=metrics, environment=environment))
+    for _, of_tasks in sorted(done.items()):
+        scores: dict[str, float] = {}
+        for one in of_tasks:
+            scores |= _columns_of(rows[one.key], one)
+        if scores.keys() >= {*glue_table.COLUMNS.values()}:
+            scores[_AVERAGE] = statistics.fmean(scores[column] for column in glue_table.COLUMNS.values())
+        results.append(replace(of_tasks[0], facts=facts, scores=scores, environment=environment))
     test = glue_table.read_scores(experiment.path)  # of each task the seed that was best on dev
     results[0] = replace(results[0], scores=results[0].scores | test)
+    config = config_of(experiment, results[0].key)
     arm = "fine-tuned" if config is None else arms.arm_of(config) or "another"
-    preset = preset_of(experiment)
-    return [Entry(experiment=experiment, arm=arm, results=tuple(results), preset=preset, config=config)]
+    return [Entry(experiment=experiment, arm=arm, results=tuple(results), config=config)]
 
 
 def _columns_of(row: Row, result: Result) -> dict[str, float]:
     """A fine-tuning run's scores by the paper's columns; of other tasks the main one as TASK/METRIC."""
     split, _, metric = row.metrics[0].partition("/")
-    names = SQUAD.get(result.key) or {metric: _GLUE.get(result.key, f"{result.key}/{metric}")}
-    found = {column: result.scores.get(f"{split}/{name}") for name, column in names.items()}
-    return {column: value for column, value in found.items() if value is not None}
+    names = SQUAD.get(result.key) or {metric: glue_table.COLUMNS.get(result.key, f"{result.key}/{metric}")}
+    return {
+        column: result.scores[f"{split}/{name}"] for name, column in names.items() if f"{split}/{name}" in result.scores
+    }
 
 
 def _metric_names(known: Sequence[Entry]) -> list[str]:
@@ -198,7 +257,9 @@ def _unknown(flag: str, word: str, names: Sequence[str]) -> ConfigError:
     return ConfigError(f"{flag} {word}: no such metric.{did_you_mean(word, names)} Known: {known}.")
 
 
-def extra_metrics(experiments: Sequence[Summary], patterns: Sequence[str], *, columns: Sequence[str]) -> list[str]:
+def extra_metrics(
+    known: Sequence[Entry], patterns: Sequence[str], *, columns: Collection[str], declared: Collection[str]
+) -> list[str]:
     """Metrics without a column in the table: those that match a pattern, or the declared ones that are in no table of
     the paper; tasks of GLUE too where an arm has no average of them. Where nothing is declared: all of at most two
     levels but the total loss.
@@ -209,21 +270,21 @@ def extra_metrics(experiments: Sequence[Summary], patterns: Sequence[str], *, co
     Raises:
         ConfigError: a pattern that matches nothing.
     """
-    known = entries(experiments)
     names = _metric_names(known)
-    own = [name for name in names if name not in columns]
-    if not patterns:
-        alone = set(_metric_names([entry for entry in known if not entry.metric("glue/average")]))
-        apart = {name for name in names if name.startswith(PUBLISHED_SCORES)}
-        own = [name for name in own if name not in apart or (name in alone and name.startswith("glue/"))]
-        main = {name for one in experiments for name in one.metrics} | {
-            *_metric_names([entry for entry in known if entry.tuned])
-        }
-        return [name for name in own if (name in main if main else name.count("/") <= 1 and name != _TOTAL_LOSS)]
     for pattern in patterns:
         if not fnmatch.filter(names, pattern):
             raise _unknown("--metrics", pattern, names)
-    return [name for name in own if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+    alone = {*_metric_names([entry for entry in known if not entry.metric(_AVERAGE)])}
+    main = {*declared, *_metric_names([entry for entry in known if entry.tuned])}
+
+    def is_shown(name: str) -> bool:
+        if patterns:
+            return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+        if name.startswith(PUBLISHED_SCORES) and not (name in alone and name.startswith("glue/")):
+            return False
+        return name in main if main else name.count("/") <= 1 and name != _TOTAL_LOSS
+
+    return [name for name in names if name not in columns and is_shown(name)]
 
 
 def choose_metric(experiments: Sequence[Summary], wanted: str | None) -> str:
@@ -251,135 +312,6 @@ def choose_metric(experiments: Sequence[Summary], wanted: str | None) -> str:
             f"--probe to electra compare, or choose with --metric: {', '.join(names)}."
         )
     return comparable[0]
-
-
-def measured(entry: Entry, key: str, *, reference: float, test: bool, score: bool) -> Spread | str | None:
-    """An entry's value in a column; None: it has none.
-
-    Args:
-        reference: training FLOPs that ratios and speedups refer to.
-        test: the row's scores are of the test sets.
-        score: in points, as the paper prints.
-
-    Raises:
-        DataError: a score that is not a share between -1 and 1.
-    """
-    spent = entry.facts("flops_paper")
-    match key:
-        case "train_flops":
-            return spread_of(spent)
-        case "train_ratio":
-            return spread_of([flops / reference for flops in spent])
-        case "train_speedup":
-            return spread_of([reference / flops for flops in spent if flops > 0])
-        case "time_and_hardware":
-            return _time_and_hardware(entry)
-        case "infer_flops" | "infer_speedup" | "parameters":
-            return _counted(entry.config, key)
-    name = key.replace("glue/", "glue-test/", 1) if test and key.startswith("glue/") else key
-    values = entry.metric(name)
-    if score:
-        if wrong := [value for value in values if abs(value) > 1]:
-            raise DataError(
-                f"{entry.experiment.path}: {name} = {wrong[0]}: expected a share between -1 and 1, not points."
-            )
-        values = [100 * value for value in values]
-    found = spread_of(values)
-    if found is None or not entry.tuned:
-        return found
-    if name == "glue/average":  # as the paper: of the tasks' medians
-        of_tasks = (measured(entry, task, reference=reference, test=test, score=score) for task in _GLUE.values())
-        return replace(found, mean=statistics.fmean(task.mean for task in of_tasks if isinstance(task, Spread)))
-    return replace(found, mean=found.median)
-
-
-def _counted(config: Config | None, key: str) -> Spread | None:
-    """From the configuration alone; parameters are those of the exported network, as the paper counts them."""
-    if config is None:
-        return None
-    if key == "parameters":
-        return spread_of([parameters(config).kept])
-    cost = infer_flops(config).paper
-    return spread_of([cost if key == "infer_flops" else _BASE_INFER_FLOPS / cost])
-
-
-def _time_and_hardware(entry: Entry) -> str | None:
-    """Mean time of pre-training, and the machines of the seeds."""
-    seconds = spread_of(entry.facts("seconds"))
-    if seconds is None:
-        return None
-    machines = (one.environment for one in entry.results)
-    names = (one.get("gpu") or f"{one.get('cpu', 'a CPU')} (threads: {one.get('threads', '?')})" for one in machines)
-    return f"{duration(seconds.mean)} on {', '.join(dict.fromkeys(names))}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reading:
-    """An arm's metric after training, and during it."""
-
-    entry: Entry
-    score: Spread
-    by_seed: dict[int, float]
-    flops: float
-    """Mean training FLOPs of the seeds, as the paper counts."""
-    curves: tuple[tuple[tuple[float, float], ...], ...]
-    """For each seed (FLOPs, metric) during training; empty where the run did not measure it."""
-
-
-def factor(metric: str) -> float:
-    """Factor of a share on the paper's axes: GLUE and SQuAD are shown in points."""
-    return 100.0 if metric.startswith(PUBLISHED_SCORES) else 1.0
-
-
-def readings(experiments: Sequence[Summary], metric: str) -> list[Reading]:
-    """Arms that have the metric."""
-    found = []
-    for entry in entries(experiments):
-        results = [one for one in entry.results if metric in one.scores and "flops_paper" in one.facts]
-        if results:
-            by_seed = {one.seed: factor(metric) * one.scores[metric] for one in results}
-            flops = statistics.fmean(one.facts["flops_paper"] for one in results)
-            curves = tuple(_curve(entry.kept(one), metric) for one in results)
-            found.append(Reading(entry=entry, score=spread(by_seed), by_seed=by_seed, flops=flops, curves=curves))
-    return found
-
-
-def _curve(run: Path, metric: str) -> tuple[tuple[float, float], ...]:
-    """The held-out rows of a run that have the metric, under its name or without "held-out/"."""
-    try:
-        rows = read_run(run).valid
-    except (MissingInputError, DataError):
-        return ()  # a cell without its run folder still has its result
-    values = [row.get(metric, row.get(metric.removeprefix("held-out/"), math.nan)) for row in rows]
-    return tuple(
-        (row["flops"], factor(metric) * value)
-        for row, value in zip(rows, values, strict=True)
-        if math.isfinite(value) and row.get("flops", 0.0) > 0
-    )
-
-
-def generator_size(reading: Reading) -> tuple[float, str] | None:
-    """An arm's place in the left of Figure 3: hidden units (below 0: it has none) and a label; None if it differs from
-    ELECTRA in more than its generator's size.
-    """
-    config = reading.entry.config
-    if config is None or type(config.objective) is not methods.RTD:
-        return None
-    if config.objective.loss_over != "all" or config.objective.lucky != "original":
-        return None
-    generator = config.generator
-    if not isinstance(config.phases, methods.Joint) or generator.disallow_correct:
-        return None
-    if isinstance(generator, methods.Uniform):
-        return (-2.0, "uniform")
-    if isinstance(generator, methods.Unigram):
-        return (-1.0, "unigram")
-    if generator.temperature != 1 or config.sharing != "embeddings":
-        return None
-    shape, main = generator_shape(config), config.model
-    width, layers = shape.hidden_size, shape.num_hidden_layers
-    depth = "" if layers == main.num_hidden_layers else f"\n{layers} of {main.num_hidden_layers}"
-    return (width, f"{width}\n({width / main.hidden_size:.3g}x){depth}")
 
 
 Format = Literal["md", "tex", "csv"]
@@ -449,23 +381,6 @@ class PaperTable:
     notes: tuple[str, ...]
 
 
-def _fits(entry: Entry, *, arm: str, size: str | None = None, share: float | None = None) -> bool:
-    """Whether an entry is what a row of the paper needs: the arm, the size, and the share of the size's full
-    training.
-    """
-    if entry.arm != arm or size not in (None, entry.size):
-        return False
-    trained = entry.share_trained
-    # within 15 %: the paper's BERT-Small costs 1.10 of ELECTRA-Small by the authors' own count
-    return share is None or (trained is not None and abs(math.log(trained / share)) < math.log(1.15))
-
-
-def _columns(table: PublishedTable) -> Iterator[Column]:
-    for key in dict.fromkeys([*table.columns, "train_flops"]):
-        title, kind = PRINTED["columns"][key]
-        yield Column(key, table.average if key == "glue/average" else title, kind)
-
-
 def build_table(number: int, experiments: Sequence[Summary], *, metrics: Sequence[str] = ()) -> PaperTable:
     """Table `number` of the paper with the experiments' cells.
 
@@ -480,52 +395,54 @@ def build_table(number: int, experiments: Sequence[Summary], *, metrics: Sequenc
         raise ConfigError(
             f"table {number}: expected one of {', '.join(map(str, TABLES))}. Table 5 is: electra show small"
         )
-    table, known = TABLES[number], entries(experiments)
-    printed = [*_columns(table)]
-    more = extra_metrics(experiments, metrics, columns=[column.key for column in printed])
-    columns = (*printed, *(Column(name, *PRINTED["columns"].get(name, (name, "metric"))) for name in more))
-    several = len(experiments) > 1
+    table, known, about = TABLES[number], entries(experiments), dict(PRINTED["columns"])
+    printed = dict.fromkeys([*table.columns, "train_flops"])
+    if _AVERAGE in printed:
+        about[_AVERAGE] = (table.average, "score")
+    declared = {name for one in experiments for name in one.metrics}
+    keys = [*printed, *extra_metrics(known, metrics, columns=printed, declared=declared)]
+    columns = tuple(Column(key, *about.get(key, (key, "metric"))) for key in keys)
 
-    def ours(model: str, entry: Entry, split: str) -> PaperRow:
-        if number == 7 and not any(name.startswith("glue-test/") for one in entry.results for name in one.scores):
+    def ours(entry: Entry, model: str, split: str) -> PaperRow:
+        if number == 7 and not any(name.startswith("glue-test/") for name in _metric_names([entry])):
             split = "dev"
-        return _ours(model, entry, columns, table.reference_flops, split, several)
+        values = {one.key: _measured(entry, one, reference=table.reference_flops, split=split) for one in columns}
+        return PaperRow(
+            model=model,
+            source=_source(entry, several=len(experiments) > 1),
+            split=split,
+            values={key: value for key, value in values.items() if value is not None},
+            seeds=len(entry.results),
+            runs=tuple((one.seed, entry.kept(one)) for one in entry.results),
+        )
 
     rows: list[PaperRow] = []
-    placed: set[int] = set()
+    others = known
     for row in table.rows:
         rows.append(_paper(row))
-        if row.model in table.ours:
-            fitting = [index for index, entry in enumerate(known) if _fits(entry, **table.ours[row.model])]
-            placed.update(fitting)
-            missing = PaperRow(model=row.model, source="ours", split=row.split, values={})
-            rows += [ours(row.model, known[index], row.split) for index in fitting] or [missing]
-    split = {2: "dev", 7: "test"}.get(number, "")
-    rows += [ours(_name(entry), entry, split) for index, entry in enumerate(known) if index not in placed]
+        if (needed := table.ours.get(row.model)) is not None:
+            fitting = [ours(entry, row.model, row.split) for entry in known if entry.fits(**needed)]
+            rows += fitting or [PaperRow(model=row.model, source="ours", split=row.split, values={})]
+            others = [entry for entry in others if not entry.fits(**needed)]
+    rows += [ours(entry, _name(entry), {2: "dev", 7: "test"}.get(number, "")) for entry in others]
     notes = tuple(note for experiment in experiments for note in notes_of(experiment))
     return PaperTable(number=number, caption=table.caption, columns=columns, rows=tuple(rows), notes=notes)
 
 
-def _ours(model: str, entry: Entry, columns: Sequence[Column], reference: float, split: str, several: bool) -> PaperRow:
-    values = {}
-    for column in columns:
-        found = measured(entry, column.key, reference=reference, test=split == "test", score=column.kind == "score")
-        if isinstance(found, str):
-            values[column.key] = Value(words=found)
-        elif found is not None:
-            values[column.key] = Value(number=found.mean, sd=found.sd)
+def _paper(row: PublishedRow) -> PaperRow:
+    values = {
+        key: Value(words=value) if isinstance(value, str) else Value(number=value) for key, value in row.values.items()
+    }
+    return PaperRow(model=row.model, source="paper", split=row.split, values=values)
+
+
+def _source(entry: Entry, *, several: bool) -> str:
+    """Where a row of ours is from, and how it differs from the paper's."""
     about = [entry.preset, *([entry.experiment.name] if several else [])]
     masked = entry.config.masking.fraction if entry.config is not None else _PAPERS_MASKED
-    about += [f"{100 * masked:g} % masked"] if masked != _PAPERS_MASKED and {*entry.facts("steps")} != {0} else []
-    about += [entry.unfinished] if entry.unfinished else []
-    return PaperRow(
-        model=model,
-        source=f"ours ({', '.join(about)})",
-        split=split,
-        values=values,
-        seeds=len(entry.results),
-        runs=tuple((one.seed, entry.kept(one)) for one in entry.results),
-    )
+    if masked != _PAPERS_MASKED and {*entry.facts("steps")} != {0}:
+        about.append(f"{100 * masked:g} % masked")
+    return f"ours ({', '.join([*about, *filter(None, [entry.unfinished])])})"
 
 
 def _name(entry: Entry) -> str:
@@ -535,11 +452,64 @@ def _name(entry: Entry) -> str:
     return f"{entry.preset} (ours): {entry.arm}{part}"
 
 
-def _paper(row: PublishedRow) -> PaperRow:
-    values = {
-        key: Value(words=value) if isinstance(value, str) else Value(number=value) for key, value in row.values.items()
-    }
-    return PaperRow(model=row.model, source="paper", split=row.split, values=values)
+def _measured(entry: Entry, column: Column, *, reference: float, split: str) -> Value | None:
+    """An entry's value in a column; None: it has none. Parameters are those of the exported network, as the paper
+    counts them.
+
+    Args:
+        reference: training FLOPs that ratios and speedups refer to.
+        split: test: the scores of the test sets.
+    """
+    spent, config, key = entry.facts("flops_paper"), entry.config, column.key
+    match key:
+        case "train_flops":
+            found = spread_of(spent)
+        case "train_ratio":
+            found = spread_of([flops / reference for flops in spent])
+        case "train_speedup":
+            found = spread_of([reference / flops for flops in spent if flops > 0])
+        case "time_and_hardware":
+            return _time_and_hardware(entry)
+        case "parameters":
+            return None if config is None else Value(number=parameters(config).kept)
+        case "infer_flops":
+            return None if config is None else Value(number=infer_flops(config).paper)
+        case "infer_speedup":
+            return None if config is None else Value(number=_BASE_INFER_FLOPS / infer_flops(config).paper)
+        case _:
+            name = key.replace("glue/", "glue-test/", 1) if split == "test" and key.startswith("glue/") else key
+            found = _scored(entry, name, points=column.kind == "score")
+    return None if found is None else Value(number=found.mean, sd=found.sd)
+
+
+def _scored(entry: Entry, metric: str, *, points: bool) -> Spread | None:
+    """A metric over the seeds, in points or as it is; of a fine-tuned encoder the median in the place of the mean.
+
+    Raises:
+        DataError: a score that is not a share between -1 and 1.
+    """
+    values = entry.metric(metric)
+    if points and (wrong := [value for value in values if abs(value) > 1]):
+        raise DataError(
+            f"{entry.experiment.path}: {metric} = {wrong[0]}: expected a share between -1 and 1, not points."
+        )
+    found = spread_of([100 * value for value in values] if points else values)
+    if found is None or not entry.tuned:
+        return found
+    if metric == _AVERAGE:  # as the paper: of the tasks' medians
+        of_tasks = (_scored(entry, task, points=points) for task in glue_table.COLUMNS.values())
+        return replace(found, mean=statistics.fmean(task.mean for task in of_tasks if task is not None))
+    return replace(found, mean=found.median)
+
+
+def _time_and_hardware(entry: Entry) -> Value | None:
+    """Mean time of pre-training, and the machines of the seeds."""
+    seconds = entry.facts("seconds")
+    if not seconds:
+        return None
+    machines = (one.environment for one in entry.results)
+    names = (one.get("gpu") or f"{one.get('cpu', 'a CPU')} (threads: {one.get('threads', '?')})" for one in machines)
+    return Value(words=f"{duration(statistics.fmean(seconds))} on {', '.join(dict.fromkeys(names))}")
 
 
 def write(table: PaperTable, form: Format, *, base: Path) -> str:

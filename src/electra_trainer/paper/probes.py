@@ -44,7 +44,7 @@ from electra_trainer.inspection.replay import evaluate
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.paper.appendix_g import minimal_pairs as score_pairs
 from electra_trainer.paper.appendix_g import read_pairs
-from electra_trainer.paper.published import GLUE_TASKS, SQUAD
+from electra_trainer.paper.published import SQUAD
 from electra_trainer.pretrained.pretrained import kept_encoder, load
 from electra_trainer.pretrained.source import Source, load_source
 from electra_trainer.tasks import glue_tasks, task
@@ -370,7 +370,7 @@ PROBES: dict[str, ProbeFunction] = {
 METRICS: dict[str, tuple[str, ...]] = {
     "pos": ("accuracy", "majority_accuracy"),
     "minimal-pairs": ("discriminator", "appendix-g", "encoder", "pseudo-likelihood", "generator"),
-    "glue": (*GLUE_TASKS, "average"),
+    "glue": (*(column.removeprefix("glue/") for column in glue_table.COLUMNS.values()), "average"),
     "squad1": ("em", "f1"),
     "squad2": ("em", "f1"),
 }

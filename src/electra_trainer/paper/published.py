@@ -18,15 +18,12 @@ from electra_trainer.errors import ConfigError, did_you_mean
 from electra_trainer.presets.models import PRESETS, preset
 from electra_trainer.settings import records
 from electra_trainer.settings.config import Config
-from electra_trainer.tasks.glue_tasks import PAPER_COLUMNS
 
 SQUAD = {
     "squad-1.1": {"exact_match": "squad1/em", "f1": "squad1/f1"},
     "squad-2.0": {"best_exact_match": "squad2/em", "best_f1": "squad2/f1"},
 }
 """Task -> score -> column of Table 3; of 2.0 at the best threshold."""
-GLUE_TASKS = tuple(title.lower() for title in PAPER_COLUMNS.values())
-"""Columns of Tables 2 and 7 in order, as `glue/…`."""
 
 
 @dataclass(frozen=True, kw_only=True)
