@@ -22,7 +22,8 @@ from electra_trainer.finetuning.model_folder import Finetuned, load_finetuned
 from electra_trainer.inspection.replay import Evaluated, Replayed, evaluate, replay
 from electra_trainer.inspection.report import write_report as report
 from electra_trainer.keywords import CompareKeywords, PrepareKeywords, ReadingKeywords, RecipeKeywords
-from electra_trainer.paper.appendix_g import ClozeScores, PairScores, cloze, minimal_pairs
+from electra_trainer.paper.cloze import ClozeScores, cloze
+from electra_trainer.paper.minimal_pairs import PairScores, minimal_pairs
 from electra_trainer.paper.request import Compare
 from electra_trainer.presets.models import preset as preset_named
 from electra_trainer.pretrained.pretrained import Candidate, Pretrained, Scored, export_run, load

@@ -18,7 +18,7 @@ from tests.small import CLS, MASK, PAD, SEP, UNK, WORDS, batch, columns_chosen, 
 
 from electra_trainer.cost.parameters import slots
 from electra_trainer.data.masking import MaskTokens
-from electra_trainer.paper.appendix_g import masked_share
+from electra_trainer.paper.likelihoods import masked_share
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config, Masking, changed
 

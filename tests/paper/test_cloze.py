@@ -14,7 +14,7 @@ from tests.prepared import VOCAB_SIZE, write_store
 from electra_trainer.cli.main import main
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError, DataError
-from electra_trainer.paper.appendix_g import cloze
+from electra_trainer.paper.cloze import cloze
 from electra_trainer.pretrained.pretrained import Pretrained, export_run, load
 
 Loud = Callable[[str], Pretrained]

@@ -17,8 +17,8 @@ from electra_trainer.cli.main import main
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
 from electra_trainer.model.networks import TokenPredictor
-from electra_trainer.paper import appendix_g
-from electra_trainer.paper.appendix_g import minimal_pairs, read_pairs
+from electra_trainer.paper import likelihoods
+from electra_trainer.paper.minimal_pairs import minimal_pairs, read_pairs
 from electra_trainer.pretrained.pretrained import Pretrained, export_run, load
 from electra_trainer.settings.methods import Learned
 
@@ -82,7 +82,7 @@ def test_equals_a_loop_of_single_passes(kind: str, loud: Loud, tmp_path: Path, m
         assert pretrained.config is not None
         warm = dataclasses.replace(pretrained.config, generator=Learned(width=0.5, temperature=2.0))
         pretrained = dataclasses.replace(pretrained, config=warm)
-    monkeypatch.setattr(appendix_g, "TOKENS_TOGETHER", 50)  # several passes
+    monkeypatch.setattr(likelihoods, "TOKENS_TOGETHER", 50)  # several passes
     found = minimal_pairs(pretrained, write(tmp_path / "pairs"))
     slow = [[slow_terms(pretrained, text) for text in pair[:2]] for pair in PAIRS]
     assert set(found.scores) == set(slow[0][0])

@@ -13,8 +13,8 @@ from electra_trainer.data.tokenizer import Specials
 from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.objectives import build
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
-from electra_trainer.paper import appendix_g
-from electra_trainer.paper.appendix_g import Sites, choose_sites, predict, predict_with_discriminator
+from electra_trainer.paper import likelihoods
+from electra_trainer.paper.cloze import Sites, choose_sites, predict, predict_with_discriminator
 from electra_trainer.train.optim import build_optimizer
 from electra_trainer.train.step import train_step
 
@@ -113,7 +113,7 @@ def test_passes_are_bounded_and_their_size_does_not_matter(
         rows.append(len(arguments[0]))
 
     hooks = [network.electra.register_forward_pre_hook(count) for network in networks[:2]]
-    monkeypatch.setattr(appendix_g, "TOKENS_TOGETHER", 7 * sites.rows_BT.shape[1])
+    monkeypatch.setattr(likelihoods, "TOKENS_TOGETHER", 7 * sites.rows_BT.shape[1])
     found = predict_with_discriminator(*networks[:2], sites, top=30, p_mask=P_MASK)
     for hook in hooks:
         hook.remove()

@@ -10,7 +10,7 @@ from tests.tasks.glue_samples import write_glue
 
 from electra_trainer.errors import DataError, MissingInputError
 from electra_trainer.experiments.cell import read_result
-from electra_trainer.paper.appendix_g import minimal_pairs
+from electra_trainer.paper.minimal_pairs import minimal_pairs
 from electra_trainer.paper.probes import METRICS, PROBES, Subject, fingerprint, probe
 from electra_trainer.pretrained.pretrained import load
 from electra_trainer.train.loop import pretrain

@@ -38,7 +38,7 @@ from electra_trainer.files.tables import labels, numbers, read_table_file, texts
 from electra_trainer.finetuning.model_folder import task_from
 from electra_trainer.inspection.report import read_run
 from electra_trainer.model.encoder import Encoder
-from electra_trainer.paper.appendix_g import read_pairs
+from electra_trainer.paper.minimal_pairs import read_pairs
 from electra_trainer.pretrained.export import shape_table
 from electra_trainer.pretrained.read_back import architecture, read_encoder, read_tensors
 from electra_trainer.runs.checkpoint import save

@@ -2,7 +2,7 @@
 
     held-out               the objective's own metrics over all held-out rows, always with the same masks
     pos=TREEBANK           part-of-speech tags from the frozen encoder
-    minimal-pairs=FOLDER   which sentence of a pair is the grammatical one (appendix_g.py)
+    minimal-pairs=FOLDER   which sentence of a pair is the grammatical one (minimal_pairs.py)
     glue=FOLDER            scores on the tasks of GLUE in it, after fine-tuning by the paper's recipe (Table 6)
     squad1, squad2=FOLDER  the same of SQuAD 1.1 and 2.0
 
@@ -42,8 +42,8 @@ from electra_trainer.finetuning import glue_table, run
 from electra_trainer.finetuning.run import Job, finetune_run
 from electra_trainer.inspection.replay import evaluate
 from electra_trainer.model.encoder import Encoder
-from electra_trainer.paper.appendix_g import minimal_pairs as score_pairs
-from electra_trainer.paper.appendix_g import read_pairs
+from electra_trainer.paper.minimal_pairs import minimal_pairs as score_pairs
+from electra_trainer.paper.minimal_pairs import read_pairs
 from electra_trainer.paper.published import SQUAD
 from electra_trainer.pretrained.pretrained import kept_encoder, load
 from electra_trainer.pretrained.source import Source, load_source

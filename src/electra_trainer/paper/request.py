@@ -16,7 +16,8 @@ from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import run_and_step
 
 if TYPE_CHECKING:
-    from electra_trainer.paper.appendix_g import ClozeScores, PairScores
+    from electra_trainer.paper.cloze import ClozeScores
+    from electra_trainer.paper.minimal_pairs import PairScores
     from electra_trainer.pretrained.pretrained import Pretrained
 
 
@@ -273,7 +274,7 @@ class Cloze:
 
     def run(self) -> "ClozeScores":
         """Predict the words."""
-        from electra_trainer.paper.appendix_g import cloze
+        from electra_trainer.paper.cloze import cloze
 
         against = _loaded(self.against, self.device) if self.against is not None else None
         chosen = {name: vars(self)[name] for name in ("rows", "per_row", "top", "seed", "p_mask")}
@@ -306,7 +307,7 @@ class MinimalPairs:
 
     def run(self) -> "PairScores":
         """Score the pairs."""
-        from electra_trainer.paper.appendix_g import minimal_pairs
+        from electra_trainer.paper.minimal_pairs import minimal_pairs
 
         return minimal_pairs(
             _loaded(self.run_folder, self.device),

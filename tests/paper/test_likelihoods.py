@@ -11,7 +11,7 @@ from tests import small
 from torch import Tensor
 
 from electra_trainer.errors import ConfigError
-from electra_trainer.paper.appendix_g import log_likelihood, masked_share, sampling_temperature
+from electra_trainer.paper.likelihoods import log_likelihood, masked_share, sampling_temperature
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config, changed
 from electra_trainer.settings.methods import RTD, Learned, SentenceContrast, Unigram
