@@ -46,7 +46,7 @@ def test_a_healthy_line() -> None:
     ("auc", "words"), [(0.51, "not better than chance"), (0.53, "beginning to learn"), (0.58, "learning")]
 )
 def test_a_discriminator_is_judged_on_standard_fakes(auc: float, words: str) -> None:
-    """Easy fakes of a run's own, as in its first steps, do not count (records/2026-11-24-word-learning)."""
+    """Easy fakes of a run's own, as in its first steps, do not count (records/2026-11-23-demo-recipe)."""
     for own in (
         {},
         {"discriminator_loss": 0.3, "discriminator_auc": 0.5},

@@ -151,7 +151,7 @@ def mini() -> config.Config:
 
 def demo() -> config.Config:
     """Ours, for `electra demo`, minutes of two CPU cores: the size of `tiny` with the objective, block and sharing of
-    `mini` (records/2026-11-27-demo-objective), at higher rates (records/2026-11-28-demo-rates).
+    `mini`, at higher rates (records/2026-11-23-demo-recipe).
     """
     start = tiny()
     return replace(

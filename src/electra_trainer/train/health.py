@@ -30,7 +30,7 @@ def chance(words: float) -> float:
     above 0.5, and 0.02 at least.
 
     A standard error is 0.7 / √words where a quarter of the words were sampled anew (a fifth differ). In the demo fresh
-    weights have 0.485 to 0.506 and the first 90 steps 0.515 to 0.549 (records/2026-11-24-word-learning).
+    weights have 0.485 to 0.506 and the first 90 steps 0.515 to 0.549 (records/2026-11-23-demo-recipe).
     """
     return min(1.0, 0.5 + max(0.02, 2.1 / math.sqrt(max(words, 1))))
 

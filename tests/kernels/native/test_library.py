@@ -97,7 +97,7 @@ def test_which_are_chosen(
 def test_bf16_is_chosen_where_it_is_faster(
     kernels: str, multiplies: str, vendor: str, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Intel's vectors multiply bf16 at half the rate of fp32 (records/2026-11-28-intel-vectors)."""
+    """Intel's vectors multiply bf16 at half the rate of fp32 (records/2026-11-20-speed)."""
     monkeypatch.setattr(library, "kernels", lambda name: name in kernels.split() or None)
     monkeypatch.setattr(library, "cpu_field", {"vendor_id": vendor}.get)
     for name in ("amx_tile", "avx512_bf16"):
