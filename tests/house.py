@@ -17,7 +17,7 @@ SOURCE = ROOT / "src" / "electra_trainer"
 FILES = sorted(SOURCE.rglob("*.py"))
 ROOMS = (
     "version", "errors", "batch", "randomness", "files", "settings", "cost", "presets", "data", "kernels", "model", "objectives", "runs",
-    "ranks", "train", "pretrained", "inspection", "experiments", "tasks", "finetuning", "paper", "playground", "cli", "keywords", "api", "__main__", "__init__",
+    "ranks", "train", "pretrained", "inspection", "experiments", "tasks", "finetuning", "paper", "playground", "cli", "api", "__main__", "__init__",
 )  # fmt: skip
 """From the ground up, with the modules at the root: each imports only what is listed before it."""
 _LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from electra_trainer.cli import pretrain
+from electra_trainer.cli.flags import FILE_ONLY
 from electra_trainer.cli.main import VERBS
 from electra_trainer.paper import published
 from electra_trainer.presets.arms import ARMS
@@ -121,7 +122,7 @@ def flags() -> set[str]:
                 found |= {f"--{path}.{part.name}".replace("_", "-") for part in dataclasses.fields(inner)}
             else:
                 found.add(f"--{path}".replace("_", "-"))
-    return found
+    return found - {f"--{name}".replace("_", "-") for name in FILE_ONLY}
 
 
 def names_of_fields(cls: Any) -> set[str]:

@@ -3,8 +3,9 @@
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import Any, Literal
 
 from tokenizers import Tokenizer
 
@@ -19,9 +20,10 @@ from electra_trainer.errors import ConfigError, tell
 from electra_trainer.experiments.summary import Summary, remarks
 from electra_trainer.files.reading import refuse_columns
 from electra_trainer.finetuning.model_folder import Finetuned, load_finetuned
+from electra_trainer.finetuning.request import exported
+from electra_trainer.finetuning.tuning import Tuning
 from electra_trainer.inspection.replay import Evaluated, Replayed, evaluate, replay
 from electra_trainer.inspection.report import write_report as report
-from electra_trainer.keywords import CompareKeywords, PrepareKeywords, ReadingKeywords, RecipeKeywords
 from electra_trainer.paper.cloze import ClozeScores, cloze
 from electra_trainer.paper.minimal_pairs import PairScores, minimal_pairs
 from electra_trainer.paper.request import Compare
@@ -30,6 +32,7 @@ from electra_trainer.pretrained.pretrained import Candidate, Pretrained, Scored,
 from electra_trainer.settings.calls import checked
 from electra_trainer.settings.config import Config
 from electra_trainer.tasks.own_files import OwnTask
+from electra_trainer.tasks.recipe import Recipe
 from electra_trainer.tasks.task import TaskSource
 
 __all__ = [
@@ -62,7 +65,7 @@ __all__ = [
 export = export_run
 
 
-@checked
+@partial(checked, fills=[Reading])
 def train_tokenizer(
     files: str | Path | Sequence[str | Path] = (),
     *,
@@ -73,7 +76,7 @@ def train_tokenizer(
     keep_accents: bool | None = None,
     nfc: bool = False,
     max_length: int = 512,
-    **reading: Unpack[ReadingKeywords],
+    **reading: Any,
 ) -> Tokenizer:
     """Train a WordPiece vocabulary.
 
@@ -107,7 +110,7 @@ def train_tokenizer(
     return tokenizer
 
 
-@checked
+@partial(checked, fills=[PrepareSettings])
 def prepare(
     files: str | Path | Sequence[str | Path] = (),
     *,
@@ -116,7 +119,7 @@ def prepare(
     out: str | Path,
     seq_len: int = 128,
     overwrite: bool = False,
-    **settings: Unpack[PrepareKeywords],
+    **settings: Any,
 ) -> Manifest:
     """Turn text into rows of token ids, a folder to pre-train on; the same rows every time, whatever the workers.
 
@@ -164,20 +167,9 @@ def _inputs(files: str | Path | Sequence[str | Path], documents: Iterable[object
     return [*named, Texts(documents)] if has_some else named
 
 
-@checked
+@partial(checked, fills=[Pretrain])
 def pretrain(
-    data: str | Path,
-    *,
-    out: str | Path,
-    preset: str | Config = "small",
-    steps: int | None = None,
-    budget: str | None = None,
-    flops: float | None = None,
-    flops_real: float | None = None,
-    seed: int | None = None,
-    init: str | Path | None = None,
-    device: str = "auto",
-    quiet: bool = False,
+    data: str | Path, *, out: str | Path, preset: str | Config = "small", seed: int | None = None, **fields: Any
 ) -> Pretrained:
     """Pre-train on prepared data, or resume the run in `out`; like `electra pretrain`, it ends with a report.
 
@@ -185,12 +177,9 @@ def pretrain(
         data: a folder that `electra prepare` made.
         out: the run folder.
         preset: a preset's name, or a whole Config.
-        steps, budget, flops, flops_real: length, at most one of them; `budget` is a time such as "20m".
         seed: of weights, order, masks, samples and dropout; None keeps the preset's.
-        init: trained weights to begin with, of a run, an exported folder, a BERT or a Hub name, or
-            DISCRIMINATOR,GENERATOR; None: fresh ones.
-        device: auto, cpu, cuda, cuda:N or mps.
-        quiet: show errors and warnings only.
+        fields: the other fields of `electra_trainer.cli.pretrain.Pretrain`, its flags: at most one of steps, budget,
+            flops and flops_real; init, continue_from, device, quiet, track.
 
     Returns:
         The trained networks, ready to score, fill and export.
@@ -200,22 +189,11 @@ def pretrain(
     """
     config = preset_named(preset) if isinstance(preset, str) else preset
     config = config if seed is None else replace(config, seed=seed)
-    Pretrain(
-        data=Path(data),
-        out=Path(out),
-        settings=config,
-        steps=steps,
-        budget=budget,
-        flops=flops,
-        flops_real=flops_real,
-        init=None if init is None else str(init),
-        device=device,
-        quiet=quiet,
-    ).run()
+    Pretrain(data=Path(data), out=Path(out), settings=config, **fields).run()
     return load(out)
 
 
-@checked
+@partial(checked, fills=[Compare])
 def compare(
     data: str | Path,
     *,
@@ -224,7 +202,8 @@ def compare(
     preset: str | Config = "small",
     seeds: int | Sequence[int] = 3,
     shard: tuple[int, int] = (1, 1),
-    **asked: Unpack[CompareKeywords],
+    metrics: str | Sequence[str] = (),
+    **fields: Any,
 ) -> Summary:
     """Pre-train several arms with several seeds at equal compute, and compare what their encoders learned.
 
@@ -235,8 +214,9 @@ def compare(
         preset: a preset's name, or a whole Config.
         seeds: how many (1, 2, ...), or which.
         shard: (i, N) runs every N-th cell, from the i-th on.
-        asked: the other fields of `electra_trainer.paper.request.Compare`: one of flops and steps; match,
-            probe, metrics, probe_sentences, probe_pairs, probe_seeds, probe_pooling, sweep; parallel, device, quiet.
+        metrics: whose contrasts are declared; none: those of the probes.
+        fields: the other fields of `electra_trainer.paper.request.Compare`, its flags: one of flops and steps; match,
+            probe and what begins with it, sweep; parallel, device, quiet.
 
     Returns:
         Means, differences and the state of every cell; also in `out` as summary.json and summary.md.
@@ -244,26 +224,33 @@ def compare(
     Raises:
         ElectraError: see errors.py.
     """
-    config = preset_named(preset) if isinstance(preset, str) else preset
-    fields: dict[str, Any] = {**asked}
-    if not isinstance(metrics := asked.get("metrics"), str | None):
-        fields["metrics"] = ",".join(metrics)
-    listed = str(seeds) if isinstance(seeds, int) else ",".join(map(str, [*seeds, ""]))
-    names, part = arms if isinstance(arms, str) else ",".join(arms), "/".join(map(str, shard))
-    fields |= {"arms": names, "settings": config, "seeds": listed, "shard": part}
-    summary = Compare(data=Path(data), out=Path(out), **fields).run()
-    _warn(summary)
-    return summary
+    asked = Compare(
+        data=Path(data),
+        out=Path(out),
+        arms=_listed(arms),
+        settings=preset_named(preset) if isinstance(preset, str) else preset,
+        seeds=_listed(seeds),
+        shard="/".join(map(str, shard)),
+        metrics=_listed(metrics) or None,
+        **fields,
+    )
+    return _warned(asked.run())
 
 
-def _warn(summary: Summary) -> None:
+def _listed(values: str | int | Sequence[object]) -> str:
+    """A list as a flag takes it. The comma at its end makes a single number a seed."""
+    return str(values) if isinstance(values, str | int) else "".join(f"{value}," for value in values)
+
+
+def _warned(summary: Summary) -> Summary:
     """Print warnings and doubts, as a command does with its tables, `quiet` or not."""
     for line in remarks(summary):
         if any(word in line for word in ("warning: ", "DOUBTFUL: ", "FAILED: ")):
             tell(line)
+    return summary
 
 
-@checked
+@partial(checked, fills=[Tuning, Recipe])
 def finetune(
     model: str | Path,
     task: str | Path | TaskSource,
@@ -271,13 +258,7 @@ def finetune(
     out: str | Path,
     seeds: int | Sequence[int] = 3,
     recipe: Literal["auto", "paper", "released"] = "auto",
-    baselines: bool = False,
-    against: str | Path | None = None,
-    search: bool = False,
-    parallel: int | None = None,
-    device: str = "auto",
-    quiet: bool = False,
-    **changes: Unpack[RecipeKeywords],
+    **fields: Any,
 ) -> Finetuned:
     """Fine-tune an encoder on a task with several seeds, or resume where that stopped; the best run is exported to
     OUT/model.
@@ -285,18 +266,14 @@ def finetune(
     Args:
         model: a run folder, an exported folder, or a Hub name.
         task: where the data are: "reviews.csv", which is `OwnTask(train="reviews.csv")`, or of
-            `electra_trainer.finetuning` a `multi_label.MultiLabelTask`, `tagging.TaggingTask`, `questions.SquadTask` or
+            `electra_trainer.tasks` a `multi_label.MultiLabelTask`, `tagging.TaggingTask`, `questions.SquadTask` or
             `glue_tasks.GlueTask`.
         out: the experiment's folder; scores are in its summary.json and summary.md.
         seeds: how many (1, 2, ...), or which.
         recipe: paper, released, or auto: the paper's, and of own tables what was measured on small files.
-        baselines: also score the majority class, TF-IDF and fresh weights.
-        against: another model, fine-tuned with the same seeds on the same rows, for the comparison in summary.md.
-        search: first choose learning rate, layer decay and epochs on a tenth of the training rows.
-        parallel: runs at once; None: as many as the machine has cores or GPUs for.
-        device: auto, cpu, cuda, cuda:N or mps.
-        quiet: show errors and warnings only.
-        changes: fields of `electra_trainer.tasks.recipe.Recipe`, such as learning_rate=1e-4.
+        fields: the other fields of `electra_trainer.finetuning.tuning.Tuning`: baselines, search, parallel, device,
+            quiet, track, and `against`, another model that is fine-tuned with the same seeds on the same rows; and
+            fields of `electra_trainer.tasks.recipe.Recipe`, such as learning_rate=1e-4.
 
     Returns:
         The best run, ready to predict.
@@ -304,25 +281,20 @@ def finetune(
     Raises:
         ElectraError: see errors.py.
     """
-    from electra_trainer.finetuning.experiment import Plan, export_best, run_plan, searched
-
     if isinstance(task, str | Path):
         task = OwnTask(train=task)
     elif isinstance(task, type) or not hasattr(task, "load"):
         raise ConfigError(f"finetune: task is a {type(task).__name__}. Give a file of rows, or OwnTask(train=FILE).")
-    plan = Plan(
+    changes = {name: fields.pop(name) for name in [*fields] if name in Recipe.__dataclass_fields__}
+    asked = Tuning(
         model=str(model),
-        tasks=(task,),
+        out=Path(out),
+        seeds=_listed(seeds),
         recipe=recipe,
-        changes={**changes},
-        seeds=tuple(range(1, seeds + 1)) if isinstance(seeds, int) else tuple(seeds),
-        baselines=baselines,
-        against=None if against is None else str(against),
-        keep_weights=True,
+        changes=Recipe(**changes),
+        typed=tuple(f"--{name}" for name in changes),
+        **fields,
     )
-    if search:
-        plan = searched(plan, out=Path(out), device=device, parallel=parallel, quiet=quiet)
-    data = task.load()
-    _warn(run_plan(plan, out=Path(out), device=device, parallel=parallel, quiet=quiet, data=data))
-    best = export_best(task, data, model=str(model), out=Path(out))
-    return load_finetuned(best.model, own=[type(data.task)])
+    tuned = exported(asked, task, next_command="")
+    _warned(tuned.summary)
+    return load_finetuned(tuned.best.model, own=[type(tuned.data.task)])

@@ -22,7 +22,6 @@ def test_help_names_values_and_not_types(electra: Electra, monkeypatch: pytest.M
     for text in (short, out):
         assert not re.findall(r"\b(?:STR|INT|FLOAT|PATH|BOOL)\b|\{None|None\b[,}|.]|\(default|True,False", text)
         assert re.match(rf"usage: electra {verb} ", text)
-    assert not {"--model.vocab-size", "--batch.sequence-length"} & _flags(out)
     for entry in re.split(r"\n│ (?=-)", out):
         assert entry.count("Default:") <= 1, entry
     assert _flags(short) <= _flags(out) | {"--help-all"}
@@ -41,30 +40,19 @@ def test_short_help_fits_two_screens(electra: Electra, monkeypatch: pytest.Monke
     assert f"electra {verb} --help-all" in short and len(_flags(short)) < 0.8 * len(_flags(out))
 
 
-def test_flags_that_help_leaves_out_are_read() -> None:
-    words = [
-        "data",
-        "--out",
-        "run",
-        "--model.vocab-size",
-        "512",
-        "--batch.sequence-length",
-        "64",
-        "--schedule.decay-share",
-        "0.5",
-    ]
-    settings = read("pretrain", words).settings
-    assert (settings.model.vocab_size, settings.batch.sequence_length, settings.schedule.decay_share) == (512, 64, 0.5)
-
-
-def test_words_for_yes_and_no(electra: Electra) -> None:
-    words = ["model", "--train", "a.csv", "--out", "e", "--recipe", "released", "--double-unordered"]
-    for word, value in {"yes": True, "no": False, "True": True, "False": False}.items():
-        assert read("finetune", [*words, word]).changes.given() == {"double_unordered": value}
-    code, _, err = electra("finetune", *words, "perhaps")
-    assert code == ConfigError.exit_code and "yes or no" in " ".join(err.split())
-    _, out, _ = electra("finetune", "--help-all")
-    assert "Default: paper no, released yes." in " ".join(out.replace("│", " ").split())
+def test_settings_of_a_file_are_no_flags(electra: Electra, tmp_path: Path) -> None:
+    """Those that a preset or a recipe decides are refused with what to type, and read from a file."""
+    words = {"pretrain": ["data", "--out", "run"], "finetune": ["run", "--train", "a.csv", "--out", "e"]}
+    for verb, flag, name in (
+        ("pretrain", "--optimizer.beta1", "optimizer.beta1"),
+        ("finetune", "--clip-norm", "clip_norm"),
+    ):
+        code, _, err = electra(verb, *words[verb], flag, "0.5")
+        assert code == ConfigError.exit_code and f"{flag}: is no flag. Write {name} into a file, --config FILE." in err
+    (tmp_path / "a.toml").write_text("clip_norm = 0.5")
+    assert read("finetune", [*words["finetune"], "--config", str(tmp_path / "a.toml")]).given == {"clip_norm": 0.5}
+    (tmp_path / "b.toml").write_text("optimizer.beta1 = 0.5")
+    assert read("pretrain", [*words["pretrain"], "--config", str(tmp_path / "b.toml")]).settings.optimizer.beta1 == 0.5
 
 
 def test_tags_without_spans_are_plain() -> None:

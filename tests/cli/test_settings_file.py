@@ -24,7 +24,7 @@ def test_flags_override_the_file(tmp_path: Path) -> None:
     )
     found = read("finetune", ["--config", str(path), "--epochs", "5"])
     assert (found.model, found.train, found.seeds) == ("runs/mine", Path("a.csv"), "5")
-    assert found.recipe == "released" and found.changes.given() == {"learning_rate": 1e-3, "epochs": 5.0}
+    assert found.recipe == "released" and found.given == {"learning_rate": 1e-3, "epochs": 5.0}
     found = read("finetune", ["other", "--config", str(path), "--recipe", "paper"])
     assert (found.model, found.recipe) == ("other", "paper")
     text = tmp_path / "text.toml"
@@ -61,7 +61,7 @@ COMPLETED = {
 
 
 def test_bash_completes_verbs_flags_and_values(electra: Electra, tmp_path: Path) -> None:
-    code, script, _ = electra("completion", "bash")
+    code, script, _ = electra("--completion", "bash")
     assert code == 0
     (tmp_path / "electra.bash").write_text(script)
     asked = "\n".join(
@@ -80,5 +80,6 @@ def test_bash_completes_verbs_flags_and_values(electra: Electra, tmp_path: Path)
 
 def test_zsh_and_fish_have_all_verbs(electra: Electra) -> None:
     for shell in ("zsh", "fish"):
-        code, script, _ = electra("completion", shell)
+        code, script, _ = electra("--completion", shell)
         assert code == 0 and all(verb in script for verb in VERBS)
+    assert "expected bash, zsh or fish" in electra("--completion")[2]

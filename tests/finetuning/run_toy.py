@@ -4,18 +4,19 @@ import json
 import sys
 from pathlib import Path
 
+from tests.finetuning import plans
 from tests.finetuning.toy import Toy
 
 from electra_trainer.errors import ElectraError
-from electra_trainer.finetuning.experiment import Plan, run_plan
 
 
 def main() -> int:
     settings = json.loads(Path(sys.argv[1]).read_text())
     tasks = tuple(Toy(**one) for one in settings["tasks"])
-    plan = Plan(**{**settings["plan"], "tasks": tasks, "seeds": tuple(settings["plan"]["seeds"])})
     try:
-        run_plan(plan, out=Path(settings["out"]), device="cpu", parallel=settings["parallel"])
+        seeds = tuple(settings["plan"].pop("seeds"))
+        plan = plans.plan(settings["plan"].pop("model"), *tasks, seeds=seeds, **settings["plan"])
+        plans.go(plan, Path(settings["out"]), parallel=settings["parallel"], quiet=False)
     except ElectraError as error:
         print(f"electra: {error}", file=sys.stderr)
         return error.exit_code

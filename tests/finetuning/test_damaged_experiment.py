@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.finetuning import plans
 from tests.finetuning.own_files import rows, write_csv, write_encoder
 from tests.reliability.figures import LONG
 
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, ElectraError, MissingInputError
-from electra_trainer.finetuning.experiment import BestExport, Plan, export_best, run_plan
+from electra_trainer.finetuning.experiment import BestExport, export_best
 from electra_trainer.tasks.own_files import OwnTask
 
 CASES = 3000 if LONG else 40
@@ -41,15 +42,9 @@ class Finished:
         self.files = sorted([Path("experiment.json"), *(path for path in every if path.name != "metrics.jsonl")])
 
     def again(self) -> BestExport:
-        plan = Plan(
-            model=self.model,
-            tasks=(self.task,),
-            changes={"epochs": 1.0},
-            seeds=(1, 2),
-            baselines=True,
-            keep_weights=True,
-        )
-        run_plan(plan, out=self.out, device="cpu", parallel=1, quiet=True, data=self.data)
+        more: dict[str, Any] = {"changes": {"epochs": 1.0}, "baselines": True}
+        plan = plans.plan(self.model, self.task, seeds=(1, 2), keep_weights=True, **more)
+        plans.go(plan, self.out, data=self.data)
         return export_best(self.task, self.data, model=self.model, out=self.out)
 
     def damaged(self, name: Path | str, content: bytes | None) -> Path:

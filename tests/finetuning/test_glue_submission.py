@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.tasks.glue_samples import labels, tsv, write_glue
 
-from electra_trainer.errors import ConfigError, DataError, MissingInputError
-from electra_trainer.finetuning.glue_table import HEADER, PARTS, require_tables, write_submission
+from electra_trainer.errors import DataError, MissingInputError
+from electra_trainer.finetuning.glue_table import PARTS, require_tables, write_submission
 from electra_trainer.tasks.glue_tasks import GlueTask
 
 GLUE = Path(__file__).resolve().parents[3] / "shared" / "data" / "glue"
@@ -133,7 +133,7 @@ def test_what_is_missing_is_listed_at_once(tmp_path: Path) -> None:
     )
     archive, trained = tmp_path / "all.zip", tuple(task for task in TRAINED if task != "mrpc")
     with pytest.raises(MissingInputError, match=expected):
-        require_tables(archive, folder=str(folder), tasks=trained)
+        require_tables(folder=str(folder), tasks=trained)
     runs = write_runs(tmp_path / "runs", folder, trained)
     with pytest.raises(MissingInputError, match=expected):
         write_submission(archive, folder=str(folder), runs=runs)
@@ -177,12 +177,6 @@ def test_predictions_that_do_not_fit(tmp_path: Path, task: str, lines: list[str]
         write_submission(tmp_path / "all.zip", folder=str(folder), runs=runs)
 
 
-def test_the_name_of_the_archive(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--zip all.tar: expected a name that ends in .zip"):
-        require_tables(Path("all.tar"), folder=str(tmp_path), tasks=())
-    assert HEADER == "index\tprediction\n"
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not GLUE.is_dir(), reason="GLUE is not here")
 def test_the_real_test_sets(tmp_path: Path) -> None:
@@ -191,4 +185,4 @@ def test_the_real_test_sets(tmp_path: Path) -> None:
         MissingInputError,
         match=r"missing would be QQP.tsv \(no .*\), MNLI-m.tsv \(no .*\), MNLI-mm.tsv \(no [^)]*\)\. Train",
     ):
-        require_tables(tmp_path / "all.zip", folder=str(GLUE), tasks=TRAINED)
+        require_tables(folder=str(GLUE), tasks=TRAINED)

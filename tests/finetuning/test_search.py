@@ -7,13 +7,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.finetuning import plans
 from tests.finetuning.own_files import rows, write_csv
 from tests.finetuning.test_experiment import SMALL
 from tests.finetuning.toy import Toy
 
 from electra_trainer.errors import ConfigError, DataError
-from electra_trainer.finetuning import experiment
-from electra_trainer.finetuning.experiment import Plan, run_plan
+from electra_trainer.finetuning import experiment, search
+from electra_trainer.finetuning.experiment import Plan
 from electra_trainer.tasks.own_files import OwnTask
 from electra_trainer.tasks.task import TaskData
 from electra_trainer.tasks.texts import Classification
@@ -25,14 +26,14 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def found(asked: Plan, out: Path) -> Plan:
-    return experiment.searched(asked, out=out, device="cpu", parallel=1, quiet=True)
+    return search.searched(plans.asked(asked, out=out))
 
 
 def given(scores: dict[str, float]) -> Any:
     """An experiment that trains nothing: scores of its trials by name, 0.5 for others."""
 
-    def run_plan(asked: Plan, **_: Any) -> Any:
-        assert asked.seeds == (1,) and not asked.baselines
+    def run_plan(asked: Plan) -> Any:
+        assert asked.seeds == (1,) and not asked.request.baselines
         return SimpleNamespace(main=lambda name: SimpleNamespace(median=scores.get(name, 0.5)))
 
     return run_plan
@@ -48,13 +49,13 @@ def test_each_row_runs_with_its_own_best(model: str, tmp_path: Path, monkeypatch
         "toy+untrained+learning-rate=0.0003+layer-decay=0.8+epochs=1": 0.9,
     }
     with monkeypatch.context() as patch:
-        patch.setattr("electra_trainer.finetuning.experiment.run_plan", given(scores))
-        asked = found(Plan(model=model, tasks=(Toy(rows=60),), changes=GIVEN, baselines=True), tmp_path)
+        patch.setattr("electra_trainer.finetuning.search.run_plan", given(scores))
+        asked = found(plans.plan(model, Toy(rows=60), changes=GIVEN, baselines=True), tmp_path)
     assert asked.chosen == {
         "toy": {"learning_rate": 6e-4, "layer_decay": 1.0, "epochs": 9.0},
         "toy+untrained": {"learning_rate": 3e-4, "layer_decay": 0.8, "epochs": 1.0},
     }
-    summary = run_plan(asked, out=tmp_path, device="cpu", parallel=1, quiet=True)
+    summary = plans.go(asked, tmp_path)
     for row, recipe in (("toy", (6e-4, 1.0, 9.0)), ("toy+untrained", (3e-4, 0.8, 1.0))):
         ran = _config(tmp_path / "cells" / row / "seed-1")["recipe"]
         assert (ran["learning_rate"], ran["layer_decay"], ran["epochs"]) == recipe, row
@@ -67,16 +68,16 @@ def test_a_small_table_is_searched_around_its_own_epochs(
 ) -> None:
     train, dev = (write_csv(tmp_path / f"{name}.csv", rows(count)) for name, count in (("train", 96), ("dev", 20)))
 
-    def longest_is_best(asked: Plan, **_: Any) -> Any:
+    def longest_is_best(asked: Plan) -> Any:
         return SimpleNamespace(main=lambda name: SimpleNamespace(median=float(name.partition("epochs=")[2] or 0)))
 
-    monkeypatch.setattr("electra_trainer.finetuning.experiment.run_plan", longest_is_best)
-    plan = Plan(model=model, tasks=(OwnTask(train=train, dev=dev),), recipe="auto")
+    monkeypatch.setattr("electra_trainer.finetuning.search.run_plan", longest_is_best)
+    plan = plans.plan(model, OwnTask(train=train, dev=dev), recipe="auto")
     assert found(plan, tmp_path / "out").chosen["classification"]["epochs"] == 3 * 34
 
 
 def test_trials_of_fresh_weights_begin_with_them(model: str, tmp_path: Path) -> None:
-    asked = found(Plan(model=model, tasks=(Toy(rows=40),), changes=SMALL, baselines=True), tmp_path)
+    asked = found(plans.plan(model, Toy(rows=40), changes=SMALL, baselines=True), tmp_path)
     assert set(asked.chosen) == {"toy", "toy+untrained"}
     trials = sorted(path.name for path in (tmp_path / "search/cells").iterdir())
     for row in ("toy", "toy+untrained"):
@@ -89,18 +90,18 @@ def test_trials_of_fresh_weights_begin_with_them(model: str, tmp_path: Path) -> 
 
 
 def test_baselines_may_come_later(model: str, tmp_path: Path) -> None:
-    plan = Plan(model=model, tasks=(Toy(rows=40),), changes=SMALL | {"epochs": 1.0})
+    plan = plans.plan(model, Toy(rows=40), changes=SMALL | {"epochs": 1.0})
     for baselines in (False, True, False):
-        asked = found(replace(plan, baselines=baselines), tmp_path)
-        summary = run_plan(asked, out=tmp_path, device="cpu", parallel=1, quiet=True)
+        asked = found(plans.asked(plan, baselines=baselines), tmp_path)
+        summary = plans.go(asked, tmp_path)
     assert "untrained" in summary.baselines("toy")
 
 
 def test_what_the_experiment_refuses_is_refused_before_the_search(model: str, tmp_path: Path) -> None:
-    plan = Plan(model=model, tasks=(Toy(rows=40),), changes=SMALL | {"epochs": 1.0})
+    plan = plans.plan(model, Toy(rows=40), changes=SMALL | {"epochs": 1.0})
     with pytest.raises(DataError, match="no examples with answers"):
         found(replace(plan, tasks=(_NoDev(),)), tmp_path / "no-dev")
-    run_plan(plan, out=tmp_path / "unsearched", device="cpu", parallel=1, quiet=True)
+    plans.go(plan, tmp_path / "unsearched")
     with pytest.raises(ConfigError, match=r"began without --search\. Choose another --out"):
         found(plan, tmp_path / "unsearched")
     with pytest.raises(DataError, match=r"^--search: .*Or leave --search out"):
@@ -124,21 +125,22 @@ def test_dev_sets_are_not_looked_at(tmp_path: Path) -> None:
 def test_large_sets_are_searched_in_part_and_at_their_own_epochs(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(experiment, "MOST_ROWS", 40)
-    asked = found(Plan(model=model, tasks=(Toy(rows=60),), changes=GIVEN), tmp_path)
+    for module in (experiment, search):
+        monkeypatch.setattr(module, "MOST_ROWS", 40)
+    asked = found(plans.plan(model, Toy(rows=60), changes=GIVEN), tmp_path)
     assert len(experiment.training_rows(Toy(rows=60)).train) < 40
     assert asked.chosen["toy"].keys() == {"learning_rate", "layer_decay"}
 
 
 def test_what_is_given_is_not_searched(model: str, tmp_path: Path) -> None:
-    asked = found(Plan(model=model, tasks=(Toy(rows=40),), changes=SMALL | {"epochs": 1.0}), tmp_path)
+    asked = found(plans.plan(model, Toy(rows=40), changes=SMALL | {"epochs": 1.0}), tmp_path)
     assert asked.chosen["toy"].keys() == {"layer_decay"}
     with pytest.raises(ConfigError, match="--search: learning rate, layer decay and epochs are all given"):
-        found(replace(asked, changes=SMALL | {"epochs": 1.0, "layer_decay": 1.0}), tmp_path / "all")
+        found(plans.plan(model, Toy(), changes=SMALL | {"epochs": 1.0, "layer_decay": 1.0}), tmp_path / "all")
 
 
 def test_a_search_that_is_done_is_read(model: str, tmp_path: Path) -> None:
-    asked = Plan(model=model, tasks=(Toy(rows=40),), changes=GIVEN | {"epochs": 1.0})
+    asked = plans.plan(model, Toy(rows=40), changes=GIVEN | {"epochs": 1.0})
     first = found(asked, tmp_path)
     written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")}
     assert found(asked, tmp_path) == first
@@ -165,5 +167,5 @@ class Diverging(Classification):
 
 
 def test_where_every_trial_diverges_the_recipe_stays(model: str, tmp_path: Path) -> None:
-    asked = found(Plan(model=model, tasks=(_Hopeless(rows=40),), changes=GIVEN), tmp_path)
+    asked = found(plans.plan(model, _Hopeless(rows=40), changes=GIVEN), tmp_path)
     assert asked.chosen.get("toy", {}) == {}

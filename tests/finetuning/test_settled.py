@@ -5,22 +5,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.finetuning import toy
+from tests.finetuning import plans, toy
 from tests.finetuning.toy import Toy
 
 from electra_trainer.errors import ConfigError
 from electra_trainer.experiments.summary import Summary
 from electra_trainer.finetuning import experiment as engine
 from electra_trainer.finetuning import run as runs
-from electra_trainer.finetuning.experiment import Plan, run_plan
 from electra_trainer.finetuning.run import finetune_run
 
 BRIEF = {"learning_rate": 5e-3, "batch_size": 8, "max_length": 24, "epochs": 1.0}
 
 
 def go(model: str, out: Path, *tasks: Toy, seeds: tuple[int, ...] = (1,), **changes: Any) -> Summary:
-    plan = Plan(model=model, tasks=tasks or (Toy(rows=16),), seeds=seeds, changes=BRIEF | changes)
-    return run_plan(plan, out=out, device="cpu", parallel=1, quiet=True)
+    return plans.go(plans.plan(model, *(tasks or [Toy(rows=16)]), seeds=seeds, changes=BRIEF | changes), out)
 
 
 def machine_prefers(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:

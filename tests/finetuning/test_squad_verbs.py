@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import types
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +26,9 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What is handed to the experiment, which does nothing here."""
     plans: list[Any] = []
 
-    @dataclass(frozen=True, kw_only=True)
-    class Plan:
-        model: str
-        tasks: tuple[Any, ...]
-        recipe: str
-        changes: dict[str, object]
-        seeds: tuple[int, ...]
-        baselines: bool
-        against: str | None
-        keep_weights: bool
-
-    def run_plan(plan: Plan, *, out: Path, quiet: bool, **how: Any) -> object:
+    def run_plan(plan: Any, *, data: Any) -> object:
         plans.append(plan)
-        out.mkdir()
+        plan.request.out.mkdir()
         return types.SimpleNamespace(
             text=lambda *after: "\n".join(["the table", *after]), as_json=lambda: {"version": 1}
         )
@@ -48,7 +37,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return types.SimpleNamespace(model=out / "model", confusion={}, predictions=None)
 
     module = types.ModuleType("electra_trainer.finetuning.experiment")
-    vars(module).update(Plan=Plan, run_plan=run_plan, searched=None, export_best=export_best)
+    vars(module).update(Plan=types.SimpleNamespace, run_plan=run_plan, export_best=export_best)
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr("electra_trainer.pretrained.source.located", Path)  # the model is nowhere
     return plans
@@ -60,14 +49,14 @@ def test_squad_plans_what_was_asked(tmp_path: Path, planned: list[Any], capsys: 
     assert main(["squad", "runs/x", *words, "--limit", "7", "--baselines", "--learning-rate", "1e-3"]) == 0
     (plan,) = planned
     assert plan.tasks == (SquadTask(train=train, dev=dev, limit=7),)
-    assert (plan.model, plan.recipe, plan.seeds, plan.baselines, plan.keep_weights) == (
+    assert (plan.request.model, plan.request.recipe, plan.seeds, plan.request.baselines, plan.keep_weights) == (
         "runs/x",
         "auto",
         (1, 2, 3),
         True,
         True,
     )
-    assert plan.changes == {"learning_rate": 1e-3} and plan.tasks[0].max_length == 512
+    assert plan.request.given == {"learning_rate": 1e-3} and plan.tasks[0].max_length == 512
     printed = capsys.readouterr().out
     assert "the table" in printed and "7 of 12 training questions." in printed
     assert f"electra answer {tmp_path / 'exp' / 'model'}" in printed
@@ -81,7 +70,7 @@ def test_squad_released_and_split(tmp_path: Path, planned: list[Any]) -> None:
     (plan,) = planned
     asked = SquadTask(train=train, split=0.5, version=2, head="independent", follow="released", null_threshold=-1.5)
     assert plan.tasks == (asked,) and asked.task.threshold == -1.5
-    assert plan.changes == {"max_length": 64} and plan.seeds == (1,)
+    assert plan.request.given == {"max_length": 64} and plan.seeds == (1,)
 
 
 def test_squad_in_json(tmp_path: Path, planned: list[Any], capsys: pytest.CaptureFixture[str]) -> None:

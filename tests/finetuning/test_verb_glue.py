@@ -23,20 +23,18 @@ class Experiment:
     """An experiment that trains nothing: task k scores 0.6 + 0.01 k, and every test set is predicted with the first label."""
 
     plans: list[Any] = field(default_factory=list)
-    asked: list[dict[str, Any]] = field(default_factory=list)
     unfinished: tuple[str, ...] = ()
     declared: tuple[str, ...] = ()
 
-    def run_plan(self, plan: Any, **how: Any) -> Summary:
+    def run_plan(self, plan: Any, data: Any = None) -> Summary:
         self.plans.append(plan)
-        self.asked.append(how)
         found: list[Any] = []
         for k, source in enumerate(plan.tasks):
             data = source.load()
             for split, examples in data.test.items():
                 said = {"value": 2.5} if source.name == "stsb" else {"label": labels(source.name)[0]}
                 for seed in plan.seeds:
-                    path = how["out"] / "cells" / source.name / f"seed-{seed}/predictions" / f"{split}.jsonl"
+                    path = plan.request.out / "cells" / source.name / f"seed-{seed}/predictions" / f"{split}.jsonl"
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.write_text((json.dumps(said) + "\n") * len(examples))
             metrics = [f"{split}/{name}" for split in data.dev for name in ROWS[source.name].metrics]
@@ -46,14 +44,14 @@ class Experiment:
                 task_summary(
                     source.name,
                     {name: dict.fromkeys(done, 0.6 + 0.01 * k) for name in metrics},
-                    baselines=baselines if plan.baselines else {},
+                    baselines=baselines if plan.request.baselines else {},
                     notes=(*data.notes, "TF-IDF learned from 20 of the 24 rows"),
                     doubts=("dev: collapsed.",),
                     failed={9: "no number."},
                 )
             )
-        seeds = (*plan.seeds, 4) if plan.baselines else plan.seeds
-        return summary(*found, recipe=plan.recipe, path=how["out"], seeds=seeds)
+        seeds = (*plan.seeds, 4) if plan.request.baselines else plan.seeds
+        return summary(*found, recipe=plan.request.recipe, path=plan.request.out, seeds=seeds)
 
     def exists(self, out: Path) -> bool:
         return bool(self.declared)
@@ -66,7 +64,7 @@ class Experiment:
 def experiment(monkeypatch: pytest.MonkeyPatch) -> Experiment:
     made = Experiment()
     module = ModuleType("electra_trainer.finetuning.experiment")
-    vars(module).update({"Plan": SimpleNamespace, "run_plan": made.run_plan, "searched": None})
+    vars(module).update({"Plan": SimpleNamespace, "run_plan": made.run_plan})
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(folders, "exists", made.exists)
     monkeypatch.setattr(folders, "read", made.read)
@@ -81,16 +79,17 @@ def test_the_papers_eight(experiment: Experiment, electra: Electra, tmp_path: Pa
         "--baselines", "--limit", "20", "--parallel", "2", "--device", "cpu",
     )  # fmt: skip
     assert code == 0
-    [plan], [how] = experiment.plans, experiment.asked
+    [plan] = experiment.plans
+    asked = plan.request
     assert plan.tasks == tuple(GlueTask(folder=str(folder), task=name, limit=20) for name in PAPER)
-    assert (plan.model, plan.recipe, plan.changes, plan.seeds, plan.baselines) == (
+    assert (asked.model, asked.recipe, asked.given, plan.seeds, asked.baselines) == (
         "runs/mine",
         "released",
         {"epochs": 1.0},
         (1, 2),
         True,
     )
-    assert how == {"out": tmp_path / "exp", "device": "cpu", "parallel": 2, "quiet": False, "data": None}
+    assert (asked.out, asked.device, asked.parallel, asked.quiet) == (tmp_path / "exp", "cpu", 2, False)
     assert "median of 2        60.0  61.0  62.0  63.0  64.0  65.0  66.0  67.0  63.5" in out
     assert "untrained encoder  52.0" in out and "TF-IDF             61.0" in out
     for line in (
@@ -120,18 +119,7 @@ def test_the_archive(experiment: Experiment, electra: Electra, tmp_path: Path) -
     assert f"{tmp_path / 'exp/submission.zip'}: the best of each task's seeds on dev" in out
     assert f"  RTE.tsv: from {tmp_path / 'exp/cells/rte/seed-2'}" in out
     assert "  WNLI.tsv: NOT PREDICTED: '0' for every row" in out
-    words = (
-        "glue",
-        "m",
-        "--data",
-        folder,
-        "--tasks",
-        "mnli,ax",
-        "--out",
-        tmp_path / "two",
-        "--zip",
-        tmp_path / "two.zip",
-    )
+    words = ("glue", "m", "--data", folder, "--tasks", "mnli,ax", "--out", tmp_path / "two", "--predict")
     code, _, err = electra(*words)
     assert code == 66 and "missing would be CoLA.tsv (cola is not trained), SST-2.tsv" in err and "AX.tsv" not in err
     assert len(experiment.plans) == 1  # said before anything is trained
@@ -153,7 +141,9 @@ def test_json(experiment: Experiment, electra: Electra, tmp_path: Path) -> None:
     found = json.loads(out)
     assert code == 0 and found["scores"] == pytest.approx({"glue/cola": 0.6, "glue/sst": 0.61, "glue/wnli": 0.62})
     assert (
-        found["zip"] is None and found["summary"] == str(tmp_path / "exp/summary.json") and experiment.asked[0]["quiet"]
+        found["zip"] is None
+        and found["summary"] == str(tmp_path / "exp/summary.json")
+        and experiment.plans[0].request.json
     )
     assert "CoLA: 24 of 8,551 training rows." in found["notes"]
 
@@ -166,7 +156,6 @@ def test_json(experiment: Experiment, electra: Electra, tmp_path: Path) -> None:
         (["--tasks", "cola,qqp"], 66, "QQP/train.tsv: no such file. "),
         (["--tasks", "cola", "--seeds", "0"], 78, "--seeds '0': expected how many seeds, from 1 to 1000"),
         (["--tasks", "cola", "--limit", "0"], 78, "--limit 0: expected at least 1 training row."),
-        (["--tasks", "cola", "--zip", "a.tar"], 78, "--zip a.tar: expected a name that ends in .zip."),
     ],
 )
 def test_what_cannot_be_is_said_before_training(

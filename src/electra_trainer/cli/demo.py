@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from electra_trainer.settings.request import Request
+
 if TYPE_CHECKING:
     from electra_trainer.settings.config import Config
     from electra_trainer.train.loop import Pretraining
@@ -34,7 +36,7 @@ _say = partial(print, flush=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Demo:
+class Demo(Request):
     """Vocabulary, rows, a tiny ELECTRA, its report and held-out sentences with a word exchanged, in a few minutes on
     two CPU cores.
 

@@ -13,6 +13,7 @@ import tyro
 from electra_trainer.cli.shown import Shown
 from electra_trainer.errors import ConfigError, DataError, StorageError, need, refuse_if, tell
 from electra_trainer.files import durable, reading, tables
+from electra_trainer.settings.request import Request
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +24,7 @@ _SECONDS_BETWEEN_LINES = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Embed:
+class Embed(Request):
     """One vector for each text of a file, pooled and normalised as the export of the model says; or the texts of the
     file that are nearest to a query.
 

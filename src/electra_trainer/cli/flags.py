@@ -26,15 +26,24 @@ from tyro.constructors import (
 from electra_trainer.errors import ConfigError
 from electra_trainer.settings import records
 from electra_trainer.settings.config import Config
-from electra_trainer.train.from_flags import settings_from, taken
+from electra_trainer.settings.methods import ObjectiveSettings
+from electra_trainer.settings.request import Request, TrainingRequest, dotted_names, taken
+from electra_trainer.tasks.recipe import RECIPES, Recipe
+from electra_trainer.train.from_flags import settings_from
 
 _UNITS = {"k": 10**3, "m": 10**6, "g": 10**9}
 _SILENT = ("", "None", "False")
 """Defaults that a reader learns nothing from: the flag is simply not given."""
-_ALIASES = {("Optimizer", "learning_rate"): ("--learning-rate", "--lr"), ("BatchShape", "size"): ("--batch-size",)}
-"""Short names that people try, by class and field of the settings."""
-_DECIDED = {"Model.vocab_size", "BatchShape.sequence_length"}
-"""Settings that the prepared data decides: no help has them."""
+_ALIASES = {"optimizer.learning_rate": ("--learning-rate", "--lr"), "batch.size": ("--batch-size",)}
+"""Short names that people try."""
+FILE_ONLY = frozenset(
+    "attention_dropout bias_correction clip_norm clip_words double_unordered head_dropout reduction schedule "
+    "top_layer_power zero_head batch.sequence_length model.initializer_range model.layer_norm_eps "
+    "model.local_rotary_theta model.rotary_theta model.type_vocab_size model.vocab_size objective.guess_weight "
+    "objective.policy_weight objective.sentence_weight objective.unchanged objective.width optimizer.beta1 "
+    "optimizer.epsilon schedule.steps".split()
+)
+"""Settings that a preset, a recipe or the data decides and nobody sweeps: keys of a file, without a flag."""
 
 
 def whole_number(text: str) -> int:
@@ -58,6 +67,7 @@ _APPENDED = get_args(tyro.conf.UseAppendAction[str])[1]
 """Marks a flag that is given once for each of its values."""
 _STYLE = (tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName)
 _HIDDEN = get_args(tyro.conf.Suppress[str])[1]
+_FIXED = get_args(tyro.conf.Fixed[str])[1]
 _SAID = {"yes": True, "no": False, "true": True, "false": False}
 _READ: dict[Any, tuple[str, Callable[[str], Any]]] = {
     int: ("a whole number, for example 1000, 1e3 or 1k", whole_number),
@@ -68,33 +78,25 @@ _READ: dict[Any, tuple[str, Callable[[str], Any]]] = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class _File:
-    config: Path | None = None
-
-
-def read_request(kind: Any, verb: str, words: Sequence[str]) -> Any:
+def read_request(kind: type[Request], verb: str, words: Sequence[str]) -> Any:
     """The request of class `kind` that words describe; a file that --config names comes first, and flags override it.
 
-    A class with a field `settings: Config` reads the configuration of a run from the file (train/from_flags.py); one
-    with a field `typed` keeps all the words.
-
     Raises:
-        ConfigError: a file that cannot be used. SystemExit: tyro has printed help (0), or what is wrong with the flags.
+        ConfigError: a file that cannot be used, or a flag that this verb refuses. SystemExit: tyro has printed help (0)
+            or what is wrong with the flags.
     """
-    flags, fields = list(words), {one.name for one in dataclasses.fields(kind)}
-    defaults: dict[str, Any] = {}
-    if "typed" in fields:
-        defaults["typed"] = tuple(words)
-    for flag, why in getattr(kind, "refused", {}).items():
-        if any(word.partition("=")[0] == flag for word in flags):
-            raise ConfigError(f"{flag}: {why}")
-    if "settings" in fields and get_type_hints(kind)["settings"] is Config:
-        default = _begun(kind, defaults | {"settings": settings_from(flags)})
+    asks, flags, names = bool({"-h", "--help", "--help-all"} & {*words}), list(words), dotted_names(words)
+    if issubclass(kind, TrainingRequest):
+        for flag, why in kind.refused.items():
+            if flag.removeprefix("--").replace("-", "_") in names:
+                raise ConfigError(f"{flag}: {why}")
+        default = _begun(kind, {"typed": tuple(words), "settings": settings_from(words)})
     else:
-        file, flags = taken(_File, flags) if not _asks(flags) else (_File(), flags)
-        default = _from_file(kind, file.config, defaults)
-    brief = getattr(kind, "brief", "").split() if "--help-all" not in flags else []
+        file, flags = taken(words, "config") if not asks else ({}, flags)
+        default = _from_file(kind, Path(file["config"]), words) if file else _begun(kind, {"typed": tuple(words)})
+    if filed := sorted(names & FILE_ONLY):
+        raise ConfigError(f"--{filed[0].replace('_', '-')}: is no flag. Write {filed[0]} into a file, --config FILE.")
+    brief = kind.brief.split() if asks and "--help-all" not in flags else []
     try:
         return tyro.cli(
             kind,
@@ -102,26 +104,27 @@ def read_request(kind: Any, verb: str, words: Sequence[str]) -> Any:
             prog=f"electra {verb}",
             default=default,
             config=_STYLE,
-            registry=_registry(for_help=_asks(flags), brief=brief if _asks(flags) else ()),
+            registry=_registry(brief),
         )
     finally:
-        if _asks(flags):
-            if "config" not in fields:
-                print("--config FILE: JSON or TOML with any of these flags.")
-            if brief:
-                print(f"These are the flags that most runs need. All of them: electra {verb} --help-all")
+        if asks and not issubclass(kind, TrainingRequest):
+            print("--config FILE: JSON or TOML with any of these flags.")
+        if brief:
+            print(f"These are the flags that most runs need. All of them: electra {verb} --help-all")
 
 
-def print_completion(verbs: Mapping[str, tuple[Any, str]], shell: str) -> None:
-    """Print tyro's script by which a shell completes verbs, each given with its request and what it does."""
+def print_completion(verbs: Mapping[str, tuple[Any, str]], shell: str = "") -> None:
+    """Print tyro's script by which a shell completes verbs, each given with its request and what it does.
+
+    Raises:
+        ConfigError: an unknown shell.
+    """
+    if shell not in ("bash", "zsh", "fish"):
+        raise ConfigError(f"--completion {shell}: expected bash, zsh or fish.")
     kinds = [Annotated[kind, tyro.conf.subcommand(name=name, description=what)] for name, (kind, what) in verbs.items()]
     every: Any = functools.reduce(operator.or_, kinds)
     with suppress(SystemExit):
         tyro.cli(every, prog="electra", args=["--tyro-print-completion", shell], config=_STYLE, registry=_registry())
-
-
-def _asks(flags: Sequence[str]) -> bool:
-    return bool({"-h", "--help", "--help-all"} & set(flags))
 
 
 def _begun(kind: Any, values: dict[str, Any]) -> Any:
@@ -131,29 +134,29 @@ def _begun(kind: Any, values: dict[str, Any]) -> Any:
     return kind(**absent | values)
 
 
-def _from_file(kind: Any, path: Path | None, values: dict[str, Any]) -> Any:
-    """The request with the flags of a file, or its defaults; ConfigError for an unknown one, or a value that a flag
-    cannot have.
+def _from_file(kind: Any, path: Path, words: Sequence[str]) -> Any:
+    """The request with the flags of a file.
+
+    Raises:
+        ConfigError: an unknown flag, or a value that it cannot have.
     """
-    if path is None:
-        return _begun(kind, values)
     read = records.read_table(path, expected="a table of flags")
     table = {name.replace("-", "_"): value for name, value in read.items()}
     owners = {name: (owner, field, hint) for owner, field, name, hint in _leaves(kind)}
     hints = {name: hint for name, (*_, hint) in owners.items()}
     texts = {name for name, hint in hints.items() if str in (hint, *get_args(hint))}
     given = {n: str(value) if n in texts and type(value) in (int, float) else value for n, value in table.items()}
-    checked = records.read_values(hints, given, where=str(path))
+    values = records.read_values(hints, given, where=str(path))
+    groups: dict[str | None, dict[str, Any]] = {None: {"typed": (*(f"--{name}" for name in table), *words)}}
+    for name, value in values.items():
+        owner, field, _ = owners[name]
+        groups.setdefault(owner, {})[field] = value
+    own, defaults = groups.pop(None), _begun(kind, {})
     try:
-        groups: dict[str | None, dict[str, Any]] = {None: dict(values)}
-        for name in table:
-            owner, field, _ = owners[name]
-            groups.setdefault(owner, {})[field] = checked[name]
-        own = groups.pop(None)
-        defaults = _begun(kind, values)
-        for owner, inner in groups.items():
-            own[str(owner)] = dataclasses.replace(getattr(defaults, str(owner)), **inner)
-        return _begun(kind, own)
+        inner = {
+            str(owner): dataclasses.replace(getattr(defaults, str(owner)), **some) for owner, some in groups.items()
+        }
+        return _begun(kind, own | inner)
     except ConfigError as refused:
         raise ConfigError(f"{path}: {refused}") from None
 
@@ -170,13 +173,11 @@ def _leaves(kind: Any) -> Iterator[tuple[str | None, str, str, Any]]:
             yield None, one.name, named, bare
 
 
-def _registry(*, for_help: bool = False, brief: Collection[str] = ()) -> ConstructorRegistry:
+def _registry(brief: Collection[str] = ()) -> ConstructorRegistry:
     """Rules by which tyro reads and shows our flags.
 
     Args:
-        for_help: leave out flags that help does not show; to parse, all are needed.
-        brief: the only flags that help shows, if there are any: `out`, and `Optimizer.learning_rate` of a group of
-            settings.
+        brief: the only flags that help shows, if there are any: `out`, and `optimizer.learning_rate` of the settings.
     """
     found = ConstructorRegistry()
     found.primitive_rule(_reading)
@@ -193,29 +194,38 @@ def _registry(*, for_help: bool = False, brief: Collection[str] = ()) -> Constru
             inside.pop()
         if not isinstance(spec, StructConstructorSpec):
             return None
-        named = (_named(info.type, field, for_help=for_help, brief=brief) for field in spec.fields)
-        return dataclasses.replace(spec, fields=tuple(named))
+        return dataclasses.replace(spec, fields=tuple(_named(info.type, field, brief) for field in spec.fields))
 
     found.struct_rule(fields_of)
     return found
 
 
-def _named(owner: Any, field: StructFieldSpec, *, for_help: bool, brief: Collection[str]) -> StructFieldSpec:
+@functools.cache
+def _group(owner: Any) -> str:
+    """`batch.` for the fields of `BatchShape`, `objective.` for those of every objective; nothing for a request's."""
+    if issubclass(owner, ObjectiveSettings):
+        return "objective."
+    hints = get_type_hints(Config).items()
+    return next((f"{name}." for name, hint in hints if owner in (hint, *get_args(hint))), "")
+
+
+def _named(owner: Any, field: StructFieldSpec, brief: Collection[str]) -> StructFieldSpec:
     hint: Any = field.type
+    key = _group(owner) + field.name
 
     def words() -> str:
         return " ".join(((field.helptext() if callable(field.helptext) else field.helptext) or "").split())
 
     shown = tyro.conf.arg(
         metavar=_metavar(field.name, hint),
-        aliases=_ALIASES.get((owner.__name__, field.name)),
-        help_behavior_hint=lambda label: "" if "Default:" in words() else _default(owner.__name__, field.name, label),
+        aliases=_ALIASES.get(key),
+        help_behavior_hint=lambda label: "" if "Default:" in words() else _default(owner, field.name, label),
     )
     named: Any = Annotated[hint, shown]
-    prefixed = owner is not Config and owner.__module__.startswith("electra_trainer.settings.")
-    key = f"{owner.__name__}.{field.name}" if prefixed else field.name
     is_group = any(dataclasses.is_dataclass(one) for one in (_bare(hint), *get_args(_bare(hint))))
-    if for_help and (key in _DECIDED or bool(brief and not is_group and key not in brief)):
+    if key in FILE_ONLY and not is_group:
+        named = Annotated[named, _FIXED, _HIDDEN]
+    elif brief and key not in brief and not is_group:
         named = Annotated[named, _HIDDEN]
     return dataclasses.replace(field, type=named, helptext=words if field.helptext is not None else None)
 
@@ -249,16 +259,12 @@ def _reading(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
     )
 
 
-def _default(owner: str, name: str, label: str) -> str:
+def _default(owner: Any, name: str, label: str) -> str:
     """Default of a flag, for its help; in fine-tuning that of each recipe, where they differ."""
-    if owner == "Changes":
-        from electra_trainer.tasks.recipe import RECIPES
-
-        shown = {True: "yes", False: "no"}
+    if owner is Recipe:
         both = {kind: getattr(make(hidden_size=256), name) for kind, make in RECIPES.items()}
         if len(set(both.values())) > 1:
-            values = (f"{kind} {shown[value] if isinstance(value, bool) else value}" for kind, value in both.items())
-            return f"Default: {', '.join(values)}."
+            return f"Default: {', '.join(f'{kind} {value}' for kind, value in both.items())}."
     return "" if label in _SILENT else f"Default: {label}."
 
 

@@ -7,10 +7,8 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, fields
-from typing import Any, Literal, NamedTuple
-
-import tyro
+from dataclasses import fields
+from typing import Any, NamedTuple
 
 from electra_trainer.cli.demo import Demo
 from electra_trainer.cli.embed import Embed
@@ -27,28 +25,14 @@ from electra_trainer.finetuning.request import Finetune, Glue, Squad
 from electra_trainer.paper.request import Cloze, Compare, Figure, MinimalPairs, Table
 from electra_trainer.runs.launcher import THREADS
 from electra_trainer.runs.signals import abandoned
+from electra_trainer.settings.request import Request
 from electra_trainer.version import __version__
-
-
-@dataclass(frozen=True, kw_only=True)
-class Completion:
-    """Print a script by which a shell completes verbs, flags and values. Install it once, and again after an update.
-
-    bash: electra completion bash > ~/.local/share/bash-completion/completions/electra
-    """
-
-    shell: tyro.conf.Positional[Literal["bash", "zsh", "fish"]]
-    """The shell."""
-
-    def run(self) -> None:
-        """Print the script of tyro, which reads all verbs."""
-        print_completion({name: (verb.request, verb.what) for name, verb in VERBS.items()}, self.shell)
 
 
 class Verb(NamedTuple):
     """A verb: its request, whose `run()` returns the result that is printed, and what it does."""
 
-    request: Any
+    request: type[Request]
     what: str
 
 
@@ -56,7 +40,6 @@ GROUPS: dict[str, dict[str, Verb]] = {
     "start": {
         "demo": Verb(Demo, "pre-train a tiny ELECTRA on this machine in a few minutes and show what it learned"),
         "doctor": Verb(Doctor, "check this machine: what it has, and what is missing"),
-        "completion": Verb(Completion, "print a script by which bash, zsh or fish completes verbs, flags and values"),
     },
     "train an encoder": {
         "tokenizer": Verb(Tokenizer, "train a WordPiece vocabulary on your text"),
@@ -120,6 +103,9 @@ def _main(argv: Sequence[str] | None) -> int:
             return 0
         if words[0] in ("-V", "--version"):
             print(f"electra-trainer {__version__}")
+            return 0
+        if words[0] == "--completion":
+            print_completion({name: (verb.request, verb.what) for name, verb in VERBS.items()}, *words[1:2])
             return 0
         return _run(words[0], words[1:])
     except ElectraError as error:
@@ -189,5 +175,6 @@ def _overview() -> str:
     return (
         "electra: give it text, it gives you a pre-trained text encoder.\n\n"
         "usage: electra VERB [OPTIONS]\n\n" + "\n\n".join(groups) + "\n\n"
-        "electra VERB --help says more, --help-all everything. Begin with: electra demo"
+        "electra VERB --help says more, --help-all everything. Begin with: electra demo\n"
+        "electra --completion bash (or zsh, fish) prints a script by which the shell completes verbs, flags and values."
     )

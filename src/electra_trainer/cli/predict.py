@@ -17,6 +17,7 @@ from electra_trainer.experiments.by_class import HEAD
 from electra_trainer.experiments.cell import printed
 from electra_trainer.files import durable, reading
 from electra_trainer.files.wording import Table
+from electra_trainer.settings.request import Request
 
 if TYPE_CHECKING:
     from electra_trainer.finetuning.model_folder import Finetuned
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Predict:
+class Predict(Request):
     """Predict for each row of a file with a fine-tuned model.
 
     Of a .csv, .tsv or .jsonl: its columns and a column `prediction`, for classes with probabilities. In tagging words
@@ -111,7 +112,7 @@ def _scored(model: "Finetuned", rows: "Unlabelled", predictions: "Sequence[Predi
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class Answer(Request):
     """Answer a question from a text, with an encoder that `electra squad` fine-tuned."""
 
     folder: tyro.conf.Positional[Path]

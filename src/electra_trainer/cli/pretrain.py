@@ -3,23 +3,22 @@
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING
 
 import tyro
 
 from electra_trainer.cli.shown import Shown
 from electra_trainer.errors import ConfigError, ElectraError, refuse_if
-from electra_trainer.settings.config import Config
-from electra_trainer.train.from_flags import dotted_names, taken
+from electra_trainer.settings.request import TrainingRequest, dotted_names, taken
 
 if TYPE_CHECKING:
     from electra_trainer.train.plan import Length
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pretrain:
+class Pretrain(TrainingRequest):
     """Pre-train an encoder. The same command again resumes where it stopped; Ctrl-C and SIGTERM save first.
 
     Settings come from the preset, then from --config, then from the flags. How long: at most one of --steps, --budget,
@@ -38,8 +37,6 @@ class Pretrain:
     """RUN or RUN@STEP: train that run longer, or with another end, from its newest or that checkpoint, with its
     moments. --steps is the total, counted from its first step; settings are its own unless --config or flags change
     them."""
-    config: Path | None = None
-    """JSON or TOML file with settings, for example the config.json of another run; it need not hold all."""
     objective: str | None = None
     """rtd: ELECTRA; mlm: BERT; replace-mlm, all-tokens-mlm (§3.5); rtd-mlm: rtd and replace-mlm in one network;
     adversarial (Appendix F); sentence-contrast, hard-mlm (Appendix H); or one of your own. Default: the preset's."""
@@ -67,16 +64,12 @@ class Pretrain:
     """auto, cpu, cuda, cuda:N, or mps on a Mac."""
     quiet: bool = False
     """Print errors and warnings only."""
-    typed: tyro.conf.Suppress[tuple[str, ...]] = ()
-    """The command line that these were read from."""
     track: str | None = None
     """Trackers between commas: tensorboard, wandb, mlflow."""
-    settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
-    brief: ClassVar[str] = (
+    brief = (
         "data out preset objective init continue_from config steps budget flops dry_run processes restarts device "
-        "track seed Optimizer.learning_rate BatchShape.size BatchShape.lanes"
+        "track seed optimizer.learning_rate batch.size batch.lanes"
     )
-    """Flags of the short help."""
 
     def run(self) -> Shown | None:
         """Train, then write the report: its path. None where nothing was trained, and in processes that do not lead."""
@@ -171,22 +164,13 @@ def _check_what_all_would_say(request: Pretrain) -> None:
     world.World(0, request.processes).owned(config.batch.lanes)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _OfSupervisor:
-    """Flags of the supervisor, which also starts the trackers of all starts."""
-
-    restarts: int = 0
-    processes: int = 1
-    track: str | None = None
-
-
 def command_of(words: Sequence[str], *, processes: int) -> list[str]:
-    """The command that the supervisor starts: `pretrain` without the supervisor's flags, in one process or by
-    torchrun.
+    """The command that the supervisor starts: `pretrain` in one process or by torchrun, without the flags of the
+    supervisor, which also starts the trackers.
     """
     launcher = ["-m", "electra_trainer.runs.launcher", "--standalone", f"--nproc-per-node={processes}"]
     started = [*(launcher if processes > 1 else []), "-m", "electra_trainer", "pretrain"]
-    return [sys.executable, *started, *taken(_OfSupervisor, words)[1]]
+    return [sys.executable, *started, *taken(words, "restarts", "processes", "track")[1]]
 
 
 def _dry_run(request: Pretrain, length: "Length") -> None:

@@ -16,10 +16,11 @@ from electra_trainer.cost import flops, parameters
 from electra_trainer.errors import ConfigError, install
 from electra_trainer.presets import models
 from electra_trainer.settings.records import flat, to_dict, to_toml
+from electra_trainer.settings.request import Request
 
 
 @dataclass(frozen=True, kw_only=True)
-class Show:
+class Show(Request):
     """Show a preset: its whole configuration, its parameters and its FLOPs.
 
     A file with what --toml or --json prints is read by --config.
@@ -57,7 +58,7 @@ class Show:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flops:
+class Flops(Request):
     """Operations of training and inference (Appendix E): as the paper counts them, and the matrix products that are
     needed.
 
@@ -91,7 +92,7 @@ _PACKAGES = {**dict.fromkeys(_NEEDED, ""), "transformers": "hub", "datasets": "h
 
 
 @dataclass(frozen=True, kw_only=True)
-class Doctor:
+class Doctor(Request):
     """Show what this machine has: device, arithmetic, threads, disk, packages; and what is missing."""
 
     json: bool = False

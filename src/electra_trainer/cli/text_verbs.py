@@ -14,6 +14,7 @@ import tyro
 from electra_trainer.cli.shown import Shown
 from electra_trainer.data.corpus import Boundary, PrepareSettings, Reading
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, tell
+from electra_trainer.settings.request import Request
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Words
@@ -45,7 +46,7 @@ class PrepareFlags(ReadingFlags, PrepareSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prepare:
+class Prepare(Request):
     """Turn text into rows of token ids: tokenized on every core, packed without dropping text, documents held out.
     With --dry-run survey the text instead: unusable files (exit code 65), bad lines, copies, languages, capitals and
     accents that a vocabulary would drop, traces of bad conversion.
@@ -177,7 +178,7 @@ class _Watch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tokenizer:
+class Tokenizer(Request):
     """Train a WordPiece vocabulary, or add words to one. Prints how many tokens a word takes and how much of the text
     it does not know.
     """
@@ -259,7 +260,7 @@ def _with_words(request: Tokenizer, words: Path) -> Shown:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Merge:
+class Merge(Request):
     """Put the shards of `electra prepare --shard I/N` together: one folder of rows, every byte of the shards verified.
     The shards stay.
     """

@@ -22,6 +22,7 @@ import tyro
 
 from electra_trainer.cli.shown import Shown
 from electra_trainer.errors import ConfigError, refuse_if, tell
+from electra_trainer.settings.request import Request
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluate:
+class Evaluate(Request):
     """Held-out metrics of a run, over all held-out rows of DATA, always with the same masks."""
 
     run_folder: tyro.conf.Positional[Path]
@@ -56,7 +57,7 @@ class Evaluate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Score:
+class Score(Request):
     """The probability that a token was replaced, for each token of a text."""
 
     run_folder: tyro.conf.Positional[Path]
@@ -110,7 +111,7 @@ def shown_scores(scored: "Scored") -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fill:
+class Fill(Request):
     """The generator's most probable words for each [MASK] of a text."""
 
     run_folder: tyro.conf.Positional[Path]
@@ -137,7 +138,7 @@ class Fill:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Export:
+class Export(Request):
     """Write DIR/discriminator and DIR/generator: folders that `transformers` loads, with tokenizer and model card; of
     `mini` also DIR/encoder, the discriminator's encoder with its head for words. Of a fine-tuned model, with --to onnx:
     its folder, and the whole model in ONNX.
@@ -223,7 +224,7 @@ class Export:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Replay:
+class Replay(Request):
     """Compute one step of a run again: its rows with their documents, what was masked and replaced, and its losses,
     compared to the last bit with metrics.jsonl. It starts from the nearest earlier checkpoint; nothing is written into
     the run.
@@ -255,7 +256,7 @@ class Replay:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class Report(Request):
     """One page with figures: losses, AUC, rates, and sentences with masked, sampled and detected tokens."""
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
@@ -272,7 +273,7 @@ class Report:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Track:
+class Track(Request):
     """Send the metrics of a run, or of each cell of an experiment, to trackers. What was sent before is not sent
     again.
     """
@@ -296,7 +297,7 @@ class Track:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Playground:
+class Playground(Request):
     """Show a trained network on a page in the browser: type a sentence, see which words look replaced, exchange them;
     two models side by side. It is served on this machine alone and asks no other.
     """

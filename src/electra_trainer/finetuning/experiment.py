@@ -2,11 +2,6 @@
 
 `run_plan` hands a `FineTuning` to the engine, which does the cells here or in several processes; then `export_best`
 exports the best run, with the scores of all its seeds, and writes its predictions.
-
-`searched` (`--search`) first chooses learning rate, layer decay and epochs of each task on a tenth of its training
-rows: every rate with every decay, at the recipe's epochs; then the best of each task with more epochs and with fewer.
-All trials are rows of one experiment of one seed in OUT/search; with baselines, fresh weights are searched in the same
-way. Dev sets are not looked at.
 """
 
 import json
@@ -17,7 +12,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import torch
 
 from electra_trainer import errors
@@ -25,11 +19,12 @@ from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments import cell as cells
 from electra_trainer.experiments import engine, sweep
 from electra_trainer.experiments.by_class import Confusion, confusion_of
-from electra_trainer.experiments.cell import PLUS, SEARCH, Cell, Declared, Result, Row
+from electra_trainer.experiments.cell import PLUS, Cell, Declared, Result, Row
 from electra_trainer.experiments.engine import Event, Reports
 from electra_trainer.experiments.summary import Summary, summarize
 from electra_trainer.files import durable, processes
 from electra_trainer.finetuning import labels_curve, model_folder, run
+from electra_trainer.finetuning.tuning import Tuning
 from electra_trainer.pretrained.source import Source, load_source, untrained
 from electra_trainer.randomness import drawn
 from electra_trainer.runs.run_folder import RunFolder
@@ -50,24 +45,16 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 class Plan:
     """Request for an experiment."""
 
-    model: str
-    """A run folder, an exported folder or a Hub name: see source.py."""
+    request: Tuning
+    """Model, folder, recipe and its overrides, and what the encoder is compared with."""
     tasks: tuple[TaskSource, ...]
-    recipe: str = "paper"
-    """`paper`, `released` or `auto`: see recipe.py."""
+    seeds: tuple[int, ...] = (1,)
     labels: tuple[int, ...] = ()
     """Numbers of training rows, drawn anew by each seed: see labels_curve.py. Empty: one row of each task, on all."""
-    changes: Mapping[str, object] = field(default_factory=dict)
-    """Overrides of the recipe, in all rows."""
     chosen: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Overrides of single rows, `TASK` or `TASK+untrained`; see `searched`."""
+    """Overrides of single rows, `TASK` or `TASK+untrained`; see search.py."""
     trials: Mapping[str, Sequence[Mapping[str, float]]] = field(default_factory=dict)
     """Overrides that a search tries, by row: there are rows for these alone."""
-    seeds: tuple[int, ...] = (1,)
-    baselines: bool = False
-    """Measure the baselines too: the untrained encoder with the same seeds, majority, TF-IDF."""
-    against: str | None = None
-    """Another model, fine-tuned with the same seeds on the same rows, and compared seed by seed."""
     keep_weights: bool = False
     """Whether weights stay on disk; `export_best` leaves those of the best run."""
 
@@ -75,29 +62,21 @@ class Plan:
     def recipe_name(self) -> str:
         """The recipe; the paper's where no task has another one under `auto`."""
         own = any(task.own_recipe for task in self.tasks)
-        return "paper" if self.recipe == recipe.AUTO and not own else self.recipe
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """The changes that are not None."""
-        return {name: value for name, value in self.changes.items() if value is not None}
+        return "paper" if self.request.recipe == recipe.AUTO and not own else self.request.recipe
 
     @property
     def rival(self) -> str:
         """End of the rows of the other model."""
-        name = str(self.against).rstrip("/").rpartition("/")[2]
+        name = str(self.request.against).rstrip("/").rpartition("/")[2]
         return RIVAL + re.sub(r"[^A-Za-z0-9._-]", "-", name)
 
     def __post_init__(self) -> None:
         names = [task.name for task in self.tasks]
-        if not names or not self.seeds:
-            raise ConfigError("expected at least one task and one seed, for example --seeds 3.")
+        if not names:
+            raise ConfigError("expected at least one task.")
         for name in names:
             if names.count(name) > 1 or not _NAME.fullmatch(name):
                 raise ConfigError(f"task {name!r}: expected a name of letters, digits, '.', '_' and '-', given once.")
-        for seed in self.seeds:
-            if seed < 0 or self.seeds.count(seed) > 1:
-                raise ConfigError(f"--seeds: {seed}: expected numbers of at least 0, each of them once.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,34 +103,25 @@ class Settings:
         return read(cls, row.settings, where="json", error=DataError, complete=True)
 
 
-def run_plan(
-    plan: Plan,
-    *,
-    out: Path,
-    device: str = "auto",
-    parallel: int | None = None,
-    quiet: bool = False,
-    data: TaskData | None = None,
-) -> Summary:
-    """Run what is not yet done of a plan, and sum up all that is there.
+def run_plan(plan: Plan, *, data: TaskData | None = None) -> Summary:
+    """Run what is not yet done of a plan, and sum up all that is in its folder: a new one, or one to resume or extend
+    (more seeds or tasks, or the baselines).
 
     Precision is settled when a task begins, is part of its recipe, and is kept where none is named; another one is
     refused. The number of threads that a run computes with is settled when the experiment begins: the order of sums
     depends on it, so another number would be other bits. It is OMP_NUM_THREADS where that is set, else the cores
     divided by the runs that are asked for then. It does not depend on `parallel`, which changes no bit and may differ
-    from one command to the next.
+    from one command to the next. An experiment stays on the device that it began on.
 
     Args:
-        out: the experiment's folder: a new one, or one to resume or extend (more seeds or tasks, or the baselines).
-        device: auto, cpu, cuda (all GPUs) or cuda:N. An experiment stays on the device that it began on.
-        parallel: as in `run_experiment`.
         data: the data of the only task, where they are loaded already.
 
     Raises:
         ConfigError, Interrupted, ElectraError: as `run_experiment`; as the tasks and runs.
     """
-    tuning = FineTuning(plan, device=device, data=data)
-    summary = engine.run_experiment(tuning, out, device=device, parallel=parallel, quiet=quiet)
+    asked, tuning = plan.request, FineTuning(plan, data=data)
+    quiet = asked.quiet or asked.json
+    summary = engine.run_experiment(tuning, asked.out, device=asked.device, parallel=asked.parallel, quiet=quiet)
     return replace(summary, shown=(*tuning.shown, *(() if quiet or data is None else data.notes_for(()))))
 
 
@@ -161,8 +131,8 @@ class FineTuning(engine.Work):
     verb = "finetune"
     shares_cores = True
 
-    def __init__(self, plan: Plan, *, device: str, data: TaskData | None = None, quiet: bool = False) -> None:
-        self._plan, self._device, self._quiet = plan, device, quiet
+    def __init__(self, plan: Plan, *, data: TaskData | None = None, quiet: bool = False) -> None:
+        self._plan, self._asked, self._quiet = plan, plan.request, quiet
         self._tasks = {task.name: task for task in plan.tasks}
         self.shown: list[str] = []
         """Findings that were printed."""
@@ -176,8 +146,9 @@ class FineTuning(engine.Work):
     def declare(self, old: Declared | None) -> Declared:
         """See `Work`."""
         plan = self._plan
-        where = choose_device(old.facts["device"] if old is not None and self._device == "auto" else self._device)
-        source = self._encoder(plan.model)
+        named = self._asked.device
+        where = choose_device(old.facts["device"] if old is not None and named == "auto" else named)
+        source = self._encoder(self._asked.model)
         rows = {key: row for task in plan.tasks for key, row in self._rows(task, where, old).items()}
         runs = sum(len(plan.seeds) for row in rows.values() if row.seeded)
         return Declared(
@@ -191,7 +162,7 @@ class FineTuning(engine.Work):
             },
             rows=rows,
             seeds=tuple(sorted(plan.seeds)),
-            about={"model": plan.model, "encoder": _encoder_facts(plan.model)},
+            about={"model": self._asked.model, "encoder": _encoder_facts(self._asked.model)},
         )
 
     def _rows(self, task: TaskSource, where: torch.device, old: Declared | None) -> dict[str, Row]:
@@ -216,13 +187,13 @@ class FineTuning(engine.Work):
             key = labels_curve.key_of(task.name, count) if plan.labels else task.name
             main = row(task.name, {} if plan.labels else chosen, count)
             others = {UNTRAINED: row(fresh, {} if plan.labels else plan.chosen.get(fresh, chosen), count)}
-            if plan.against is not None:
+            if self._asked.against is not None:
                 others[plan.rival] = row(rival, {} if plan.labels else plan.chosen.get(rival, {}), count)
             if found:
                 main = replace(main, notes=())
                 others = {name: replace(one, notes=()) for name, one in others.items()}
             else:
-                main = replace(main, notes=(*main.notes, *self._findings(task.name, data, main, plan.model)))
+                main = replace(main, notes=(*main.notes, *self._findings(task.name, data, main, self._asked.model)))
             found |= self._beside(key, main, others, data)
         return found
 
@@ -240,17 +211,19 @@ class FineTuning(engine.Work):
         """A row, and those that it is compared with."""
         rows, settled, plan = {key: main}, Settings.of(main), self._plan
         compared: dict[str, Any] = {"reference": key, "metrics": main.metrics, "apart": main.apart}
-        if plan.against is not None:
+        if self._asked.against is not None:
             rival = others[plan.rival]
-            own = [f"{plan.against}: {note}" for note in rival.notes if note not in main.notes]
+            own = [f"{self._asked.against}: {note}" for note in rival.notes if note not in main.notes]
             if rival.notes:
-                own += [f"{plan.against}: {note}" for note in self._findings(key, data, rival, plan.against)]
-            rows[key + plan.rival] = replace(rival, baseline=plan.against, notes=tuple(own), **compared)
-        if plan.baselines:
+                own += [
+                    f"{self._asked.against}: {note}" for note in self._findings(key, data, rival, self._asked.against)
+                ]
+            rows[key + plan.rival] = replace(rival, baseline=self._asked.against, notes=tuple(own), **compared)
+        if self._asked.baselines:
             fresh = replace(others[UNTRAINED], baseline="the untrained encoder", notes=(), **compared)
             rows[f"{key}{PLUS}{UNTRAINED}"] = fresh
         for name, one in data.under(settled.recipe)[0].task.baselines(data.train).items():
-            if plan.baselines or (plan.labels and name == labels_curve.AGAINST):
+            if self._asked.baselines or (plan.labels and name == labels_curve.AGAINST):
                 rows[f"{key}{PLUS}{name}"] = Row(
                     settings=asdict(replace(settled, baseline=name)),
                     seeded=bool(plan.labels),
@@ -269,13 +242,13 @@ class FineTuning(engine.Work):
         )
         changes = task.recipe_for(rows, source.model.num_hidden_layers) if name == recipe.AUTO else {}
         usual, named = named, data.under(replace(named, **changes))[1] if changes else named
-        asked = replace(named, **{**chosen, **plan.given})
+        asked = replace(named, **{**chosen, **self._asked.given})
         if asked.precision == "auto":
             asked = replace(asked, precision=precision)  # type: ignore[arg-type]
         data, asked = data.under(asked)
         settled = asked.fitted(source.length)
         searched = plan.chosen.get(key, {})
-        notes = data.notes_for(plan.given.keys() | searched.keys() | changes.keys())
+        notes = data.notes_for(self._asked.given.keys() | searched.keys() | changes.keys())
         if changes:
             notes.append(
                 f"recipe `auto`, {rows:,} training rows: {recipe.deviations(named, usual)}. Measured on small files "
@@ -299,7 +272,7 @@ class FineTuning(engine.Work):
             dev=tuple(data.dev),
             train_rows=rows,
             baseline=UNTRAINED if key.endswith(PLUS + UNTRAINED) else None,
-            rival=source.sha256 if self._of(key) != plan.model else None,
+            rival=source.sha256 if self._of(key) != self._asked.model else None,
         )
         metric = f"{next(iter(data.dev))}/{data.task.metric}"
         return Row(settings=asdict(settings), metrics=(metric,), notes=tuple(notes), apart=tuple(data.tested))
@@ -391,7 +364,9 @@ class FineTuning(engine.Work):
     def _of(self, key: str) -> str:
         """The model of a row."""
         plan = self._plan
-        return plan.against if plan.against is not None and key.endswith(plan.rival) else plan.model
+        return (
+            self._asked.against if self._asked.against is not None and key.endswith(plan.rival) else self._asked.model
+        )
 
     def _load(self, task: str) -> TaskData:
         if self._loaded is None or self._loaded[0] != task:
@@ -507,17 +482,10 @@ def _answers(examples: Sequence[Any], predictions: Sequence[Prediction]) -> Iter
             yield from (pair for pair in words if pair[0] is not None)
 
 
-RATES = (1.0, 2.0, 10 / 3)
-"""Learning rates, as multiples of the recipe's: 3e-4, 6e-4 and 1e-3 for Small."""
-NO_DECAY = 1.0
-"""Layer decay that is tried next to the recipe's own."""
-EPOCHS = (3.0, 1 / 3)
-"""Trials with other epochs than the recipe's, as multiples of them."""
 MOST_ROWS = 10_000
-"""Rows that larger training sets are searched on, at the task's own epochs: the best number for fewer rows would be too
-high.
+"""Rows that a search is run on of larger training sets, at the task's own epochs: the best number for fewer rows would
+be too high.
 """
-_FIELDS = ("learning_rate", "layer_decay", "epochs")
 
 
 def training_rows(source: TaskSource) -> TaskData:
@@ -527,54 +495,10 @@ def training_rows(source: TaskSource) -> TaskData:
         DataError: it has too few.
     """
     data = source.load()
-    some = np.sort(drawn(f"searched rows/{source.name}", count=MOST_ROWS, total=len(data.train)))
+    some = sorted(drawn(f"searched rows/{source.name}", count=MOST_ROWS, total=len(data.train)))
     try:
         train, held_out = data.task.hold_out([data.train[index] for index in some], where=source.name)
     except DataError as error:
         raise DataError(f"--search: {error} Or leave --search out.") from None
     note = f"{len(held_out):,} training rows were held out to score on, and {len(train):,} trained on."
     return replace(data, train=train, dev={"held-out": held_out}, tested={}, test={}, notes=(note,))
-
-
-def searched(plan: Plan, *, out: Path, device: str, parallel: int | None, quiet: bool) -> Plan:
-    """The plan with the choices of the search for each task, and for fresh weights. Finished trials are read.
-
-    Raises:
-        ConfigError: all three are given, so there is nothing to search. ElectraError: as `run_plan`.
-    """
-    if plan.given.keys() >= set(_FIELDS):
-        raise ConfigError("--search: learning rate, layer decay and epochs are all given. Leave one of them out.")
-    begun = out / SEARCH
-    if cells.exists(out) and not begun.is_dir():
-        raise ConfigError(f"--out {out}: the experiment there began without --search. Choose another --out.")
-    # faults of the experiment are reported before hours of search
-    declared = FineTuning(plan, device=device, quiet=True).declare(None)
-    with cells.declaring(out):
-        durable.make_folder(begun)
-    asked = replace(plan, seeds=(1,), baselines=False, keep_weights=False)
-    ends = ["", *[PLUS + UNTRAINED] * plan.baselines, *[plan.rival] * (plan.against is not None)]
-    rows = [f"{task.name}{end}" for task in plan.tasks for end in ends]
-
-    def best(trials: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, Mapping[str, float]]:
-        """The best of each row's trials; none where all diverged."""
-        summary = run_plan(replace(asked, trials=trials), out=begun, device=device, parallel=parallel, quiet=quiet)
-        found: dict[str, Mapping[str, float]] = {}
-        for row, choices in trials.items():
-            scores = {sweep.named(row, one): summary.main(sweep.named(row, one)) for one in choices}
-            able = [one for one in choices if scores[sweep.named(row, one)] is not None]
-            if able:
-                found[row] = max(able, key=lambda one: scores[sweep.named(row, one)].median)  # type: ignore[union-attr]
-        return found
-
-    base = Settings.of(next(iter(declared.rows.values()))).recipe  # of any task: its rate and decay are alike
-    rates = [float(f"{base.learning_rate * factor:.2g}") for factor in RATES]
-    axes = {"learning_rate": rates, "layer_decay": [base.layer_decay, NO_DECAY]}
-    first = [*sweep.combinations({name: values for name, values in axes.items() if name not in plan.given})]
-    chosen = best(dict.fromkeys(rows, first))
-    longer = {
-        row: [chosen[row], *({**chosen[row], "epochs": factor * usual["recipe"]["epochs"]} for factor in EPOCHS)]
-        for row in chosen
-        for usual in [declared.rows[row.partition(PLUS)[0]].settings]
-        if usual["train_rows"] <= MOST_ROWS and "epochs" not in plan.given
-    }
-    return replace(plan, chosen=chosen | (best(longer) if longer else {}))

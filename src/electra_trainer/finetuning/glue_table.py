@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from electra_trainer.errors import ConfigError, DataError, MissingInputError
+from electra_trainer.errors import DataError, MissingInputError
 from electra_trainer.experiments.summary import Summary, row_remarks
 from electra_trainer.files.durable import replace_durably
 from electra_trainer.files.reading import MOST_TEXT, read_file, short
@@ -81,17 +81,15 @@ def read_scores(out: Path) -> dict[str, float]:
     return {name: score / 100 for name, score in found.items()}
 
 
-def require_tables(archive: Path, *, folder: str, tasks: Collection[str]) -> dict[Part, list[TextExample]]:
+def require_tables(*, folder: str, tasks: Collection[str]) -> dict[Part, list[TextExample]]:
     """Check, before hours of training, that an archive can be written once `tasks` are trained; return its test sets.
 
     No fine-tuned encoder beats WNLI's majority class, so that is submitted without a run (Appendix B leaves WNLI out).
 
     Raises:
-        ConfigError: the name. MissingInputError: a table would be missing; names all of them. DataError: an invalid
+        MissingInputError: a table would be missing; names all of them. DataError: an invalid
             test set.
     """
-    if archive.suffix != ".zip":
-        raise ConfigError(f"--zip {archive}: expected a name that ends in .zip.")
     tests = {task: GlueTask(folder=folder, task=task).tests() for task in dict.fromkeys(part.task for part in PARTS)}
     missing = []
     for part in PARTS:
@@ -101,8 +99,8 @@ def require_tables(archive: Path, *, folder: str, tasks: Collection[str]) -> dic
             missing.append(f"{part.file} ({part.task} is not trained)")
     if missing:
         raise MissingInputError(
-            f"--zip {archive}: the server wants all {len(PARTS)} tables; missing would be {', '.join(missing)}. Train "
-            "what is missing, and put the test sets into the folder."
+            f"--predict: the server wants all {len(PARTS)} tables; missing would be {', '.join(missing)}. Train what "
+            " is missing, and put the test sets into the folder."
         )
     return {part: tests[part.task][part.split] for part in PARTS}
 
@@ -111,7 +109,7 @@ def write_submission(archive: Path, *, folder: str, runs: Mapping[str, Path]) ->
     """Write the archive; return notes for its reader, a line each.
 
     Args:
-        archive: a name that ends in .zip.
+        archive: the file.
         folder: GLUE's folder, or `hub`: the test sets with their indices.
         runs: the run folder that predicts, by task. WNLI, which the paper leaves out, has its majority class without
             one.
@@ -121,7 +119,7 @@ def write_submission(archive: Path, *, folder: str, runs: Mapping[str, Path]) ->
             not fit the test set. StorageError: it cannot be written.
     """
     contents, notes = {}, []
-    for part, examples in require_tables(archive, folder=folder, tasks=runs).items():
+    for part, examples in require_tables(folder=folder, tasks=runs).items():
         row, indices = ROWS[part.task], _indices(examples)
         if part.task in runs:
             predicted = _predicted(runs[part.task], part, len(examples), row)

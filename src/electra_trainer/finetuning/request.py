@@ -7,11 +7,9 @@ electra squad MODEL --train train-v1.1.json --dev dev-v1.1.json --version 1 --ou
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
-
-import tyro
+from typing import TYPE_CHECKING, Any, Literal
 
 from electra_trainer.errors import ConfigError
 from electra_trainer.experiments import cell
@@ -19,8 +17,8 @@ from electra_trainer.experiments.by_class import confusion_table
 from electra_trainer.experiments.summary import Summary
 from electra_trainer.files.durable import replace_durably
 from electra_trainer.files.wording import Printed, Terminal
+from electra_trainer.finetuning.tuning import Tuning
 from electra_trainer.settings import records
-from electra_trainer.tasks.recipe import Changes
 
 if TYPE_CHECKING:
     from electra_trainer.finetuning.experiment import BestExport
@@ -91,96 +89,51 @@ class GlueScores(Printed):
         }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tuning:
-    """An experiment: an encoder that is fine-tuned with several seeds."""
+def tuned(
+    request: Tuning, *tasks: "TaskSource", keep_weights: bool, data: "TaskData | None" = None, **more: Any
+) -> Summary:
+    """Run an experiment.
 
-    model: tyro.conf.Positional[str]
-    """Run folder (RUN@STEP: a checkpoint before the newest), exported folder, or a Hub name such as
-    google/electra-small-discriminator.
+    Args:
+        data: the data of the only task, where they are loaded already.
+        more: other fields of the plan.
     """
-    out: Path
-    """Folder of the experiment: a new one, or one to resume or extend. `finetune` and `squad` put the model into its
-    folder model/.
-    """
-    seeds: str = "3"
-    """How many, or which: 3 is 1,2,3. Of `finetune` and `squad` the best one's model is exported."""
-    recipe: Literal["auto", "paper", "released"] = "auto"
-    """`paper` (Table 6) or `released`, the recipe that google-research/electra runs. auto: the paper's, and for own
-    tables of texts what measurements on small files chose."""
-    changes: Annotated[Changes, tyro.conf.arg(name="")] = field(default_factory=Changes)
-    """Overrides of the recipe."""
-    baselines: bool = False
-    """Also score what the encoder has to beat: itself with fresh weights, and baselines without an encoder: the
-    majority class, TF-IDF of words and characters, and of two texts the overlap of their words; of questions the
-    sentence with most of their words, and never answering (2.0)."""
-    search: bool = False
-    """First choose learning rate, layer decay and epochs of each task on a tenth of its training rows, some seven runs
-    with one seed, for the encoder and for fresh weights alike; what is given by a flag stays."""
-    parallel: int | None = None
-    """Train N seeds (and tasks) at the same time. Default: as many as the machine has cores or GPUs for."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:N, or mps on a Mac."""
-    json: bool = False
-    """Print one JSON object."""
-    quiet: bool = False
-    """Show no progress."""
-    track: str | None = None
-    """Trackers between commas: tensorboard, wandb, mlflow. Each cell is a run there."""
+    from electra_trainer.finetuning.experiment import Plan, run_plan
+    from electra_trainer.inspection.trackers import tracked
 
-    brief: ClassVar[str] = (
-        "model out seeds baselines search device train dev test predict task text text_pair label data "
-        "tasks version split labels_curve recipe learning_rate epochs batch_size max_length windows "
-        "pooling config"
+    plan = Plan(
+        request=request, tasks=tasks, keep_weights=keep_weights, **{"seeds": cell.parse_seeds(request.seeds), **more}
     )
-    """Flags of the short help."""
+    with tracked(request.out, request.track):
+        if request.search:
+            from electra_trainer.finetuning.search import searched
 
-    def tuned(self, *tasks: "TaskSource", keep_weights: bool, data: "TaskData | None" = None, **more: Any) -> Summary:
-        """Run the experiment.
+            plan = searched(plan)
+        return run_plan(plan, data=data)
 
-        Args:
-            data: the data of the only task, where they are loaded already.
-            more: other fields of the plan.
-        """
-        from electra_trainer.finetuning.experiment import Plan, run_plan, searched
-        from electra_trainer.inspection.trackers import tracked
 
-        plan = Plan(
-            model=self.model,
-            tasks=tasks,
-            recipe=self.recipe,
-            changes=self.changes.given(),
-            **{"seeds": cell.parse_seeds(self.seeds), **more},
-            baselines=self.baselines,
-            against=vars(self).get("against"),
-            keep_weights=keep_weights,
-        )
-        quiet = self.quiet or self.json
-        how: dict[str, Any] = {"out": self.out, "device": self.device, "parallel": self.parallel, "quiet": quiet}
-        with tracked(self.out, self.track):
-            return run_plan(searched(plan, **how) if self.search else plan, data=data, **how)
+def loaded(request: Tuning, source: "TaskSource") -> "TaskData":
+    """Read the data of a task, once the model is known to be there, and print how that was done."""
+    from electra_trainer.pretrained.source import located
 
-    def read(self, source: "TaskSource") -> "TaskData":
-        """Read the data of a task, once the model is known to be there, and print how that was done."""
-        from electra_trainer.pretrained.source import located
+    cell.parse_seeds(request.seeds)  # a wrong one before the data are read
+    if not records.is_run(request.model):
+        located(request.model)  # look for it, or download it, before the data are read
+    data = source.load()
+    if not (request.quiet or request.json):
+        own = ["epochs"] if request.search or (request.recipe == "auto" and source.own_recipe) else []
+        _print_notes(data.notes_for({*request.given, *own}))
+    return data
 
-        cell.parse_seeds(self.seeds)  # a wrong one before the data are read
-        if not records.is_run(self.model):
-            located(self.model)  # look for it, or download it, before the data are read
-        data = source.load()
-        if not (self.quiet or self.json):
-            own = ["epochs"] if self.search or (self.recipe == "auto" and source.own_recipe) else []
-            _print_notes(data.notes_for({*self.changes.given(), *own}))
-        return data
 
-    def exported(self, source: "TaskSource", *, next_command: str) -> Tuned:
-        """Report what was read, run the seeds of a task, and export the best."""
-        from electra_trainer.finetuning.experiment import export_best
+def exported(request: Tuning, source: "TaskSource", *, next_command: str) -> Tuned:
+    """Report what was read, run the seeds of a task, and export the best."""
+    from electra_trainer.finetuning.experiment import export_best
 
-        data = self.read(source)
-        summary = self.tuned(source, keep_weights=True, data=data)
-        best = export_best(source, data, model=self.model, out=self.out)
-        return Tuned(summary=summary, best=best, data=data, next=f"Next: electra {next_command}")
+    data = loaded(request, source)
+    summary = tuned(request, source, keep_weights=True, data=data)
+    best = export_best(source, data, model=request.model, out=request.out)
+    return Tuned(summary=summary, best=best, data=data, next=f"Next: electra {next_command}")
 
 
 def _print_notes(notes: Sequence[str]) -> None:
@@ -259,9 +212,8 @@ class Finetune(Tuning):
         if self.draws != Finetune.draws:
             raise ConfigError("--draws: expected --labels-curve with it, such as --labels-curve 50,100,200")
         ending = "conll" if self.task == "tagging" else "csv"
-        return self.exported(
-            self.source(), next_command=f"predict {self.out / 'model'} FILE --out predictions.{ending}"
-        )
+        next_command = f"predict {self.out / 'model'} FILE --out predictions.{ending}"
+        return exported(self, self.source(), next_command=next_command)
 
     def _curve(self, counts: str) -> "LabelsCurve":
         from electra_trainer.finetuning.labels_curve import LabelsCurve, parse_counts
@@ -275,8 +227,8 @@ class Finetune(Tuning):
             raise ConfigError("--labels-curve: expected --task classification or regression, of own tables.")
         labels, draws = parse_counts(counts), cell.parse_seeds(self.draws)
         source = self.source()
-        data = self.read(source)
-        summary = self.tuned(source, keep_weights=False, data=data, labels=labels, seeds=draws)
+        data = loaded(self, source)
+        summary = tuned(self, source, keep_weights=False, data=data, labels=labels, seeds=draws)
         return LabelsCurve(summary=summary, notes=data.notes)
 
     def source(self) -> "TaskSource":
@@ -317,18 +269,16 @@ class Glue(Tuning):
     limit: int | None = None
     """Train on at most N rows of each task."""
     predict: bool = False
-    """Write the archive for gluebenchmark.com: for each task in --out the seed that is best on dev, for
-    WNLI, which is not trained, the majority.
+    """Write OUT/submission.zip, the archive for gluebenchmark.com: for each task in --out the seed that is best on dev,
+    for WNLI, which is not trained, the majority.
     """
-    zip: Path | None = None
-    """The archive. Default: submission.zip in --out."""
 
     def run(self) -> GlueScores:
         """Run the cells, write the tables, and the archive if it is wanted."""
         from electra_trainer.finetuning import glue_table
 
-        archive = self.zip or (self.out / "submission.zip" if self.predict else None)
-        summary = self.tuned(*self.sources(archive), keep_weights=False)
+        archive = self.out / "submission.zip" if self.predict else None
+        summary = tuned(self, *self.sources(archive), keep_weights=False)
         replace_durably(self.out / "glue.md", glue_table.markdown(summary).encode())
         files: tuple[str, ...] = ()
         if archive is not None:
@@ -351,7 +301,7 @@ class Glue(Tuning):
             task.require_files()
         if archive is not None:
             trained = {*names, *(cell.read(self.out).rows if cell.exists(self.out) else ())}
-            require_tables(archive, folder=self.data, tasks=trained)
+            require_tables(folder=self.data, tasks=trained)
         return tasks
 
 
@@ -384,8 +334,7 @@ class Squad(Tuning):
     dev_limit: int | None = None
     """Evaluate on N questions only."""
 
-    brief: ClassVar[str] = " ".join(name for name in Tuning.brief.split() if name not in ("windows", "pooling"))
-    """Flags of the short help: those of texts have no use here."""
+    brief = " ".join(name for name in Tuning.brief.split() if name not in ("windows", "pooling"))
 
     def run(self) -> Tuned:
         """Run the seeds, and export the best."""
@@ -393,4 +342,4 @@ class Squad(Tuning):
 
         follow = "released" if self.recipe == "released" else "paper"
         source = SquadTask(**_fields_for(self, SquadTask) | {"follow": follow})
-        return self.exported(source, next_command=f"answer {self.out / 'model'} --context @FILE --question TEXT")
+        return exported(self, source, next_command=f"answer {self.out / 'model'} --context @FILE --question TEXT")

@@ -23,8 +23,8 @@ from electra_trainer.runs import checkpoint, run_folder
 from electra_trainer.settings import records
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import differences, to_dict
+from electra_trainer.settings.request import dotted_names
 from electra_trainer.train import loop, optim, plan, weights, word_start
-from electra_trainer.train.from_flags import dotted_names
 
 Match = Literal["paper-flops", "real-flops", "steps"]
 UNTRAINED = "untrained"

@@ -2,7 +2,8 @@
 file and the Python call.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -12,8 +13,8 @@ from electra_trainer.errors import ConfigError, require
 from electra_trainer.experiments.cell import parse_seeds, parse_shard
 from electra_trainer.experiments.summary import Summary, summarize
 from electra_trainer.files import durable
-from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import run_and_step
+from electra_trainer.settings.request import Request, TrainingRequest
 
 if TYPE_CHECKING:
     from electra_trainer.paper.cloze import ClozeScores
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compare:
+class Compare(TrainingRequest):
     """Pre-train several arms with several seeds at equal compute, probe what each learned, and compare by seed.
 
     The same command resumes where it stopped; more seeds, arms or probes extend the experiment. All other flags are the
@@ -68,19 +69,13 @@ class Compare:
     """i/N: run every N-th cell, from the i-th on, so that N machines share the work."""
     parallel: int = 1
     """Train N runs at the same time, each with its share of the cores, or with a GPU."""
-    config: Path | None = None
-    """JSON or TOML file with settings; it may hold only some."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac."""
     quiet: bool = False
     """Print the tables only."""
-    typed: tyro.conf.Suppress[tuple[str, ...]] = ()
-    """The command line that these were read from."""
     track: str | None = None
     """Trackers between commas: tensorboard, wandb, mlflow. Each cell is a run there."""
-    settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
-    """The configuration that every arm begins from; its seed is not used."""
-    refused: ClassVar[dict[str, str]] = {
+    refused: ClassVar[Mapping[str, str]] = {
         "--seed": "compare trains several. Give --seeds 3 or a list such as --seeds 1,2,5.",
         **dict.fromkeys(
             (
@@ -95,10 +90,7 @@ class Compare:
         ),
     }
     """Flags of the configuration that the arms or the seeds decide."""
-    brief: ClassVar[str] = (
-        "data arms out seeds flops steps match probe parallel config device track preset BatchShape.size"
-    )
-    """Flags of the short help."""
+    brief = "data arms out seeds flops steps match probe parallel config device track preset batch.size"
 
     def __post_init__(self) -> None:
         if any(value is tyro.MISSING for value in vars(self).values()):  # as a request is before its flags are read
@@ -159,7 +151,7 @@ class Written:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class Table(Request):
     """A table of the paper with the cells of your experiments under the paper's."""
 
     number: tyro.conf.Positional[int]
@@ -195,7 +187,7 @@ class Table:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure:
+class Figure(Request):
     """A figure of the paper: 1, 3 and 4 from experiments, 2 (the worked example) from one run."""
 
     number: tyro.conf.Positional[int]
@@ -241,7 +233,7 @@ class Figure:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cloze:
+class Cloze(Request):
     """ELECTRA as a masked language model (Appendix G): how often is a held-out word predicted, one masked word at a
     time.
 
@@ -282,7 +274,7 @@ class Cloze:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MinimalPairs:
+class MinimalPairs(Request):
     """In how many minimal pairs (BLiMP) the run scores the acceptable sentence above the other one; a tie is wrong.
 
     Scores: `discriminator`, `appendix-g` and `generator` of an ELECTRA run, `pseudo-likelihood` of an MLM run,

@@ -1,5 +1,6 @@
 """Calls from Python: arguments are held against the types of their parameters, and errors name keywords, not flags."""
 
+import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,21 +23,21 @@ _COMMAND = re.compile(r"\belectra [a-z]")
 _FLAG = re.compile(r"--([a-z][a-z-]*)( (?=[-\d'\"]))?")
 
 
-def checked(function: Callable[P, R], *, name: str = "") -> Callable[P, R]:
+def checked(function: Callable[P, R], *, name: str = "", fills: Sequence[type] = ()) -> Callable[P, R]:
     """A function for programs: a keyword that it does not have, or a value of another type, is a ConfigError; numbers
     and lists of NumPy become Python's.
+
+    Args:
+        function: the function.
+        name: its name in messages, where it has another one.
+        fills: dataclasses whose plain fields are its further keywords.
     """
     name, signature = name or _KNOWN_AS.get(function.__name__, function.__name__), inspect.signature(function)
     *_, last = signature.parameters.values()
 
     @wraps(function)
     def call(*args: P.args, **given: P.kwargs) -> R:
-        hints = get_type_hints(function)
-        if last.kind is last.VAR_KEYWORD:
-            hints |= get_type_hints(get_args(hints.pop(last.name))[0])
-        hints = {
-            one: hint if all(map(_is_plain, _leaves(hint))) else Any for one, hint in hints.items() if one != "return"
-        }
+        hints = _parameters(function, fills)
         read_values(hints, {one: None for one in given if one not in hints}, where=name)
         try:
             table = signature.bind(*args, **given).arguments
@@ -54,6 +55,19 @@ def checked(function: Callable[P, R], *, name: str = "") -> Callable[P, R]:
             raise
 
     return call
+
+
+def _parameters(function: Callable[..., Any], fills: Sequence[type]) -> dict[str, Any]:
+    """Keywords of a function with their types, those of the dataclasses that it fills included; Any: not checked."""
+    hints = get_type_hints(function)
+    hints.pop("return", None)
+    if fills:
+        hints.pop([*inspect.signature(function).parameters][-1])
+    for kind in fills:
+        own = get_type_hints(kind)
+        names = [one.name for one in dataclasses.fields(kind) if not dataclasses.is_dataclass(own[one.name])]
+        hints = {name: own[name] for name in names if name != "typed"} | hints
+    return {name: hint if all(map(_is_plain, _leaves(hint))) else Any for name, hint in hints.items()}
 
 
 def checked_class(made: Made) -> Made:

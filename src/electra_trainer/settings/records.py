@@ -21,6 +21,8 @@ from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import ObjectiveSettings, kind_of
 
 T = TypeVar("T")
+Fault = Callable[[str], ElectraError]
+"""Makes the error of a message."""
 ADDED = {"added": True}
 """Metadata of a field that files of earlier versions lack; they mean its default."""
 
@@ -62,7 +64,7 @@ def read(
     return _record(cls, table, where, fault, complete)  # type: ignore[no-any-return]
 
 
-def _record(cls: Any, table: object, where: str, fault: Callable[[str], ElectraError], complete: bool) -> Any:
+def _record(cls: Any, table: object, where: str, fault: Fault, complete: bool) -> Any:
     if not isinstance(table, dict):
         raise fault(f"{where}: expected a table of fields, found {short(table)}.")
     required = {
@@ -84,7 +86,7 @@ def _values(
     hints: Mapping[str, Any],
     table: Mapping[str, Any],
     where: str,
-    fault: Callable[[str], ElectraError],
+    fault: Fault,
     *,
     complete: bool = False,
     required: Collection[str] = (),
@@ -119,59 +121,92 @@ def _members(hint: Any) -> dict[str, type]:
     return {kind_of(one): one for one in classes} if len(classes) > 1 else {}
 
 
-def _value(hint: Any, value: Any, where: str, fault: Callable[[str], ElectraError], complete: bool) -> Any:
-    """A plain value as a field of type `hint` holds it."""
+def _value(hint: Any, value: Any, where: str, fault: Fault, complete: bool) -> Any:
+    """A plain value as a field of type `hint` holds it, by the first reader that fits both."""
+    read = next(read for fits, read in _READERS if fits(hint, value))
+    return read(hint, value, where, fault, complete)
+
+
+def _is_list(hint: Any, value: Any) -> bool:
+    """Whether a list has a length that its type allows: any, but of a tuple with a type for each place."""
     kind, inner = get_origin(hint), get_args(hint)
-    if members := _members(hint):
-        if not isinstance(value, dict):
-            raise fault(f'{where}: expected a table with "kind", one of {", ".join(members)}.')
-        name = str(value.get("kind", next(iter(members))))
-        if name not in members:
-            own = " One of your own? Import its file first, in Python." if hint is ObjectiveSettings else ""
-            raise fault(f"{where}: unknown kind {_known(name, members)}{own}")
-        rest = {key: one for key, one in value.items() if key != "kind"}
-        return _record(members[name], rest, where, fault, complete)
-    if kind in (Union, types.UnionType):
-        if value is None and types.NoneType in inner:
-            return None
-        options = [one for one in inner if one is not types.NoneType]
-        if all(get_origin(one) is Literal for one in options):
-            each = (word for one in options for word in get_args(one))
-            options = [Literal[(*(None for one in inner if one is types.NoneType), *each)]]
-        fitting = [one for one in options if type(value) is one or (one is Path and isinstance(value, Path))]
-        if isinstance(value, list | tuple):
-            fitting = [one for one in options if get_origin(one) in (tuple, list, Sequence)]
-        return _value((fitting or options)[0], value, where, fault, complete)
-    if dataclasses.is_dataclass(hint) and type(value) is not hint:
-        return _record(hint, value, where, fault, complete)
-    if kind is Literal:
-        if not any(type(value) is type(one) and value == one for one in inner):
-            near = did_you_mean(str(value), map(str, inner))
-            wanted = " or ".join(map(repr, inner)) if len(inner) < 3 else f"one of {', '.join(map(repr, inner))}"
-            raise fault(f"{where} = {short(value)}: expected {wanted}.{near}")
-        return value
-    if kind in (dict, Mapping) and isinstance(value, dict):
-        return {name: _value(inner[1], one, f"{where}: {name}", fault, complete) for name, one in value.items()}
-    if kind in (tuple, list, Sequence) and isinstance(value, list | tuple):
-        every = inner * len(value) if kind is not tuple else inner[:1] * len(value) if ... in inner else inner
-        if len(every) == len(value):
-            found = [
-                _value(one, each, f"{where}[{at}]", fault, complete)
-                for at, (one, each) in enumerate(zip(every, value, strict=True))
-            ]
-            return found if kind is list else tuple(found)
-    if hint is Any:
-        return value
-    if hint is Path and isinstance(value, str):
-        return Path(value)
+    if kind not in (tuple, list, Sequence) or not isinstance(value, list | tuple):
+        return False
+    return kind is not tuple or ... in inner or len(inner) == len(value)
+
+
+def _read_member(hint: Any, value: Any, where: str, fault: Fault, complete: bool) -> Any:
+    members = _members(hint)
+    if not isinstance(value, dict):
+        raise fault(f'{where}: expected a table with "kind", one of {", ".join(members)}.')
+    name = str(value.get("kind", next(iter(members))))
+    if name not in members:
+        own = " One of your own? Import its file first, in Python." if hint is ObjectiveSettings else ""
+        raise fault(f"{where}: unknown kind {_known(name, members)}{own}")
+    rest = {key: one for key, one in value.items() if key != "kind"}
+    return _record(members[name], rest, where, fault, complete)
+
+
+def _read_union(hint: Any, value: Any, where: str, fault: Fault, complete: bool) -> Any:
+    options = [one for one in get_args(hint) if one is not types.NoneType]
+    optional = len(options) < len(get_args(hint))
+    if value is None and optional:
+        return None
+    if all(get_origin(one) is Literal for one in options):
+        words = [word for one in options for word in get_args(one)]
+        options = [Literal[(*[None] * optional, *words)]]
+    fitting = [one for one in options if type(value) is one or (one is Path and isinstance(value, Path))]
+    if isinstance(value, list | tuple):
+        fitting = [one for one in options if get_origin(one) in (tuple, list, Sequence)]
+    return _value((fitting or options)[0], value, where, fault, complete)
+
+
+def _read_literal(hint: Any, value: Any, where: str, fault: Fault, complete: bool) -> Any:
+    inner = get_args(hint)
+    if not any(type(value) is type(one) and value == one for one in inner):
+        near = did_you_mean(str(value), map(str, inner))
+        wanted = " or ".join(map(repr, inner)) if len(inner) < 3 else f"one of {', '.join(map(repr, inner))}"
+        raise fault(f"{where} = {short(value)}: expected {wanted}.{near}")
+    return value
+
+
+def _read_table(hint: Any, value: Any, where: str, fault: Fault, complete: bool) -> Any:
+    of = get_args(hint)[1]
+    return {name: _value(of, one, f"{where}: {name}", fault, complete) for name, one in value.items()}
+
+
+def _read_list(hint: Any, value: Any, where: str, fault: Fault, complete: bool) -> Any:
+    inner = get_args(hint)
+    every = inner if get_origin(hint) is tuple and ... not in inner else inner[:1] * len(value)
+    pairs = enumerate(zip(every, value, strict=True))
+    found = [_value(one, each, f"{where}[{at}]", fault, complete) for at, (one, each) in pairs]
+    return found if get_origin(hint) is list else tuple(found)
+
+
+def _read_plain(hint: Any, value: Any, where: str, fault: Fault, complete: bool) -> Any:
+    """A number, a text or a path; a whole number is read as a float, and a text as a path or back."""
+    kind = get_origin(hint)
     if isinstance(value, int) and value.bit_length() > 63:
         raise fault(f"{where}: a whole number of {value.bit_length():,} bits. Expected one of 63 at most.")
-    if hint is float and type(value) is int:
-        return float(value)
+    if (hint, type(value)) in ((float, int), (Path, str)) or (hint is str and isinstance(value, Path)):
+        return hint(value)
     if kind or not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
         wanted = hint.__name__ if not kind else "a table" if kind in (dict, Mapping) else "a list"
         raise fault(f"{where} = {short(value)}: expected {wanted}, found {type(value).__name__}.")
     return value
+
+
+_READERS: tuple[tuple[Callable[[Any, Any], bool], Callable[[Any, Any, str, Fault, bool], Any]], ...] = (
+    (lambda hint, value: bool(_members(hint)), _read_member),
+    (lambda hint, value: get_origin(hint) in (Union, types.UnionType), _read_union),
+    (lambda hint, value: dataclasses.is_dataclass(hint) and type(value) is not hint, _record),
+    (lambda hint, value: get_origin(hint) is Literal, _read_literal),
+    (lambda hint, value: get_origin(hint) in (dict, Mapping) and isinstance(value, dict), _read_table),
+    (_is_list, _read_list),
+    (lambda hint, value: hint is Any, lambda hint, value, *_: value),
+    (lambda hint, value: True, _read_plain),
+)
+"""A reader for each kind of type and value, tried in order."""
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

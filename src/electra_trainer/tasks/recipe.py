@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 from electra_trainer.errors import ConfigError, did_you_mean, probability, require
 from electra_trainer.settings.config import Optimizer, Schedule
@@ -11,111 +11,69 @@ from electra_trainer.settings.records import ADDED
 
 
 @dataclass(frozen=True, kw_only=True)
-class Changes:
-    """Overrides of a recipe, as flags; None (of windows False): as the recipe says."""
+class Recipe:
+    """All of a fine-tuning run but its encoder, its task and its seed; each field is a flag or a key of a file. The
+    defaults are Table 6's for Small.
+    """
 
-    learning_rate: float | None = None
+    learning_rate: float = 3e-4
     """Peak learning rate of the head; lower layers learn more slowly. Table 6: 3e-4 for Small and narrower, 1e-4 for
     Base, 5e-5 for Large.
     """
-    layer_decay: float | None = None
+    layer_decay: float = 0.8
     """Each layer's learning rate as a share of that of the layer above it; 1: all alike. Table 6: 0.9 for Large."""
-    top_layer_power: int | None = None
+    top_layer_power: int = 1
     """The top layer learns at learning-rate * layer-decay ** this; 2 is the released code's exponent, which is off by
     one.
     """
-    epochs: float | None = None
-    """Passes over the training rows; unless given, the task decides: 3 for most, 10 or more for small own files."""
-    batch_size: int | None = None
+    epochs: float = 3.0
+    """Passes over the training rows. Default: 3 for most tasks, 10 or more for small own files."""
+    batch_size: int = 32
     """Rows per step."""
     micro_batch: int | None = None
     """Rows computed at once, for devices with little memory. The gradient is still the batch's. Default: the whole
     batch.
     """
-    batches: Literal["by-length", "random"] | None = None
+    batches: Literal["by-length", "random"] = "by-length"
     """by-length: rows of like length are read together, so that little is computed on padding; random: as they come, as
     in the paper and the released code."""
-    max_length: int | None = None
-    """Longest row in tokens, at most the encoder's; a longer text is cut, a longer context read in windows."""
-    windows: bool = False
-    """Read a longer text in overlapping windows and average their outputs; not for pairs, tags and questions."""
-    warmup_fraction: float | None = None
+    max_length: int = 128
+    """Tokens of a row; a longer text is cut, a longer context read in windows. Default: 128, of questions 512."""
+    warmup_fraction: float = 0.1
     """Share of the steps over which the learning rate rises."""
-    schedule: Literal["linear", "released"] | None = None
+    schedule: Literal["linear", "released"] = "linear"
     """linear: up over the warm-up, then down to 0. released: decay and warm-up multiplied, from step 0."""
-    weight_decay: float | None = None
+    weight_decay: float = 0.0
     """Decay per unit of learning rate; biases and LayerNorm are excluded."""
-    dropout: float | None = None
-    """Dropout after embeddings, attention, feed-forward, and before the head; as a flag also on attention weights
-    unless these are given.
+    dropout: float = 0.1
+    """Dropout after embeddings, attention, feed-forward, and before the head; where it is given, also on attention
+    weights unless these are given.
     """
-    attention_dropout: float | None = None
+    attention_dropout: float = 0.1
     """Dropout on attention weights."""
-    head_dropout: Literal["all", "texts"] | None = None
+    head_dropout: Literal["all", "texts"] = "all"
     """Tasks with dropout before the head: all, or only those that judge whole texts."""
     pooling: Literal["auto", "cls", "mean", "pair"] | None = None
     """Representation of a whole text: [CLS], as in the paper, or the mean of its row's tokens, for encoders trained for
     hours, not days. pair: two texts are compared, token by token too. auto: mean for one text, pair for two."""
-    reduction: Literal["mean", "sum"] | None = None
+    reduction: Literal["mean", "sum"] = "mean"
     """Loss of a batch: the mean or the sum of its rows'; the gradient that clip-norm limits is of this loss."""
-    clip_norm: float | None = None
+    clip_norm: float = 1.0
     """Largest global norm of the gradient; 0: not clipped."""
-    clip_words: Literal["summed", "by-token"] | None = None
+    clip_words: Literal["summed", "by-token"] = "summed"
     """Part of the word table in that norm: its gradient, or by-token: the gradients of the tokens, those of a
     repeated word not added up, as the released code does (TensorFlow's IndexedSlices). Needs reduction sum."""
-    double_unordered: bool | None = None
+    double_unordered: bool = False
     """Train on pairs without an order (MRPC, STS-B) in both orders."""
-    evaluate: Literal["end", "epoch"] | None = None
+    windows: bool = field(default=False, metadata=ADDED)
+    """Read a longer text in overlapping windows and average their outputs; not for pairs, tags and questions."""
+    evaluate: Literal["end", "epoch"] = field(default="end", metadata=ADDED)
     """When dev is scored: at the end, or after each epoch too, in metrics.jsonl and on the display."""
-    keep: Literal["last", "best"] | None = None
+    keep: Literal["last", "best"] = field(default="last", metadata=ADDED)
     """The weights that are scored and exported: the last epoch's, or those of the epoch with the best dev score, which
     makes dev scores too good (--test FILE: scores that chose nothing)."""
-    patience: int | None = None
-    """With --keep best: stop after N epochs in a row without a better dev score."""
-    precision: Literal["auto", "fp32", "bf16"] | None = None
-    """Arithmetic of the forward pass; weights stay fp32. auto: as the experiment began, else bf16 where the device is
-    faster with it.
-    """
-
-    def __post_init__(self) -> None:
-        alone: dict[str, Any] = {**self.given(), "clip_words": "summed", "keep": "best"}
-        Recipe(**alone)  # refuses an impossible value
-
-    def given(self) -> dict[str, object]:
-        """Fields that are set; `dropout` holds for attention weights too unless these are given."""
-        found = {name: value for name, value in vars(self).items() if value is not getattr(Changes, name)}
-        return ({"attention_dropout": self.dropout} if self.dropout is not None else {}) | found
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """All of a fine-tuning run but its encoder, its task and its seed: see `Changes`. The defaults are Table 6's for
-    Small.
-    """
-
-    learning_rate: float = 3e-4
-    layer_decay: float = 0.8
-    top_layer_power: int = 1
-    epochs: float = 3.0
-    batch_size: int = 32
-    micro_batch: int | None = None
-    batches: Literal["by-length", "random"] = "by-length"
-    max_length: int = 128
-    warmup_fraction: float = 0.1
-    schedule: Literal["linear", "released"] = "linear"
-    weight_decay: float = 0.0
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-    head_dropout: Literal["all", "texts"] = "all"
-    pooling: Literal["auto", "cls", "mean", "pair"] | None = None
-    reduction: Literal["mean", "sum"] = "mean"
-    clip_norm: float = 1.0
-    clip_words: Literal["summed", "by-token"] = "summed"
-    double_unordered: bool = False
-    windows: bool = field(default=False, metadata=ADDED)
-    evaluate: Literal["end", "epoch"] = field(default="end", metadata=ADDED)
-    keep: Literal["last", "best"] = field(default="last", metadata=ADDED)
     patience: int | None = field(default=None, metadata=ADDED)
+    """With --keep best: stop after N epochs in a row without a better dev score."""
     bias_correction: bool = field(default=False, metadata=ADDED)
     """Adam with bias correction, as PyTorch has it; the released code has none, so that its first hundred steps are
     three to five times as long.
@@ -123,6 +81,9 @@ class Recipe:
     zero_head: bool = field(default=False, metadata=ADDED)
     """The last linear layer begins at zero, so that no random outputs disturb the encoder in the first steps."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Arithmetic of the forward pass; weights stay fp32. auto: as the experiment began, else bf16 where the device is
+    faster with it.
+    """
 
     def __post_init__(self) -> None:
         for name, fits, expected in (
