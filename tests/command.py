@@ -1,4 +1,4 @@
-"""What the fixture `electra` of conftest.py is."""
+"""The fixture `electra` of conftest.py."""
 
 from collections.abc import Callable
 

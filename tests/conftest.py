@@ -1,4 +1,4 @@
-"""What tests share: the folder of reference numbers, and a configuration small enough for a second a test."""
+"""Shared fixtures: the folder of reference numbers, and a configuration small enough for a second a test."""
 
 from __future__ import annotations
 

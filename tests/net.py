@@ -73,7 +73,7 @@ PATTERNS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"<td>tokens per second</td>(<td class=.number.>[^<]*</td>)*", "<td>tokens per second</td>"),
     (r"data:image/png;base64,[A-Za-z0-9+/=]+", "<picture>"),
 )
-"""What is replaced in texts, in this order."""
+"""Replacements in texts, in this order."""
 
 
 def without_clocks(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Which parameters a loss reaches, and what the brute-force tests of objectives are given."""
+"""Parameters that a loss reaches, and inputs of the brute-force tests of objectives."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def masked_rows(settings: Config, count: int = 12, *, seed: int = 0) -> Masked:
 
 
 def with_unused_slots(masked: Masked, many: int = 7) -> Masked:
-    """The same with slots at the end that are not used, as a step of fixed shapes has them."""
+    """Masks with slots at the end that are not used, as a step of fixed shapes has them."""
     return dataclasses.replace(masked, slots_K=torch.cat([masked.slots_K, masked.slots_K.new_full((many,), -1)]))
 
 

@@ -84,7 +84,7 @@ def test_files_are_small() -> None:
 
 
 def test_functions_have_few_branches() -> None:
-    """What a reader holds in mind is limited, not the length: at most 15 branches, 80 lines of code after the docstring."""
+    """Limits hold for what a reader has in mind, not for length: at most 15 branches, 80 lines of code after the docstring."""
     found = [(house.branches(node), f"{module_name(path)}.{node.name}") for path in FILES for node in functions(path)]
     many = sorted((count, name) for count, name in found if count > 15)
     assert len(many) <= BRANCHED and max(many, default=(0, ""))[0] <= MOST_BRANCHES, many

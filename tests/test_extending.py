@@ -113,7 +113,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(source: Path, folder: Path) -> dict[str, Any]:
-    """What became of the page's commands, tracker, verb and promises: in one process, since each imports PyTorch."""
+    """Results of the page's commands, tracker, verb and promises: in one process, since each imports PyTorch."""
     assert COMMANDS
     places = {"DATA": str(folder / "data"), "RUN": str(folder / "run"), "EXPORT": str(folder / "export")}
     commands = [[places.get(word, word) for word in line.split()] for line in COMMANDS[1].strip().splitlines()]

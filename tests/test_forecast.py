@@ -1,4 +1,4 @@
-"""What `python -m benchmarks.forecast` measures, works out and prints."""
+"""Measurements, arithmetic and output of `python -m benchmarks.forecast`."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_rates_of_this_machine() -> None:
 
 
 def test_bytes_of_a_step() -> None:
-    """By hand for BERT-Small in bf16: 16,384 tokens through 12 layers, and 13,546,682 parameters."""
+    """Bytes by hand for BERT-Small in bf16: 16,384 tokens through 12 layers, and 13,546,682 parameters."""
     expected = 2 * 16384 * 12 * (58 * 256 + 11 * 1024) + 13_546_682 * (2 * 2 + 32)
     assert step_bytes(models.bert_small(), width=2) == pytest.approx(expected)
     assert step_bytes(models.small(), width=4) > step_bytes(models.small(), width=2) > expected

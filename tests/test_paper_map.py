@@ -50,7 +50,7 @@ def test_the_tables_were_read() -> None:
 
 
 def test_a_state_is_earned() -> None:
-    """Y: code, a test, and a record or the reason why there is no run. P and N: one word on what is missing."""
+    """Y: code, a test, and a record or the reason for having none. P and N: one word on what is missing."""
     for row in CLAIMS:
         state, word = [*row[6].split(": "), ""][:2]
         assert state in ("Y", "P", "N") and row[2], row

@@ -84,7 +84,7 @@ class Sentence:
     words: tuple[str, ...]
     """Head, n and budget, as the sentence says them."""
     figures: Callable[[], Mapping[str, float]]
-    """What is recomputed, by how README shows it."""
+    """Recomputed figures, by how README shows them."""
 
 
 def promise() -> dict[str, float]:

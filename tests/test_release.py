@@ -1,4 +1,4 @@
-"""What a release consists of: the wheel, the source distribution and the repository itself."""
+"""Parts of a release: the wheel, the source distribution and the repository itself."""
 
 import subprocess
 import sys

@@ -38,7 +38,7 @@ def without_code(text: str) -> str:
 
 @functools.cache
 def anchors(page: Path) -> frozenset[str]:
-    """Of its headings, as GitHub makes them."""
+    """Anchors of its headings, as GitHub makes them."""
     text = re.sub(r"^ *```.*?^ *```", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
     heads = (head.replace("`", "").strip().lower() for head in re.findall(r"^#+ (.*)$", text, re.M))
     return frozenset(re.sub(r"[^\w\- ]", "", head).replace(" ", "-") for head in heads)

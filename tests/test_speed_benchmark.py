@@ -104,7 +104,7 @@ def test_contract(task: str, capfd: pytest.CaptureFixture[str], monkeypatch: pyt
 
 @pytest.mark.usefixtures("small_matrices")
 def test_a_system_that_fails_is_reported_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that cannot be set up in a process of its own, one on the same prepared rows that can."""
+    """One that cannot be set up in a separate process, one on the same prepared rows that can."""
     failing = speed.System(peer=False, precision="nowhere", environment={"APART": "yes"})
     monkeypatch.setitem(speed.SYSTEMS, "failing", failing)
     monkeypatch.setattr(speed, "Process", lambda settings: (Process if "APART" in settings else Inside)(settings))

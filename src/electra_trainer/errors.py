@@ -190,7 +190,7 @@ def tell(line: str) -> None:
 
 
 def named(kind: str) -> type[ElectraError]:
-    """The class of that name, as another process wrote it; ElectraError where there is none."""
+    """The class of that name, as another process wrote it. Raises ElectraError where there is none."""
     made = globals().get(kind)
     return made if isinstance(made, type) and issubclass(made, ElectraError) else ElectraError
 

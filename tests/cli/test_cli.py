@@ -53,7 +53,7 @@ def test_help_is_quick(words: list[str]) -> None:
 
 
 def test_help_is_without_torch() -> None:
-    """Of every verb, one after the other in a process that has imported nothing else."""
+    """Help of every verb, one after the other in a process that has imported nothing else."""
     code = f"""
 import sys
 from electra_trainer.cli.main import main
@@ -367,7 +367,7 @@ def test_a_bug_says_that_it_is_one(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
 
 def test_flags_win_over_a_length(folder: Path, tmp_path: Path) -> None:
-    """--steps fits what was not set by hand to the new length, and nothing else, be it the preset's own value."""
+    """--steps fits what was not set by hand to the new length, and nothing else, even if that equals the preset's value."""
     from electra_trainer.cli.main import read
     from electra_trainer.train.plan import steps_for
 
@@ -467,7 +467,7 @@ def test_a_missing_package_is_not_a_bug(monkeypatch: pytest.MonkeyPatch, capsys:
     assert as_known(ModuleNotFoundError("no module", name="electra_trainer.nowhere")) is None
 
 
-def test_text_that_the_model_does_not_know_is_told(electra: Electra, folder: Path) -> None:
+def test_text_that_the_model_does_not_know_is_reported(electra: Electra, folder: Path) -> None:
     code, out, err = electra("score", folder / "run", "日本語", "--json")
     assert (
         code == 0

@@ -41,7 +41,7 @@ LEARNED = {
     0: (0.55, 1.0, 0.0, 0),
 }
 """Steps that were taken -> AUC at least, loss at most, relative to the constant guess, AUC on standard fakes and share of exchanged words
-found at least. Runs of so many steps (one each) have 0.796, 0.781, 0.684, 59 % (1,200); 0.775, 0.806, 0.647, 48 % (700); 0.708, 0.880, 0.613, 23 %
+found at least. Runs of that many steps (one each) have 0.796, 0.781, 0.684, 59 % (1,200); 0.775, 0.806, 0.647, 48 % (700); 0.708, 0.880, 0.613, 23 %
 (400); 0.613, 0.930, 0.545 (100)."""
 
 
@@ -127,7 +127,7 @@ def test_what_is_left_of_the_time_decides_the_steps(tmp_path: Path, monkeypatch:
 def test_the_end_is_planned_from_the_speed_of_the_run(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By a clock that only steps move: on a machine that is a third as fast after a third of the time the rate has fallen to 0 in time, and
+    """With a clock that only steps move: on a machine that is a third as fast after a third of the time the rate has fallen to 0 in time, and
     the run is, to the bit, the one that its config describes. Where the machine slows down later the run ends early and can be resumed. A
     signal is no such end."""
     now, slow, real = [1000.0], [1035.0], loop.train_step

@@ -14,7 +14,7 @@ from electra_trainer.settings.methods import RTD
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_help_names_values_and_not_types(electra: Electra, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
-    """No usage or option line has a Python type; a default is said once; the short help has no flag that the long one lacks."""
+    """No usage or option line has a Python type; a default is printed once; the short help has no flag that the long one lacks."""
     monkeypatch.setenv("COLUMNS", "80")
     code, short, _ = electra(verb, "--help")
     all_code, out, _ = electra(verb, "--help-all")
@@ -41,7 +41,7 @@ def test_short_help_fits_two_screens(electra: Electra, monkeypatch: pytest.Monke
 
 
 def test_settings_of_a_file_are_no_flags(electra: Electra, tmp_path: Path) -> None:
-    """Those that a preset or a recipe decides are refused with what to type, and read from a file."""
+    """Flags that a preset or a recipe decides are refused with what to type, and read from a file."""
     words = {"pretrain": ["data", "--out", "run"], "finetune": ["run", "--train", "a.csv", "--out", "e"]}
     for verb, flag, name in (
         ("pretrain", "--optimizer.beta1", "optimizer.beta1"),

@@ -202,7 +202,7 @@ def test_a_network_returns_to_its_device() -> None:
 
 
 def test_unreadable_text_is_reported(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By Python's calls too, and once."""
+    """From Python too, and once."""
     api.load(run).embed(["日本語の文章"])
     assert capsys.readouterr().err.count("100.0 % of the letters") == 1
     documents = [f"日本語の文章です。{number}" for number in range(40)]

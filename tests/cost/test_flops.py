@@ -139,7 +139,7 @@ def test_real_flops_equal_the_products_of_a_step(name: str, block: str) -> None:
 @BLOCKS
 @pytest.mark.parametrize("sharing", ["none", "embeddings", "all"])
 def test_real_flops_have_muons_products(sharing: Any, block: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the matrices that it moves, counted while it steps by PyTorch's products."""
+    """FLOPs of Muon on the matrices that it moves, counted while it steps by PyTorch's products."""
     monkeypatch.setattr(native_muon, "fits", lambda *_, **__: False)
     generator = Learned(width=1.0 if sharing == "all" else 0.5)
     config = with_block(narrow(sharing=sharing, generator=generator, optimizer=Optimizer(name="muon")), block)

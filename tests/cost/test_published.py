@@ -1,4 +1,4 @@
-"""The authors' thirteen totals, and what is said of the rows beside them."""
+"""The authors' thirteen totals, and the notes on the rows next to them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TOTALS = {
     "albert": 3.113923955392512e22,
     "t5_11b": 4.581900124212429e22,
 }
-"""What the authors' script prints."""
+"""The output of the authors' script."""
 PRINTED = {
     "xlnet": 9.6e20,
     "gpt": 4.0e19,
@@ -40,7 +40,7 @@ PRINTED = {
     "electra_400k": 7.1e20,
     "roberta": 3.2e21,
 }
-"""What the paper prints, in Tables 1 and 2."""
+"""The paper's numbers in Tables 1 and 2."""
 
 
 @pytest.mark.parametrize("name", TOTALS)
@@ -49,7 +49,7 @@ def test_totals_are_those_of_the_authors_script(name: str) -> None:
 
 
 def test_ratios_that_the_text_gives() -> None:
-    """Those of docs/paper_map.md and docs/analysis.md: 30, 135, 20 and 4 times in the paper."""
+    """Ratios of docs/paper_map.md and docs/analysis.md: 30, 135, 20 and 4 times in the paper."""
     small, gpt, bert, large, roberta = (
         cost_of(name) for name in ("electra_small", "gpt", "bert_large", "electra_400k", "roberta")
     )
@@ -134,6 +134,6 @@ def test_every_row_is_a_number() -> None:
         assert all(math.isfinite(x) and x > 0 for x in (cost.train_paper, cost.train_real, cost.infer_paper))
 
 
-def test_a_wrong_name_is_told() -> None:
+def test_a_wrong_name_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"Unknown name 'robert'\. Did you mean 'roberta'\?"):
         cost_of("robert")

@@ -1,4 +1,4 @@
-"""What people give as text: each kind of file is read right, or refused with a remedy that works when it is typed; none is taken for prose."""
+"""Inputs that people give as text: each kind of file is read right, or refused with a remedy that works when it is typed; none is taken for prose."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def arrow_file(write: str) -> Callable[[Path], None]:
 
 
 def zstd(*parts: str, codec: str = "zstd") -> Callable[[Path], None]:
-    """A file of so many frames."""
+    """A file of that many frames."""
 
     def make(path: Path) -> None:
         import pyarrow as pa
@@ -318,7 +318,7 @@ def test_refused_and_the_remedy_works(tmp_path: Path, name: str, policy: str, mo
 
 
 def follow(said: str, folder: Path) -> None:
-    """Type the first command of a message; read what it names, or follow what is said then."""
+    """Type the first command of a message; read what it names, or follow its advice."""
     for _ in range(4):
         if hub := re.search(r"(\S+) \(or the code of another language\)", said):
             assert text_files.HUB_NAME.fullmatch(hub.group(1))
@@ -416,7 +416,7 @@ def test_damaged_records(tmp_path: Path, name: str, data: bytes, words: str) -> 
     [b"<!---->", b"<!--", b"# a\n", b'{"a":', b'{"\\\\', b"[", b" ", b"\t", b"1\ta\ta\tA", b"<?xml ", b"\n", b"\0"],
 )
 def test_looking_is_quick(part: bytes) -> None:
-    """Patterns with nothing to take back; a quarter of a second where other work goes on, some milliseconds without."""
+    """Patterns with nothing to take back; a quarter of a second beside other work, some milliseconds without."""
     head = (part * reading.HEAD)[: reading.HEAD]
     start = time.process_time()
     reading.kind_of(head, "a.txt"), reading.unlike_text(head, is_whole=False)

@@ -85,7 +85,7 @@ ENDS = {
 
 @pytest.mark.parametrize("ends", ENDS.values(), ids=[*ENDS])
 def test_line_ends(tmp_path: Path, ends: list[str]) -> None:
-    """The same documents whatever ends the lines: in text, in JSON lines and in a text of a record."""
+    """Documents are the same whatever ends the lines: in text, in JSON lines and in a text of a record."""
     lines = [f"line {number}, é" if number % 5 else "" for number in range(31)]
     each = [ends[number % len(ends) if number % 5 in (1, 2, 3) else 0] for number in range(31)]  # CR, LF is one end
     text = "".join(line + end for line, end in zip(lines, each, strict=True))

@@ -168,7 +168,7 @@ def test_every_pair_of_positions_is_equally_likely() -> None:
     assert chisquare(found).pvalue > 1e-4
 
 
-def test_what_stands_there_has_nothing_to_do_with_where() -> None:
+def test_the_word_there_does_not_depend_on_the_place() -> None:
     """The share that is hidden is the same in the first and in the second half of a row, and in the first and last rows."""
     mask, data = with_masking(fraction=0.25), batch(rows(64, full=True))
     hidden, total = np.zeros((64, 24)), np.zeros((64, 24))
@@ -183,7 +183,7 @@ def test_what_stands_there_has_nothing_to_do_with_where() -> None:
 
 
 def shares(masking: Masking, *, steps: int = 60) -> tuple[dict[str, float], int]:
-    """Of the chosen positions: share hidden, changed to another word, unchanged; and their number."""
+    """Shares of the chosen positions: hidden, changed to another word, unchanged; and their number."""
     mask = masker(dataclasses.replace(config(), masking=masking))
     counts = {"hidden": 0, "changed": 0, "same": 0}
     for step in range(steps):
@@ -204,7 +204,7 @@ def shares(masking: Masking, *, steps: int = 60) -> tuple[dict[str, float], int]
     ],
     ids=["released-85-15", "paper-all", "bert-80-10-10"],
 )
-def test_what_stands_at_the_chosen(masking: Masking, hidden: float, random: float) -> None:
+def test_words_at_the_chosen(masking: Masking, hidden: float, random: float) -> None:
     """A random word is any of the vocabulary: once in V the same one, once in V [MASK] itself."""
     expected = {
         "hidden": hidden + random / WORDS,

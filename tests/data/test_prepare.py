@@ -253,7 +253,7 @@ def test_large_vocabularies_take_four_bytes(text_file: Path, tmp_path: Path) -> 
     assert rows.max() > 66_000
 
 
-def test_a_worker_that_fails_is_told(text_file: Path, tokenizer: Any, tmp_path: Path) -> None:
+def test_a_worker_that_fails_is_reported(text_file: Path, tokenizer: Any, tmp_path: Path) -> None:
     """A worker killed from outside: one sentence, no hang, no child left."""
     root = Path(__file__).parents[2]
     code = (

@@ -221,7 +221,7 @@ def test_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenizer: Any
 
 
 def test_the_hubs_own_libraries(tmp_path: Path) -> None:
-    """huggingface_hub and datasets as they are, against a Hub on this machine, in a process of its own."""
+    """huggingface_hub and datasets as they are, against a Hub on this machine, in a separate process."""
     package("datasets")
     pa, parquet = package("pyarrow"), importlib.import_module("pyarrow.parquet")
     repository = tmp_path / "repository"
@@ -268,7 +268,7 @@ def test_the_hubs_own_libraries(tmp_path: Path) -> None:
     assert "the Hub gave no data set of this name" in missing and "404" in missing
 
 
-def test_what_is_no_name_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_that_the_hub_does_not_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("corpus").mkdir()
     for name in (

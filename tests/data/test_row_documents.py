@@ -130,7 +130,7 @@ def test_the_same_for_any_number_of_workers(tokenizer: Any, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["train.documents", "valid.documents", NAMES])
-def test_damage_is_told(tokenizer: Any, tmp_path: Path, name: str) -> None:
+def test_damage_is_reported(tokenizer: Any, tmp_path: Path, name: str) -> None:
     store = prepared(tmp_path, tokenizer)
     path = store.folder / name
     sound = path.read_bytes()

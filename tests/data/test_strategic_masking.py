@@ -126,7 +126,7 @@ def test_masks_are_a_function_of_seed_step_and_lane() -> None:
         assert chooser(data, rng).slots_K.tolist() != once.slots_K.tolist()
 
 
-def test_what_stands_at_the_chosen_positions() -> None:
+def test_words_at_the_chosen_positions() -> None:
     """85 % [MASK] of the rare and of the frequent ones alike; the rest of the row is untouched."""
     made = rows(200, full=True)
     chooser, data, hidden, total = mask(0.5), batch(made), np.zeros(2), np.zeros(2)

@@ -151,7 +151,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, list[str]]:
 
 @pytest.mark.parametrize(("version", "place"), [("5.", None), ("4.57", OLD)])
 def test_every_layout_by_every_class(folders: dict[Path, list[str]], version: str, place: Path | None) -> None:
-    """What a class saves again gives the same ids here, too."""
+    """A tokenizer that a class saves again gives the same ids here, too."""
     if place is not None and not place.is_dir():
         pytest.skip(f"transformers {version} is not installed beside the environment (make test does it)")
     done = subprocess.run(
@@ -277,7 +277,7 @@ def test_special_tokens_have_one_name_each_here(tmp_path: Path) -> None:
     ],
 )
 def test_the_cause_of_missing_special_tokens(tmp_path: Path, form: str, words: str) -> None:
-    """A vocabulary that has them in another form is told from one without them."""
+    """A vocabulary that has them in another form is distinguished from one without them."""
     forms = {"small": str.lower, "<": lambda token: token.replace("[", "<").replace("]", ">"), "none": lambda token: token[1:-1].lower()}  # fmt: skip
     tokens = [*map(forms.get(form, form.format), SPECIAL_TOKENS), "a", "padding", "##pad"]
     (tmp_path / "vocab.txt").write_text("\n".join(tokens) + "\n")

@@ -1,4 +1,4 @@
-"""What passes between a worker and its parent arrives whole."""
+"""Messages between a worker and its parent arrive whole."""
 
 from __future__ import annotations
 

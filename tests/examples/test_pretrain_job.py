@@ -1,4 +1,4 @@
-"""The job file: bash reads it, and with stand-ins for Slurm's programs it trains, is told to stop, is queued again and ends."""
+"""The job file: bash reads it, and with stand-ins for Slurm's programs it trains, is stopped, is queued again and ends."""
 
 import json
 import os
@@ -26,7 +26,7 @@ JOB = Path(__file__).resolve().parents[2] / "examples" / "pretrain.sbatch"
 
 
 @pytest.mark.slow
-def test_a_job_is_told_queued_again_and_ends(tmp_path: Path) -> None:
+def test_a_job_is_stopped_queued_again_and_ends(tmp_path: Path) -> None:
     data = write_store(tmp_path / "data")
     config, out, queue = tmp_path / "config.json", tmp_path / "my run", tmp_path / "queue"
     config.write_text(json.dumps(to_dict(small_config(steps=150, lanes=1, layers=1))))
@@ -77,7 +77,7 @@ def queued(
     words: tuple[str, ...] = ("DATA",),
     more: Mapping[str, str] = {},
 ) -> list[int | str]:
-    """What each start of the job does, with stand-ins: `queued again`, or its exit code, after which there is no further one."""
+    """Each start of the job, with stand-ins: `queued again`, or its exit code, after which there is no further one."""
     out = str(tmp_path / out)
     programs, queue = tmp_path / "bin", tmp_path / "queue"
     programs.mkdir(exist_ok=True)

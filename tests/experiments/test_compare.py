@@ -97,7 +97,7 @@ def test_results_have_the_agreed_layout(whole: Path) -> None:
 
 
 def test_a_record_needs_no_runs(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What the documented command copies, without any run folder: tables with the hardware, figures, and who computed what."""
+    """A copy by the documented command, without any run folder: tables with the hardware, figures, and who computed what."""
     recipe = (
         (ROOT / "docs/analysis.md").read_text().partition("mkdir -p records/NAME\n")[2].partition("electra table")[0]
     )
@@ -151,7 +151,7 @@ def test_arms_with_one_seed_begin_alike_and_read_alike(data: Path) -> None:
 
 
 @pytest.mark.parametrize("stop_at", [3, STEPS + 5])
-def test_interrupted_it_goes_on_to_the_same_results(
+def test_interrupted_it_resumes_to_the_same_results(
     data: Path, whole: Path, tmp_path: Path, stop_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A signal in the first or in the second cell: the summary says what is missing, the same call ends as if nothing had been."""
@@ -231,7 +231,7 @@ def test_a_signal_stops_runs_in_parallel(
 ) -> None:
     """The parent asks its workers to save; the same call comes to the same results as one run after another.
 
-    Each run is in a process of its own, with its share of the cores, so that sums may be rounded otherwise.
+    Each run is in a separate process, with its share of the cores, so that sums may be rounded otherwise.
     """
     out = tmp_path / "exp"
 
@@ -333,7 +333,7 @@ def test_other_settings_are_named(name: str, data: Path, whole: Path) -> None:
     assert (whole / "experiment.json").read_text() == before
 
 
-def test_the_command_that_the_experiment_began_with_is_told(data: Path, whole: Path, tmp_path: Path) -> None:
+def test_the_command_that_the_experiment_began_with_is_printed(data: Path, whole: Path, tmp_path: Path) -> None:
     again = shutil.copytree(whole, tmp_path / "again")
     for noted in again.glob("cells/*/*/run/environment.json"):
         words = ["electra", "compare", "my data", "--arms", "electra,mlm"]
@@ -357,7 +357,7 @@ def test_other_data_and_other_config_are_named(data: Path, whole: Path, tmp_path
 
 
 def test_a_treebank_that_changed_is_named(data: Path, tmp_path: Path) -> None:
-    """It may move, its contents may not change; a broken one stops before training."""
+    """A treebank may move, its contents may not change; a broken one stops before training."""
     treebank = write_treebank(tmp_path / "one")
     run(data, tmp_path / "exp", arms=("untrained",), seeds=1, probes=(f"pos={treebank}",))
     moved = treebank.rename(tmp_path / "two")
@@ -395,7 +395,7 @@ def test_a_cell_that_diverges_is_reported_and_the_others_go_on(
     assert run(data, tmp_path / "exp", steps=12).results == summary.results  # it would diverge again
 
 
-def test_a_number_that_is_none_is_a_failure(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_number_that_is_not_finite_is_a_failure(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(cells_module.probe.__globals__["PROBES"], "held-out", lambda _: {"loss": float("nan")})
     summary = run(data, tmp_path / "exp", seeds=1, arms=("mlm",))
     assert states(summary)[0] == "failed" and "held-out gave loss = nan" in summary.failed["mlm"][1]

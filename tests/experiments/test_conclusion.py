@@ -75,7 +75,7 @@ def test_rows_and_seeds_are_in_the_interval_of_a_difference() -> None:
 def experiment(
     out: Path, right: list[int], others: dict[str, int], *, rows: int = 500, split: str = "test", kept: bool = True, metric: str = "accuracy", kind: str = "Classification",
 ) -> Summary:  # fmt: skip
-    """Of as many seeds as `right`; its last rows are right, and the first ones of the others. `kept`: results have values of rows."""
+    """Results of as many seeds as `right`; its last rows are right, and the first ones of the others. `kept`: results have values of rows."""
     apart, main = () if split == "dev" else (split,), f"dev/{metric}"
     declared = {"t": Row(settings={"task": {"kind": kind}}, metrics=(main,), apart=apart)}
     for number, title in enumerate(others):

@@ -1,4 +1,4 @@
-"""What a killed process left goes with the next write there; what a living process holds, and what is the user's, stays."""
+"""Leftovers of a killed process go with the next write there; what a living process holds, and what is the user's, stays."""
 
 import os
 from collections.abc import Callable

@@ -53,7 +53,7 @@ def is_call(node: ast.AST, name: str) -> bool:
 
 
 def units(pattern: str) -> list[str]:
-    """What is repeated: characters that the pattern may match, and pairs of its own punctuation."""
+    """Repeated parts: characters that the pattern may match, and pairs of the pattern's punctuation."""
     marks = list(dict.fromkeys(letter for letter in pattern if not letter.isalnum() and letter not in "\\?*+^$|"))[:8]
     own = [letter for letter in dict.fromkeys(pattern) if letter.isalpha()][:4]
     pairs = [one + other for one in [*marks[:4], "a"] for other in [*marks[:4], "a"] if one != other]

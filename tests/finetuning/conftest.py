@@ -1,4 +1,4 @@
-"""What tests of fine-tuning experiments share."""
+"""Fixtures of fine-tuning experiments."""
 
 import pytest
 from tests.finetuning import toy

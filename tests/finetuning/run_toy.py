@@ -1,4 +1,4 @@
-"""An experiment as a command of its own, to be killed: `python -m tests.finetuning.run_toy SETTINGS.json`; exit codes are those of `electra`."""
+"""An experiment as a separate command, to be killed: `python -m tests.finetuning.run_toy SETTINGS.json`; exit codes are those of `electra`."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Which rows a step reads, and how little of a batch is padding."""
+"""Rows of a step, and how little of a batch is padding."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ RUN = "cells/classification/seed-2"
     ],
 )
 def test_the_remedy_works(finished: Finished, name: str, content: bytes | None, wrong: str) -> None:
-    """What the message says is to be deleted is deleted, and the same command ends as before."""
+    """The file that the message names is deleted, and the same command ends as before."""
     best = finished.damaged("summary.json", b"").parent / RUN
     if not (best / "weights").is_dir():
         pytest.skip("another seed is the best")

@@ -1,4 +1,4 @@
-"""docs/finetuning.md: its Python is run as it stands."""
+"""docs/finetuning.md: its Python is run word for word."""
 
 import re
 from pathlib import Path

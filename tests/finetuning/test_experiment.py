@@ -93,7 +93,7 @@ def test_a_plan_with_floors_leaves_what_it_says(model: str, tmp_path: Path) -> N
 
 
 def test_the_baselines_of_pairs_stand_beside_them(model: str, tmp_path: Path) -> None:
-    """Of one text there are none, and `--pooling pair` is the mean; in the tables by their names."""
+    """One text has no baseline of overlap, and `--pooling pair` is the mean; in the tables by their names."""
     tasks = (Toy(rows=16, epochs=1.0), Toy(name="pairs", rows=16, epochs=1.0, paired=True))
     found = go(plan(model, *tasks, seeds=(1,), baselines=True, changes={**SMALL, "pooling": "pair"}), tmp_path / "out")
     pooling = {name: found.declared.rows[name].settings["recipe"]["pooling"] for name in ("toy", "pairs")}
@@ -130,7 +130,7 @@ def test_recipe_epochs_are_the_task_s_unless_given(model: str, tmp_path: Path) -
     assert read_result(tmp_path / "given" / "cells" / "long" / "seed-1").facts["steps"] == 2
 
 
-def test_what_was_changed_in_a_recipe_is_told(model: str, tmp_path: Path) -> None:
+def test_changes_of_a_recipe_are_reported(model: str, tmp_path: Path) -> None:
     """And a task that is added may have another one; [CLS] is the same whether it was asked for or not."""
     out = tmp_path / "out"
     changes = {**SMALL, "epochs": 1.0, "max_length": 24, "pooling": "mean", "precision": "fp32"}
@@ -196,7 +196,7 @@ def test_plans_that_cannot_be(tasks: tuple[Toy, ...], said: str) -> None:
         plans.plan("x", *tasks)
 
 
-def test_what_is_wrong_is_said_before_anything_is_trained(model: str, tmp_path: Path) -> None:
+def test_faults_are_reported_before_anything_is_trained(model: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"second.tsv:3: expected a number of rows"):
         go(plan(model, Toy(), Toy(name="second", rows=-1)), tmp_path / "out")
     with pytest.raises(MissingInputError, match="no such folder"):
@@ -314,7 +314,7 @@ def test_a_run_that_diverges_is_a_result(model: str, tmp_path: Path) -> None:
 def test_an_error_of_a_worker_comes_back_and_other_runs_stay(
     model: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two runs at a time, for the two cores that it is told of."""
+    """Two runs at a time, for the two cores that it is given."""
     copy_workers(monkeypatch)
     monkeypatch.setattr(rounds, "cores", lambda: 2)
     monkeypatch.setattr(rounds._Engine, "_do_here", None)
@@ -341,7 +341,7 @@ class Deadly(Toy):
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_is_told_of(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_dies_is_reported(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy_workers(monkeypatch)
     monkeypatch.setattr(Deadly, "__module__", "tests.finetuning.test_experiment")
     with pytest.raises(ElectraError, match=r"toy, seed [12]: its process died .*--parallel.*same command resumes"):
@@ -412,7 +412,7 @@ def test_killed_at_seeded_moments_of_one_process(
 
 
 def command(model: str, out: Path, settings: Path, *, copied: bool) -> Command:
-    """The experiment in a process of its own with two workers; what it says goes to a file next to `settings`.
+    """The experiment in a separate process with two workers; what it says goes to a file next to `settings`.
 
     Args:
         copied: its workers are copies of it. Otherwise each is a new process, as for a user.
@@ -521,7 +521,7 @@ def test_lines_of_progress(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
 
 
 def test_time_left_counts_only_what_this_command_did(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that goes on at 80 % and takes 10 s to 90 % leaves 10 s of its own and 100 s of another like it."""
+    """A run that resumes at 80 % and takes 10 s to 90 % leaves 10 s of that run and 100 s of another like it."""
     now = [0.0]
     monkeypatch.setattr("electra_trainer.experiments.engine.time.monotonic", lambda: now[0])
     cells = [Cell(root=Path("x"), key="rte", seed=seed) for seed in (1, 2)]

@@ -1,4 +1,4 @@
-"""A fine-tuned run, handed on: transformers gives the same outputs, and it reads back bit for bit."""
+"""A fine-tuned run, exported: transformers gives the same outputs, and it reads back bit for bit."""
 
 import json
 import re
@@ -236,7 +236,7 @@ def test_a_head_that_transformers_cannot_carry(made: Made) -> None:
 
 
 def test_a_head_upon_the_mean(made: Made) -> None:
-    """What transformers reads from the folder, averaged over its attention mask, under our linear layer."""
+    """The encoder that transformers reads from the folder, averaged over its attention mask, under our linear layer."""
     from transformers import AutoModel, AutoTokenizer
 
     folder = made.model("means")
@@ -351,7 +351,7 @@ def test_a_full_disk_leaves_the_old_export(made: Made, tmp_path: Path, monkeypat
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-def test_runs_that_cannot_be_handed_on(made: Made, tmp_path: Path) -> None:
+def test_runs_that_cannot_be_exported(made: Made, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(made.run("classes"), run)
     shutil.rmtree(run / "weights")

@@ -1,4 +1,4 @@
-"""Tagging and question answering, handed on: heads that transformers has are copied, the paper's own is kept beside the encoder."""
+"""Tagging and question answering, exported: heads that transformers has are copied, the paper's own is kept beside the encoder."""
 
 import json
 import re

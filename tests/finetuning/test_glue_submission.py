@@ -180,7 +180,7 @@ def test_predictions_that_do_not_fit(tmp_path: Path, task: str, lines: list[str]
 @pytest.mark.slow
 @pytest.mark.skipif(not GLUE.is_dir(), reason="GLUE is not here")
 def test_the_real_test_sets(tmp_path: Path) -> None:
-    """Those that are here have GLUE's counts and indices 0, 1, 2 ...; what is not here is named."""
+    """Files that are here have GLUE's counts and indices 0, 1, 2 ...; what is not here is named."""
     with pytest.raises(
         MissingInputError,
         match=r"missing would be QQP.tsv \(no .*\), MNLI-m.tsv \(no .*\), MNLI-mm.tsv \(no [^)]*\)\. Train",

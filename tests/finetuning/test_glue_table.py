@@ -1,4 +1,4 @@
-"""GLUE's scores as the paper prints them, and what is said below."""
+"""GLUE's scores as the paper prints them, and the notes below."""
 
 import statistics
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from electra_trainer.tasks.glue_tasks import PAPER, ROWS
 
 
 def scores(task: str, by_seed: dict[int, float], **more: Any) -> Task:
-    """The same number in every split and metric, but 0.1 less beside the main one."""
+    """One number in every split and metric, but 0.1 less beside the main one."""
     found = {
         f"{split}/{metric}": {seed: value - 0.1 * bool(index + place) for seed, value in by_seed.items()}
         for index, split in enumerate(ROWS[task].dev)

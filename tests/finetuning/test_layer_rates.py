@@ -27,7 +27,7 @@ class Rate:
 
 
 def rates(settings: Recipe, layers: int) -> dict[str, Rate]:
-    """What each parameter's group says after the rate of a step was set."""
+    """Rate of each parameter's group after the rate of a step was set."""
     model = shape(num_hidden_layers=layers)
     network = FineTuned(Encoder(model), nn.Linear(model.hidden_size, len(LABELS)), dropout=0.1)
     optimizer = build_optimizer(network, settings.optimizer, layer_share(settings, layers))

@@ -115,7 +115,7 @@ def test_balanced_classes_count_alike() -> None:
 
 
 def test_folds_hold_out_examples_and_never_a_rare_class() -> None:
-    """An example that stands there twice is held out in both; each common class is in every fold."""
+    """An example that occurs twice is held out in both; each common class is in every fold."""
     examples = np.tile(np.arange(30), 2)
     answers = np.where(examples < 2, 7, examples % 2)
     found = baselines.folds(answers, examples, classes=8)

@@ -25,7 +25,7 @@ from electra_trainer.train import step as stepping
 
 STEPS = 12
 LEFT = {"result.json", "config.json", "environment.json", "predictions", "metrics.jsonl", "weights"}
-"""What a finished run leaves, apart from its log."""
+"""Files of a finished run, apart from its log."""
 
 
 def go(job: Job, out: Path, **more: Any) -> Result:
@@ -67,7 +67,7 @@ def after(calls: int) -> Callable[[], str | None]:
 
 
 def test_steps_differ_and_the_seed_decides(whole: Path, tmp_path: Path) -> None:
-    """What the other tests compare is something: the weights move, and another seed moves them elsewhere."""
+    """The other tests compare something: the weights move, and another seed moves them elsewhere."""
     go(toy.job(seed=2), tmp_path / "other")
     one, other = weights(whole).weights, weights(tmp_path / "other").weights
     assert all(not torch.equal(one[name], other[name]) for name in one if "key.bias" not in name)
@@ -124,7 +124,7 @@ def test_when_it_is_saved_changes_nothing(whole: Path, tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_and_the_same_call_goes_on(
+def test_a_signal_saves_and_the_same_call_resumes(
     whole: Path, tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, steps = stepping.optim.set_rate, iter(range(1, 100))
@@ -253,7 +253,7 @@ def test_one_at_a_time(tmp_path: Path) -> None:
 
 
 def with_bad_gradients(monkeypatch: pytest.MonkeyPatch, bad: range) -> list[list[torch.Tensor]]:
-    """At these steps, counted from 0, a gradient is no number; returns the weights at the beginning of each step."""
+    """At these steps, counted from 0, a gradient is NaN; returns the weights at the beginning of each step."""
     real, seen = torch.nn.utils.clip_grad_norm_, []  # type: ignore[var-annotated]
 
     def clip(parameters: Iterable[torch.nn.Parameter], most: float) -> torch.Tensor:
@@ -294,7 +294,7 @@ def test_nine_in_a_row_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert go(toy.job(), tmp_path / "run").facts["steps"] == STEPS
 
 
-def test_no_rows_and_a_result_that_is_none(tmp_path: Path) -> None:
+def test_no_rows_and_an_invalid_result(tmp_path: Path) -> None:
     job = toy.job()
     with pytest.raises(DataError, match="toy: there are no training rows"):
         go(replace(job, data=replace(job.data, train=[])), tmp_path / "run")

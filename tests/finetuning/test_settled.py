@@ -1,4 +1,4 @@
-"""What an experiment settles when it begins, and keeps: precision, and the length of its rows."""
+"""Choices that an experiment settles when it begins, and keeps: precision, and the length of its rows."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ def machine_prefers(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def noted(out: Path, run: str = "toy/seed-1") -> tuple[str, str]:
-    """Of the experiment, and of a run."""
+    """Precision of the experiment, and of a run."""
     declared = json.loads((out / "experiment.json").read_text())["rows"][run.partition("/")[0]]["settings"]
     return declared["recipe"]["precision"], json.loads((out / "cells" / run / "config.json").read_text())["recipe"][
         "precision"
@@ -38,7 +38,7 @@ def noted(out: Path, run: str = "toy/seed-1") -> tuple[str, str]:
 
 
 @pytest.mark.parametrize(("begun", "later"), [("fp32", "bf16"), ("bf16", "fp32")])
-def test_an_experiment_goes_on_in_the_precision_that_it_began_in(
+def test_an_experiment_resumes_in_the_precision_that_it_began_in(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: str, later: str
 ) -> None:
     """On a machine that prefers another one too: more seeds, and tasks, come to the same as all at once."""
@@ -82,7 +82,7 @@ def test_a_run_notes_its_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         finetune_run(toy.job(rows=16, precision="auto"), out=tmp_path / "run", device="cpu", quiet=True)
 
 
-def test_rows_are_no_longer_than_the_encoder_s_and_it_is_said(model: str, tmp_path: Path) -> None:
+def test_rows_are_no_longer_than_the_encoder_s_and_a_note_says_so(model: str, tmp_path: Path) -> None:
     """The toy encoder read 40 tokens: what is recorded is what was done, and more rows of it are the same experiment."""
     found = go(model, tmp_path / "out", Toy(rows=16, note="made up"), max_length=512).declared.rows["toy"]
     note = "rows have up to 40 tokens, the longest that the encoder was trained on, and not 512 (--max-length)."

@@ -75,7 +75,7 @@ def test_the_generator_is_an_encoder_too_where_it_is_asked_for(runs: Path) -> No
 
 @pytest.fixture(scope="module", params=ARCHITECTURES)
 def saved(request: pytest.FixtureRequest, runs: Path) -> Path:
-    """A folder as transformers saves it: random weights of its own, head included, and the tokenizer."""
+    """A folder as transformers saves it: random weights, head included, and the tokenizer."""
     transformers = pytest.importorskip("transformers")
     folder = runs / f"by-transformers-{request.param}"
     origin = runs / "rtd-exported" / "discriminator"
@@ -193,7 +193,7 @@ SPOILT: dict[str, tuple[Callable[[Path], object], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("name", SPOILT)
-def test_a_folder_that_is_none_is_named(folder: Path, name: str) -> None:
+def test_a_missing_folder_is_named(folder: Path, name: str) -> None:
     spoil, kind, said = SPOILT[name]
     spoil(folder)
     with pytest.raises(kind, match=said) as caught:
@@ -201,7 +201,7 @@ def test_a_folder_that_is_none_is_named(folder: Path, name: str) -> None:
     assert str(folder) in str(caught.value)
 
 
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
+def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"")
     with pytest.raises(MissingInputError, match=r"model\.safetensors: is a file\. Expected a run folder"):
         load_source(tmp_path / "model.safetensors")

@@ -23,7 +23,7 @@ from electra_trainer.tasks.texts import Classification
 
 @pytest.fixture
 def planned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What is handed to the experiment, which does nothing here."""
+    """Arguments of the experiment, which does nothing here."""
     plans: list[Any] = []
 
     def run_plan(plan: Any, *, data: Any) -> object:

@@ -70,7 +70,7 @@ WRONG: dict[str, tuple[str, bytes, str, str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_said(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_faults_are_reported(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name, content, where, words = WRONG[case]
     monkeypatch.chdir(tmp_path)
     Path(name).write_bytes(content)

@@ -88,7 +88,7 @@ def test_one_command_from_two_columns(work: Path, first: tuple[int, str, str]) -
         "2 classes in 72 training rows: fruit 36, tool 36.",
         "accuracy",
         "The best run on dev:",
-        "true \\ said  fruit  tool",
+        "true \\ predicted  fruit  tool",
         "exp/model: the best run; transformers loads it",
         "Predictions written to exp/predictions.csv.",
     ):
@@ -287,7 +287,7 @@ def test_pairs_and_numbers(electra: Electra) -> None:
     )
     assert code == 0
     assert "columns: text = 'premise', text pair = 'hypothesis', label = 'score'." in out
-    assert "Next: electra predict numbers/model FILE --out predictions.csv" in out and "true \\ said" not in out
+    assert "Next: electra predict numbers/model FILE --out predictions.csv" in out and "true \\ predicted" not in out
     code, out, _ = electra("predict", "numbers/model", "pairs.jsonl", "--device", "cpu")
     said = list(csv.DictReader(out.splitlines()))
     assert code == 0 and len(said) == 50 and all(-100 < float(row["prediction"]) < 100 for row in said)
@@ -307,7 +307,7 @@ def test_tagging(work: Path, electra: Electra) -> None:
         "dev.conll",
     )
     code, out, _ = electra(*words, "--out", "tags", *SHORT)
-    assert code == 0 and "true \\ said" in out and "Predictions written to tags/predictions.conll." in out
+    assert code == 0 and "true \\ predicted" in out and "Predictions written to tags/predictions.conll." in out
     lines = (work / "tags" / "predictions.conll").read_text().splitlines()
     asked = (work / "dev.conll").read_text().splitlines()
     assert [line.split("\t")[0] for line in lines if line] == [line.split("\t")[0] for line in asked if line]
@@ -347,7 +347,7 @@ def test_tagging_of_other_columns_without_a_development_file(work: Path, electra
 
 
 def test_the_words_are_where_they_were_in_training(work: Path, electra: Electra) -> None:
-    """A model that learned from column 2 reads column 2; running text is split into words, and both are said."""
+    """A model that learned from column 2 reads column 2; running text is split into words, with a note on both."""
     test_tagging_of_other_columns_without_a_development_file(work, electra)
     words = [line.split("\t")[0] for line in (work / "dev.conll").read_text().splitlines()]
     turned = [line.split("\t")[::-1] for line in (work / "dev.conll").read_text().splitlines()]
@@ -399,7 +399,7 @@ WRONG: dict[str, tuple[tuple[str, ...], int, str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_said(work: Path, electra: Electra, first: tuple[int, str, str], case: str) -> None:
+def test_faults_are_reported(work: Path, electra: Electra, first: tuple[int, str, str], case: str) -> None:
     words, expected, said = WRONG[case]
     (work / "bad.csv").write_text("text,label\na,b\nc\n")
     code, _, err = electra(*words)

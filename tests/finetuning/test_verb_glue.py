@@ -108,7 +108,7 @@ def test_the_papers_eight(experiment: Experiment, electra: Electra, tmp_path: Pa
 
 
 def test_the_archive(experiment: Experiment, electra: Electra, tmp_path: Path) -> None:
-    """From the best runs; what is said of it is printed; the experiment's folder is where it is put."""
+    """From the best runs; notes on it are printed; the experiment's folder is where it is put."""
     folder = write_glue(tmp_path / "glue")
     code, out, _ = electra(
         "glue", "m", "--data", folder, "--seeds", "2,", "--out", tmp_path / "exp", "--predict", "--quiet"
@@ -158,7 +158,7 @@ def test_json(experiment: Experiment, electra: Electra, tmp_path: Path) -> None:
         (["--tasks", "cola", "--limit", "0"], 78, "--limit 0: expected at least 1 training row."),
     ],
 )
-def test_what_cannot_be_is_said_before_training(
+def test_impossible_requests_are_refused_before_training(
     words: list[str], code: int, message: str, experiment: Experiment, electra: Electra, tmp_path: Path
 ) -> None:
     folder = write_glue(tmp_path / "glue", ["cola"])
@@ -166,9 +166,7 @@ def test_what_cannot_be_is_said_before_training(
     assert found == code and message in err and not experiment.plans
 
 
-def test_a_file_that_is_missing_is_said_before_training(
-    experiment: Experiment, electra: Electra, tmp_path: Path
-) -> None:
+def test_a_missing_file_is_reported_before_training(experiment: Experiment, electra: Electra, tmp_path: Path) -> None:
     folder = write_glue(tmp_path / "glue", ["cola", "mnli"])
     (folder / "MNLI/dev_mismatched.tsv").unlink()
     code, _, err = electra("glue", "m", "--data", folder, "--tasks", "cola,mnli", "--out", tmp_path / "exp")

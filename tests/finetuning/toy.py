@@ -46,7 +46,7 @@ def source(*, seed: int = 5, layers: int = 1) -> Source:
 
 
 def write_model(folder: Path, *, seed: int = 5, layers: int = 1) -> str:
-    """The same as a folder that `load_source` reads; returns its name."""
+    """Write the model as a folder that `load_source` reads; return its name."""
     made = source(seed=seed, layers=layers)
     folder.mkdir(parents=True, exist_ok=True)
     table = {"architectures": ["ElectraModel"], **shape_table(made.model, pad_id=made.specials.pad)}

@@ -39,7 +39,7 @@ def table(name: str, *, delimiter: str = "\t") -> list[dict[str, str]]:
 
 
 def config(**changes: Any) -> Config:
-    """Of the training steps; dropout is switched off by `eval`."""
+    """Dropout of the training steps, switched off by `eval`."""
     given: dict[str, Any] = {
         "model": MODEL,
         "generator": Learned(width=0.5),

@@ -49,7 +49,7 @@ class _Language:
         self.cumulative = share.cumsum() / share.cumsum()[-1]
 
     def any_word(self) -> int:
-        """What `random.choice(WORDS, p=share)` gives, in a tenth of its time."""
+        """Words as `random.choice(WORDS, p=share)` draws them, in a tenth of its time."""
         return int(self.cumulative.searchsorted(self.random.random_sample(), side="right"))
 
     def words(self, count: int) -> list[int]:

@@ -79,11 +79,11 @@ def masked(forward: Arrays, rows: slice = slice(None)) -> Masked:
 
 
 def used(forward: Arrays) -> NDArray[np.bool_]:
-    """Which of the [rows, 19] slots count."""
+    """Mask of the [rows, 19] slots that count."""
     found: NDArray[np.bool_] = forward["masked_lm_weights"].astype(bool)
     return found
 
 
 def samples(forward: Arrays, rows: slice = slice(None)) -> torch.Tensor:
-    """What Google's generator sampled at the slots that count."""
+    """Samples of Google's generator at the slots that count."""
     return torch.from_numpy(forward["sampled_tokids"][rows][used(forward)[rows]]).long()

@@ -99,7 +99,7 @@ def test_first_steps_follow_the_reference(shared: Path) -> None:
 def test_the_first_recorded_steps_are_computed_again(
     shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By PyTorch alone, which every machine has; and a curve that is another is found."""
+    """The plain path, by PyTorch alone; a different curve is found."""
     name, folder, real = "plain-fp32-seed1.csv", shared / "reference" / "tf", google_curve.subprocess.run
     fact, kept = curve_record.read(RECORD)[name], tmp_path / "kept"
 

@@ -83,7 +83,7 @@ def test_generator_logits(forward: Arrays, token_logits: Tensor) -> None:
 
 
 def test_corrupted_ids_and_labels_are_exact(forward: Arrays, masked: Masked, corrupted: Corrupted) -> None:
-    """Twelve slots repeat a position of their row: the floored average of their samples stands there."""
+    """Twelve slots repeat a position of their row: the floored average of their samples is there."""
     assert len(masked.slots_K) - len(masked.slots_K.unique()) == 12
     assert corrupted.input_BT.tolist() == forward["corrupted_input_ids"].tolist()
     assert corrupted.replaced_BT.int().tolist() == forward["is_fake_tokens"].tolist()

@@ -30,7 +30,7 @@ from electra_trainer.train.step import update
 LOGITS, STATES, LOSSES, TOTAL = 3e-5, 2e-5, 2e-5, 5e-5  # absolute
 GRADIENTS = 1e-4  # relative, of norms
 UNIT = 2.0**-21
-"""Of the stored movements of weights."""
+"""Tolerance of the stored movements of weights."""
 MOVED = 1e-3  # relative, of the norm of a variable's movement
 TERMS = ("generator_loss", "discriminator_loss")
 
@@ -67,7 +67,7 @@ def test_generator(objective: rtd.ReplacedTokenDetection, forward: Arrays, maske
 
 
 def test_corrupted_ids_and_labels(forward: Arrays, masked: Masked, corrupted: Corrupted) -> None:
-    """Where a position was drawn twice, the floored average of its two samples stands there."""
+    """Where a position was drawn twice, the floored average of its two samples is there."""
     assert len(masked.slots_K) - len(masked.slots_K.unique()) == 2
     assert masked.labels_K.tolist() == forward["masked_lm_ids"][reference.used(forward)].tolist()
     assert corrupted.input_BT.tolist() == forward["corrupted_input_ids"].tolist()
@@ -120,7 +120,7 @@ def test_attention(objective: rtd.ReplacedTokenDetection, forward: Arrays, corru
 
 
 def means(objective: rtd.ReplacedTokenDetection, masked: Masked, given: Tensor, patch: pytest.MonkeyPatch) -> Tensor:
-    """Total, generator's and discriminator's loss, through the objective, with these samples in place of its own."""
+    """Total, generator's and discriminator's loss, through the objective, with these samples instead of drawn ones."""
     patch.setattr("electra_trainer.objectives.generation.corrupt", lambda one, _: corrupt(one, given))
     losses, counts = objective(masked, Rng(0, 0, 0)), objective.counts(masked)
     parts = [losses.terms[name].sum / counts[losses.terms[name].count] for name in TERMS if name in losses.terms]
@@ -138,7 +138,7 @@ def test_losses(
 
 @pytest.mark.parametrize("variant", ["tied", "untied_embeddings", "wide_embeddings"])
 def test_other_generators(variant: str, forward: Arrays, masked: Masked, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One encoder for both; embeddings of its own; embeddings as wide as the discriminator, which the generator projects."""
+    """One encoder for both; separate embeddings; embeddings as wide as the discriminator, which the generator projects."""
     theirs = {name.removeprefix(f"{variant}/"): one for name, one in mini.read("variants").items() if variant in name}
     made = mini.objective(variant)
     given = reference.samples({**forward, "sampled_tokids": theirs["sampled_tokids"]})
@@ -159,7 +159,7 @@ def test_other_generators(variant: str, forward: Arrays, masked: Masked, monkeyp
 
 
 def test_a_uniform_generator(forward: Arrays, masked: Masked, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has no loss; Google's total has the constant that stands for it."""
+    """A fixed generator has no loss; Google's total has a constant in its place."""
     theirs = mini.read("variants")
     made = rtd.ReplacedTokenDetection(mini.config(generator=Uniform())).eval()
     weights = {reference.our_name(name): reference.as_ours(name, one) for name, one in mini.read("weights").items()}

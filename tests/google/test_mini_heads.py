@@ -151,7 +151,7 @@ def test_losses(run: str, google: Reference) -> None:
 
 @torch.no_grad()
 def test_predictions(google: Reference) -> None:
-    """Of a classification and a regression."""
+    """Steps of a classification and a regression."""
     classes = fine_tuned(google, "mrpc")
     hidden_BTD = classes(google.batch)
     assert worst(CLASSES.output(classes.head, hidden_BTD, google.batch), google.arrays["mrpc/logits"]) <= LOGITS
@@ -178,7 +178,7 @@ def test_joint_head(google: Reference) -> None:
 
 @torch.no_grad()
 def test_beam(google: Reference) -> None:
-    """The five best starts and of each the five best ends, where there are so many."""
+    """The five best starts and of each the five best ends, where there are five."""
     network = fine_tuned(google, "squad_train")
     assert isinstance(network.head, JointHead)
     theirs, allowed_BT = google.arrays, allowed(google, "squad_predict")

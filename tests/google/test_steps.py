@@ -38,7 +38,7 @@ ONE, UNEVEN = [slice(0, 8)], [slice(0, 3), slice(3, 4), slice(4, 8)]
 
 @dataclass(frozen=True, kw_only=True)
 class FixedFeed(Feed):
-    """The same lanes at every step."""
+    """Rows in the same lanes at every step."""
 
     parts: list[Masked]
 
@@ -127,7 +127,7 @@ def test_gradients(run: Run, google: Arrays) -> None:
 
 
 def test_gradients_element_by_element(run: Run, google: Arrays) -> None:
-    """Of the variables whose gradients are stored whole, and of six words."""
+    """Gradients of the variables that are stored whole, and of six words."""
     gradients = backward(run)
     stored = [name.removeprefix("grad0/") for name in google if name.startswith("grad0/")]
     assert len(stored) == 135
@@ -166,7 +166,7 @@ def test_learning_rates_are_those_that_google_used(google: Arrays) -> None:
 
 @dataclass(kw_only=True)
 class Trace:
-    """What was seen of five steps: after each, how far a variable has moved and its norm; after all, the weights."""
+    """Measurements of five steps: after each, how far a variable has moved and its norm; after all, the weights."""
 
     results: list[StepResult]
     moved: list[dict[str, float]]

@@ -1,4 +1,4 @@
-"""What a capture must refuse, done on purpose: `python -m tests.gpu.forbidden` prints, for each deed, whether an error was raised."""
+"""Deeds that a capture must refuse, done on purpose: `python -m tests.gpu.forbidden` prints, for each deed, whether an error was raised."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class Entry:
 
 
 class Ledger(list[Entry]):
-    """What the card noted, in order."""
+    """Events that the card noted, in order."""
 
     @classmethod
     def read(cls, path: Path) -> Ledger:
@@ -87,11 +87,11 @@ class Ledger(list[Entry]):
         return cls(Entry(int(w), kind, place, int(d), int(s), text) for w, kind, place, d, s, text in split)
 
     def of(self, *kinds: str, place: str | None = None) -> Ledger:
-        """Those of some kinds."""
+        """Events of some kinds."""
         return Ledger(one for one in self if one.kind in kinds and place in (None, one.place))
 
     def parts(self) -> Iterator[tuple[str, Ledger]]:
-        """What came after each mark, up to the next one."""
+        """Events after each mark, up to the next one."""
         name, begun = "", Ledger()
         for one in self:
             if one.kind == "mark":
@@ -102,7 +102,7 @@ class Ledger(list[Entry]):
         yield name, begun
 
     def waits(self) -> Ledger:
-        """What makes the host wait or moves memory between it and the card."""
+        """Events that make the host wait or move memory between it and the card."""
         between = [one for one in self.of("copy") if one.text.startswith(("to-", "host"))]
         return Ledger([*self.of("wait"), *between])
 
@@ -125,7 +125,7 @@ class Ledger(list[Entry]):
 def rehearse(
     cases: Sequence[dict[str, Any]], folder: Path, *, cards: int = 1, **more: str
 ) -> list[tuple[dict[str, Any], Ledger]]:
-    """What `rehearse.py` said of each case, and the ledger of each; `more` are variables."""
+    """Output of `rehearse.py` for each case, and its ledger; `more` are variables."""
     ledger = folder / "ledger"
     done = subprocess.run(
         command("tests.gpu.rehearse", json.dumps(list(cases))),

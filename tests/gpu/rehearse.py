@@ -89,7 +89,7 @@ def steps(case: dict[str, Any], line: dict[str, Any]) -> None:
 
 
 def rehearse(case: dict[str, Any]) -> dict[str, Any]:
-    """What is to be said of a case."""
+    """Print the result of a case."""
     line: dict[str, Any] = {"case": case, "in use": []}
     device = torch.device(case.get("device", "cuda"))
     switches = {graph.GRAPH: "on", graph.COMPILE: "on" if case.get("compile") else "off"}

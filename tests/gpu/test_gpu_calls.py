@@ -44,7 +44,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def called(
     *words: str, folder: Path, data: Path, device: str = "cpu", budget: int = BUDGET, **more: str
 ) -> dict[str, str]:
-    """What became of each stage; everything that comes back is checked against the limits of such a machine."""
+    """Result of each stage; everything that comes back is checked against the limits of such a machine."""
     python = str(Path(FOLDER).resolve() / "bin" / "python") if device == "cuda" else sys.executable
     given = environment() if device == "cuda" else dict(os.environ)
     given |= {"OUT": str(folder / "out"), "SCRATCH": str(folder / "scratch"), "DATA": str(data), "BUDGET": str(budget)}
@@ -94,7 +94,7 @@ def test_training_continues_from_what_was_carried(data: Path, tmp_path: Path, mo
     given = ["--data", str(data.with_suffix(""))]
 
     def begun() -> None:
-        """What the first call does, in a copy of this process; its last stage is that of the second one."""
+        """Run the first call in a copy of this process; its last stage is that of the second one."""
         sys.argv = ["gpu_run", str(tmp_path / "first"), *words, *given, "--stop-after", "1", "--checkpoint-every", "5"]
         with (tmp_path / "said").open("w") as said, redirect_stdout(said), suppress(SystemExit):
             gpu_run.main()

@@ -1,4 +1,4 @@
-"""What only a real card can show: numbers. `pytest -m gpu tests/gpu`; elsewhere these are skipped."""
+"""Numbers, which only a real card can show. `pytest -m gpu tests/gpu`; elsewhere these are skipped."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_without_a_compiler_the_graph_is_left(tmp_path: Path) -> None:
 
 @functools.cache
 def forbidden() -> dict[str, tuple[str, list[str]]]:
-    """By deed: what was raised, and the faults that were noted."""
+    """Errors and noted faults, by deed."""
     with tempfile.TemporaryDirectory() as folder:
         ledger = Path(folder) / "ledger"
         done = subprocess.run(
@@ -196,7 +196,7 @@ class Ranks:
         ]  # fmt: skip
 
     def ended(self, limit: float) -> list[int | None]:
-        """Exit codes; None for one that goes on after `limit` seconds, which is then killed."""
+        """Exit codes; None for one that still runs after `limit` seconds, which is then killed."""
         deadline, codes = time.monotonic() + limit, []
         for process in self.processes:
             try:

@@ -169,7 +169,7 @@ def test_no_text_of_a_figure_is_source_of_tex(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.usefixtures("no_pictures")
 def test_a_comparison_leaves_the_reports_of_its_runs(tmp_path: Path) -> None:
-    """It also has both counts of FLOPs, and the usual speed, not that of the last row."""
+    """A summary also has both counts of FLOPs, and the usual speed, not that of the last row."""
     runs = [make_run(tmp_path / name, steps=100) for name in ("a", "b")]
     for run in runs:
         rows = [json.loads(line) | {"flops_real": 3.5e12} for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -333,7 +333,7 @@ def test_a_sentence_joins_pieces_and_marks_what_happened() -> None:
     ],
 )
 def test_health_in_words(tmp_path: Path, standard: float | None, kind: str, words: str) -> None:
-    """By the AUC on standard fakes; the run of a masked language model has none."""
+    """Health by the AUC on standard fakes; the run of a masked language model has none."""
     row = {
         "step": 1, "split": "valid", "discriminator_loss": 0.21, "discriminator_constant_loss": 0.25,
         "discriminator_auc": 0.78, "discriminator_standard_auc": standard, "generator_entropy": 4.0,

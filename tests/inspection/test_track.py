@@ -32,7 +32,7 @@ from electra_trainer.settings.records import to_dict
 
 ALL = "tensorboard,wandb"
 CLOCKS = {"seconds", "tokens_per_second"}
-"""What differs from one run of the same bits to the next."""
+"""Fields that differ between two runs of the same bits."""
 
 
 @pytest.fixture(scope="module")
@@ -271,7 +271,7 @@ service.stdin.flush()
 
 
 def test_broken_trackers_are_reported_once(data: Path, plain: Path, tmp_path: Path) -> None:
-    """W&B computes in a process of its own: when that dies, or a package exits, the run ends as without it."""
+    """W&B computes in a separate process: when that dies, or a package exits, the run ends as without it."""
     out = tmp_path / "run"
     folder = broken(tmp_path, mlflow="raise SystemExit(3)", wandb=DIE)
     code, _, err = copied(*words(data, out, "--track", "mlflow,wandb,tensorboard"), broken=folder)
@@ -398,7 +398,7 @@ def test_refused_before_anything_is_trained(
     assert not (tmp_path / "run").exists()
 
 
-def test_where_there_is_no_run(electra: Electra, tmp_path: Path) -> None:
+def test_without_a_run(electra: Electra, tmp_path: Path) -> None:
     code, _, err = electra("track", tmp_path, "--to", "tensorboard")
     assert code == 66 and "no run with a metrics.jsonl is here" in err
 

@@ -33,7 +33,7 @@ def _learned(**changes: Any) -> Generator:
 
 
 def modern(config: Config) -> Config:
-    """The same with ModernBERT's layers."""
+    """Config with ModernBERT's layers."""
     return dataclasses.replace(config, model=dataclasses.replace(config.model, block="modern"))
 
 
@@ -95,6 +95,6 @@ def alternated(name: str, config: Config) -> Config:
 
 
 def without_dropout(config: Config) -> Config:
-    """The same with nothing left to chance inside the networks."""
+    """Config without dropout in the networks."""
     model = dataclasses.replace(config.model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     return dataclasses.replace(config, model=model)

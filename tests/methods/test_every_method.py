@@ -1,4 +1,4 @@
-"""What every objective, generator, sharing mode and algorithm must do: the same gradient however the batch is divided, the same step on
+"""Promises of every objective, generator, sharing mode and algorithm: the same gradient however the batch is divided, the same step on
 two ranks, all that should learn moves, and a run that was stopped ends as if it had not been."""
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def given(masked: Masked, first: int, last: int, whole: Masked) -> GivenRng:
 
 
 def objectives_of(config: Config) -> Iterator[Objective]:
-    """What is trained in each phase of a run."""
+    """Trained modules in each phase of a run."""
     made = build(config)
     phases = Phases(config, made)
     turn = config.first_stage_steps
@@ -182,7 +182,7 @@ def fed(config: Config) -> Any:
 
 @EACH
 def test_static_step_is_the_plain_step(name: str) -> None:
-    """What a CUDA graph records: the same metrics and weights, dropout on, in each phase; or the objective says that it is not static."""
+    """A step as a CUDA graph records it: the same metrics and weights, dropout on, in each phase; or the objective says that it is not static."""
     config = shallow(METHODS[name](small.config()))
     config = dataclasses.replace(config, schedule=dataclasses.replace(config.schedule, steps=4, warmup_steps=1))
     made = [build(config), build(config)]

@@ -138,7 +138,7 @@ def begun(run: Path, init: str, out: Path, sharing: str) -> dict[str, Tensor]:
 
 
 def test_trained_weights_begin_it(run: Path, tmp_path: Path) -> None:
-    """Of both networks the difference is taken, of a discriminator alone there is none; either way its tables are the trained ones."""
+    """Two networks give their difference, a discriminator alone gives none; either way its tables are the trained ones."""
     (folder, _), saved = export_run(run, tmp_path / "out"), weights(run)
     for name, init in {"run": str(run), "export": str(tmp_path / "out"), "discriminator": str(folder)}.items():
         mine = begun(run, init, tmp_path / name, "disentangled")

@@ -123,7 +123,7 @@ def first_attention(encoder: Encoder, *, heads: int) -> Tensor:
 
 @pytest.mark.parametrize("initializer", ["truncated-normal", "fan-in"])
 def test_glorot(initializer: str) -> None:
-    """Of both projections of embeddings, and of the discriminator's last layer."""
+    """Biases of both projections of embeddings, and of the discriminator's last layer."""
     wide = dataclasses.replace(config().generator, width=1.0)  # at half its width it needs no projection
     made = weights(dataclasses.replace(settings(initializer), generator=wide))
     names = [name for name in made if name.endswith(GLOROT)]

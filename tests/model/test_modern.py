@@ -62,7 +62,7 @@ def theirs(encoder: Encoder) -> Any:
 @EACH
 @torch.no_grad()
 def test_hidden_states_are_those_of_modern_bert(name: str) -> None:
-    """Of each piece of packed rows by itself, in a plain loop; and of full rows."""
+    """Attention of each piece of packed rows by itself, in a plain loop; and of full rows."""
     encoder = scrambled(build_encoder(shape(name)))
     encoder.run = run_plainly  # fast kernels are compared with this code in tests/kernels/native
     twin = theirs(encoder)

@@ -120,7 +120,7 @@ def test_the_softmax_trains_every_word_of_a_tied_table(sharing: str) -> None:
 @EVERY
 @SHARING
 def test_the_kept_network_begins_alike(kind: str, sharing: str) -> None:
-    """Whatever is shared, its first weights are those of its own names."""
+    """Whatever is shared, its first weights are drawn by its names."""
     alone, found = (kept(build(settings(kind, mode))).state_dict() for mode in ("none", sharing))
     assert all(torch.equal(alone[name], tensor) for name, tensor in found.items())
 
@@ -176,7 +176,7 @@ def second(kind: str) -> str:
 @EVERY
 @SHARING
 def test_gradients_of_both_losses_add_up_where_shared(kind: str, sharing: str) -> None:
-    """.grad of a shared parameter is the sum of the two; of any other it is that of its own loss."""
+    """.grad of a shared parameter is the sum of the two; of any other it is that of one loss."""
     objective, masked = made(settings(kind, sharing)), masked_rows(settings(kind, sharing))
     terms = losses(objective, masked).terms
     one = gradients(objective, terms["generator_loss"].sum)

@@ -1,4 +1,4 @@
-"""The same weights in transformers' ELECTRA give the same logits, under the same names."""
+"""Our weights in transformers' ELECTRA give the same logits, under the same names."""
 
 from __future__ import annotations
 

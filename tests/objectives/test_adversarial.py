@@ -130,7 +130,7 @@ def test_sums_by_a_loop() -> None:
 
 
 @pytest.mark.parametrize("odd", [float("inf"), float("nan"), 1e30])
-def test_what_stands_at_unused_slots_does_not_matter(odd: float) -> None:
+def test_words_at_unused_slots_do_not_matter(odd: float) -> None:
     """A log probability of 0 there; large rewards at worst."""
     used = torch.tensor([True, False])
     log_p, baseline = torch.tensor([-1.0, 0.0], requires_grad=True), torch.tensor([0.3, 0.3], requires_grad=True)
@@ -219,7 +219,7 @@ def test_each_slot_is_rewarded_for_what_is_paid_there(monkeypatch: pytest.Monkey
 
 
 def expected_losses(objective: Any, masked: Masked) -> tuple[float, float]:
-    """By enumeration of the samples of one slot: Σ p_G(v) R(v), and the same of the discriminator's loss over all tokens."""
+    """The gradient equals an enumeration of the samples of one slot: Σ p_G(v) R(v), and the same of the discriminator's loss over all tokens."""
     with torch.no_grad():
         p_V = probabilities(objective, masked)[0].double()
         here, everywhere = 0.0, 0.0

@@ -159,7 +159,7 @@ def test_mixture_against_exact_arithmetic(copy: float, log_p: float, copied: boo
 
 
 def test_mixture_is_a_distribution() -> None:
-    """It adds up to 1 over the vocabulary, wherever the copied word stands."""
+    """The mixture adds up to 1 over the vocabulary, wherever the copied word is."""
     generator = torch.Generator().manual_seed(0)
     log_p_NV = (3 * torch.randn(50, 97, generator=generator)).log_softmax(-1)
     copy_N1 = 4 * torch.randn(50, 1, generator=generator)
@@ -202,7 +202,7 @@ def test_no_tensor_of_all_positions_and_words(monkeypatch: pytest.MonkeyPatch) -
 def test_encoder_correct_is_the_argmax_of_the_whole_mixture(
     bias: float, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a loop over the vocabulary; at every second slot the copy is right."""
+    """The loss equals a loop over the vocabulary; at every second slot the copy is right."""
     monkeypatch.setattr(vocabulary_softmax, "CHUNK_ELEMENTS", chunk)
     monkeypatch.setattr("electra_trainer.objectives.generation.corrupt", every_second_right)
     objective, masked = made(settings()), masked_rows(settings())

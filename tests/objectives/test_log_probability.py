@@ -1,4 +1,4 @@
-"""The chunked log probability against the plain way, values and all three gradients, each position with an upstream of its own."""
+"""The chunked log probability against the plain way, values and all three gradients, each position with a separate upstream."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_whole_distributions_chunk_by_chunk(rows: int, monkeypatch: pytest.Monke
 
 
 def test_whole_distributions_are_fp32_under_autocast() -> None:
-    """What is only looked at is as exact there as elsewhere."""
+    """Diagnostics are as exact there as elsewhere."""
     tensors = [tensor.detach() for tensor in inputs()[0]]
     ((_, expected),) = log_probabilities(*tensors)
     with torch.autocast("cpu", dtype=torch.bfloat16):

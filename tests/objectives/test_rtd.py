@@ -32,7 +32,7 @@ def masked_rows(count: int = 12) -> Masked:
 
 
 def by_place(masked: Masked, _: Tensor) -> Corrupted:
-    """In place of sampling, which is keyed by lane: a word that follows from the original and from what stands there."""
+    """In place of sampling, which is keyed by lane: a word that follows from the original and from the token there."""
     return corrupt(masked, (7 * masked.labels_K + masked.input_BT.flatten()[masked.slots_K]) % WORDS)
 
 

@@ -1,4 +1,4 @@
-"""Which tokens the discriminator's loss counts (§2, §3.5 "ELECTRA 15%", footnote 8), token by token."""
+"""Tokens that the discriminator's loss counts (§2, §3.5 "ELECTRA 15%", footnote 8), token by token."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_other_tokens_are_a_function_of_the_lane() -> None:
 
 
 def test_other_tokens_have_nothing_to_do_with_the_chosen() -> None:
-    """Of the chosen tokens as many are among the others as of any real tokens; every column is as likely as another, specials too."""
+    """As many of the chosen tokens are among the others as of any real tokens; every column is as likely as another, specials too."""
     masked = masker(settings("other"))(batch(rows(50, full=True)), RNG)
     chosen, counts, both, draws = masked.chosen_BT, torch.zeros(24), 0, 400
     for step in range(draws):

@@ -52,7 +52,7 @@ def changed(before: dict[str, Tensor], after: dict[str, Tensor]) -> set[str]:
 @pytest.mark.parametrize("loss_over", ["all", "masked", "other"])
 @pytest.mark.parametrize("diagnose", [False, True])
 def test_each_stage_has_one_term_of_the_whole(loss_over: str, diagnose: bool) -> None:
-    """The same sum to the bit, the same count and weight, the same gradient; with what the record shows of it."""
+    """Sum to the bit, count, weight and gradient are equal; with what the record shows of it."""
     given = settings(objective=RTD(weight=7.0, generator_weight=0.5, loss_over=loss_over))  # type: ignore[arg-type]
     objective, masked = whole(given), masked_rows(given)
     together = losses(objective, masked)
@@ -197,7 +197,7 @@ def test_a_fresh_start_may_have_another_size() -> None:
 
 
 def test_gone_on_at_the_switch() -> None:
-    """A run that was saved between the stages makes the copy when it goes on, and steps as if it had not stopped."""
+    """A run that was saved between the stages makes the copy when it resumes, and steps as if it had not stopped."""
     given = settings()
     seen, moments = history(given)
     source, objective = feed(given), build(given)

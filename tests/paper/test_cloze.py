@@ -77,7 +77,7 @@ def test_an_export_needs_p_mask(trained: Path, tmp_path: Path) -> None:
         cloze(load(tmp_path / "export" / "discriminator"), trained / "data")
 
 
-def test_wrong_input_is_said(trained: Path, tmp_path: Path) -> None:
+def test_wrong_input_is_refused(trained: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="RUN has no generator network"):
         cloze(load(trained / "unigram"), trained / "data")
     with pytest.raises(ConfigError, match="--against has no generator network"):

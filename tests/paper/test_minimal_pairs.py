@@ -199,7 +199,7 @@ WRONG: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong_files_are_said_with_their_line(name: str, tmp_path: Path) -> None:
+def test_wrong_files_are_refused_with_their_line(name: str, tmp_path: Path) -> None:
     content, message = WRONG[name]
     (tmp_path / "x.jsonl").write_bytes(content)
     with pytest.raises(DataError, match=message):

@@ -81,7 +81,7 @@ def test_is_a_function_of_the_seed(wide: Encoder) -> None:
 
 
 def test_the_probe_learns_which_layer_to_read() -> None:
-    """Of three states only one tells the tags; without a learned mix two thirds of what is read would be noise."""
+    """Only one of three states has the tags; without a learned mix two thirds of what is read would be noise."""
     random = torch.Generator().manual_seed(1)
     tags_W = torch.randint(len(UPOS), (4000,), generator=random)
     states_WSD = torch.randn(4000, 3, 24, generator=random)

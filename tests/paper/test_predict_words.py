@@ -60,7 +60,7 @@ class Slow(NamedTuple):
 
 @pytest.fixture(scope="module")
 def slow(networks: Networks, sites: Sites) -> Slow:
-    """Appendix G by the letter: a row of its own for each word, plain probabilities in fp64."""
+    """Appendix G by the letter: a separate row for each word, plain probabilities in fp64."""
     a = (1 - P_MASK) / P_MASK
     p_generator, likelihood = [], []
     with torch.no_grad():

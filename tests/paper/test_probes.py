@@ -61,7 +61,7 @@ def test_fingerprints_follow_contents_not_places(tmp_path: Path) -> None:
 
 
 def test_minimal_pairs_are_read_before_anything_is_trained(tmp_path: Path) -> None:
-    """What the probe would refuse after training is refused at once: files in folders below, lines that are no pairs."""
+    """Folders that the probe would refuse after training are refused at once: files in folders below, lines that are no pairs."""
     (tmp_path / "above/below").mkdir(parents=True)
     (tmp_path / "above/below/a.jsonl").write_text('{"sentence_good": "a value"}\n')
     with pytest.raises(DataError, match="holds no pairs"):

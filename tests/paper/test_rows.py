@@ -108,7 +108,7 @@ def numbers(rows: Sequence[dict[str, str]]) -> list[dict[str, str]]:
 
 
 def record(out: Path, copy: Path) -> Path:
-    """What the documented command copies."""
+    """Copy an experiment by the documented command."""
     recipe = DOCS.read_text().partition("mkdir -p records/NAME\n")[2].partition("electra table")[0]
     copy.mkdir(parents=True)
     subprocess.run(["bash", "-ec", recipe.replace("records/NAME", str(copy)).replace("EXP", str(out))], check=True)
@@ -310,7 +310,7 @@ def test_a_checkpoint_is_read_by_every_verb(at: Path, electra: Electra, tmp_path
 
 @pytest.mark.parametrize("name", arms.ARMS)
 def test_every_arm_is_recognised(name: str) -> None:
-    """By its configuration alone, as that of a plain run or of preset base_two_stage: not as ELECTRA."""
+    """The row is found by the configuration alone, as that of a plain run or of preset base_two_stage: not as ELECTRA."""
     assert arms.arm_of(arms.arm(name, small_config())) == name
 
 

@@ -146,7 +146,7 @@ def test_an_extension_has_the_settings_of_the_experiment(run: Run, data: Path, t
 
 
 @pytest.mark.parametrize("flag", [(), ("--log-every", "10")])
-def test_a_flag_is_kept_be_it_with_the_preset_s_value(data: Path, flag: tuple[str, ...]) -> None:
+def test_a_flag_is_kept_even_with_the_preset_s_value(data: Path, flag: tuple[str, ...]) -> None:
     words = [str(data), "--out", "exp", "--arms", "electra", "--steps", "400", "--preset", "tiny", *flag]
     declared = Comparing(read("compare", words), seeds=(1,)).declare(None)
     assert declared.rows["electra"].settings["log_every"] == (10 if flag else 2)
@@ -183,7 +183,7 @@ def test_generator_widths_fill_figure_3(data: Path, tmp_path: Path, electra: Ele
 
 
 def test_medians_over_fine_tuning_seeds(data: Path, tmp_path: Path) -> None:
-    """With --probe-seeds 3 a cell is fine-tuned with three seeds a task, each a folder of its own, and scored by their medians."""
+    """With --probe-seeds 3 a cell is fine-tuned with three seeds a task, each a separate folder, and scored by their medians."""
     glue, squad = write_glue(tmp_path / "glue", ["rte"], train=40), tmp_path / "squad"
     write_squad(squad)
     summary = api.compare(

@@ -186,7 +186,7 @@ def test_a_computation_ends_with_its_client_and_in_time(monkeypatch: pytest.Monk
 
 
 def test_a_text_of_many_tokens() -> None:
-    """It is refused; below that the time grows as the text does."""
+    """A longer text is refused; below that the time grows as the text does."""
     tokenizer = word_piece(
         {name: number for number, name in enumerate([*SPECIAL_TOKENS, "a"])}, cased=False, keep_accents=None
     )

@@ -76,7 +76,7 @@ def test_the_page_says_what_a_model_scores_and_fills(run: Path, tmp_path: Path) 
 def test_a_fine_tuned_model(
     task: Any, pair: bool, said: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It says what it answers, and opens with a sentence of its encoder's run where it reads one text."""
+    """The page names what it answers, and opens with a sentence of its encoder's run where it reads one text."""
     words = "the chef cook ##ed the meal for a guest .".split()
     row = {"original": ["[CLS]", *words, "[SEP]"], "input": ["[CLS]", *words, "[SEP]"], "masked": [False] * 12}
     (tmp_path / EXAMPLES).write_text(json.dumps({"step": 9, "rows": [row]}))

@@ -125,7 +125,7 @@ def test_two_runs_side_by_side(browser: Any, run: Path) -> None:
 
 
 def test_labels_of_fine_tuned_models(browser: Any, tuned: dict[str, Path]) -> None:
-    """Those that `Finetuned.predict` gives: classes, and a tag for each word."""
+    """Predictions of `Finetuned.predict`: classes, and a tag for each word."""
     text = "we saw the old hammer"
     with serving([tuned["texts"], tuned["tags"]]) as url, visiting(browser, url) as visit:
         visit.type(text)
@@ -362,7 +362,7 @@ def test_the_verb_refuses_in_words(electra: Electra, run: Path) -> None:
 
 
 def test_the_verb_serves_until_it_is_interrupted(run: Path) -> None:
-    """It prints where, answers there, and Ctrl-C is no failure."""
+    """The verb prints its address, answers there, and Ctrl-C is no failure."""
     command = [sys.executable, "-m", "electra_trainer", "playground", run, "--port", "0", "--no-browser"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as started:
         assert started.stdout is not None

@@ -23,7 +23,7 @@ def ids(folder: str, lines: list[str]) -> Any:
 
 
 def outputs(folder: str, name: str, inputs: dict[str, Any]) -> Any:
-    """Of a class of that name; it takes what the folder's tokenizer gives, too."""
+    """Outputs of a class of that name; it takes what the folder's tokenizer gives, too."""
     import torch
     import transformers
 
@@ -60,7 +60,7 @@ def classes(folder: str, words: list[list[str]]) -> Any:
 
 
 def refused(folder: str) -> None:
-    """Whose head transformers does not have: no class, and no pipeline, puts a new one on it, and the remedy in the sentence works."""
+    """Models whose head transformers does not have: no class, and no pipeline, puts a new one on it, and the remedy in the sentence works."""
     import transformers
 
     every: Any = transformers

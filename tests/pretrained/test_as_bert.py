@@ -48,7 +48,7 @@ def square(data: Path) -> Path:
 
 @torch.no_grad()
 def test_the_same_bits_as_electra(square: Path) -> None:
-    """Of hidden states and logits, padding included; nothing is missing from the files or left over."""
+    """Hidden states and logits are equal, padding included; nothing is missing from the files or left over."""
     import transformers
 
     folder = square.parent

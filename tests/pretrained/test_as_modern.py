@@ -186,7 +186,7 @@ def test_what_is_read_back_is_written_alike(folder: Path, name: str) -> None:
 
 @EACH
 def test_a_folded_table_is_the_projected_words(modern: Path, folder: Path, name: str) -> None:
-    """What the encoder reads of each word, in fp32."""
+    """Vectors that the encoder reads for each word, in fp32."""
     network = network_of(modern, name)
     assert isinstance(network.electra, ModernEncoder) and network.electra.embeddings_project is not None
     projected_VD = network.electra.embeddings_project(network.electra.embeddings.word_embeddings.weight)
@@ -266,7 +266,7 @@ def test_another_run_begins_with_an_export_whose_tables_were_narrower(
         assert float((theirs - mine).abs().max()) < (1e-4 if dtype == "float32" else 0.2), one.name
 
 
-def test_a_run_goes_on_from_an_export(modern: Path, folder: Path, tmp_path: Path, electra: Electra) -> None:
+def test_a_run_begins_from_an_export(modern: Path, folder: Path, tmp_path: Path, electra: Electra) -> None:
     """The command, with the settings of the run that was exported: what it evaluates first is what that run evaluated last."""
     words = ("pretrain", modern.parent / "data", "--config", modern / "config.json", "--init", folder)
     code, _, err = electra(*words, "--out", tmp_path / "on")
@@ -287,7 +287,7 @@ def test_shapes_that_mean_the_same(folder: Path) -> None:
 
 
 def test_folder_of_a_pair_head(modern: Path, tmp_path: Path, electra: Electra) -> None:
-    """It predicts as before, and transformers loads its encoder, which its own tokenizer feeds."""
+    """A read-back model predicts as before, and transformers loads its encoder, which its own tokenizer feeds."""
     transformers = pytest.importorskip("transformers")
     lines = [f"the class {n} is good,class {n},yes\na method {n} that fails,good,no" for n in range(12)]
     (tmp_path / "rows.csv").write_text("sentence1,sentence2,label\n" + "\n".join(lines))

@@ -1,4 +1,4 @@
-"""What is handed on loads in transformers as it is: the same logits, the same ids; and reads back bit for bit."""
+"""An export loads in transformers as it is: the same logits, the same ids; and reads back bit for bit."""
 
 import dataclasses
 import json
@@ -55,7 +55,7 @@ FAULTS = {
 def test_a_config_that_says_another_function_is_found(
     run: Path, exported: Path, tmp_path: Path, name: str, fault: str
 ) -> None:
-    """It is the run that transformers is compared with, not what is read back from the same file."""
+    """The run is what transformers is compared with, not what is read back from the same file."""
     folder = shutil.copytree(exported / name, tmp_path / name)
     table = json.loads((folder / "config.json").read_text())
     FAULTS[fault](table)

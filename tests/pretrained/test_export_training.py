@@ -99,7 +99,7 @@ def test_trainer(folders: dict[str, Path], kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", sorted({*BY_TRAINER, *BY_SENTENCE_TRANSFORMERS}))
 def test_a_loop_with_adamw(folders: dict[str, Path], kind: str) -> None:
-    """Of the class that the folder names, with its own loss where it has one."""
+    """Training of the class that the folder names, with its own loss where it has one."""
     import transformers
 
     (name,) = json.loads((folders[kind] / "config.json").read_text())["architectures"]

@@ -70,7 +70,7 @@ def test_a_network_that_is_alone_has_the_name_itself() -> None:
 
 
 def test_data_sets_of_the_hub(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By their names; files have none, and rows that are gone or changed say nothing."""
+    """Data sets by their names; files have none, and rows that are gone or changed say nothing."""
     manifest = run.parent / "data" / "manifest.json"
     before, store = manifest.read_bytes(), Store.open(run.parent / "data")
     inputs = ["text.txt", f"wikimedia/wikipedia@{'a1' * 20}:20231101.tr:train"]

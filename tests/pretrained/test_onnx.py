@@ -57,7 +57,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 @BLOCKS
 def test_onnx_computes_what_the_run_does(electra: Electra, run: Path, tmp_path: Path) -> None:
-    """Of both networks, for other numbers of rows and tokens than it was traced with; the states are for embeddings."""
+    """Logits of both networks, for other numbers of rows and tokens than it was traced with; the states are for embeddings."""
     runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     code, out, err = electra("export", run, "--out", tmp_path / "out", "--to", "onnx", "--int8")
     assert code == 0, err

@@ -1,4 +1,4 @@
-"""What a network is comes from its config.json and tensors, whatever its folder is called."""
+"""The role of a network comes from its config.json and tensors, whatever its folder is called."""
 
 import json
 import shutil

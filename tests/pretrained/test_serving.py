@@ -1,4 +1,4 @@
-"""What other programs read of an exported folder, read by those programs or by their rules."""
+"""Other programs' readings of an exported folder, read by those programs or by their rules."""
 
 import importlib
 import json
@@ -29,7 +29,7 @@ def test_tei_can_parse_the_folder(exported: Path) -> None:
 
 
 def test_sentence_transformers_averages_the_tokens(exported: Path) -> None:
-    """Of each text alone, up to the trained length."""
+    """Vectors of each text alone, up to the trained length."""
     models = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
     from transformers import AutoModel, AutoTokenizer
 
@@ -48,7 +48,7 @@ def test_sentence_transformers_averages_the_tokens(exported: Path) -> None:
 def test_embed_gives_the_vectors_of_sentence_transformers(
     electra: Electra, run: Path, exported: Path, tmp_path: Path
 ) -> None:
-    """Of a run, its export, and models that sentence-transformers saved with other poolings; in batches of like length."""
+    """Vectors of a run, its export, and models that sentence-transformers saved with other poolings; in batches of like length."""
     models = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
     modules = importlib.import_module("sentence_transformers.sentence_transformer.modules")
     words = " ".join(TEXTS).split()

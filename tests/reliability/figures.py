@@ -9,7 +9,7 @@ from pathlib import Path
 LONG = os.environ.get("ELECTRA_RELIABILITY") == "long"
 """Whether the long form was asked for: `make reliability`."""
 LAYERS = 2 if LONG else 1
-"""Of each network of a run."""
+"""Digest of each network of a run."""
 
 
 def report(test: str, **figures: object) -> None:

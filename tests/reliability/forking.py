@@ -1,4 +1,4 @@
-"""Commands and calls, each in a child of its own: torch is imported once, time, memory and files are measured.
+"""Commands and calls, each in a separate child: torch is imported once, time, memory and files are measured.
 
 `Forks()` starts one process that imports what the verbs need and forks a child for each job; a child has a limit of address space,
 so that a reader which would fill the machine gets a MemoryError, and is killed when its time is over.
@@ -21,7 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = {"PYTHONPATH": os.pathsep.join(map(str, (ROOT / "src", ROOT, ROOT / "tests" / "pixels")))}
-"""What a process needs to import the package and its tests from here, with reports' pictures of one point."""
+"""Environment in which a process can import the package and its tests from here, with reports' pictures of one point."""
 ROOM = 1 << 30
 """Bytes of address space that a child may take beyond what it begins with."""
 PATIENCE = float(os.environ.get("ELECTRA_TEST_PATIENCE", "120"))
@@ -36,18 +36,18 @@ _WARM = (
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What became of a child."""
+    """Outcome of a child."""
 
     code: int
     """Exit code; minus the signal's number where one ended it."""
     said: str
     """Standard output and standard error."""
     seconds: float
-    """Of computing, in it and in its children: what the machine does besides does not count."""
+    """Seconds of computing, in it and in its children: what the machine does besides does not count."""
     megabytes: float
     """Largest resident memory."""
     value: Any = None
-    """What a call returned."""
+    """Return value of a call."""
 
 
 class Forks:

@@ -25,7 +25,7 @@ MOMENTS: dict[str, tuple[Any, str, int]] = {
     "saving": (checkpoint, "save", 3),
     "end": (progress.Status, "_end", 1),
 }
-"""What is about to be called, and how often a run of 12 steps calls it at least."""
+"""Function that is about to be called, and how often a run of 12 steps calls it at least."""
 TOLD = "told"
 """File whose time says when it happened."""
 
@@ -45,7 +45,7 @@ def just_before(moment: str, nth: int, act: Callable[[], object]) -> None:
 
 
 class Signalled(NamedTuple):
-    """One moment, and who is told then."""
+    """One moment, and who gets the signal."""
 
     moment: str
     nth: int

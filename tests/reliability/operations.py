@@ -22,13 +22,13 @@ class Operation:
     """open (for writing), read (open for reading), write, fsync, rename, unlink, mkdir, rmdir or ftruncate."""
     path: str
     target: str = ""
-    """Of a rename."""
+    """Target of a rename."""
     content: bytes = b""
-    """Of a write."""
+    """Bytes of a write."""
     size: int = 0
-    """Of an ftruncate."""
+    """Length of an ftruncate."""
     flags: int = 0
-    """Of an open."""
+    """Flags of an open."""
     saving: bool = False
     """Done by the thread that writes checkpoints."""
 
@@ -122,7 +122,7 @@ class Operations:
 
 
 def die() -> None:
-    """What SIGKILL does: nothing more is done, by no thread."""
+    """End as by SIGKILL: no thread does anything more."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -65,7 +65,7 @@ class Parser:
 
     name: str
     file: str
-    """Where the file stands, in a folder of its own."""
+    """Where the file is, in a separate folder."""
     sound: bytes
     read: Read
 

@@ -1,4 +1,4 @@
-"""What a power cut may leave of a series of file operations: names and bytes in memory, and those that the disk surely has.
+"""States that a power cut may leave of a series of file operations: names and bytes in memory, and those that the disk surely has.
 
 A file's bytes are sure after its fsync; a name (made, renamed or removed) after the fsync of the folder that it is in. What is not sure
 may be there, be gone, be half there, or be there as garbage.
@@ -77,7 +77,7 @@ class Disk:
 
 
 def disks(root: Disk, operations: Iterable[Operation]) -> Iterable[Disk]:
-    """The same disk before the first operation and after each."""
+    """States of the disk before the first operation and after each."""
     yield root
     for operation in operations:
         root.apply(operation)

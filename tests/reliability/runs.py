@@ -1,4 +1,4 @@
-"""What two runs are compared by."""
+"""Comparison of two runs."""
 
 import hashlib
 import json

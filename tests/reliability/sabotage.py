@@ -63,12 +63,12 @@ sys.meta_path.insert(0, Witness())
 
 @dataclass(frozen=True, kw_only=True)
 class Ran:
-    """What became of some tests."""
+    """Outcome of some tests."""
 
     code: int
-    """Of pytest: 0 passed, 1 failed, anything else: it did not come so far."""
+    """Exit code of pytest: 0 passed, 1 failed, anything else: it did not come so far."""
     results: dict[str, str]
-    """By test: `passed`, or the lines of the failed assertion, or what else there was."""
+    """Outcome by test: `passed`, or the lines of the failed assertion, or what else there was."""
     astray: set[str]
     """Other places that a process took the package from; `nowhere` if none did."""
     said: str

@@ -24,9 +24,9 @@ class Sabotage:
     file: str
     """Under src/electra_trainer."""
     sought: str
-    """What must stand there exactly once."""
+    """Text that must occur there exactly once."""
     put: str
-    """What is put there instead."""
+    """Text that replaces it."""
     caught_by: Mapping[str, str]
     """Tests that must fail, each with what its failed assertion says (a regular expression over its lines)."""
 
@@ -198,7 +198,7 @@ FURTHER = (
         sought='        _write(folder / f"{UNFINISHED}{saved.step}-',
         put='        for _, old in numbered(folder)[: 1 - keep or None]:\n'
         '            shutil.rmtree(old)\n        _write(folder / f"{UNFINISHED}{saved.step}-',
-        caught_by={f"{_CHECKPOINT}::test_old_ones_go_only_after_the_new_one_stands": r"assert seen == "},
+        caught_by={f"{_CHECKPOINT}::test_old_ones_go_only_after_the_new_one_is_complete": r"assert seen == "},
     ),
     Sabotage(
         name="copy-before-saving",
@@ -207,7 +207,7 @@ FURTHER = (
         sought="        copied = replace(saved, weights=_copied(saved.weights), optimizer=_copied(saved.optimizer))\n",
         put="        copied = replace(saved)\n",
         caught_by={
-            "tests/train/test_saving.py::test_training_goes_on_while_the_disk_is_slow": r"assert .*torch\.equal\(saved\.weights"
+            "tests/train/test_saving.py::test_training_continues_while_the_disk_is_slow": r"assert .*torch\.equal\(saved\.weights"
         },
     ),
     Sabotage(
@@ -265,7 +265,7 @@ FURTHER = (
         sought="        signal.signal(number, signal.SIG_IGN)  # the parent says when to stop\n",
         put="        pass\n",
         caught_by={
-            "tests/reliability/test_signals.py::test_a_worker_does_not_hear_what_is_told_to_all": r"assert \[(70|-\d+)\] == \[1\]"
+            "tests/reliability/test_signals.py::test_a_worker_does_not_hear_a_signal_to_all": r"assert \[(70|-\d+)\] == \[1\]"
         },
     ),
     Sabotage(

@@ -54,7 +54,7 @@ def nothing(place: Path, _: Path) -> None:
 
 
 def sparse(size: int) -> Make:
-    """So many NULs that take no room on the disk."""
+    """NULs that take no room on the disk."""
 
     def make(place: Path, _: Path) -> None:
         with place.open("wb") as file:

@@ -40,7 +40,7 @@ def forks() -> Iterator[Forks]:
 
 
 def complaints(case: Case, told: Outcome, left: object) -> list[str]:
-    """What is not as it should be."""
+    """Faults of an outcome."""
     found = [f"lacks {words!r}" for words in case.said if words not in told.said]
     if told.code != case.code:
         found.append(f"exit code {told.code}, expected {case.code}")

@@ -57,7 +57,7 @@ def test_what_torchrun_passes_on() -> None:
 
 
 def test_the_image() -> None:
-    """What the Dockerfile copies is there and is not ignored; it installs what pyproject.toml has, by its constraints, and not as root."""
+    """Files that the Dockerfile copies are there and is not ignored; it installs what pyproject.toml has, by its constraints, and not as root."""
     text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     steps = [
         line.split(maxsplit=1) for line in re.sub(r"\\\n", " ", re.sub(r"(?m)^#.*\n", "", text)).splitlines() if line

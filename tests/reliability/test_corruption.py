@@ -119,7 +119,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_corruption(good: Path, tmp_path: Path) -> None:
-    """The newest of two checkpoints is damaged: the one before is taken, and it is said."""
+    """The newest of two checkpoints is damaged: the one before is taken, with a message."""
     outcome: dict[str, list[bool]] = {}
     for case in range(CASES):
         choose = random.Random(case)

@@ -1,4 +1,4 @@
-"""The disk fills up or fails, at any byte and at any call: the last checkpoint stays; training goes on, or stops with 74 and a sentence."""
+"""The disk fills up or fails, at any byte and at any call: the last checkpoint stays; training continues, or stops with 74 and a sentence."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def broken_between(out: Path, code: int, first: int, last: int) -> ExitStack:
     return stack
 
 
-def test_training_goes_on_and_ends_the_same(data: Path, whole: Path, tmp_path: Path) -> None:
+def test_training_continues_and_ends_the_same(data: Path, whole: Path, tmp_path: Path) -> None:
     """Two saves in a row fail, with every row of the metrics in between; then there is space again."""
     same_ends, told, stopped = [], [], []
     for code in CODES_OF_RUNS:
@@ -205,7 +205,7 @@ def test_training_goes_on_and_ends_the_same(data: Path, whole: Path, tmp_path: P
 
 
 def naive_run(path: Path, code: int) -> bool:
-    """The same with torch.save over the one file: the disk fails from step 5 to step 9, and what is there then is not what was saved before."""
+    """Control with torch.save over the one file: the disk fails from step 5 to step 9, and what is there then is not what was saved before."""
     for step in range(1, 9):
         with (
             suppress(OSError),

@@ -96,7 +96,7 @@ def killed_while_starting(notes: Path, rank: int) -> None:
 
 
 def others_are_stuck(notes: Path, rank: int) -> None:
-    """What no broken connection tells: a GPU's collective operation, a file system that does not answer."""
+    """Failures without a broken connection: a GPU's collective operation, a file system that does not answer."""
     failure.LEAVES_WITHIN = 1.0
     if rank == 1:
         just_before("data", 3, happens(notes, fails(MemoryError())))
@@ -132,7 +132,7 @@ def unwatched(arrange: Callable[[Path, int], None]) -> Callable[[Path, int], Non
 
 
 def end_of(arrange: Callable[[Path, int], None], data: Path, notes: Path, *, size: int, seconds: float = 60) -> dict:
-    """Train until it happens: codes of the ranks (None: one runs so many seconds later), what status.json says, the seconds it took."""
+    """Train until it happens: codes of the ranks (None: one runs that many seconds later), what status.json says, the seconds it took."""
     notes.mkdir()
 
     def work(rank: int) -> int:
@@ -250,7 +250,7 @@ def untold(tmp_path: Path) -> dict[str, int]:
     return found
 
 
-def test_what_all_have_is_said_by_one(data: Path, tmp_path: Path) -> None:
+def test_an_error_of_all_is_reported_by_one(data: Path, tmp_path: Path) -> None:
     """An error that each rank meets by itself, such as a device that is not there: two ranks, one sentence, the code of both."""
     told = tmp_path / "told"
 
@@ -269,8 +269,8 @@ def test_what_all_have_is_said_by_one(data: Path, tmp_path: Path) -> None:
     assert sorted(told.read_text().split()) == ["False", "True"]
 
 
-def test_one_is_told_to_stop_while_the_other_connects_to_it() -> None:
-    """Which nothing interrupts: it does not wait there until it counts as hanging."""
+def test_one_is_stopped_while_the_other_connects_to_it() -> None:
+    """A connection that nothing interrupts: it does not wait there until it counts as hanging."""
 
     def stops(*_: object, **__: object) -> None:
         raise Interrupted("SIGTERM: stopped.")

@@ -78,7 +78,7 @@ def content(parser: Parser, plan: Any) -> bytes:
 
 
 def naive(data: bytes, name: str) -> None:
-    """What is usual: decode and parse."""
+    """Naive reader: decode and parse."""
     text = data.decode("utf-8")
     for part in text.splitlines() if name.endswith(".jsonl") else [text]:
         if name.endswith((".json", ".jsonl")):

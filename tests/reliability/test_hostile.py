@@ -99,7 +99,7 @@ def test_pickled_weights_are_not_looked_for(forks: Forks, good: Path, tmp_path: 
 
 
 def test_nothing_is_written_elsewhere(forks: Forks, good: Path, tmp_path: Path) -> None:
-    """Links, absolute names and `..` in folders of others: what stands outside stays as it is, byte for byte and date for date."""
+    """Links, absolute names and `..` in folders of others: files outside stay as they are, byte for byte and date for date."""
     changed: list[str] = []
     naive = 0
     for number, (kind, (command, make)) in enumerate(hostile.ELSEWHERE.items()):
@@ -156,7 +156,7 @@ def test_tensors_that_cannot_be(forks: Forks, good: Path, tmp_path: Path) -> Non
 
 
 def trusting(path: Path) -> str:
-    """What becomes of a file where the header is believed: `taken`, or the name of an exception."""
+    """Outcome of a file whose header is believed: `taken`, or the name of an exception."""
     try:
         content = path.read_bytes()
         start = 8 + int.from_bytes(content[:8], "little")

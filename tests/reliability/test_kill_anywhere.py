@@ -30,14 +30,14 @@ STEPS, EVERY = 16, 4
 CONFIG = tiny_run(steps=STEPS, every=EVERY)
 RUNS, KILLS = (50, 200) if LONG else (3, 14)
 MOST_KILLS = 5
-"""Of one run; then it may end."""
+"""Sessions of one run; then it may end."""
 EVENTS = {"step": 7, "forward": 14, "backward": 14, "optimizer": 7, "saving": 60, "rows": 40}
-"""What a session may die at, and the latest occurrence of it: `saving` are file operations of a checkpoint, `rows` all others."""
+"""Events at which a session may die, and the latest occurrence of it: `saving` are file operations of a checkpoint, `rows` all others."""
 
 
 @dataclass
 class Progress:
-    """What the parent knows of a child that is gone: numbers in memory that both have."""
+    """The parent's knowledge of a child that is gone: numbers in memory that both have."""
 
     shared: mmap.mmap
 

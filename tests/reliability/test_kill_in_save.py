@@ -37,7 +37,7 @@ def kills(tmp_path: Path, before: Callable[[Path], None], work: Callable[[Path],
 
 
 def recovered(folder: Path) -> bool:
-    """Whether the old or the new checkpoint is found, and the run goes on from there, with nothing left behind."""
+    """Whether the old or the new checkpoint is found, and the run resumes from there, with nothing left behind."""
     warnings: list[str] = []
     found = load_newest(folder, origin=RUN, warn=warnings.append)
     if warnings or not any(same(found, made(step)) for step in (1, 2)):

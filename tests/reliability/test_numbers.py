@@ -1,4 +1,4 @@
-"""What is no number never gets into weights or moments, on one rank or several; uneven counts are one batch."""
+"""NaN and infinity never get into weights or moments, on one rank or several; uneven counts are one batch."""
 
 import dataclasses
 import os
@@ -201,7 +201,7 @@ STAYING = {
 
 @pytest.fixture(scope="module")
 def injected(data: Path) -> Iterator[list[str]]:
-    """What was injected and ended as promised: one line for all, at the end."""
+    """Injected faults that ended as promised: one line for all, at the end."""
     held: list[str] = []
     yield held
     lost = unguarded(data)

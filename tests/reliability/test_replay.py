@@ -27,7 +27,7 @@ from electra_trainer.runs import run_folder
 
 STEPS, EVERY = (60, 8) if LONG else (12, 4)
 Words = dict[int, list[list[int]]]
-"""By step, from 1: the ids that the discriminator read, a list a row."""
+"""Rows by step, from 1: the ids that the discriminator read, a list a row."""
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def listening(words: Words) -> Iterator[None]:
 
 
 def stopped_and_resumed(data: Path, out: Path, words: Words) -> Path:
-    """A run that a signal stops in the middle of a step, and that goes on."""
+    """A run that a signal stops in the middle of a step, and that resumes."""
 
     def stop(step: int) -> None:
         if step == STEPS // 2:
@@ -76,7 +76,7 @@ def text_of(row: ReplayedRow, part: DocumentPart) -> list[str]:
 
 
 def is_there(row: ReplayedRow, part: DocumentPart, tokenizer: Any, *, off: int = 0) -> bool:
-    """Whether the text stands in the file at that line (of that many lines further on), after as many tokens."""
+    """Whether the text is in the file at that line (of that many lines further on), after as many tokens."""
     lines = (
         Path(part.place.file).read_text(encoding="utf-8").split("\n")[part.place.line - 1 + off : part.place.last + off]
     )

@@ -28,7 +28,7 @@ GOES_ON = STEPS if LONG else 2
 """Steps after a resumption that are compared; each step's checkpoint is, so that few are enough."""
 CONFIG = tiny_run(steps=STEPS, every=1, keep=STEPS + 1)
 Trace = dict[int, str]
-"""By step: a hash of the rows, the masks and the sampled words of all its lanes."""
+"""Hashes by step: of the rows, the masks and the sampled words of all its lanes."""
 
 
 class Enough(Exception):
@@ -37,7 +37,7 @@ class Enough(Exception):
 
 @contextmanager
 def tracing(trace: Trace, out: Path, *, until: int) -> Iterator[None]:
-    """Note what each step sees, and leave after so many; nothing waits for the disk, which goes on living."""
+    """Note what each step sees, and leave after that many; nothing waits for the disk, which lives on."""
     hasher, real = hashlib.sha256(), generation.corrupt
 
     def corrupt(masked: Any, sampled_K: torch.Tensor) -> Any:

@@ -29,7 +29,7 @@ def test_the_edit_fits_and_its_tests_are_there(edit: Sabotage) -> None:
 
 
 def test_every_case_that_is_named_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of parametrised tests too: a new row must not shift what they are called."""
+    """Names of parametrised tests, too: a new row must not shift what they are called."""
     tests = sorted({test for edit in ALL for test in edit.caught_by})
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(conftest, "SHOWN", nullcontext())  # it is entered already

@@ -1,4 +1,4 @@
-"""A save beside the steps: how long a step waits for it, and how long it pauses a thread that goes on meanwhile."""
+"""A save beside the steps: how long a step waits for it, and how long it pauses a thread that runs meanwhile."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from electra_trainer.settings.records import to_dict
 MEGABYTES = 400 if LONG else 40
 TENSORS = 6
 ROUNDS = 4 if LONG else 3
-"""Of each the least counts: what else the machine does only adds to it."""
+"""The least of each counts: what else the machine does only adds to it."""
 pytestmark = pytest.mark.alone
 
 
@@ -40,7 +40,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def longest_pause(goes_on: Callable[[], bool]) -> float:
-    """Seconds between two looks at the clock of this thread, at most, while something goes on beside it."""
+    """Seconds between two looks at the clock of this thread, at most, while something runs next to it."""
     longest, before = 0.0, time.perf_counter()
     while goes_on():
         now = time.perf_counter()

@@ -35,7 +35,7 @@ MOMENTS = 40 if LONG else 6
 LIMIT = 10.0
 """Seconds from the signal to the end of the process."""
 AT = ("data", "step", "evaluation", "saving", "start-up")
-"""What a run was about to do a moment before the signal; earlier ones are those of test_before_it_begins."""
+"""The work of a run a moment before the signal; earlier ones are those of test_before_it_begins."""
 LATER = 0.05
 """The most seconds between the two: a few steps."""
 
@@ -97,7 +97,7 @@ def reaching(moment: str, share: float, out: Path, data: Path) -> None:
 
 
 def unanswered(data: Path, out: Path, steps: int) -> int:
-    """The control: a program that does not listen is told after so many steps; steps that are lost."""
+    """The control: a program that does not listen gets the signal after that many steps; steps that are lost."""
 
     def work(_: int) -> None:
         StopRequest.__enter__ = lambda self: self
@@ -215,7 +215,7 @@ def test_a_long_evaluation_is_given_up_and_done_again(
 
 
 def test_signals_wait_only_while_the_process_is_replaced() -> None:
-    """What waits in the program that takes over must not stay waiting in this one, should that not start."""
+    """A signal that waits in the program that takes over must not stay waiting in this one, should that not start."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     with pytest.raises(OSError), signals_held():
         assert set(STOP) <= signal.pthread_sigmask(signal.SIG_BLOCK, ())
@@ -248,7 +248,7 @@ def test_a_signal_while_the_process_is_replaced_waits() -> None:
 
 
 def test_a_signal_while_weights_move_waits_for_the_step(data: Path, tmp_path: Path) -> None:
-    """Weights that have moved in a step that was given up would be those of no step; no checkpoint of step 6 stands in for them."""
+    """Weights that have moved in a step that was given up would be those of no step; no checkpoint of step 6 replaces them."""
     run(data, tmp_path / "whole")
     count = iter(range(1, 100))
     hook = register_optimizer_step_post_hook(lambda *_: next(count) == 7 and signal.raise_signal(signal.SIGTERM))
@@ -262,8 +262,8 @@ def test_a_signal_while_weights_move_waits_for_the_step(data: Path, tmp_path: Pa
     assert "saved at step 7 of 12" in str(caught.value)
 
 
-def test_a_worker_does_not_hear_what_is_told_to_all() -> None:
-    """A terminal and Slurm tell the whole group; the worker that trains goes on until its parent says so, or is gone."""
+def test_a_worker_does_not_hear_a_signal_to_all() -> None:
+    """A terminal and Slurm tell the whole group; the worker that trains continues until its parent says so, or is gone."""
     ours, theirs = Pipe()
 
     def work(_: int) -> None:

@@ -68,7 +68,7 @@ def joined_ranks(told: Signalled, data: Path, notes: Path) -> list[int]:
 
 
 def launched(told: Signalled, data: Path, notes: Path, *, deaf: bool = False) -> int:
-    """Two ranks of torchrun, of a supervisor where that is told; the code of what was started. Deaf: the program does not listen."""
+    """Two ranks of torchrun, of a supervisor where that gets the signal; the code of what was started. Deaf: the program does not listen."""
     notes.mkdir()
     config = notes / "config.json"
     config.write_text(json.dumps(to_dict(CONFIG)))
@@ -94,7 +94,7 @@ def launched(told: Signalled, data: Path, notes: Path, *, deaf: bool = False) ->
 
 
 class Moments:
-    """What many moments give."""
+    """Results of many moments."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
@@ -135,7 +135,7 @@ def test_two_ranks(data: Path, whole: Path, tmp_path: Path) -> None:
 
 
 def test_a_rank_that_comes_late_hears_of_the_signal(data: Path, tmp_path: Path) -> None:
-    """Rank 0 hosts the store and is told while it waits for rank 1, which is connected and about to come."""
+    """Rank 0 hosts the store and gets the signal while it waits for rank 1, which is connected and about to come."""
 
     def work(rank: int) -> int:
         leave_when_told()

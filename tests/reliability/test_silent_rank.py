@@ -18,14 +18,14 @@ from electra_trainer.ranks import failure, world
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[dist.TCPStore]:
-    """That of this process, where beats are quick."""
+    """The watch of this process, where beats are quick."""
     for name, value in {"LOOK": 0.01, "BEAT": 0.02, "SILENT": 5, "CONNECTS_WITHIN": 0.02, "LEAVES_WITHIN": 0.1}.items():
         monkeypatch.setattr(failure, name, value)
     yield dist.TCPStore("127.0.0.1", free_port(), is_master=True)
 
 
 def watches(store: dist.TCPStore, ranks: int, *, size: int) -> tuple[list[failure.Watch], list[ElectraError]]:
-    """Those of the first ranks, all here; the others come and say nothing more. And the last words of ranks that were ended."""
+    """Watches of the first ranks, all here; the others come and say nothing more. And the last words of ranks that were ended."""
     said: list[ElectraError] = []
     made = [failure.Watch(store, rank, size, last_words=said.append) for rank in range(ranks)]
     store.add(failure._HERE, size - ranks)

@@ -22,7 +22,7 @@ MODULES = {
     "pickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "yaml", "tarfile", "zipfile", "xml", "pty", "telnetlib",
     "multiprocessing", "ctypes", "runpy", "code", "imp",
 }  # fmt: skip
-"""Those that unpickle, unpack or run what they are given."""
+"""Calls that unpickle, unpack or run their arguments."""
 NAMES = {"eval", "exec", "compile", "__import__", "input", "breakpoint"}
 ATTRIBUTES = {
     "torch.load", "torch.save", "torch.hub.load", "torch.jit.load", "torch.package.PackageImporter", "numpy.load", "np.load", "os.system", "os.popen",

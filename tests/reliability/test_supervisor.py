@@ -94,7 +94,7 @@ CASES = [("killed", 1), ("killed", 2)] + [("aborted", 1), ("aborted", 2)] * LONG
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("fault", "processes"), CASES)
-def test_it_goes_on_by_itself(
+def test_it_resumes_by_itself(
     data: Path, whole: Path, tmp_path: Path, fault: str, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "run"
@@ -261,7 +261,7 @@ def test_a_disk_that_does_not_answer_when_the_run_has_failed_of_it(
     ],
     ids=["lanes", "tree", "data"],
 )
-def test_what_all_would_say_is_said_before_any_starts(
+def test_errors_of_all_are_reported_before_any_starts(
     data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], rows: bool, more: list[str], code: int, said: str
 ) -> None:
     """One sentence, at once, and no page of torchrun's."""

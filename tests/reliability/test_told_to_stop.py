@@ -1,4 +1,4 @@
-"""A supervisor and its run, when one of them is told to stop or is gone: what is being saved is waited for, nothing is left behind."""
+"""A supervisor and its run, when one of them is stopped or gone: what is being saved is waited for, nothing is left behind."""
 
 import dataclasses
 import json
@@ -58,7 +58,7 @@ def program(notes: Path, seconds: float) -> list[str]:
 
 
 def supervisor(command: list[str], notes: Path) -> int:
-    """In a process of its own; its id, once the run goes."""
+    """In a separate process; its id, once the run goes."""
     os.environ["PYTHONPATH"] = f"{ROOT / 'src'}:{ROOT}"
     (process,) = start_ranks(1, lambda _: supervise(command, notes / "run", restarts=3))
     wait_until((notes / "began").exists)
@@ -96,7 +96,7 @@ def test_the_terminal_is_closed_under_nohup(tmp_path: Path) -> None:
     not sys.platform.startswith("linux"), reason="elsewhere nobody tells a process that its parent is gone"
 )
 def test_the_supervisor_is_killed(tmp_path: Path) -> None:
-    """Its run is told to stop and saves, as nobody would start it again."""
+    """Its run is stopped and saves, as nobody would start it again."""
     process = supervisor(program(tmp_path, 0), tmp_path)
     os.kill(process, signal.SIGKILL)
     assert wait_for([process]) == [-signal.SIGKILL]

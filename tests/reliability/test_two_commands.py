@@ -81,7 +81,7 @@ KINDS = "tokenizer,prepare,a shard,merge,export,pretrain,rows or a run,a run or 
 
 
 def code_of(work: Work, out: Path) -> int:
-    """The exit code, in a context of its own: a child of this process would have what this one holds."""
+    """The exit code, in a separate context: a child of this process would have what this one holds."""
     try:
         Context().run(work, out)
     except ElectraError as error:
@@ -90,7 +90,7 @@ def code_of(work: Work, out: Path) -> int:
 
 
 def settled(folder: Path) -> dict[str, object]:
-    """What does not differ from one run to the next."""
+    """Parts that are equal from one run to the next."""
     timed = ("environment.json", "log.txt", "metrics.jsonl", "status.json", "timing.json")
     return {
         name: None if "checkpoints/" in name or "/cells/" in name or name.endswith(timed) else content
@@ -99,7 +99,7 @@ def settled(folder: Path) -> dict[str, object]:
 
 
 def wholes(works: tuple[Work, Work], place: Path) -> list[dict[str, object]]:
-    """What each leaves that is alone."""
+    """Files that each command leaves alone."""
     for number, work in enumerate(works):
         (place / f"whole-{number}").mkdir()
         work(place / f"whole-{number}" / "out")
@@ -251,7 +251,7 @@ def test_a_file_system_without_locks(
 def test_the_same_again(
     pairs: dict[str, tuple[Work, Work]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is there already: nothing is written; other settings or another input are refused."""
+    """A result exists already: nothing is written; other settings or another input are refused."""
     for kind in ("tokenizer", "prepare", "a shard", "merge", "export"):
         (first, other), out = pairs[kind], tmp_path / kind
         first(out)

@@ -58,7 +58,7 @@ def config(*, deterministic: bool = True, every: int = 100) -> Config:
 
 
 def train(size: int, settings: Config, data: Path, out: Path, *, stopped_in: int | None = None) -> None:
-    """To the end; or the last rank is told to stop in a step of this session, counted from 1."""
+    """To the end; or the last rank gets the signal in a step of this session, counted from 1."""
 
     def work(rank: int) -> int:
         if stopped_in is not None and rank == size - 1:

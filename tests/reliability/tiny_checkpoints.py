@@ -18,7 +18,7 @@ PIECES = 4
 
 
 def made(step: int, *, numbers: int = 64) -> Saved:
-    """What is saved at a step; other steps have other numbers."""
+    """Tensors saved at a step; other steps have other numbers."""
     random = torch.Generator().manual_seed(step)
     weight = torch.randn(numbers, 4, generator=random)
     return Saved(
@@ -55,7 +55,7 @@ def naive(step: int, *, numbers: int = 64) -> dict[str, torch.Tensor]:
 
 
 def pickled(step: int) -> bytes:
-    """What torch.save writes."""
+    """Bytes that torch.save writes."""
     buffer = io.BytesIO()
     torch.save(naive(step), buffer)
     return buffer.getvalue()
@@ -82,7 +82,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def naive_step(path: Path, steps: range) -> int | None:
-    """Which step's tensors a naive file holds, to the bit; None: it does not load, or holds something else."""
+    """Step whose tensors a naive file holds, to the bit; None: it does not load, or holds something else."""
     try:
         content = path.read_bytes()
         if content.startswith(b"PK"):

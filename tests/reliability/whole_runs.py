@@ -72,7 +72,7 @@ def differences(one: Path, two: Path) -> list[str]:
 
 
 def different_tensors(one: Path, two: Path) -> list[str]:
-    """The same of two checkpoints."""
+    """Compare two checkpoints."""
     first, second = read(one), read(two)
     if first.step != second.step:
         return [f"step {first.step} and {second.step}"]

@@ -157,7 +157,7 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     "empty label": ("a\tO\nb\t\n", [":2: expected 2 columns", "none may be empty", "an unknown label is _"]),
     "an empty last column": ("a\tb\tO\t\n", [":1: expected 4 columns, as line 1 has, but column 4 is empty"]),
     "empty word": ("a\tO\n\tO\n", [":2: expected 2 columns", "none may be empty"]),
-    "one column": ("a\nb\n", [":1: has 1 column;", "Expected both on each line"]),
+    "one column": ("a\nb\n", [":1: has 1 column;", "expected on each line"]),
     "names of columns": ("Token\tUPOS\na\tDET\n", [":1: 'Token', 'UPOS' are names of columns. Delete the line."]),
     "names of columns, spans": ("word tag\na O\n", ["are names of columns"]),
     "commas": ("a,O\nb,O\n", [":1: has ',' between the columns. Expected a word a line, a tab", "sed 's/"]),
@@ -209,7 +209,9 @@ def test_the_command_converts(tmp_path: Path, name: str, text: str, words: list[
 def test_columns_that_cannot_be(tmp_path: Path) -> None:
     path = write(tmp_path / "x.txt", "\na O\n")
     for wrong in ({"column": 3}, {"words": 4}, {"words": 2}):
-        with pytest.raises(DataError, match=r"x\.txt:2: has 2 columns; the word was sought in .* --words 1 --label 2"):
+        with pytest.raises(
+            DataError, match=r"x\.txt:2: has 2 columns; expected on each line the word in .* --words 1 --label 2"
+        ):
             read_tagged(path, **wrong)  # type: ignore[arg-type]
     for column in ("0", "-1", "first", "²", 1.5, "upos"):
         with pytest.raises(ConfigError, match="expected a number counted from 1"):

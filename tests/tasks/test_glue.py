@@ -202,7 +202,7 @@ class Hub(ModuleType):
 
 
 def test_the_hub_gives_what_the_files_give(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same texts, labels in the files' words, and AX among MNLI's test sets."""
+    """Texts are equal, labels are in the files' words, and AX among MNLI's test sets."""
     ours = task(folder, "mnli").load()
 
     def split(examples: Any, *, hidden: bool = False) -> list[dict[str, Any]]:
@@ -265,7 +265,7 @@ def test_no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not GLUE.is_dir(), reason="GLUE is not here")
 def test_the_real_files() -> None:
-    """All load; what is not complete is said, and which development rows stand in training."""
+    """All load; notes name what is incomplete, and development rows that are in training."""
     loaded = {name: task(GLUE, name).load() for name in FOLDERS}
     assert [name for name, data in loaded.items() if not data.notes] == ["sst2", "mrpc", "rte", "wnli"]
     assert loaded["cola"].notes[-1].startswith("warning: 16 of 1,043 development rows")

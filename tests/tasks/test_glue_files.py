@@ -56,7 +56,7 @@ def test_text_is_left_alone() -> None:
 
 
 def test_columns_in_any_order_and_the_hubs_names() -> None:
-    """By name, with other columns between; labels as words or as the Hub's numbers."""
+    """Columns are found by name, with others between; labels as words or as the Hub's numbers."""
     expected = [("a b", "c d", "neutral"), ("e", "f", "contradiction")]
     for text in (
         tsv(
@@ -134,7 +134,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("task", "text", "message"), WRONG, ids=[message[:50] for _, _, message in WRONG])
-def test_what_is_wrong_is_said(task: str, text: str | bytes, message: str) -> None:
+def test_faults_are_reported(task: str, text: str | bytes, message: str) -> None:
     with pytest.raises(DataError, match=message):
         read(task, text)
 

@@ -34,7 +34,7 @@ def f1(truth: list[int], said: list[int], label: int) -> float:
 
 
 def pearson(x: list[float], y: list[float]) -> float:
-    """By differences of all pairs, which need no mean."""
+    """Variance by differences of all pairs, which need no mean."""
     pairs = list(itertools.combinations(range(len(x)), 2))
     xy = math.fsum((x[i] - x[j]) * (y[i] - y[j]) for i, j in pairs)
     xx = math.fsum((x[i] - x[j]) ** 2 for i, j in pairs)
@@ -134,4 +134,4 @@ def test_classes_and_calibration_equal_loops(rows: list[tuple[str, str, int]]) -
         hits = sum(a == b == label for a, b, _ in rows)
         assert report.confusion.get(label, {}).get(label, 0) == hits and report.support[at] == truth.count(label)
         assert report.recall[at] == pytest.approx(hits / max(truth.count(label), 1))
-    assert len(report.rows()) == 3 and "| true \\\\ said | a | b | c |" in report.markdown()
+    assert len(report.rows()) == 3 and "| true \\\\ predicted | a | b | c |" in report.markdown()

@@ -79,7 +79,7 @@ WRONG: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_said(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_faults_are_reported(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files, arguments, kind, begin, words = WRONG[case]
     monkeypatch.chdir(tmp_path)
     for name, content in files.items():

@@ -139,7 +139,7 @@ def test_dropout_falls_on_the_pooled_features_alone(network: FineTuned) -> None:
 
 @pytest.mark.parametrize("layers", [1, 2, 5])
 def test_halves_are_the_encoder(layers: int) -> None:
-    """Of widths that the native kernels take, too, with gradients, so that they are used where there are any."""
+    """Widths that the native kernels take, too, with gradients, so that they are used where there are any."""
     model = Model(
         vocab_size=40, embedding_size=32, hidden_size=64, num_hidden_layers=layers, num_attention_heads=2, intermediate_size=96,
         max_position_embeddings=32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,

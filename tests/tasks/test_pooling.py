@@ -1,4 +1,4 @@
-"""What stands for a text: [CLS] or the mean over its tokens, never over padding, and from the flag to the folder."""
+"""Representation of a text: [CLS] or the mean over its tokens, never over padding, and from the flag to the folder."""
 
 from dataclasses import replace
 from typing import Any

@@ -99,7 +99,7 @@ def test_spaces_of_an_occurrence_may_differ(context: str, text: str, start: int)
 
 @pytest.mark.parametrize("wanted", ["a " * 25_000, "b " + "a " * 25_000, "a " * 25_000 + "b", "b"])
 def test_an_answer_that_occurs_often_takes_linear_time_and_memory(wanted: str) -> None:
-    """By squares: minutes, and gigabytes."""
+    """Quadratic work would take minutes, and gigabytes."""
     context = "a " * 100_000
     tracemalloc.start()
     began = time.process_time()
@@ -165,7 +165,7 @@ LAYOUTS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_files_as_users_have_them(tmp_path: Path, name: str) -> None:
-    """The same two questions, for training and for prediction, without a note."""
+    """Both files have two questions, for training and for prediction, without a note."""
     path = written(tmp_path, LAYOUTS[name])
     file = read_squad(path, version=1)
     assert [one.id for one in file.questions] == ["1", "2"] and file.notes == ()

@@ -116,7 +116,7 @@ def no_answer() -> Tensor:
 
 @pytest.mark.parametrize("answerable", [True, False])
 def test_joint_gradient_is_the_slope(answerable: bool) -> None:
-    """Of every parameter and state: central differences in fp64."""
+    """Gradients of every parameter and state: central differences in fp64."""
     made, states = head(answerable=answerable), hidden().requires_grad_()
 
     def loss() -> Tensor:

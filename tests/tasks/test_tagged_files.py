@@ -1,4 +1,4 @@
-"""Words and labels are read from the layouts that annotators and programs write; what cannot be read is said in one sentence."""
+"""Words and labels are read from the layouts that annotators and programs write; unreadable ones are refused in one sentence."""
 
 import json
 import re
@@ -58,7 +58,7 @@ REFUSED: dict[str, tuple[str, str, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_wrong_is_said_with_its_place(name: str, tmp_path: Path) -> None:
+def test_faults_are_reported_with_their_place(name: str, tmp_path: Path) -> None:
     file, text, message = REFUSED[name]
     with pytest.raises(ElectraError) as caught:
         read_tagged(written(tmp_path, file, text))
@@ -88,7 +88,7 @@ def test_spans_that_do_not_fit_the_words(tmp_path: Path) -> None:
 
 
 def test_many_spans_take_linear_time(tmp_path: Path) -> None:
-    """By squares: minutes."""
+    """Quadratic work would take minutes."""
     places = range(10_000)
     spans = [[[2 * at, 2 * at + 1, "X"] for at in places], [[at, 20_000 - at, "X"] for at in places]]
     spans.append([[10_000, 20_000, "X"], *([at, 10_002 + at // 2, "X"] for at in range(9_000))])

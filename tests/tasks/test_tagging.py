@@ -264,7 +264,7 @@ def test_tasks_that_cannot_be() -> None:
 
 
 def toy(count: int, *, seed: int) -> list[TaggedSentence]:
-    """What follows "the" is a NOUN and what follows "a" a VERB, whichever word it is: only context tells."""
+    """After "the" comes a NOUN and after "a" a VERB, whichever word it is: only context tells."""
     random = np.random.default_rng(seed)
     found = []
     for _ in range(count):
@@ -278,7 +278,7 @@ def toy(count: int, *, seed: int) -> list[TaggedSentence]:
 
 
 def predictions(run: Path) -> dict[str, list[dict[str, list[str]]]]:
-    """Of both splits, as they were written."""
+    """Labels of both splits, as they were written."""
     found = {split: (run / "predictions" / f"{split}.jsonl").read_text() for split in ("dev", "test")}
     return {split: [json.loads(line) for line in lines.splitlines()] for split, lines in found.items()}
 

@@ -163,8 +163,8 @@ def test_files_and_fields_that_cannot_be(tmp_path: Path) -> None:
         (MissingInputError, "none: no such file", {"dev": tmp_path / "none"}),
         (MissingInputError, "none: no such file", {"predict": tmp_path / "none"}),
         (ConfigError, "expected a number counted from 1. Names are for .conllu", {"column": "upos"}),
-        (DataError, "has 2 columns; the word was sought in column 1, its label in 3", {"column": 3}),
-        (DataError, "has 2 columns; the word was sought in column 3, its label in 2", {"words": 3}),
+        (DataError, "has 2 columns; expected on each line the word in column 1 and its label in 3", {"column": 3}),
+        (DataError, "has 2 columns; expected on each line the word in column 3 and its label in 2", {"words": 3}),
     ]
     for kind, message, fields in cases:
         with pytest.raises(kind, match=message):

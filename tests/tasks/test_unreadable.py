@@ -141,7 +141,7 @@ def test_what_is_next_to_nothing_is_not_said(text: Text) -> None:
 
 
 def test_texts_with_the_same_ids(text: Text) -> None:
-    """Words that differ in accents alone are the same here; with one label, or rarely, nothing is said."""
+    """Words that differ in accents alone are the same here; with one label, or rarely, there is no warning."""
     task = Classification(labels=("a", "b"))
     pairs = [
         TextExample(text=f"{one} {number}", label=label)

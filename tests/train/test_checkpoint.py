@@ -151,7 +151,7 @@ def test_another_runs_checkpoint_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("field, file", [("config_sha256", "config.json"), ("data_sha256", "environment.json")])
 def test_other_settings_or_data_are_told_apart(field: str, file: str, tmp_path: Path) -> None:
-    """The same run whose settings or data were exchanged under it."""
+    """A run whose settings or data were exchanged under it."""
     (path,) = save_steps(tmp_path, 1)
     with pytest.raises(CheckpointError, match=f"than {file} of the run has now"):
         read(path, origin=replace(RUN, **{field: "3" * 64}))
@@ -352,7 +352,7 @@ def test_the_manifest_is_written_last_and_everything_is_synced(tmp_path: Path, m
     assert len(synced) == len(FILES) + 2
 
 
-def test_old_ones_go_only_after_the_new_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_ones_go_only_after_the_new_one_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_steps(tmp_path, 1, keep=1)
     seen: list[list[int]] = []
     real = Path.rename
@@ -386,7 +386,7 @@ def test_replacing_a_file_leaves_the_old_one_on_a_full_disk(tmp_path: Path, monk
     assert path.read_bytes() == b"new" and list(tmp_path.iterdir()) == [path]
 
 
-def test_too_little_space_is_said_before_work_begins(tmp_path: Path) -> None:
+def test_too_little_space_is_reported_before_work_begins(tmp_path: Path) -> None:
     checkpoint.require_space(tmp_path, 1)
     with pytest.raises(StorageError, match="free"):
         checkpoint.require_space(tmp_path, 1 << 60)

@@ -1,4 +1,4 @@
-"""Presets against Table 5, config files there and back, and what is said of a wrong one."""
+"""Presets against Table 5, config files there and back, and errors of wrong ones."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def assert_same_end(one: Path, two: Path) -> None:
 
 
 def test_where_the_rate_begins_to_fall_a_checkpoint_stays(data: Path, runs: dict[int, Path], tmp_path: Path) -> None:
-    """However few are kept: it is what a longer run goes on from."""
+    """However few are kept: it is what a longer run continues from."""
     settings = changed(config(SHORT), checkpoint={"every": 2, "keep": 1})
     trunk = pretrain(settings, data, out=tmp_path / "trunk", device="cpu", quiet=True)
     assert [step for step, _ in numbered(RunFolder(trunk).checkpoints)] == [9, SHORT]
@@ -80,7 +80,7 @@ def test_each_stage_has_the_end_of_its_flat_part() -> None:
 def test_it_ends_as_the_uninterrupted_run(
     data: Path, runs: dict[int, Path], tmp_path: Path, begun: int, ends: int
 ) -> None:
-    """With the same steps; with more, where the flat part goes on; with fewer, a decay branch of a longer run."""
+    """With the same steps; with more, where the flat part continues; with fewer, a decay branch of a longer run."""
     run = go_on(config(ends), data, tmp_path / "run", f"{runs[begun]}@{FROM}")
     assert_same_end(run, runs[ends])
     assert numbered(run / "checkpoints")[0][0] == FROM
@@ -105,7 +105,7 @@ def test_tokens_and_operations_before_it_cost_what_they_did_there(
     assert own["tokens"] > first["tokens"] > 0
 
 
-def test_without_a_flat_part_the_jump_is_told(data: Path, tmp_path: Path) -> None:
+def test_without_a_flat_part_the_jump_is_reported(data: Path, tmp_path: Path) -> None:
     made = config(SHORT, shape="released", name="adam")
     first = pretrain(made, data, out=tmp_path / "first", device="cpu", quiet=True)
     run = go_on(changed(made, schedule={"steps": 14}), data, tmp_path / "run", first)
@@ -194,7 +194,7 @@ def test_a_switch_that_lies_ahead_may_move(data: Path, tmp_path: Path) -> None:
 
 
 def test_the_command(data: Path, runs: dict[int, Path], tmp_path: Path, electra: Electra) -> None:
-    """It takes the settings of the run; the same command resumes, even where that run is gone."""
+    """A continued run takes the settings of the first; the same command resumes, even where that run is gone."""
     first = shutil.copytree(runs[SHORT], tmp_path / "first")
     words = ("pretrain", data, "--out", tmp_path / "run", "--continue-from", f"{first}@{FROM}", "--device", "cpu")
     assert electra(*words, "--steps", LONG)[0] == 0

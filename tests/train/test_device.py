@@ -1,4 +1,4 @@
-"""Which device a process takes, and on which one it waits; GPUs are pretended by their numbers."""
+"""Choice of a process's device, and of the one on which it waits; GPUs are pretended by their numbers."""
 
 from __future__ import annotations
 

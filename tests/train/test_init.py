@@ -110,7 +110,7 @@ def hub_form(exported: Path, out: Path) -> tuple[Path, Path]:
 def test_two_folders_give_both_networks(
     data: Path, first: Path, exported: Path, tmp_path: Path, turned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By their Hub names, in either order; and again, for replay and for a run that is resumed before its first checkpoint."""
+    """Networks by their Hub names, in either order; and again, for replay and for a run that is resumed before its first checkpoint."""
     folders = dict(zip(("google/d", "google/g"), hub_form(exported, tmp_path), strict=True))
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda name, **_: str(folders[name]))
     names = ",".join(sorted(folders, reverse=turned))
@@ -194,7 +194,7 @@ def test_another_objective_takes_the_encoder(data: Path, first: Path, tmp_path: 
 def test_the_second_stage_begins_from_a_masked_language_model(
     data: Path, mlm: Path, tmp_path: Path, objective: RTD
 ) -> None:
-    """It is the frozen generator and what the discriminator begins from, after the one step that the first stage keeps."""
+    """An `mlm` run is the frozen generator and what the discriminator begins from, after the one step that the first stage keeps."""
     stages = config(objective=objective, generator=Learned(width=1.0), sharing="none", phases=TwoStage(share=0.0))
     mine, theirs = begun(data, tmp_path / "run", mlm, stages), last(mlm)
     assert {name.replace("encoder.", "generator.", 1) for name in theirs} <= mine.keys()
@@ -294,7 +294,7 @@ def test_going_on_needs_the_other_run_no_more(data: Path, first: Path, tmp_path:
         pretrain(config(), data, out=first, init=begin, device="cpu", quiet=True)
 
 
-def test_another_shape_is_told_in_numbers(data: Path, first: Path, tmp_path: Path) -> None:
+def test_another_shape_is_reported_in_numbers(data: Path, first: Path, tmp_path: Path) -> None:
     narrow = dataclasses.replace(config().model, intermediate_size=48)
     with pytest.raises(ConfigError, match=r"intermediate_size 64 there and 48 here\. .*--model\.intermediate-size 64"):
         pretrain(config(model=narrow), data, out=tmp_path / "run", init=InitFrom(name=str(first)), device="cpu")

@@ -32,7 +32,7 @@ from electra_trainer.train.optim import (
 Matrix = NDArray[np.float64]
 SETTINGS = Optimizer(name="muon", learning_rate=1e-3, muon_learning_rate=0.02, weight_decay=0.1)
 RATES = (1e-3, 5e-4, 2e-3)
-"""Of AdamW's weights; Muon's have 20 times as much."""
+"""Weight decay of AdamW's weights; Muon's have 20 times as much."""
 
 
 def polynomial(matrix: Matrix) -> Matrix:

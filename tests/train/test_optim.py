@@ -42,7 +42,7 @@ def settings(name: Name) -> Optimizer:
 
 
 def gradients(step: int) -> dict[str, Tensor]:
-    """Of very different sizes, down to where epsilon matters."""
+    """Gradients of very different sizes, down to where epsilon matters."""
     random = torch.Generator().manual_seed(100 + step)
     sizes = {
         "dense.weight": 1.0,
@@ -122,7 +122,7 @@ def test_the_three_differ() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_saved_state_goes_on_bit_for_bit(name: Name) -> None:
+def test_a_saved_state_resumes_bit_for_bit(name: Name) -> None:
     """Through safetensors' bytes, into a fresh optimizer of a fresh network."""
     through = Net()
     optimizer = build_optimizer(through, settings(name))

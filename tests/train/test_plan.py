@@ -88,8 +88,8 @@ def test_what_to_do_where_a_gpu_is_too_small() -> None:
     assert memory_bytes(largest, gpu=2) < 75e9 and round(parameters(largest).joint / 1e9, 1) == 1.1
 
 
-def test_many_passes_over_the_same_text_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By a run of more than ten."""
+def test_many_passes_over_the_same_text_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Passes of a run of more than ten."""
     data = write_store(tmp_path / "data")
     rows = len(Store.open(data).rows("train"))
     for times, said in ((9, False), (12, True)):

@@ -126,7 +126,7 @@ def test_a_newer_format_is_left_to_the_version_that_wrote_it(tmp_path: Path) -> 
         (b"[" * 100_000, r"not valid JSON \(nested too deeply\)"),
     ],
 )
-def test_an_odd_state_is_told_by_file_and_field(state: bytes, said: str, tmp_path: Path) -> None:
+def test_an_odd_state_is_reported_by_file_and_field(state: bytes, said: str, tmp_path: Path) -> None:
     _, new = save_steps(tmp_path, 1, 2)
     (new / "state.json").write_bytes(state)
     reseal_files(new)
@@ -137,7 +137,7 @@ def test_an_odd_state_is_told_by_file_and_field(state: bytes, said: str, tmp_pat
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_weights_that_are_no_numbers_are_said_to_be_that(value: float, tmp_path: Path) -> None:
+def test_weights_that_are_not_finite_are_reported(value: float, tmp_path: Path) -> None:
     _, new = save_steps(tmp_path, 1, 2)
     weights = {**made(2).weights, "b.bias": torch.tensor(value)}
     (new / "weights.safetensors").write_bytes(safetensors.torch.save(weights))

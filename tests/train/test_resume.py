@@ -68,7 +68,7 @@ def assert_same_end(one: Path, two: Path) -> None:
 def test_stop_at_every_step(
     data: Path, whole: Path, tmp_path: Path, stop_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A signal in the middle of step `stop_at`: the step is given up, the state before it saved, and the same call goes on."""
+    """A signal in the middle of step `stop_at`: the step is given up, the state before it saved, and the same call resumes."""
     real = loop.train_step
 
     def interrupted(*arguments: Any, step: int, **more: Any) -> Any:
@@ -84,10 +84,10 @@ def test_stop_at_every_step(
     assert_same_end(whole, tmp_path / "run")
 
 
-def test_another_arithmetic_is_told(
+def test_another_arithmetic_is_reported(
     data: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A run that began with other kernels goes on, and says so on standard error and in its log; with the same ones it does not."""
+    """A run that began with other kernels resumes, and reports it on standard error and in its log; with the same ones it does not."""
     run = Path(shutil.copytree(whole, tmp_path / "run"))
     pretrain(config(), data, out=run, device="cpu", quiet=True)
     assert "resuming in" not in capsys.readouterr().err
@@ -157,7 +157,7 @@ def test_other_settings_or_data_are_refused(data: Path, whole: Path, tmp_path: P
         pretrain(config(), other, out=whole, device="cpu", quiet=True)
 
 
-def test_the_same_command_with_another_preset_is_told(
+def test_the_same_command_with_another_preset_is_refused(
     data: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A preset may be another one in a newer version: the same command is no remedy then, the config in the folder is."""

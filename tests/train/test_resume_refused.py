@@ -51,7 +51,7 @@ def go_on(data: Path, out: Path, **changes: Any) -> Path:
 
 
 def kept(run: Path) -> dict[str, Any]:
-    """What is in a run, but for when its lock was taken and what was said."""
+    """Files of a run, except the time of its lock and its messages."""
     return {name: facts for name, facts in listing(run).items() if name not in (".lock", "log.txt", "status.json")}
 
 
@@ -155,7 +155,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_a_row_that_cannot_be_read_stays_and_is_told(kind: str, data: Path, whole: Path, run: Path) -> None:
+def test_a_row_that_cannot_be_read_stays_and_is_reported(kind: str, data: Path, whole: Path, run: Path) -> None:
     for name in ("metrics.jsonl", "examples.jsonl"):
         path = run / name
         lines = path.read_bytes().splitlines(keepends=True)
@@ -204,7 +204,7 @@ def test_export_of_weights_that_are_no_numbers_says_that(run: Path, tmp_path: Pa
     assert "Check the disk" not in str(refused.value) and not (tmp_path / "out").exists()
 
 
-def test_a_run_that_goes_on_before_what_it_passed_by(data: Path, run: Path) -> None:
+def test_a_run_that_resumes_before_what_it_passed_by(data: Path, run: Path) -> None:
     """Checkpoints of later steps that are of something else do not push out those that the run makes now."""
     path = run / "checkpoints" / "step-00000011"
     shutil.copytree(run / "checkpoints" / "step-00000008", path)
@@ -222,7 +222,7 @@ def test_a_run_that_goes_on_before_what_it_passed_by(data: Path, run: Path) -> N
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
 def test_what_cannot_be_said_is_no_reason_to_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The terminal is gone, or what is said goes to the disk that is full."""
+    """The terminal is gone, or messages go to the disk that is full."""
     folder = RunFolder(tmp_path / "run")
     folder.open_for_writing()
     with open("/dev/full", "w", buffering=1) as full:

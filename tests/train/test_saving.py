@@ -1,4 +1,4 @@
-"""Saving beside the steps: no step waits for the disk, a failed save is told and survived, the last one must succeed."""
+"""Saving beside the steps: no step waits for the disk, a failed save is reported and survived, the last one must succeed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, fails: Callable[[int], bool], code:
     monkeypatch.setattr(checkpoint, "save", save)
 
 
-def test_training_goes_on_while_the_disk_is_slow(
+def test_training_continues_while_the_disk_is_slow(
     folder: RunFolder, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`begin` returns while the disk still has nothing; what is saved is what was there then, though the weights move on."""

@@ -125,7 +125,7 @@ def test_a_rehearsal_moves_nothing(name: str) -> None:
 
 
 def test_steps_in_any_order_are_the_same_steps() -> None:
-    """What is made ready for the next step is used for that step alone."""
+    """Inputs made ready for the next step is used for that step alone."""
     _, _, static = pair(settings())
     one = [static(step, rehearsal=step == 9).gradient_norm for step in (0, 9)]
     _, _, other = pair(settings())

@@ -40,7 +40,7 @@ def trained(data: Path, out: Path, *, steps: int = 8) -> int:
 
 
 def held(data: Path, out: Path) -> int:
-    """A run that stands still before its fourth step; its process."""
+    """A run that pauses before its fourth step; its process."""
 
     def work(_: int) -> int:
         just_before("step", 4, lambda: (out / "held").touch() or time.sleep(60))
@@ -114,6 +114,6 @@ def test_an_earlier_end_is_not_taken_for_this_one(data: Path, tmp_path: Path) ->
 
 
 def test_only_where_the_end_is_kept_too(data: Path, tmp_path: Path) -> None:
-    """What calls `pretrain` by itself has no such file, which would say `running` for ever."""
+    """Calls of `pretrain` write no such file, which would be `running` for ever."""
     loop.pretrain(CONFIG, data, out=tmp_path / "run", device="cpu", quiet=True)
     assert not (tmp_path / "run" / "status.json").exists()

@@ -55,7 +55,7 @@ def weights(objective: Objective) -> dict[str, Tensor]:
 
 
 def by_place(masked: Masked, _: Tensor) -> Corrupted:
-    """In place of sampling, which is keyed by lane: a word that follows from the original and from what stands there."""
+    """In place of sampling, which is keyed by lane: a word that follows from the original and from the token there."""
     return corrupt(masked, (7 * masked.labels_K + masked.input_BT.flatten()[masked.slots_K]) % WORDS)
 
 
@@ -154,7 +154,7 @@ def test_a_bad_step_leaves_everything_untouched(name: str) -> None:
 
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_a_step_is_a_function_of_weights_and_step(lanes: int) -> None:
-    """The same steps twice, with other random numbers drawn in between: the same weights, bit for bit, dropout included."""
+    """Steps done twice, with other random numbers drawn in between: the same weights, bit for bit, dropout included."""
     settings = dataclasses.replace(config(), batch=BatchShape(size=12, sequence_length=24, lanes=lanes))
     ends = []
     for noise in (0, 1000):
@@ -236,7 +236,7 @@ def test_evaluation_is_repeatable_and_leaves_no_trace(mlm: bool) -> None:
 
 
 def test_a_discriminator_that_knows_and_one_that_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """AUC 1 for the truth, whatever is said of specials, and 0.5 for one answer; over standard fakes, a quarter of the words."""
+    """AUC 1 for the truth, whatever special tokens score, and 0.5 for one answer; over standard fakes, a quarter of the words."""
     objective, given = build(config()), feed(config(), valid=200)
     seen: list[float] = []
 

@@ -54,7 +54,7 @@ def at(run: Path, step: int) -> dict[str, Tensor]:
 
 
 def other_words(*_: Any, vocab_size: int, width: int, **__: Any) -> Any:
-    """What another machine would compute."""
+    """Vectors of another machine."""
     return np.full((vocab_size, width), width**-0.5, dtype=np.float32)
 
 
@@ -93,7 +93,7 @@ def test_by_default_nothing_begins_so(data: Path, tmp_path: Path) -> None:
 def test_killed_before_the_first_checkpoint(
     data: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run goes on with the vectors in its folder, whatever this machine would compute, and ends with the same bits."""
+    """The run resumes with the vectors in its folder, whatever this machine would compute, and ends with the same bits."""
 
     class Killed(BaseException):
         pass
@@ -143,7 +143,7 @@ def spoil(path: Path) -> None:
     ("damage", "told"), [(spoil, r"is not as it was written.*SHA-256"), (Path.unlink, "are missing")]
 )
 def test_changed_vectors_are_refused(run: Path, data: Path, tmp_path: Path, damage: Any, told: str) -> None:
-    """Where they are needed: a run with a checkpoint goes on without them."""
+    """Where they are needed: a run with a checkpoint resumes without them."""
     copy = shutil.copytree(run, tmp_path / "run")
     damage(copy / WORDS)
     pretrain(config(), data, out=copy, device="cpu", quiet=True)

@@ -72,7 +72,7 @@ class Pretrain(TrainingRequest):
     )
 
     def run(self) -> Shown | None:
-        """Train, then write the report: its path. None where nothing was trained, and in processes that do not lead."""
+        """Train and write the report. Returns its path, or None if nothing was trained or another rank leads."""
         from electra_trainer.inspection.trackers import parse, tracked
 
         if self.track is not None:
@@ -153,7 +153,7 @@ def _supervised(request: Pretrain) -> None:
 
 
 def _check_what_all_would_say(request: Pretrain) -> None:
-    """Find what is wrong for every process before any is started; ElectraError."""
+    """Validate the settings once, before starting processes. Raises ElectraError."""
     from electra_trainer.data.store import Store
     from electra_trainer.ranks import world
     from electra_trainer.train.plan import fit_to_data

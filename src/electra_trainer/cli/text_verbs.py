@@ -126,7 +126,7 @@ class Prepare(Request):
 
 
 def _survey(request: Prepare, tokenizer: "Words | None") -> None:
-    """Print the survey of the text; DataError where an input cannot be used."""
+    """Print the survey of the text. Raises DataError where an input cannot be used."""
     from electra_trainer.data.survey import survey
     from electra_trainer.data.tokenizer import statistics
 

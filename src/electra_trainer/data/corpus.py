@@ -232,8 +232,8 @@ class _Source:
         return text
 
     def _left_out(self, kind: str, where: ByteLine | int, *, at: int = 0, detail: str = "") -> str | None:
-        """Count a problem of a line, or of the line or row with that number, and return None; DataError where the
-        policy is to stop.
+        """Count a problem of a line, or of the line or row with that number, and return None. Raises DataError where
+        the policy is to stop.
         """
         number, offset = (where, "") if isinstance(where, int) else (where.number, f" at byte {where.offset + at:,}")
         if self._reading.on_bad_text == "error":

@@ -173,7 +173,7 @@ class _Rows:
             self._files.add_document(split, start, self._waiting[split].popleft())
 
     def finish(self, report: CorpusReport, *, settings: dict[str, Any]) -> store.Manifest:
-        """Write the remaining rows, force them onto the disk; DataError when a split has no documents."""
+        """Write the remaining rows, force them onto the disk. Raises DataError when a split has no documents."""
         for split, packer in self._packers.items():
             if self._shard is None:
                 _require_documents(self._folder, split, packer.documents)

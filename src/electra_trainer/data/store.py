@@ -280,7 +280,7 @@ class RowDocuments:
         ]
 
     def row(self, index: int) -> list[Passage]:
-        """The passages of a row, in order; DataError, StorageError as above."""
+        """The passages of a row, in order. Raises DataError or StorageError as above."""
         begin, end = index * self._length, (index + 1) * self._length
         first = max(0, bisect_right(self._entries, begin, key=_start) - 1)
         last = bisect_left(self._entries, end, lo=first, key=_start)
@@ -310,7 +310,7 @@ def _start(entry: Any) -> int:
 
 
 class StoreWriter:
-    """Writes the files of a store as rows and documents come; OSError as the system gives it."""
+    """Writes the files of a store as rows and documents come. Raises OSError as the system gives it."""
 
     def __init__(self, folder: Path, *, sequence_length: int, dtype: str, vocab_size: int) -> None:
         self._folder, self._length, self._dtype, self._vocab_size = folder, sequence_length, dtype, vocab_size
@@ -318,7 +318,7 @@ class StoreWriter:
         self._rows, self._known = dict.fromkeys(SPLITS, 0), dict[str, int]()
 
     def write(self, split: Split, rows: NDArray[np.generic]) -> None:
-        """Append rows, [any, sequence_length]; DataError when an id is outside of the vocabulary."""
+        """Append rows, [any, sequence_length]. Raises DataError when an id is outside of the vocabulary."""
         largest = int(rows.max(initial=0))
         if largest >= self._vocab_size:
             raise DataError(f"{self._folder}: id {largest} is outside of the vocabulary of {self._vocab_size}.")

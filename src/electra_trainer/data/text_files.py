@@ -159,7 +159,7 @@ class Texts:
         return "documents"
 
     def texts(self, column: str) -> Iterator[tuple[Any, int]]:
-        """Their texts, with their numbers from 1; DataError: a mapping without that field."""
+        """Their texts, with their numbers from 1. Raises DataError for a mapping without that field."""
         items: Any = self.items
         if hasattr(items, "select_columns"):  # of the package datasets, where rows one at a time are slow
             items = (value for batch in items.iter(batch_size=ROWS) for value in batch.get(column) or [batch])
@@ -250,8 +250,8 @@ class Bound:
     held: int = 0
 
     def add(self, length: int, *, least: int) -> None:
-        """Count lines or records of that many bytes, or as `least` where they are shorter; DataError if the file holds
-        too much.
+        """Count lines or records of that many bytes, or as `least` where they are shorter. Raises DataError if the file
+        holds too much.
         """
         self.held += max(length, least)
         most = FREE + RATIO * self.size

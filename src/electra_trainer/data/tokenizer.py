@@ -153,7 +153,7 @@ class _Settings:
     """Words next to the vocabulary, by id."""
 
     def rename(self, vocab: Mapping[str, int]) -> dict[str, int]:
-        """A vocabulary with the special tokens under their names here; DataError if a name is taken."""
+        """A vocabulary with the special tokens under their names here. Raises DataError if a name is taken."""
         for theirs, ours in self.renamed.items():
             if ours in vocab:
                 raise DataError(f"{self.where}: calls {reading.short(theirs)} what {ours} is in the vocabulary.")

@@ -35,7 +35,7 @@ def confusion_table(confusion: Confusion, labels: Sequence[str]) -> Table:
     """True classes down, predicted ones across; of many classes the most frequent confusions."""
     if len(labels) <= WIDEST:
         rows = [[one, *(f"{confusion.get(one, {}).get(other, 0):,}" for other in labels)] for one in labels]
-        return Table(head=("true \\ said", *labels), rows=rows, words=1)
+        return Table(head=("true \\ predicted", *labels), rows=rows, words=1)
     counts = [
         (-count, truth, guess) for truth, row in confusion.items() for guess, count in row.items() if guess != truth
     ]

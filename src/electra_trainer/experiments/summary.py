@@ -208,13 +208,15 @@ class Summary(Printed):
         return self.rows[row].get(of.metrics[0]) if of.metrics else None
 
     def row(self, name: str) -> Row:
-        """Declaration of a row; ConfigError: the experiment has no such row."""
+        """Declaration of a row. Raises ConfigError if the experiment has no such row."""
         if name not in (rows := self.declared.rows):
             raise ConfigError(f"{name}: no such row here.{did_you_mean(name, rows)} Known: {', '.join(rows)}.")
         return rows[name]
 
     def best(self, row: str) -> Cell:
-        """The cell with the best main score, the first of equals (Appendix D); MissingInputError: none is done."""
+        """The cell with the best main score, the first of equals (Appendix D). Raises MissingInputError if none is
+        done.
+        """
         if (main := self.main(row)) is None:
             raise MissingInputError(
                 f"{self.path}: no run of {row} is done. Repeat the command that the experiment began with."

@@ -37,8 +37,8 @@ def pieces(content: Content) -> Iterable[bytes | memoryview]:
 
 
 def sync(descriptor: int) -> None:
-    """Wait until the disk has a file; OSError. On macOS `os.fsync` is content with the disk's own memory, which a power
-    cut empties.
+    """Wait until the disk has a file. Raises OSError. On macOS `os.fsync` is content with the disk's own memory, which
+    a power cut empties.
     """
     if hasattr(fcntl, "F_FULLFSYNC"):
         with suppress(OSError):  # some file systems have only the other one
@@ -48,7 +48,7 @@ def sync(descriptor: int) -> None:
 
 
 def write_durably(path: Path, content: Content) -> None:
-    """Write a file, not through a link, and wait until the disk has it; OSError as the system gives it."""
+    """Write a file, not through a link, and wait until the disk has it. Raises OSError as the system gives it."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
         write_all(descriptor, content)
@@ -58,7 +58,7 @@ def write_durably(path: Path, content: Content) -> None:
 
 
 def write_all(descriptor: int, content: Content) -> None:
-    """Write all bytes, in as many pieces as the system takes; OSError."""
+    """Write all bytes, in as many pieces as the system takes. Raises OSError."""
     for piece in pieces(content):
         view = memoryview(piece)
         while view:
@@ -66,7 +66,7 @@ def write_all(descriptor: int, content: Content) -> None:
 
 
 class HashedFile:
-    """A new file, in place of any of that name, that knows its hash from memory; OSError as the system gives it."""
+    """A new file, in place of any of that name, that knows its hash from memory. Raises OSError."""
 
     def __init__(self, path: Path) -> None:
         path.unlink(missing_ok=True)  # a link would be written through
@@ -99,7 +99,7 @@ replaces.
 
 
 def replace_durably(path: Path, content: Content) -> None:
-    """Write a file in place of another: at any moment the old or the new one is there, whole; StorageError."""
+    """Write a file in place of another: at any moment the old or the new one is there, whole. Raises StorageError."""
     try:
         sweep(path.parent)
         with _held(path.parent) as temporary:
@@ -155,7 +155,7 @@ def scratch(place: Path | None = None) -> Iterator[Path]:
 
 @contextmanager
 def _held(folder: Path) -> Iterator[Path]:
-    """A new file with a temporary name, locked until the block ends, removed after an error; OSError."""
+    """A new file with a temporary name, locked until the block ends, removed after an error. Raises OSError."""
     while True:
         path = folder / f".electra-tmp-{uuid.uuid4().hex[:8]}"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -192,7 +192,7 @@ def sweep(folder: Path, *, deep: bool = False) -> None:
 
 
 def _sweep(lock: Path) -> None:
-    """Remove a temporary file and its folders if nobody holds it; OSError."""
+    """Remove a temporary file and its folders if nobody holds it. Raises OSError."""
     try:
         descriptor = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:  # whoever makes the folders makes it before and removes it after them
@@ -212,7 +212,9 @@ def _sweep(lock: Path) -> None:
 
 
 def _clear(lock: Path) -> None:
-    """Remove a temporary file after its folders; OSError. A folder that was replaced by nothing gets its name back."""
+    """Remove a temporary file after its folders. Raises OSError. A folder that was replaced by nothing gets its name
+    back.
+    """
     for place in lock.parent.iterdir():
         found = _TEMPORARY.fullmatch(place.name)
         if found is None or found[1] != lock.name or place == lock:
@@ -227,7 +229,7 @@ def _clear(lock: Path) -> None:
 
 
 def write_output(path: Path, content: bytes) -> None:
-    """Write a file that a user named, and the folder that it is in; StorageError."""
+    """Write a file that a user named, and the folder that it is in. Raises StorageError."""
     try:
         make_folder(path.parent)
     except OSError as error:
@@ -236,7 +238,7 @@ def write_output(path: Path, content: bytes) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it, and wait until the disk has the names of those that are new; OSError."""
+    """Make a folder and those above it, and wait until the disk has the names of those that are new. Raises OSError."""
     if folder.is_dir():
         return
     make_folder(folder.parent)
@@ -245,12 +247,12 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the disk has the names in a folder; OSError."""
+    """Wait until the disk has the names in a folder. Raises OSError."""
     sync_file(folder)
 
 
 def sync_file(path: Path) -> None:
-    """Wait until the disk has what was written to a file; OSError."""
+    """Wait until the disk has what was written to a file. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         sync(descriptor)

@@ -365,7 +365,7 @@ def half_character(text: str) -> int | None:
 
 
 def encodable(text: str, where: str) -> str:
-    """Return a text; DataError if UTF-8 cannot hold it."""
+    """Return a text. Raises DataError if UTF-8 cannot hold it."""
     if (at := half_character(text)) is not None:
         raise DataError(f"{where} holds half of a surrogate pair at character {at + 1:,}. Repair the text.")
     return text

@@ -246,7 +246,7 @@ T = TypeVar("T")
 
 
 def texts(table: Table, column: str) -> list[str]:
-    """The texts of a column; DataError: a row has none."""
+    """The texts of a column. Raises DataError if a row has none."""
     return _each(table, column, _text)
 
 
@@ -308,7 +308,7 @@ def _printed(cell: str) -> tuple[str, int]:
 
 
 def marks(table: Table, column: str) -> list[bool]:
-    """The marks of a column of 0 and 1; DataError: a cell is something else."""
+    """The marks of a column of 0 and 1. Raises DataError if a cell is something else."""
     return _each(table, column, _mark)
 
 
@@ -332,7 +332,7 @@ def plain_number(written: str, sign: str) -> str:
 
 
 def numbers(table: Table, column: str) -> list[float]:
-    """The numbers of a column, read with one decimal sign; DataError: one is not a finite number."""
+    """The numbers of a column, read with one decimal sign. Raises DataError if one is not a finite number."""
     sign = decimal_sign(table, column)[0]
 
     def read(cell: Any) -> float:
@@ -355,7 +355,7 @@ def numbers(table: Table, column: str) -> list[float]:
 
 
 def _each(table: Table, column: str, read: Callable[[Any], T], *, empty: T | None = None) -> list[T]:
-    """`read` of every cell, `empty` for one without content; DataError names the first row that it refuses."""
+    """`read` of every cell, `empty` for one without content. Raises DataError naming the first row that it refuses."""
     found: list[T] = []
     cells = table.column(column)
     for row, cell in enumerate(cells):

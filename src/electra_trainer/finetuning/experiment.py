@@ -99,7 +99,7 @@ class Settings:
 
     @classmethod
     def of(cls, row: Row) -> Self:
-        """Settings of a row of json; DataError: they are damaged."""
+        """Settings of a row of json. Raises DataError if they are damaged."""
         return read(cls, row.settings, where="json", error=DataError, complete=True)
 
 

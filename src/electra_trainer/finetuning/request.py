@@ -232,7 +232,7 @@ class Finetune(Tuning):
         return LabelsCurve(summary=summary, notes=data.notes)
 
     def source(self) -> "TaskSource":
-        """The task that the flags describe; ConfigError: one that it does not have."""
+        """The task that the flags describe. Raises ConfigError for one that it does not have."""
         for flag in (
             ("text", "text_pair", "label_separator", "labels", "class_weights", "metric")
             if self.task == "tagging"

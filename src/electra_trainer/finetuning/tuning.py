@@ -36,8 +36,8 @@ class Tuning(Request):
     against: tyro.conf.Suppress[tyro.conf.Fixed[str | None]] = None
     """Another model, fine-tuned with the same seeds on the same rows, and compared seed by seed."""
     search: bool = False
-    """First choose learning rate, layer decay and epochs of each task on a tenth of its training rows, some seven runs
-    with one seed, for the encoder and for fresh weights alike; what is given by a flag stays."""
+    """First choose learning rate, layer decay and epochs of each task on a tenth of its training rows: about
+    seven one-seed runs each for the encoder and for fresh weights. Values set by a flag are not searched."""
     parallel: int | None = None
     """Train N seeds (and tasks) at the same time. Default: as many as the machine has cores or GPUs for."""
     device: str = "auto"

@@ -91,7 +91,7 @@ class Replayed(Printed):
     result: steps.StepResult
     """Learning rate, gradient norm before clipping, and metrics; if they are not finite, the weights did not move."""
     recorded: dict[str, Any] | None
-    """Row of this step in metrics.jsonl; None if it has no row of it."""
+    """This step's row in metrics.jsonl, or None."""
     rows: list[ReplayedRow]
     """All rows of the batch, in order."""
     reservations: list[str]

@@ -35,7 +35,7 @@ def attention_bias(piece_BT: Tensor, dtype: torch.dtype, *, reach: int | None = 
     """Added to attention scores, [B, 1, T, T]: 0 between tokens of one piece (or both padding), -inf elsewhere; B may
     be 1.
 
-    None where nothing is to be kept apart.
+    None if all tokens may see each other.
 
     Args:
         piece_BT: the piece that each token belongs to.
@@ -56,7 +56,7 @@ def attention_bias(piece_BT: Tensor, dtype: torch.dtype, *, reach: int | None = 
 
 
 def whole_rows(piece_BT: Tensor) -> bool:
-    """True where every row is known to be one piece; nobody asks a GPU, since to ask is to wait."""
+    """True if every row is known to be one piece; False on a GPU, where checking would force a synchronization."""
     return piece_BT.device.type == "cpu" and bool((piece_BT == piece_BT[:, :1]).all())
 
 

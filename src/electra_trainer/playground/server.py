@@ -152,7 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
         return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
 
     def _answer(self, what: str, body: bytes) -> Any:
-        """The answer to a question, unless it takes too long or its client leaves; ElectraError."""
+        """The answer to a question, unless it takes too long or its client leaves. Raises ElectraError."""
         end = time.monotonic() + _LONGEST_ANSWER
 
         def check(*_: object) -> None:
@@ -188,7 +188,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _answer(models: Sequence[Model], what: str, body: bytes) -> Any:
-    """The answer to a question, as JSON; ElectraError says what is wrong with it."""
+    """The answer to a question, as JSON. Raises ElectraError with what is wrong in it."""
     asked = json_object(body, where="the request", remedy="Load the page again.")
     number, step, text = asked.get("model"), asked.get("step"), asked.get("text")
     if type(number) is not int or not 0 <= number < len(models):

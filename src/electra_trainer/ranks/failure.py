@@ -96,7 +96,7 @@ class Watch:
         self._connected = True
 
     def meet(self) -> None:
-        """Wait until every rank has come here, however long that takes: a collective operation would give up.
+        """Wait until every rank is here, without a timeout (a collective operation would time out).
 
         Raises:
             ElectraError: that of another rank.

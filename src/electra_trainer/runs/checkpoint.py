@@ -39,7 +39,7 @@ UNFINISHED = ".tmp-"
 _BAD = ".bad-"
 """Prefix of folders that did not verify."""
 _OTHER = ".other-"
-"""Prefix of whole folders of something else that were in the way of a checkpoint."""
+"""Prefix for intact checkpoints of another run that had to be moved aside."""
 
 
 def save(folder: Path, saved: Saved, *, origin: Origin, keep: int, always: frozenset[int] = frozenset()) -> Path:
@@ -70,7 +70,7 @@ def save(folder: Path, saved: Saved, *, origin: Origin, keep: int, always: froze
 
 
 def _write(temporary: Path, final: Path, saved: Saved, origin: Origin) -> None:
-    """Write, read back, and rename; OSError, after which the temporary folder is gone."""
+    """Write, read back, and rename. Raises OSError, after which the temporary folder is gone."""
     contents: dict[str, Content] = {
         "weights.safetensors": TensorFile(saved.weights),
         "optimizer.safetensors": TensorFile(saved.optimizer),
@@ -130,7 +130,7 @@ def _clear_unfinished(folder: Path) -> None:
 
 
 def _set_aside(path: Path, prefix: str = _BAD) -> Path:
-    """Rename a checkpoint; OSError."""
+    """Rename a checkpoint. Raises OSError."""
     return path.rename(path.with_name(f"{prefix}{path.name}-{uuid.uuid4().hex[:6]}"))
 
 
@@ -328,7 +328,7 @@ class Saver:
             self._settle()
 
     def finish(self, saved: Saved) -> None:
-        """The last save: it waits, and is tried twice; StorageError."""
+        """The last save: it waits, and is tried twice. Raises StorageError."""
         if failure := self._outcome():
             self._say(f"a save failed: {failure}")
         surely(lambda: self.write(saved), say=self._say)
@@ -367,7 +367,7 @@ class Saver:
 
 
 def surely(write: Callable[[], object], *, say: Callable[[str], None]) -> None:
-    """Call `write`, and once more if the disk failed; StorageError."""
+    """Call `write`, and once more if the disk failed. Raises StorageError."""
     try:
         write()
     except errors.StorageError as error:

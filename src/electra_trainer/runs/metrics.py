@@ -71,8 +71,8 @@ class Kept:
 
 
 def readable_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a file that can be read, if there is one; DataError, StorageError: it is not a regular file or cannot
-    be read.
+    """The rows of a file that can be read, if there is one. Raises DataError or StorageError if it is not a regular
+    file or cannot be read.
     """
     if os.path.lexists(path):
         with _opened(path) as file:

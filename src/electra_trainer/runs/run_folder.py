@@ -177,7 +177,7 @@ class RunFolder:
                     tell(f"{failure} Its lines are kept until they can be written.")
 
     def _write_waiting(self, name: str) -> None:
-        """Write the waiting text, all or nothing; OSError."""
+        """Write the waiting text, all or nothing. Raises OSError."""
         descriptor = here(str(self.path / name), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
             before = os.fstat(descriptor).st_size

@@ -123,7 +123,7 @@ def sealed(body: dict[str, Any]) -> bytes:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """The manifest of a checkpoint; CheckpointError, or the system's OSError."""
+    """The manifest of a checkpoint. Raises CheckpointError, or OSError."""
     place = path / "manifest.json"
     content = _read_regular(place, most=_SMALL)
     manifest = json_object(content, where=str(place), remedy=_RESTORE, error=CheckpointError)

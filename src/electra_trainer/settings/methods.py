@@ -109,9 +109,7 @@ class HardMLM(MLM):
     single_output = "guesser tokens"
 
     pool: float = 3.0
-    """Positions that are drawn alike for each one that is masked, at most all; the more, the harder are those that are
-    chosen.
-    """
+    """Candidates drawn for each masked position, at most all; more candidates make the chosen ones harder."""
     width: float = 0.25
     """Multiplier of the guesser's hidden size, feed-forward size and heads."""
     guess_weight: float = 1.0

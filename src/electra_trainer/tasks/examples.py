@@ -80,7 +80,9 @@ class TaggedSentence:
 
 
 def strings(value: Any, index: int, expected: str, *, count: int | None = None) -> tuple[str, ...]:
-    """`value`, the `index`-th to be predicted, as a tuple of strings; DataError: it is not one, or not of `count`."""
+    """`value`, the `index`-th to be predicted, as a tuple of strings. Raises DataError if it is not one, or not of
+    `count`.
+    """
     fits = not isinstance(value, str) and isinstance(value, Sequence) and all(isinstance(item, str) for item in value)
     if not fits or not value or count not in (None, len(value)):
         raise DataError(f"predict: item {index} is {value!r:.60}, expected {expected}.")
@@ -262,7 +264,7 @@ def choose_texts(
 
 
 def as_trained(table: Table, columns: Columns) -> Columns:
-    """Columns of training in another file, such as the development set; DataError: one is missing."""
+    """Columns of training in another file, such as the development set. Raises DataError if one is missing."""
     for name in (columns.text, columns.pair, columns.label, *columns.labels):
         if name not in (None, *table.columns):
             raise DataError(
@@ -300,7 +302,7 @@ def _only(known: Sequence[str], names: Iterable[str]) -> str | None:
 
 
 def _remaining_text(table: Table, *taken: str | None) -> str:
-    """The column of the text: the only one left, or the one with a text's name; ConfigError: neither."""
+    """The column of the text: the only one left, or the one with a text's name. Raises ConfigError without either."""
     left = [name for name in table.columns if name and name not in taken]
     return (left[0] if len(left) == 1 else _only(TEXTS, left)) or _ask(table, "--text", "the text")
 

@@ -221,7 +221,7 @@ def _file(folder: str | Path, row: GlueRow, split: str) -> Path | None:
 
 
 def _require_file(folder: str | Path, row: GlueRow, split: str) -> Path:
-    """A split's file; MissingInputError: it, the task's folder or GLUE's does not exist."""
+    """A split's file. Raises MissingInputError if it, the task's folder or GLUE's does not exist."""
     path, root = _file(folder, row, split), Path(folder)
     if path is not None:
         return path
@@ -337,7 +337,9 @@ def _examples(table: tables.Table, places: _Places, layout: Layout) -> list[Text
 
 
 def read_label(written: str, labels: Sequence[str], *, where: str) -> str:
-    """A label in the official files' words, from those words or from the Hub's number; DataError if it is neither."""
+    """A label in the official files' words, from those words or from the Hub's number. Raises DataError if it is
+    neither.
+    """
     if written in labels:
         return written
     numbers = [str(index) for index in range(len(labels))]

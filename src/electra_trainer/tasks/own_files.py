@@ -131,7 +131,7 @@ class OwnTask(TaskSource):
         )
 
     def _led(self, task: Own) -> Own:
-        """The task with `metric` as its main score; ConfigError: it has no such score."""
+        """The task with `metric` as its main score. Raises ConfigError if it has no such score."""
         metric, known = self.metric, task.metrics
         if metric is None:
             return task

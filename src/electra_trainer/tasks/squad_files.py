@@ -215,7 +215,7 @@ def _flat(context: str) -> tuple[str, "array[int]"]:
 
 
 def _field(table: Any, name: str, kind: type[T], where: str) -> T:
-    """A value of an object; DataError: it is missing, or of another kind."""
+    """A value of an object. Raises DataError if it is missing, or of another kind."""
     if not isinstance(table, dict) or name not in table:
         raise DataError(f"{where}: expected an object with {name!r}, found {short(table)}. {_LAYOUT}")
     value = table[name]

@@ -263,8 +263,8 @@ def _columns(
     if max(words, last) > count or (labelled and words == last):
         name = "s" * (count > 1), " Name them: --words 1 --label 2" * (count > 1)
         raise DataError(
-            f"{path}:{first}: has {count} column{name[0]}; the word was sought in column {words}, its label in {last}. "
-            f"Expected both on each line, with tabs or spaces between.{name[1]}"
+            f"{path}:{first}: has {count} column{name[0]}; expected on each line the word in column "
+            f"{words} and its label in {last}, with tabs or spaces between.{name[1]}"
         )
     cells = fields[first][words - 1], fields[first][last - 1]
     if words != last and all(name.fullmatch(cell) for name, cell in zip(_NAMES, cells, strict=True)):
@@ -483,7 +483,7 @@ def _bio(
 
 
 def _read_span(span: Any, where: str, text: str) -> tuple[int, int, str]:
-    """A span of a text in characters and its type; DataError: not of this text."""
+    """A span of a text in characters and its type. Raises DataError if it is not of this text."""
     values: list[Any] = span if isinstance(span, list) else []
     if isinstance(span, dict):
         values = [next((span[name] for name in names if name in span), None) for names in _SPAN]

@@ -403,8 +403,8 @@ def _unseen(sentences: Sequence[TaggedSentence], labels: Sequence[str]) -> tuple
 
 
 def _of_two(train: Sequence[TaggedSentence], dev: Sequence[TaggedSentence], labels: Sequence[str]) -> Iterator[str]:
-    """Notes on a development file: labels that training lacks, sentences that it has too; DataError: more than a tenth
-    of its words have such labels, or none has one.
+    """Notes on a development file: labels that training lacks, sentences that it has too. Raises DataError for more
+    than a tenth of its words have such labels, or none has one.
     """
     unseen, count = _unseen(dev, labels)
     where = [one.place_of(at) for one, at in unseen[:1]]

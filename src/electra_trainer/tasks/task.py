@@ -172,7 +172,7 @@ class TransformersHead:
         }
 
     def read(self, tensors: "Mapping[str, Tensor]", *, where: str) -> "dict[str, Tensor]":
-        """Our head from what `write` wrote, bit for bit; CheckpointError: it did not write these tensors."""
+        """Our head from what `write` wrote, bit for bit. Raises CheckpointError if it did not write these tensors."""
         try:
             if self.names:
                 return {ours: tensors[theirs] for ours, theirs in self.names.items()}
@@ -307,7 +307,7 @@ class Task(Protocol):
         return
 
     def hold_out(self, train: Sequence[Any], *, where: str) -> tuple[Sequence[Any], Sequence[Any]]:
-        """Training examples, and about a tenth of them to score on, without a text in common; here those of texts.
+        """Split off about a tenth of the examples for scoring; no text is on both sides.
 
         Raises:
             DataError: `train`, which is named `where`, has too few.

@@ -111,7 +111,9 @@ class TextTask(Task):
         return dict(zip(filled, found, strict=True)), ()
 
     def answered(self, examples: Sequence[TextExample], table: Table, columns: Columns) -> list[TextExample]:
-        """Examples with the answers of a file like the training file; DataError: one that this task cannot score."""
+        """Examples with the answers of a file like the training file. Raises DataError for one that this task cannot
+        score.
+        """
         raise DataError(f"{table.path}: {self.name} reads no answers from it.")
 
     def described(self) -> dict[str, Any]:
@@ -345,7 +347,7 @@ def text_vector(hidden_BTD: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
 
 
 def labelled(examples: Sequence[TextExample], table: Table, columns: Columns) -> list[TextExample]:
-    """Examples with the labels of a file; DataError: the file has no line of column names."""
+    """Examples with the labels of a file. Raises DataError if the file has no line of column names."""
     found = labels(table, str(columns.label))
     is_row = " " in f"{columns.text}{columns.pair or ''}"  # else `text,spam` over rows of spam and ham
     if columns.label in found and is_row and table.path.suffix.lower() != ".jsonl":

@@ -349,7 +349,7 @@ def _side_stream(device: torch.device) -> torch.cuda.Stream | None:
 
 @contextmanager
 def _beside(device: torch.device) -> Iterator[None]:
-    """On the side stream, after what was asked before, and before what is asked then."""
+    """Run on the side stream, ordered after earlier and before later work on the current stream."""
     side = _side_stream(device)
     if side is None:
         yield

@@ -150,7 +150,7 @@ class Pretraining(resumable.Resumable[Objective]):
         return self.feed.config
 
     def begin(self) -> Saved | None:
-        """See `Resumable`; CheckpointError: rows say that the run had a checkpoint."""
+        """See `Resumable`. Raises CheckpointError if rows say that the run had a checkpoint."""
         self.folder.require_unsaved()
         if isinstance(self.initial, Continued):
             self.say(self.initial.facts(self.config))

@@ -99,7 +99,7 @@ class Inputs:
             self._copied[self._turn] = _reached(self.whole.device)
 
     def all_copied(self) -> None:
-        """The device has answered since the last copy: none is waited for."""
+        """Forget pending copies: the device has synchronized."""
         self._copied = [None] * len(self._staged)
 
 

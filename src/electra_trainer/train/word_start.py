@@ -42,7 +42,7 @@ def keep_directions(folder: RunFolder, config: Config, store: Store) -> dict[str
 
 
 def _directions(folder: RunFolder, config: Config) -> Tensor:
-    """Vectors of the run, [V, E], verified; CheckpointError, StorageError."""
+    """Vectors of the run, [V, E], verified. Raises CheckpointError or StorageError."""
     path, shape = folder.path / WORDS, (config.model.vocab_size, config.model.embedding_size)
     remedy = "Restore it from a backup, or start again in another --out."
     try:

@@ -18,7 +18,7 @@ BOTH = pytest.mark.parametrize("loss", LOSSES)
 
 
 def held_out(path: str, loss: str) -> list[float]:
-    """Of each seed: the last row, step -1."""
+    """Last row of each seed, step -1."""
     rows = [list(csv.DictReader(file.open()))[-1] for file in sorted(RECORD.glob(f"{path}-seed*.csv"))]
     assert rows and {row["step"] for row in rows} == {"-1"}
     return [float(row[loss]) for row in rows]

@@ -63,7 +63,7 @@ def build(
 
 
 def precision() -> torch.autocast:
-    """What the variant under test computes in."""
+    """Precision of the variant under test."""
     return torch.autocast("cpu", dtype=torch.bfloat16, enabled=library.kernels("bf16") is not None)
 
 
@@ -224,7 +224,7 @@ def test_without_gradients_the_output_is_the_same() -> None:
 
 @pytest.mark.parametrize("how", ["in place", "fused optimizer", "through .data"])
 def test_weights_that_change_are_read_again(how: str) -> None:
-    """A fused optimizer does not raise a tensor's version: what remembers weights by it goes on with the old ones."""
+    """A fused optimizer does not raise a tensor's version: a cache keyed by it would keep the old ones."""
     net, hidden, piece, upstream = build(64, 128, 2, 1, 2, 32)
     before = run(net, hidden, piece, upstream)["output"]
     weight = net.layer[0].output.dense.weight

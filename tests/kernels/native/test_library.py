@@ -1,4 +1,4 @@
-"""Where the kernels cannot be compiled or used, the reason is told and PyTorch computes."""
+"""Where the kernels cannot be compiled or used, the reason is reported and PyTorch computes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from electra_trainer.train.device import choose_precision
 
 @pytest.fixture(autouse=True)
 def _anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What was loaded before is asked for again."""
+    """Libraries that were loaded before are asked for again."""
     monkeypatch.delenv("CXX", raising=False)
     library.load.cache_clear()
     yield

@@ -37,7 +37,7 @@ def run(tensors: list[Tensor], labels: Tensor, draws: Tensor | None) -> tuple[Te
 
 
 def limit() -> float:
-    """Of a gradient's relative error: the gradient of a logit is rounded to bf16, or not at all."""
+    """Bound of a gradient's relative error: the gradient of a logit is rounded to bf16, or not at all."""
     return 0.005 if library.kernels("bf16") else 2e-5
 
 

@@ -16,7 +16,7 @@ from electra_trainer.kernels.native.library import call, cpu_precision, kernels,
 from electra_trainer.settings.config import MODERN_NORM_EPS
 
 _LINE = 32
-"""Widths and the length of a row must be multiples of it; rows are padded to one."""
+"""Widths must be multiples of this; rows are padded to a multiple."""
 _FEW = 256
 """Tokens below which packing the weights in fp32 costs as much as the kernels gain in a forward pass alone."""
 
