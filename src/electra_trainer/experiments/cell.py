@@ -290,19 +290,7 @@ def extend(
     Raises:
         ConfigError: anything else differs; says what.
     """
-    changed = records.differences(dict(old.facts), dict(new.facts))
-    changed += [
-        f"the contents of probe {name}: {old.parts[name]['folder']} -> {part['folder']}"
-        for name, part in new.parts.items()
-        if name in old.parts and part.get("sha256") != old.parts[name].get("sha256")
-    ]
-    of_rows: dict[str, list[str]] = {}
-    for key in [key for key in new.rows if key in old.rows]:
-        plain = (json.loads(json.dumps(identity(one.rows[key].settings))) for one in (old, new))
-        for line in records.differences(*plain):
-            of_rows.setdefault(line, []).append(key)
-    changed += [f"{line} in {', '.join(keys)}" for line, keys in of_rows.items()]
-    if changed:
+    if changed := _differences(old, new, identity):
         from electra_trainer.runs import run_folder
 
         noted = next(root.glob("cells/**/environment.json"), None)
@@ -321,6 +309,22 @@ def extend(
         rows=dict(sorted(rows.items(), key=lambda pair: order.index(pair[1].reference or pair[0]))),
         about=new.about | {name: value for name, value in old.about.items() if value is not None},
     )
+
+
+def _differences(old: Declared, new: Declared, identity: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> list[str]:
+    """Facts, contents of probes and settings of rows that are not the same, a sentence each."""
+    changed = records.differences(dict(old.facts), dict(new.facts))
+    changed += [
+        f"the contents of probe {name}: {old.parts[name]['folder']} -> {part['folder']}"
+        for name, part in new.parts.items()
+        if name in old.parts and part.get("sha256") != old.parts[name].get("sha256")
+    ]
+    of_rows: dict[str, list[str]] = {}
+    for key in [key for key in new.rows if key in old.rows]:
+        plain = (json.loads(json.dumps(identity(one.rows[key].settings))) for one in (old, new))
+        for line in records.differences(*plain):
+            of_rows.setdefault(line, []).append(key)
+    return changed + [f"{line} in {', '.join(keys)}" for line, keys in of_rows.items()]
 
 
 def _trained_on(old: Declared, new: Declared, root: Path) -> str:

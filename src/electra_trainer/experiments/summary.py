@@ -454,7 +454,6 @@ def _others(summary: Summary, score: Callable[[str], str]) -> Iterator[str]:
 def row_remarks(summary: Summary, key: str, title: str) -> Iterator[str]:
     """Sentences on one row, each after `title`."""
     row, results = summary.declared.rows[key], summary.results[key]
-    name = key if row.reference is None or not row.baseline else row.baseline
     own = title.lower().replace("-", "")  # a note may itself begin with the task: "SST-2: ..." of sst2
     for note in row.notes:
         yield note if note.lower().replace("-", "").startswith(own) else f"{title}: {note}"
@@ -462,13 +461,14 @@ def row_remarks(summary: Summary, key: str, title: str) -> Iterator[str]:
     if kept and not row.baseline:
         epochs = ", ".join(f"seed {seed} epoch {epoch:g}" for seed, epoch in kept)
         yield f"{title}: weights kept: {epochs}. {cell.OPTIMISTIC}"
-    whom: dict[str, list[int]] = {}
+    whom: dict[str, list[str]] = {}
     for seed, result in results.items():
         for doubt in () if row.baseline else result.doubts:  # fresh weights may collapse
-            whom.setdefault(doubt, []).append(seed)
-    of = f"{name}, " if row.baseline else ""
+            whom.setdefault(doubt, []).append(str(seed))
     for doubt, seeds in whom.items():
-        yield f"{title}: DOUBTFUL: {of}seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}: {doubt}"
+        yield f"{title}: DOUBTFUL: seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}: {doubt}"
+    name = key if row.reference is None or not row.baseline else row.baseline
+    of = f"{name}, " if row.baseline else ""
     for seed, why in summary.failed.get(key, {}).items():
         yield f"{title}: FAILED: {of}seed {seed}: {why}"
     if missing := summary.missing(key):

@@ -7,6 +7,7 @@ declared by name: a loss over masked tokens only differs from one over all token
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,11 +42,16 @@ class Comparing(Work):
         self._asked, self._seeds = asked, seeds
         self._shows = asked.parallel == 1 and not asked.quiet
 
+    @cached_property
+    def _amount(self) -> tuple[Match, float]:
+        asked = self._asked
+        return amount_of(flops=asked.flops, steps=asked.steps, match=asked.match)
+
     def declare(self, old: Declared | None) -> Declared:
         """See `Work`."""
         asked = self._asked
         probes = parse_probes(asked.probe or ("held-out",))
-        match, amount = amount_of(flops=asked.flops, steps=asked.steps, match=asked.match)
+        match, amount = self._amount
         store = Store.open(asked.data)
         if "held-out" in probes and not len(store.rows("valid")):
             raise DataError(f"{asked.data}: holds no held-out rows. Prepare it with a --valid-fraction above 0.")
@@ -53,25 +59,10 @@ class Comparing(Work):
             name: {"folder": str(folder) if folder else None, "sha256": fingerprint(name, folder)}
             for name, folder in probes.items()
         }
-        there = parts | (old.parts if old is not None else {})
         for name in asked.metric_names:
-            _require_metric(name, there)
-        axes = sweep.parse_axes(asked.sweep, flag="--sweep", example="optimizer.learning-rate=1e-4,3e-4")
+            _require_metric(name, parts | (old.parts if old is not None else {}))
         base = plan.fit_to_data(asked.settings, store)
-        configs = {
-            name: self._settled(name, one, axes, match=match, amount=amount)
-            for name, one in self._configs(base, axes).items()
-        }
-        reference = next(iter(old.rows if old is not None else configs))
-        rows = {
-            name: Row(
-                settings=to_dict(one),
-                reference=None if name == reference else reference,
-                title=sweep.title(name, one, axes),
-                baseline="fresh weights" if name == UNTRAINED else "",
-            )
-            for name, one in configs.items()
-        }
+        rows = self._rows(base, reference=None if old is None else next(iter(old.rows)))
         declared = Declared(
             verb=self.verb,
             facts={
@@ -90,24 +81,39 @@ class Comparing(Work):
             parts=parts,
             about={"data": str(asked.data)},
         )
-        if old is not None and reference not in rows:
-            settings = self._reference(reference, base, match=match, amount=amount)
-            compared = replace(declared, rows={reference: Row(settings=settings)})
+        if old is not None and (reference := next(iter(old.rows))) not in rows:
+            compared = replace(declared, rows={reference: Row(settings=self._reference(reference, base))})
             cells.extend(old, compared, root=asked.out, identity=self.identity)  # refuses other settings
         return declared
 
-    def _reference(self, row: str, config: Config, *, match: Match, amount: float) -> dict[str, Any]:
+    def _rows(self, base: Config, *, reference: str | None) -> dict[str, Row]:
+        """The arms and their swept values; without a reference the first is it."""
+        axes = sweep.parse_axes(self._asked.sweep, flag="--sweep", example="optimizer.learning-rate=1e-4,3e-4")
+        configs = {name: self._settled(name, one, axes) for name, one in self._configs(base, axes).items()}
+        reference = reference or next(iter(configs))
+        return {
+            name: Row(
+                settings=to_dict(one),
+                reference=None if name == reference else reference,
+                title=sweep.title(name, one, axes),
+                baseline="fresh weights" if name == UNTRAINED else "",
+            )
+            for name, one in configs.items()
+        }
+
+    def _reference(self, row: str, config: Config) -> dict[str, Any]:
         """Settings that this command would give the row that an experiment began with."""
         name, *values = row.split(PLUS)
         axes = sweep.parse_axes(values, flag="--sweep", example="optimizer.learning-rate=1e-4")
         (one,) = sweep.swept(name, arm_config(name, config), axes).values()
-        settled: dict[str, Any] = to_dict(self._settled(name, one, axes, match=match, amount=amount))
+        settled: dict[str, Any] = to_dict(self._settled(name, one, axes))
         return settled
 
-    def _settled(self, name: str, config: Config, axes: sweep.Axes, *, match: Match, amount: float) -> Config:
+    def _settled(self, name: str, config: Config, axes: sweep.Axes) -> Config:
         """A row's config with its steps (`settle`); fresh weights have none."""
         if name == UNTRAINED:
             return config
+        match, amount = self._amount
         return settle(config, match=match, amount=amount, keep={*axes, *dotted_names(self._asked.typed)})
 
     def _configs(self, config: Config, axes: sweep.Axes) -> dict[str, Config]:

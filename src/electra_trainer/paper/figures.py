@@ -71,38 +71,42 @@ def worked_example(model: Pretrained, text: str, *, mask: Sequence[int], seed: i
         if network is None:
             raise ConfigError(f"figure 2: there is no {what} here. Give a run of --objective rtd, --generator learned.")
     assert model.discriminator is not None and model.generator is not None
-    model.tokenizer.encode_special_tokens = True  # a written "[MASK]" is plain text here
-    encoding = model.tokenizer.encode(text, add_special_tokens=False)
-    tokens, room = len(encoding.ids), model.length - 2
-    if not 0 < tokens <= room:
-        raise DataError(f"figure 2: --text has {tokens} tokens, expected from 1 to {room}, as a trained row has.")
-    words = [word if word is not None else -1 for word in encoding.word_ids]
-    if not mask or not set(mask) <= {word + 1 for word in words}:
-        raise ConfigError(
-            f"--mask {' '.join(map(str, mask))}: expected words from 1 to {max(words) + 1} of {text!r}, such as 1 3."
-        )
-    masked = [word + 1 in set(mask) for word in words]
+    ids, masked = _with_masks(model, text, mask)
     special = model.specials
-    slots = [index + 1 for index, chosen in enumerate(masked) if chosen]
-    corrupted = [special.cls, *encoding.ids, special.sep]
+    slots = [index for index, chosen in enumerate(masked, start=1) if chosen]
+    corrupted = [special.cls, *ids, special.sep]
     batch = encode_rows([[special.mask if index in slots else token for index, token in enumerate(corrupted)]])
     p_KV = model.generator(batch.ids_BT, batch, torch.tensor(slots)).softmax(-1)
     drawn_K1 = torch.multinomial(p_KV, 1, generator=torch.Generator().manual_seed(seed))
     for slot, sample in zip(slots, drawn_K1[:, 0].tolist(), strict=True):
         corrupted[slot] = sample
     batch = encode_rows([corrupted])
-
-    def words_of(ids: Sequence[int]) -> list[str]:
-        return [model.tokenizer.id_to_token(token) or f"[{token}]" for token in ids]
-
+    original, sampled = (
+        [model.tokenizer.id_to_token(token) or f"[{token}]" for token in row] for row in (ids, corrupted[1:-1])
+    )
     return WorkedExample(
-        original=words_of(encoding.ids),
+        original=original,
         masked=masked,
-        sampled=words_of(corrupted[1:-1]),
-        replaced=[new != old for new, old in zip(corrupted[1:-1], encoding.ids, strict=True)],
+        sampled=sampled,
+        replaced=[new != old for new, old in zip(corrupted[1:-1], ids, strict=True)],
         probability=model.discriminator(batch.ids_BT, batch)[0, 1:-1].sigmoid().tolist(),
         seed=seed,
     )
+
+
+def _with_masks(model: Pretrained, text: str, mask: Sequence[int]) -> tuple[list[int], list[bool]]:
+    """The tokens of a text, and for each whether its word is masked."""
+    model.tokenizer.encode_special_tokens = True  # a written "[MASK]" is plain text here
+    encoding = model.tokenizer.encode(text, add_special_tokens=False)
+    tokens, room = len(encoding.ids), model.length - 2
+    if not 0 < tokens <= room:
+        raise DataError(f"figure 2: --text has {tokens} tokens, expected from 1 to {room}, as a trained row has.")
+    words = [0 if word is None else word + 1 for word in encoding.word_ids]
+    if not mask or not {*mask} <= {*words}:
+        raise ConfigError(
+            f"--mask {' '.join(map(str, mask))}: expected words from 1 to {max(words)} of {text!r}, such as 1 3."
+        )
+    return encoding.ids, [word in mask for word in words]
 
 
 COLUMNS = ("original", "masked", "Generator's sample", "Discriminator's verdict, P(replaced)", "truth")
