@@ -20,7 +20,7 @@ from electra_trainer import api
 from electra_trainer.cli.main import main
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError, DataError, Interrupted, MissingInputError
-from electra_trainer.experiments.cell import Declared, Result, Row, parse_seeds, parse_shard, read
+from electra_trainer.experiments.cell import Declared, DeclaredRow, Result, parse_seeds, parse_shard, read_declared
 from electra_trainer.experiments.engine import shard_of
 from electra_trainer.experiments.summary import Summary, summarize, write_summary
 from electra_trainer.objectives import build
@@ -208,7 +208,7 @@ def test_finished_cells_are_not_run_again(data: Path, whole: Path, monkeypatch: 
 @pytest.mark.parametrize("machines", [1, 2, 3, 4, 7, 20])
 def test_shards_partition_the_cells(machines: int) -> None:
     arms, seeds = ("electra", "mlm", "untrained"), (1, 2, 5)
-    rows = {arm: Row(settings={}) for arm in arms}
+    rows = {arm: DeclaredRow(settings={}) for arm in arms}
     everything = Declared(verb="compare", facts={}, rows=rows, seeds=seeds).cells(Path("E"))
     parts = [shard_of(everything, (i, machines)) for i in range(1, machines + 1)]
     assert sorted(map(str, everything)) == sorted(str(cell) for part in parts for cell in part)
@@ -457,7 +457,7 @@ def test_every_declared_comparison_is_counted_and_reported(declared: Path, tmp_p
 def test_a_default_metric_is_of_arms_that_can_give_it(whole: Path) -> None:
     """Not named: MLM has no discriminator to be declared; one that failed would have had it."""
     assert summarize(whole).unmeasured == []
-    experiment, metric = read(whole), "minimal-pairs/discriminator"
+    experiment, metric = read_declared(whole), "minimal-pairs/discriminator"
     rows = {name: replace(row, metrics=(metric,)) for name, row in experiment.rows.items()}
     declared = replace(experiment, rows=rows)
     given = {metric: 0.5}

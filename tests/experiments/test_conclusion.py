@@ -9,7 +9,15 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from electra_trainer.experiments.cell import Cell, Declared, Result, Row, read_result, write, write_result
+from electra_trainer.experiments.cell import (
+    Cell,
+    Declared,
+    DeclaredRow,
+    Result,
+    read_result,
+    write_declared,
+    write_result,
+)
 from electra_trainer.experiments.statistics import Sample, difference_over_rows, jackknife, over_rows
 from electra_trainer.experiments.summary import Summary, summarize
 
@@ -77,15 +85,15 @@ def experiment(
 ) -> Summary:  # fmt: skip
     """Results of as many seeds as `right`; its last rows are right, and the first ones of the others. `kept`: results have values of rows."""
     apart, main = () if split == "dev" else (split,), f"dev/{metric}"
-    declared = {"t": Row(settings={"task": {"kind": kind}}, metrics=(main,), apart=apart)}
+    declared = {"t": DeclaredRow(settings={"task": {"kind": kind}}, metrics=(main,), apart=apart)}
     for number, title in enumerate(others):
         rival = {"rival": "x"} if "/" in title else {}
-        declared[f"t+{number}"] = Row(
+        declared[f"t+{number}"] = DeclaredRow(
             settings=rival, metrics=(main,), apart=apart, reference="t", baseline=title, seeded=bool(rival)
         )
     seeds = tuple(range(1, len(right) + 1))
     out.mkdir(parents=True)
-    write(out, Declared(verb="finetune", facts={}, rows=declared, seeds=seeds))
+    write_declared(out, Declared(verb="finetune", facts={}, rows=declared, seeds=seeds))
     for key, row in declared.items():
         counts = (
             dict(zip(seeds, right, strict=True))

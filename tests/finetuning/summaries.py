@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from electra_trainer.experiments.cell import Declared, Result, Row
+from electra_trainer.experiments.cell import Declared, DeclaredRow, Result
 from electra_trainer.experiments.summary import Summary
 from electra_trainer.tasks.glue_tasks import ROWS
 
@@ -36,12 +36,12 @@ def summary(
     *tasks: Task, recipe: str = "paper", path: Path = Path("exp"), seeds: Sequence[int] | None = None
 ) -> Summary:
     """An experiment of some tasks; by default of the seeds that they have."""
-    rows: dict[str, Row] = {}
+    rows: dict[str, DeclaredRow] = {}
     results: dict[str, dict[int, Result]] = {}
     known: set[int] = set()
     for one in tasks:
         metric = f"{next(iter(ROWS[one.task].dev))}/{ROWS[one.task].metrics[0]}"
-        rows[one.task] = Row(settings={}, metrics=(metric,), notes=one.notes)
+        rows[one.task] = DeclaredRow(settings={}, metrics=(metric,), notes=one.notes)
         found = {seed for by_seed in one.scores.values() for seed in by_seed}
         known |= found
         results[one.task] = {
@@ -53,7 +53,7 @@ def summary(
         } | {seed: Result(key=one.task, seed=seed, failed=why) for seed, why in (one.failed or {}).items()}  # fmt: skip
         for name, (value, title) in one.baselines.items():
             key = f"{one.task}+{name}"
-            rows[key] = Row(settings={}, metrics=(metric,), reference=one.task, baseline=title, seeded=False)
+            rows[key] = DeclaredRow(settings={}, metrics=(metric,), reference=one.task, baseline=title, seeded=False)
             results[key] = {0: Result(key=key, seed=0, scores={metric: value})}
     declared = Declared(
         verb="finetune",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from electra_trainer.errors import DataError
-from electra_trainer.experiments.cell import Cell, Declared, Result, Row, write, write_result
+from electra_trainer.experiments.cell import Cell, Declared, DeclaredRow, Result, write_declared, write_result
 from electra_trainer.experiments.statistics import spread
 from electra_trainer.experiments.summary import Summary, remarks, summarize, write_summary
 
@@ -19,16 +19,16 @@ BASELINES = {"untrained": "the untrained encoder", "majority": "the majority cla
 
 
 def declare(out: Path, *tasks: str, seeds: tuple[int, ...] = SEEDS) -> None:
-    rows: dict[str, Row] = {}
+    rows: dict[str, DeclaredRow] = {}
     for task in tasks:
-        rows[task] = Row(settings={}, metrics=(MAIN,), notes=(f"{task} is made up",))
+        rows[task] = DeclaredRow(settings={}, metrics=(MAIN,), notes=(f"{task} is made up",))
         for name, title in BASELINES.items():
-            rows[f"{task}+{name}"] = Row(
+            rows[f"{task}+{name}"] = DeclaredRow(
                 settings={}, metrics=(MAIN,), reference=task, baseline=title, seeded=name == "untrained"
             )
     out.mkdir(exist_ok=True)
     facts = {"model_sha256": "0" * 64, "recipe": "paper", "device": "cpu", "threads": 1}
-    write(out, Declared(verb="finetune", facts=facts, seeds=seeds, about={"model": "runs/tiny"}, rows=rows))
+    write_declared(out, Declared(verb="finetune", facts=facts, seeds=seeds, about={"model": "runs/tiny"}, rows=rows))
 
 
 def put(out: Path, row: str, seed: int, score: float | None, **more: Any) -> None:

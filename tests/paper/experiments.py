@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from electra_trainer.cost.flops import step_flops
-from electra_trainer.experiments.cell import FACTS, Declared, Row, environment_of
-from electra_trainer.experiments.cell import write as write_declared
+from electra_trainer.experiments.cell import FACTS, Declared, DeclaredRow, environment_of, write_declared
 from electra_trainer.presets.arms import arm as make_arm
 from electra_trainer.presets.models import preset as make_preset
 from electra_trainer.settings.config import Config
@@ -39,7 +38,7 @@ def write_experiment(
         verb="compare",
         facts={"preset": preset, "match": "paper-flops", "amount": 1e12, "metrics": [], "choose": None},
         rows={
-            name: Row(settings=to_dict(config), reference=None if name == first else first)
+            name: DeclaredRow(settings=to_dict(config), reference=None if name == first else first)
             for name, config in made.items()
         },
         seeds=tuple(seeds),

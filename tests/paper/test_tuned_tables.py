@@ -12,7 +12,7 @@ from tests.command import Electra
 from tests.paper.experiments import full_flops
 from tests.prepared import small_config, write_store
 
-from electra_trainer.experiments.cell import Declared, Result, Row, write, write_result
+from electra_trainer.experiments.cell import Declared, DeclaredRow, Result, write_declared, write_result
 from electra_trainer.experiments.summary import summarize
 from electra_trainer.paper.paper_tables import build_table, config_of, entries
 from electra_trainer.paper.published import TABLES
@@ -181,8 +181,11 @@ def test_experiments_of_the_records_are_read(path: Path) -> None:
 
 def tuned(out: Path, *tasks: str, about: dict[str, Any]) -> None:
     """A fine-tuning experiment of one seed, where every score is a half."""
-    rows = {task: Row(settings={}, metrics=("dev/matthews" if task == "cola" else "dev/accuracy",)) for task in tasks}
-    write(out, Declared(verb="finetune", facts={"recipe": "paper"}, rows=rows, seeds=(1,), about=about))
+    rows = {
+        task: DeclaredRow(settings={}, metrics=("dev/matthews" if task == "cola" else "dev/accuracy",))
+        for task in tasks
+    }
+    write_declared(out, Declared(verb="finetune", facts={"recipe": "paper"}, rows=rows, seeds=(1,), about=about))
     for task, row in rows.items():
         (folder := out / f"cells/{task}/seed-1").mkdir(parents=True)
         write_result(folder, Result(key=task, seed=1, scores={row.metrics[0]: 0.5}))

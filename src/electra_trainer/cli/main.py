@@ -22,7 +22,7 @@ from electra_trainer.errors import ConfigError, ElectraError, as_command, as_kno
 from electra_trainer.files.durable import alone
 from electra_trainer.files.wording import plain_output, styles
 from electra_trainer.finetuning.request import Finetune, Glue, Squad
-from electra_trainer.paper.request import Cloze, Compare, Figure, MinimalPairs, Table
+from electra_trainer.paper.request import Cloze, Compare, Figure, MinimalPairs, Tabulate
 from electra_trainer.runs.launcher import THREADS
 from electra_trainer.runs.signals import abandoned
 from electra_trainer.settings.request import Request
@@ -67,7 +67,7 @@ GROUPS: dict[str, dict[str, Verb]] = {
     },
     "reproduce the paper": {
         "compare": Verb(Compare, "train several objectives at equal compute and compare what they learned"),
-        "table": Verb(Table, "print a table of the paper with your results under the paper's"),
+        "table": Verb(Tabulate, "print a table of the paper with your results under the paper's"),
         "figure": Verb(Figure, "draw a figure of the paper, from your experiments or one run"),
         "cloze": Verb(Cloze, "predict held-out words with ELECTRA as a masked language model (Appendix G)"),
         "minimal-pairs": Verb(MinimalPairs, "choose the grammatical one of two sentences (BLiMP)"),

@@ -86,7 +86,7 @@ class Result:
         return found
 
 
-def joined(by_split: dict[str, dict[str, float]]) -> dict[str, float]:
+def named_scores(by_split: dict[str, dict[str, float]]) -> dict[str, float]:
     """Scores as SPLIT/METRIC, from scores by split."""
     return {f"{split}/{metric}": value for split, found in by_split.items() for metric, value in found.items()}
 
@@ -185,7 +185,7 @@ class Cell:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class DeclaredRow:
     """A line of the summary, with a cell for each seed."""
 
     settings: dict[str, Any]
@@ -214,7 +214,7 @@ class Declared:
     """The command, `compare` or `finetune`."""
     facts: dict[str, Any]
     """Settings that never change: hashes of model and data, device, threads, what arms are matched on."""
-    rows: dict[str, Row]
+    rows: dict[str, DeclaredRow]
     seeds: tuple[int, ...]
     parts: dict[str, Any] = field(default_factory=dict)
     """Probes by name, each with its folder and hash."""
@@ -236,7 +236,7 @@ def exists(root: Path) -> bool:
     return (root / FILE).is_file()
 
 
-def write(root: Path, declared: Declared) -> None:
+def write_declared(root: Path, declared: Declared) -> None:
     """Write experiment.json whole, if it says anything new."""
     content = (json.dumps({"version": VERSION, **asdict(declared)}, indent=1) + "\n").encode()
     path = root / FILE
@@ -244,7 +244,7 @@ def write(root: Path, declared: Declared) -> None:
         durable.replace_durably(path, content)
 
 
-def read(root: Path, *, verb: str | None = None) -> Declared:
+def read_declared(root: Path, *, verb: str | None = None) -> Declared:
     """The experiment of a folder.
 
     Args:

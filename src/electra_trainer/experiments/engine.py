@@ -156,11 +156,11 @@ def run_experiment(
         raise ConfigError(f"--parallel {parallel}: expected at least 1.")
     with StopRequest(at_once=True) as request:
         with cells_on_disk.declaring(out):
-            old = cells_on_disk.read(out, verb=work.verb) if cells_on_disk.exists(out) else None
+            old = cells_on_disk.read_declared(out, verb=work.verb) if cells_on_disk.exists(out) else None
             asked = work.declare(old)
             declared = asked if old is None else cells_on_disk.extend(old, asked, root=out, identity=work.identity)
             declared = work.with_contrasts(declared)
-            cells_on_disk.write(out, declared)
+            cells_on_disk.write_declared(out, declared)
         cells = shard_of(asked.cells(out), shard)
         device = declared.facts.get("device", device)
         engine = _Engine(work, declared, cells, device=device, parallel=parallel, request=request)

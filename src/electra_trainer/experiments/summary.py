@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar
 from electra_trainer.errors import ConfigError, MissingInputError, did_you_mean
 from electra_trainer.experiments import cell, statistics
 from electra_trainer.experiments.by_class import ClassReport, by_split
-from electra_trainer.experiments.cell import Cell, Declared, Result, Row
+from electra_trainer.experiments.cell import Cell, Declared, DeclaredRow, Result
 from electra_trainer.experiments.statistics import Paired, Spread, compare_paired, holm, spread
 from electra_trainer.files import durable, wording
 from electra_trainer.files.wording import Printed, Table
@@ -110,7 +110,7 @@ class Summary(Printed):
 
     @property
     def tested(self) -> dict[str, dict[str, dict[int, float]]]:
-        """Row -> metric -> seed -> score, on the splits that choose nothing (`Row.apart`)."""
+        """Row -> metric -> seed -> score, on the splits that choose nothing (`DeclaredRow.apart`)."""
         return {
             row: {name: by_seed for name, by_seed in found.items() if self._is_apart(row, name)}
             for row, found in self.values.items()
@@ -166,7 +166,7 @@ class Summary(Printed):
         p_holm = holm({**{(one.metric, one.row): one.found.p for one in contrasts}, **dict.fromkeys(missing)})
         return [replace(one, p_holm=p_holm.get((one.metric, one.row))) for one in contrasts], missing
 
-    def _judged(self, row: Row, metric: str) -> str:
+    def _judged(self, row: DeclaredRow, metric: str) -> str:
         """The metric on rows that choose nothing, where it is measured on some."""
         names = (f"{split}/{metric.partition('/')[2]}" for split in row.apart)
         return next((name for name in names if name in self.values[str(row.reference)]), metric)
@@ -207,7 +207,7 @@ class Summary(Printed):
         of = about if about.metrics or about.reference is None else self.declared.rows[about.reference]
         return self.rows[row].get(of.metrics[0]) if of.metrics else None
 
-    def row(self, name: str) -> Row:
+    def row(self, name: str) -> DeclaredRow:
         """Declaration of a row. Raises ConfigError if the experiment has no such row."""
         if name not in (rows := self.declared.rows):
             raise ConfigError(f"{name}: no such row here.{did_you_mean(name, rows)} Known: {', '.join(rows)}.")
@@ -344,7 +344,7 @@ class Summary(Printed):
         return rows
 
 
-def _at_seeds(row: Row, values: dict[int, T], seeds: Iterable[int]) -> dict[int, T]:
+def _at_seeds(row: DeclaredRow, values: dict[int, T], seeds: Iterable[int]) -> dict[int, T]:
     """The values of a row by seed; of a row without seeds its value at each of `seeds`."""
     return values if row.seeded or not values else dict.fromkeys(seeds, values[0])
 
@@ -482,7 +482,7 @@ def summarize(root: Path) -> Summary:
     Raises:
         MissingInputError: no experiment is there. DataError: a result.json is damaged.
     """
-    declared = cell.read(root)
+    declared = cell.read_declared(root)
     results: dict[str, dict[int, Result]] = {row: {} for row in declared.rows}
     for one in declared.cells(root):
         if (found := one.result()) is not None:

@@ -19,7 +19,7 @@ from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments import cell as cells
 from electra_trainer.experiments import engine, sweep
 from electra_trainer.experiments.by_class import Confusion, confusion_of
-from electra_trainer.experiments.cell import PLUS, Cell, Declared, Result, Row
+from electra_trainer.experiments.cell import PLUS, Cell, Declared, DeclaredRow, Result
 from electra_trainer.experiments.engine import Event, Reports
 from electra_trainer.experiments.summary import Summary, summarize
 from electra_trainer.files import durable, processes
@@ -98,7 +98,7 @@ class Settings:
     """Hash of the weights of another model, where the row is that model's."""
 
     @classmethod
-    def of(cls, row: Row) -> Self:
+    def of(cls, row: DeclaredRow) -> Self:
         """Settings of a row of json. Raises DataError if they are damaged."""
         return read(cls, row.settings, where="json", error=DataError, complete=True)
 
@@ -165,7 +165,7 @@ class FineTuning(engine.Work):
             about={"model": self._asked.model, "encoder": _encoder_facts(self._asked.model)},
         )
 
-    def _rows(self, task: TaskSource, where: torch.device, old: Declared | None) -> dict[str, Row]:
+    def _rows(self, task: TaskSource, where: torch.device, old: Declared | None) -> dict[str, DeclaredRow]:
         """A task's own row and those it is compared with; of a search those of its trials."""
         plan, data = self._plan, self._load(task.name)
         if not data.dev:
@@ -174,7 +174,7 @@ class FineTuning(engine.Work):
         begun = old and old.rows.get(task.name, next(iter(old.rows.values())))
         precision = begun.settings["recipe"]["precision"] if begun else choose_precision("auto", where)
 
-        def row(key: str, chosen: Mapping[str, float], rows: int = len(data.train)) -> Row:
+        def row(key: str, chosen: Mapping[str, float], rows: int = len(data.train)) -> DeclaredRow:
             return self._row(task, data, key, chosen, precision, rows)
 
         if plan.trials:
@@ -182,7 +182,7 @@ class FineTuning(engine.Work):
             return {sweep.named(key, one): row(key, one) for key in keys for one in plan.trials.get(key, ())}
         chosen = plan.chosen.get(task.name, {})
         counts = labels_curve.checked(plan.labels, data) if plan.labels else (len(data.train),)
-        found: dict[str, Row] = {}
+        found: dict[str, DeclaredRow] = {}
         for count in counts:
             key = labels_curve.key_of(task.name, count) if plan.labels else task.name
             main = row(task.name, {} if plan.labels else chosen, count)
@@ -197,7 +197,7 @@ class FineTuning(engine.Work):
             found |= self._beside(key, main, others, data)
         return found
 
-    def _findings(self, name: str, data: TaskData, row: Row, model: str) -> list[str]:
+    def _findings(self, name: str, data: TaskData, row: DeclaredRow, model: str) -> list[str]:
         """Find and print texts and letters that the encoder of a row cannot read."""
         settled, source = Settings.of(row).recipe, self._encoder(model)
         as_read, text = data.under(settled)[0], source.text(settled.max_length)
@@ -207,7 +207,9 @@ class FineTuning(engine.Work):
             self.shown.append(finding)
         return findings
 
-    def _beside(self, key: str, main: Row, others: Mapping[str, Row], data: TaskData) -> dict[str, Row]:
+    def _beside(
+        self, key: str, main: DeclaredRow, others: Mapping[str, DeclaredRow], data: TaskData
+    ) -> dict[str, DeclaredRow]:
         """A row, and those that it is compared with."""
         rows, settled, plan = {key: main}, Settings.of(main), self._plan
         compared: dict[str, Any] = {"reference": key, "metrics": main.metrics, "apart": main.apart}
@@ -224,7 +226,7 @@ class FineTuning(engine.Work):
             rows[f"{key}{PLUS}{UNTRAINED}"] = fresh
         for name, one in data.under(settled.recipe)[0].task.baselines(data.train).items():
             if self._asked.baselines or (plan.labels and name == labels_curve.AGAINST):
-                rows[f"{key}{PLUS}{name}"] = Row(
+                rows[f"{key}{PLUS}{name}"] = DeclaredRow(
                     settings=asdict(replace(settled, baseline=name)),
                     seeded=bool(plan.labels),
                     baseline=one.title,
@@ -234,7 +236,7 @@ class FineTuning(engine.Work):
 
     def _row(
         self, task: TaskSource, data: TaskData, key: str, chosen: Mapping[str, float], precision: str, rows: int
-    ) -> Row:
+    ) -> DeclaredRow:
         """A row that trains on `rows` rows. Its precision is as asked for; else as the task or experiment began."""
         plan, name, source = self._plan, self._plan.recipe_name, self._encoder(self._of(key))
         named = recipe.recipe(
@@ -275,7 +277,7 @@ class FineTuning(engine.Work):
             rival=source.sha256 if self._of(key) != self._asked.model else None,
         )
         metric = f"{next(iter(data.dev))}/{data.task.metric}"
-        return Row(settings=asdict(settings), metrics=(metric,), notes=tuple(notes), apart=tuple(data.tested))
+        return DeclaredRow(settings=asdict(settings), metrics=(metric,), notes=tuple(notes), apart=tuple(data.tested))
 
     def identity(self, settings: Mapping[str, Any]) -> Mapping[str, Any]:
         """Everything a score depends on. Pooling is taken from the task, not from the recipe."""
@@ -309,7 +311,7 @@ class FineTuning(engine.Work):
             settled = task.settled(scores) if data.tested else task
             scores |= {split: settled.score(rows, predicted[split]) for split, rows in data.tested.items()}
             samples = data.samples(settled, predicted)
-            result = Result(key=cell.key, seed=cell.seed, scores=cells.joined(scores), samples=samples)
+            result = Result(key=cell.key, seed=cell.seed, scores=cells.named_scores(scores), samples=samples)
             cells.write_result(cell.folder, result)
             return
         model = self._of(settings.source if settings.rival is None else settings.source + self._plan.rival)

@@ -300,7 +300,7 @@ class Glue(Tuning):
         for task in tasks:
             task.require_files()
         if archive is not None:
-            trained = {*names, *(cell.read(self.out).rows if cell.exists(self.out) else ())}
+            trained = {*names, *(cell.read_declared(self.out).rows if cell.exists(self.out) else ())}
             require_tables(folder=self.data, tasks=trained)
         return tasks
 

@@ -670,7 +670,7 @@ def _evaluate(run: FineTuning, stop: Callable[[], str | None]) -> dict[str, Any]
     for doubt in doubts:
         run.say(f"WARNING: {doubt}", style="bold red")
     return {
-        "scores": cells.joined(scores),
+        "scores": cells.named_scores(scores),
         "reports": reports,
         "samples": data.samples(task, predicted),
         "doubts": tuple(doubts),

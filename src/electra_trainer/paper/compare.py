@@ -15,7 +15,7 @@ from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError, DataError, Diverged, did_you_mean
 from electra_trainer.experiments import cell as cells
 from electra_trainer.experiments import sweep
-from electra_trainer.experiments.cell import FACTS, PLUS, Cell, Declared, Result, Row
+from electra_trainer.experiments.cell import FACTS, PLUS, Cell, Declared, DeclaredRow, Result
 from electra_trainer.experiments.engine import Reports, Work, run_facts
 from electra_trainer.objectives import build
 from electra_trainer.paper.probes import METRICS, PROBES, Subject, fingerprint, parse_probes, probe
@@ -82,17 +82,17 @@ class Comparing(Work):
             about={"data": str(asked.data)},
         )
         if old is not None and (reference := next(iter(old.rows))) not in rows:
-            compared = replace(declared, rows={reference: Row(settings=self._reference(reference, base))})
+            compared = replace(declared, rows={reference: DeclaredRow(settings=self._reference(reference, base))})
             cells.extend(old, compared, root=asked.out, identity=self.identity)  # refuses other settings
         return declared
 
-    def _rows(self, base: Config, *, reference: str | None) -> dict[str, Row]:
+    def _rows(self, base: Config, *, reference: str | None) -> dict[str, DeclaredRow]:
         """The arms and their swept values; without a reference the first is it."""
         axes = sweep.parse_axes(self._asked.sweep, flag="--sweep", example="optimizer.learning-rate=1e-4,3e-4")
         configs = {name: self._settled(name, one, axes) for name, one in self._configs(base, axes).items()}
         reference = reference or next(iter(configs))
         return {
-            name: Row(
+            name: DeclaredRow(
                 settings=to_dict(one),
                 reference=None if name == reference else reference,
                 title=sweep.title(name, one, axes),

@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 from electra_trainer.cost.flops import infer_flops, run_flops
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean
-from electra_trainer.experiments.cell import FACTS, Cell, Result, Row, environment_of
+from electra_trainer.experiments.cell import FACTS, Cell, DeclaredRow, Result, environment_of
 from electra_trainer.experiments.statistics import Spread, spread, spread_of
 from electra_trainer.experiments.summary import Summary
 from electra_trainer.files import wording
@@ -238,7 +238,7 @@ def _tuned(experiment: Summary) -> list[Entry]:
     return [Entry(experiment=experiment, arm=arm, results=tuple(results), config=config)]
 
 
-def _columns_of(row: Row, result: Result) -> dict[str, float]:
+def _columns_of(row: DeclaredRow, result: Result) -> dict[str, float]:
     """A fine-tuning run's scores by the paper's columns; of other tasks the main one as TASK/METRIC."""
     split, _, metric = row.metrics[0].partition("/")
     names = SQUAD.get(result.key) or {metric: glue_table.COLUMNS.get(result.key, f"{result.key}/{metric}")}
