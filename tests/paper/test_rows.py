@@ -26,6 +26,7 @@ from electra_trainer.cost.flops import run_flops
 from electra_trainer.presets import arms, models
 from electra_trainer.settings.config import Config, Model
 from electra_trainer.settings.methods import MLM
+from electra_trainer.tasks.glue_tasks import PAPER
 
 STEPS = {"small": 16, "small_50": 8, "small_25": 4, "small_12_5": 2, "small_6_25": 1, "base": 6, "large": 4}
 WIDTHS = {"small": 16, "base": 32, "large": 64}
@@ -88,6 +89,11 @@ def compare(at: Path, preset: str, out: str, *words: object) -> Path:
     return at / out
 
 
+def fine_tune(at: Path, model: object, out: Path, *words: str) -> Path:
+    run("glue", model, "--data", at / "glue", "--out", out, "--seeds", 1, "--parallel", 1, "--quiet", *words)
+    return out
+
+
 def table(electra: Electra, number: int, *paths: Path) -> list[dict[str, str]]:
     code, out, err = electra("table", number, *paths, "--format", "csv")
     assert code == 0, err
@@ -120,22 +126,7 @@ def test_table_1_and_figure_1(at: Path, electra: Electra, tmp_path: Path) -> Non
     probe = ("--probe", f"glue={at / 'glue'}")
     whole = compare(at, "small", "small", "--arms", "electra,mlm", "--seeds", "1", "--probe-seeds", "2", *probe)
     half = compare(at, "small_50", "half", "--arms", "preset", "--seeds", "2", "--steps", "8", *probe)
-    along = []
-    for step in (4, 2, 1):
-        along.append(at / f"along/{step}")
-        run(
-            "glue",
-            f"{at / 'runs/small'}@{step}",
-            "--data",
-            at / "glue",
-            "--out",
-            along[-1],
-            "--seeds",
-            "1",
-            "--parallel",
-            "1",
-            "--quiet",
-        )
+    along = [fine_tune(at, f"{at / 'runs/small'}@{step}", at / f"along/{step}") for step in (4, 2, 1)]
     rows = table(electra, 1, whole, half, *along)
     trained = {"50%": 8, "25%": 4, "12.5%": 2, "6.25%": 1}
     full = run_flops(stand_in("small")).paper
@@ -169,20 +160,9 @@ def test_table_1_and_figure_1(at: Path, electra: Electra, tmp_path: Path) -> Non
 def test_table_2_with_test_sets_and_figure_4(at: Path, electra: Electra, tmp_path: Path) -> None:
     """BERT (ours) from its preset; the test row from what the server said of the archive, marked as such."""
     probe = ("--probe", f"glue={at / 'glue'}")
-    bert = compare(
-        at,
-        "bert_large_ours",
-        "bert",
-        "--arms",
-        "preset",
-        "--seeds",
-        "1",
-        "--steps",
-        stand_in("bert_large_ours").schedule.steps,
-        *probe,
-    )
-    large, out = pretrain(at, "large"), at / "large-glue"
-    run("glue", large, "--data", at / "glue", "--out", out, "--seeds", "1", "--parallel", "1", "--quiet")
+    steps = stand_in("bert_large_ours").schedule.steps
+    bert = compare(at, "bert_large_ours", "bert", "--arms", "preset", "--seeds", "1", "--steps", steps, *probe)
+    out = fine_tune(at, pretrain(at, "large"), at / "large-glue")
     (out / "test-scores.json").write_text(json.dumps({"cola": 68.2, "sst2": 96.9}))
     rows = table(electra, 2, bert, out)
     assert row(rows, "BERT (ours)", part="dev")["glue/rte"] != "NA"
@@ -198,21 +178,8 @@ def test_table_2_with_test_sets_and_figure_4(at: Path, electra: Electra, tmp_pat
 
 def test_table_3(at: Path, electra: Electra) -> None:
     """SQuAD as a probe, both versions, medians of fine-tuning seeds; and `electra squad` of a checkpoint."""
-    probed = compare(
-        at,
-        "large",
-        "squad-probe",
-        "--arms",
-        "electra",
-        "--seeds",
-        "1",
-        "--probe-seeds",
-        "3",
-        "--probe",
-        f"squad1={at / 'squad'}",
-        "--probe",
-        f"squad2={at / 'squad'}",
-    )
+    probes = [word for version in (1, 2) for word in ("--probe", f"squad{version}={at / 'squad'}")]
+    probed = compare(at, "large", "squad-probe", "--arms", "electra", "--seeds", "1", "--probe-seeds", "3", *probes)
     found = row(table(electra, 3, probed), "ELECTRA")
     for version, name, column in ((1, "f1", "squad1/f1"), (2, "best_exact_match", "squad2/em")):
         files = list(probed.glob(f"cells/electra/seed-1/squad{version}/*/result.json"))
@@ -252,33 +219,10 @@ def test_table_4_and_figure_3(at: Path, electra: Electra, tmp_path: Path) -> Non
 
 def test_table_7(at: Path, electra: Electra) -> None:
     """Dev scores until the archive was scored; then those of the test sets."""
-    out = at / "table-7"
-    words = (
-        "glue",
-        at / "runs/small",
-        "--data",
-        at / "glue",
-        "--out",
-        out,
-        "--seeds",
-        "1",
-        "--parallel",
-        "1",
-        "--quiet",
-    )
-    run(*words, "--predict")
+    out = fine_tune(at, at / "runs/small", at / "table-7", "--predict")
     assert "CoLA.tsv" in zipfile.ZipFile(out / "submission.zip").namelist()
     assert row(table(electra, 7, out), "ELECTRA-Small", part="dev")["glue/average"] != "NA"
-    points = {
-        "cola": 54.6,
-        "sst2": 89.1,
-        "mrpc": 83.7,
-        "stsb": 80.3,
-        "qqp": 88.0,
-        "mnli": 79.7,
-        "qnli": 87.7,
-        "rte": 60.8,
-    }
+    points = dict(zip(PAPER, (54.6, 89.1, 83.7, 80.3, 88.0, 79.7, 87.7, 60.8), strict=True))
     (out / "test-scores.json").write_text(json.dumps(points))
     found = row(table(electra, 7, out), "ELECTRA-Small", part="test")
     assert float(found["glue/average"]) == pytest.approx(statistics.fmean(points.values()))

@@ -123,11 +123,8 @@ def test_several_experiments_stand_under_one_row(tmp_path: Path, tiny: Path) -> 
     other = write_experiment(tmp_path / "other", arms=("electra",), seeds=(1,))
     write_cell(other, "electra", 1, {"pos/accuracy": 0.9})
     rows = [row for row in build(4, tiny, other).rows if row.model == "ELECTRA"]
-    assert [row.source for row in rows] == [
-        "paper",
-        "ours (tiny, tiny one, 50 % masked)",
-        "ours (tiny, other, 50 % masked)",
-    ]
+    ours = [f"ours (tiny, {name}, 50 % masked)" for name in ("tiny one", "other")]
+    assert [row.source for row in rows] == ["paper", *ours]
 
 
 @pytest.mark.parametrize("number", TABLES)
