@@ -9,7 +9,6 @@ import itertools
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from electra_trainer.errors import DataError, MissingInputError, did_you_mean
 from electra_trainer.files import reading
@@ -50,8 +49,8 @@ class Sentence:
     """Line of its first word in the file, counted from 1."""
 
 
-def treebank_file(folder: str | Path, split: Literal["train", "dev", "test"]) -> Path:
-    """The one file of a split in a treebank's folder, for example `en_ewt-ud-train.conllu`.
+def treebank_file(folder: str | Path, split: str) -> Path:
+    """The one file of a split (train, dev, test) in a treebank's folder, for example `en_ewt-ud-train.conllu`.
 
     Raises:
         MissingInputError: there is none. DataError: there are several.

@@ -82,7 +82,7 @@ class SquadTask(tasks.TaskSource):
         files = {"train": read_squad(self.train, version=self.version)}
         if self.dev is not None:
             files["dev"] = read_squad(self.dev, version=self.version)
-        train, dev = files["train"].questions, files["dev"].questions if self.dev is not None else ()
+        train, dev = (files["train"].questions, [*files.values()][-1].questions)  # the same of one file
         notes = [note for file in files.values() for note in file.notes]
         if self.split is not None:
             train, dev = squad_files.split_by_article(train, dev_share=self.split, where=str(self.train))

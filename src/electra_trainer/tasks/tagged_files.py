@@ -24,11 +24,11 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, islice
+from itertools import groupby, islice, pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-from electra_trainer.data.conllu import Word, file_lines, read_conllu
+from electra_trainer.data.conllu import file_lines, read_conllu
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.files import reading
 from electra_trainer.files.reading import short
@@ -61,30 +61,30 @@ def word_places(text: str, how: Splitting = "punctuation") -> list[tuple[int, in
 
 
 def _parts(text: str, first: int, stop: int, how: Splitting) -> Iterator[tuple[int, int]]:
-    """The words of a run without spaces."""
-    begin, end = first, stop
+    """The words of a run without spaces: marks, what is between them in one word or more, marks."""
     if how == "contractions" and _CONTRACTION.fullmatch(text[first:stop]):
         yield first, stop
         return
+    begin, end = _bare(text, first, stop)
+    cuts = {begin, end}
+    if how == "characters":
+        cuts |= {at for letter in _UNSPACED.finditer(text, begin, end) for at in letter.span()}
+    elif how == "contractions" and (match := _CONTRACTION.search(text[begin:end])):
+        cuts.add(begin + match.start())
+    yield from (match.span() for match in _MARKS.finditer(text, first, begin))
+    yield from pairwise(sorted(cuts))
+    yield from (match.span() for match in _MARKS.finditer(text, end, stop))
+
+
+def _bare(text: str, first: int, stop: int) -> tuple[int, int]:
+    """Where a run without spaces begins and ends without its marks."""
+    begin, end = first, stop
     while begin < stop and _is_mark(text[begin]) and not _begins_name(text, begin, stop):
         begin += 1
     initials = _INITIALS.match(text, begin, stop)
     while end > begin and _is_mark(text[end - 1]) and not (initials and initials.end() == end):
         end -= 1
-    yield from (match.span() for match in _MARKS.finditer(text, first, begin))
-    at = begin
-    if how == "characters":
-        for letter in _UNSPACED.finditer(text, begin, end):
-            if at < letter.start():
-                yield at, letter.start()
-            yield letter.span()
-            at = letter.end()
-    elif how == "contractions" and (match := _CONTRACTION.search(text[begin:end])) and match.start():
-        yield begin, begin + match.start()
-        at = begin + match.start()
-    if at < end:
-        yield at, end
-    yield from (match.span() for match in _MARKS.finditer(text, end, stop))
+    return begin, end
 
 
 def _is_mark(character: str) -> bool:
@@ -196,19 +196,22 @@ def read_tagged(
         MissingInputError, StorageError: cannot be read. ConfigError: no such column. DataError: malformed; says
             file:line.
     """
-    path = Path(path)
-    suffix = path.suffix.lower()
-    if suffix == ".conllu":
-        return _treebank(path, "upos" if column is None or not labelled else str(column), labelled=labelled)
-    if suffix == ".jsonl":
+    path, column = Path(path), column if labelled else None
+    if path.suffix.lower() == ".conllu":
+        return _treebank(path, str(column or "upos"), labelled=labelled)
+    if path.suffix.lower() == ".jsonl":
         return _objects(path, words, column, like, labelled=labelled)
     lines = file_lines(path)
     if words is None and like is not None and not labelled and _is_running_text(lines, like, known):
         return _running_text(lines, path, like.split)
     learned = like.words if like is not None and like.columns else "1"
-    label = None if column is None or not labelled else _number(column, "label", path)
     at = _number(learned if words is None else words, "word", path)
+    label = None if column is None else _number(column, "label", path)
     return _columns(lines, path, words=at, label=label, labelled=labelled, known=known)
+
+
+def _sentence(path: Path, words: Sequence[str], labels: Sequence[str | None], lines: Sequence[int]) -> TaggedSentence:
+    return TaggedSentence(words=tuple(words), labels=tuple(labels), file=str(path), lines=tuple(lines))
 
 
 def _treebank(path: Path, column: str, *, labelled: bool) -> Tagged:
@@ -216,20 +219,11 @@ def _treebank(path: Path, column: str, *, labelled: bool) -> Tagged:
         raise ConfigError(
             f"{path}: label column {column!r}: expected {', '.join(get_args(TreebankColumn))} of a .conllu file."
         )
-
-    def label(word: Word) -> str | None:
-        value: str | None = getattr(word, column) if labelled else None
-        return UNLABELLED if value is None and labelled and column == "feats" else value  # none is an answer too
-
-    sentences = [
-        _sentence(path, [word.form for word in one.words], map(label, one.words), [word.line for word in one.words])
-        for one in read_conllu(path, own_upos=True)
-    ]
+    none, sentences = UNLABELLED if column == "feats" else None, []  # no features are an answer too
+    for one in read_conllu(path, own_upos=True):
+        labels = [getattr(word, column) or none if labelled else None for word in one.words]
+        sentences.append(_sentence(path, [word.form for word in one.words], labels, [word.line for word in one.words]))
     return Tagged(sentences=sentences, columns=TagColumns(words="form", label=column if labelled else None))
-
-
-def _sentence(path: Path, words: Sequence[str], labels: Any, lines: Sequence[int]) -> TaggedSentence:
-    return TaggedSentence(words=tuple(words), labels=tuple(labels), file=str(path), lines=tuple(lines))
 
 
 def _number(column: str | int, what: str, path: Path) -> int:
@@ -247,36 +241,34 @@ def _ends_sentence(line: str) -> bool:
 def _columns(
     lines: Sequence[str], path: Path, *, words: int, label: int | None, labelled: bool, known: Collection[str]
 ) -> Tagged:
-    """The sentences of a column file, all of whose lines have as many columns as the first; `label` None: the last."""
-    used = {number: line for number, line in enumerate(lines, 1) if not _ends_sentence(line)}
-    patterns = r"[^#]", r"#[^\s=]"  # a word that begins with # where no other line is one
-    first = next((at for pattern in patterns for at, line in used.items() if re.match(pattern, line)), None)
-    if first is None:
+    """The sentences of a file of columns; `label` None: the last."""
+    rows, first, tabs = _rows(lines, path)
+    count = len(rows[first])
+    label, words = label or count, 1 if count == 1 and not labelled else words
+    _check_head(f"{path}:{first}", rows[first], words, label, labelled=labelled)
+    comments = _comments(rows, count, label, known)
+    kept = {number: row for number, row in rows.items() if number not in comments}
+    if not kept:
         raise DataError(_EMPTY.format(path))
-    tabs = "\t" in used[first].strip(" \t")
-    fields = {number: _fields(line, tabs=tabs) for number, line in used.items()}
-    count = len(fields[first])
-    last, words = label or count, 1 if count == 1 and not labelled else words
-    apart = count == 1 or (not tabs and path.suffix.lower() == ".csv")
-    if labelled and apart and (separator := re.search("[,;|]", used[first])):
-        raise DataError(f"{path}:{first}: {_convert(path, used[first], separator[0])}")
-    if max(words, last) > count or (labelled and words == last):
-        name = "s" * (count > 1), " Name them: --words 1 --label 2" * (count > 1)
-        raise DataError(
-            f"{path}:{first}: has {count} column{name[0]}; expected on each line the word in column "
-            f"{words} and its label in {last}, with tabs or spaces between.{name[1]}"
-        )
-    cells = fields[first][words - 1], fields[first][last - 1]
-    if words != last and all(name.fullmatch(cell) for name, cell in zip(_NAMES, cells, strict=True)):
-        raise DataError(f"{path}:{first}: {cells[0]!r}, {cells[1]!r} are names of columns. Delete the line.")
-    comments = _comments(fields, count, last, known)
-    blocks: list[list[int]] = []
-    for number, row in fields.items():
-        if number - 1 not in fields:
-            blocks.append([])
-        if number in comments:
-            continue
-        empty = [at for at in (words, last)[: 1 + labelled] if "" in row[at - 1 : at]]
+    _check_rows(path, kept, first, (words, label)[: 1 + labelled], tabs=tabs)
+    sentences = _sentences(path, kept, words, label if labelled else None)
+    every = [row[words - 1] for row in kept.values()]
+    _check_words(f"{path}: column {words}", {*every}, known, labelled=labelled)
+    unparted = _unparted(path, every, len(sentences), words, tabs=tabs)
+    if unparted and labelled and len(sentences) == 1:
+        raise DataError(unparted)
+    columns = TagColumns(words=str(words), label=str(label) if labelled else None, columns=count)
+    notes = (WARNING + unparted,) if unparted else ()
+    return Tagged(sentences=sentences, columns=columns, comments=len(comments), notes=notes)
+
+
+def _check_rows(
+    path: Path, rows: Mapping[int, Sequence[str]], first: int, wanted: Sequence[int], *, tabs: bool
+) -> None:
+    """Raise DataError if a line has another number of columns than the first, or one of those wanted is empty."""
+    count = len(rows[first])
+    for number, row in rows.items():
+        empty = [at for at in wanted if "" in row[at - 1 : at]]
         if len(row) != count or empty:
             what = f"but column {empty[0]} is empty" if len(row) == count else f"found {len(row)}"
             raise DataError(
@@ -284,91 +276,88 @@ def _columns(
                 f"be empty (--label N names another column). {'Tabs' if tabs else 'Spaces'} separate them; an unknown "
                 f"label is {UNLABELLED}; a word with a space needs tabs; a comment may be before a sentence only."
             )
-        blocks[-1].append(number)
+
+
+def _sentences(path: Path, rows: Mapping[int, Sequence[str]], words: int, label: int | None) -> list[TaggedSentence]:
+    """A sentence of each run of lines without a gap."""
     sentences = []
-    for block in filter(None, blocks):
-        rows = [fields[number] for number in block]
-        tags = [one[last - 1] if labelled and one[last - 1] not in _NO_LABEL else None for one in rows]
-        sentences.append(_sentence(path, [one[words - 1] for one in rows], tags, block))
-    if not sentences:
+    for _, run in groupby(enumerate(rows), lambda one: one[1] - one[0]):
+        lines = [number for _, number in run]
+        tags = [UNLABELLED if label is None else rows[at][label - 1] for at in lines]
+        labels = [None if tag in _NO_LABEL else tag for tag in tags]
+        sentences.append(_sentence(path, [rows[at][words - 1] for at in lines], labels, lines))
+    return sentences
+
+
+def _check_words(where: str, words: Collection[str], known: Collection[str], *, labelled: bool) -> None:
+    """Raise DataError if the words are numbers, or labels."""
+    numbers = labelled and all(map(str.isdecimal, words))
+    if numbers or (not labelled and len({*words} & {*known}) >= max(2, len(words) / 2)):
+        what = f"holds {'numbers' if numbers else 'labels'}"
+        raise DataError(f"{where} {what}. Name the column of the words: --words N. CoNLL-U ends in .conllu.")
+
+
+def _rows(lines: Sequence[str], path: Path) -> tuple[dict[int, list[str]], int, bool]:
+    """The cells of each line that does not part sentences; the first line that is surely no comment, which says how
+    many columns there are; and whether it has tabs between them.
+    """
+    used = {number: line for number, line in enumerate(lines, 1) if not _ends_sentence(line)}
+    patterns = r"[^#]", r"#[^\s=]"  # a word that begins with # where no other line is one
+    first = next((at for pattern in patterns for at, line in used.items() if re.match(pattern, line)), None)
+    if first is None:
         raise DataError(_EMPTY.format(path))
-    different = {word for one in sentences for word in one.words}
-    numbers = labelled and all(map(str.isdecimal, different))
-    if numbers or (not labelled and len(different & {*known}) >= max(2, len(different) / 2)):
-        what = f"column {words} holds {'numbers' if numbers else 'labels'}"
-        raise DataError(f"{path}: {what}. Name the column of the words: --words N. CoNLL-U ends in .conllu.")
-    unparted = _unparted(path, [fields[at] for one in blocks for at in one], words, last, len(sentences), tabs=tabs)
-    if unparted and labelled and len(sentences) == 1:
-        raise DataError(unparted)
-    columns = TagColumns(words=str(words), label=str(last) if labelled else None, columns=count)
-    notes = (WARNING + unparted,) if unparted else ()
-    return Tagged(sentences=sentences, columns=columns, comments=len(comments), notes=notes)
+    if "\t" in used[first].strip(" \t"):
+        return {at: [cell.strip(" ") for cell in line.split("\t")] for at, line in used.items()}, first, True
+    cell = ".+" if path.suffix.lower() == ".csv" else r"[^ \t]+"  # commas are refused with the number of columns
+    return {at: re.findall(cell, line) for at, line in used.items()}, first, False
 
 
-def _comments(fields: Mapping[int, Sequence[str]], count: int, last: int, known: Collection[str]) -> set[int]:
-    """The lines before sentences, beginning with #, that are comments: those with another number of columns; with a
-    label that no other line has and that is not of their scheme; without a scheme also those that begin with # alone,
-    have a key ("#id=3"), or begin alike with different labels ("#id 3").
+def _check_head(where: str, row: Sequence[str], words: int, label: int, *, labelled: bool) -> None:
+    """Raise DataError if the first line has no such columns, or their names."""
+    cells = [cell for at in (words, label) for cell in row[at - 1 : at]]
+    if max(words, label) > len(row) or (labelled and words == label):
+        count, name = ("1 column", "") if len(row) == 1 else (f"{len(row)} columns", " Name them: --words 1 --label 2")
+        raise DataError(
+            f"{where}: has {count}; expected on each line the word in column {words} and its label in {label}, with "
+            f"tabs or spaces between, no commas.{name}"
+        )
+    if words != label and all(name.fullmatch(cell) for name, cell in zip(_NAMES, cells, strict=True)):
+        raise DataError(f"{where}: {cells[0]!r}, {cells[1]!r} are names of columns. Delete the line.")
+
+
+def _comments(rows: Mapping[int, Sequence[str]], count: int, label: int, known: Collection[str]) -> set[int]:
+    """The lines before sentences, beginning with #, that are comments: those with another number of columns, or with a
+    label that no other word has and that is not of the labels' scheme.
     """
     heads: set[int] = set()
-    for number, row in fields.items():
-        if row[0][:1] == "#" and (number - 1 not in fields or number - 1 in heads):
+    for number, row in rows.items():
+        if row[0][:1] == "#" and (number - 1 not in rows or number - 1 in heads):
             heads.add(number)
-    labels = {row[last - 1] for number, row in fields.items() if len(row) == count and number not in heads} | {*known}
-    alike = Counter(key for key, _ in {(fields[head][0], fields[head][-1]) for head in heads})
+    tags = {number: row[label - 1] for number, row in rows.items() if len(row) == count}
+    labels = {tag for number, tag in tags.items() if number not in heads} | {*known}
+    alike = Counter(tag for _, tag in {(rows[head][0], tags[head]) for head in heads if head in tags})
     scheme = scheme_of(labels)
-
-    def is_word(row: Sequence[str]) -> bool:
-        key, tag = row[0], row[min(last, len(row)) - 1]
-        if len(row) != count or count == 1 or tag in labels or tag == UNLABELLED:
-            return len(row) == count
-        if scheme != "none":
-            return read_tag(tag, scheme) is not None
-        return key != "#" and "=" not in key and alike[key] == 1
-
-    return {number for number in heads if not is_word(fields[number])}
+    labels |= {tag for tag in alike if tag == UNLABELLED or alike[tag] > 1}
+    labels |= {tag for tag in alike if count == 1 or (scheme != "none" and read_tag(tag, scheme))}
+    return {head for head in heads if tags.get(head) not in labels}
 
 
 _STOPS = ".!?。！？।؟"
 """Words that end a sentence."""
 
 
-def _unparted(path: Path, rows: Sequence[Sequence[str]], words: int, last: int, sentences: int, *, tabs: bool) -> str:
+def _unparted(path: Path, words: Sequence[str], sentences: int, column: int, *, tabs: bool) -> str:
     """A sentence on a file in which blank lines seem to be missing, with a command that adds them; empty: none are."""
-    stops = sum(row[words - 1] in _STOPS for row in rows)
-    if stops <= 6 * sentences and len(rows) <= 200 * sentences:
+    stops = sum(word in _STOPS for word in words)
+    if stops <= 6 * sentences and len(words) <= 200 * sentences:
         return ""
     blocks = "no blank line in" if sentences == 1 else f"{sentences:,} blocks between blank lines in"
-    code = f'{{print}} index("{_STOPS}", ${words}) {{print ""}}'
-    for at in {*range(1, len(rows[0]) + 1)} - {words, last}:
-        runs = [number for number, _ in groupby(row[at - 1] for row in rows)]
-        if 1 < len(runs) == len({*runs}) <= len(rows) / 2:  # numbers of sentences
-            code = f'NR > 1 && ${at} != last {{print ""}} {{print; last = ${at}}}'
-    found = f"{path}: {blocks} {len(rows):,} lines, {stops:,} full stops. Expected a blank line between sentences. "
-    if not stops and code.startswith("{"):
-        return f"{found}Add them by hand: neither full stops nor a column of numbers says where sentences end."
     tab = "-F'\\t' " * tabs
-    how = f"awk {tab}'{code}' < {shlex.quote(str(path))} > NEW{path.suffix}"
-    return f"{found}Add them: {how}"
-
-
-def _convert(path: Path, head: str, separator: str) -> str:
-    """The error of a column file with other separators, and a command that converts it; `head` is its first line."""
-    expected = "Expected a word a line, a tab, its label, and a blank line between sentences."
-    how = f"sed 's/\\(.*\\){separator}/\\1 /'"
-    if path.suffix.lower() == ".csv":
-        row = '"\\t".join(row)'
-        if head.lower().startswith("sent"):  # a column with the sentence's number, perhaps on its first row alone
-            row = '(last and row[0] not in ("", last) and "\\n" or "") + "\\t".join(row[1:])'
-        code = 'import csv, sys; rows = csv.reader(sys.stdin); next(rows); last = ""; '
-        how = f"python3 -c '{code}[(print({row}), last := (row or [last])[0] or last) for row in rows]'"
-    return f"has {separator!r} between the columns. {expected} Convert it: {how} < {shlex.quote(str(path))} > NEW.conll"
-
-
-def _fields(line: str, *, tabs: bool) -> list[str]:
-    if tabs:
-        return [field.strip(" ") for field in line.split("\t")]
-    return [field for field in line.replace("\t", " ").split(" ") if field]
+    code = f'{{print}} index("{_STOPS}", ${column}) {{print ""}}'
+    return (
+        f"{path}: {blocks} {len(words):,} lines, {stops:,} full stops. Expected a blank line between sentences. Where "
+        f"these end with full stops: awk {tab}'{code}' < {shlex.quote(str(path))} > NEW{path.suffix}"
+    )
 
 
 def _is_running_text(lines: Sequence[str], like: TagColumns, known: Collection[str]) -> bool:
@@ -384,7 +373,7 @@ def _is_running_text(lines: Sequence[str], like: TagColumns, known: Collection[s
         return like.split == "characters" and any(len(_UNSPACED.findall(line)) > 1 for line in used)
     at = int(like.label or 1) - 1 if like.columns else 0
     labels = [row[at] for row in rows if len(row) == like.columns]
-    return 2 * sum(label in known or label == UNLABELLED for label in labels) <= len(rows)
+    return 2 * sum(map({*known, UNLABELLED}.__contains__, labels)) <= len(rows)
 
 
 def _running_text(lines: Sequence[str], path: Path, split: Splitting) -> Tagged:
@@ -403,9 +392,8 @@ def _objects(
 ) -> Tagged:
     """The sentences of a .jsonl file, a row each, in columns that are named or have a usual name."""
     table = read_table_file(path)
-    if words is None and like is not None and like.words in table.columns:
-        words = like.words
-    text = _column(table, "--words", words, _WORDS)
+    learned = like.words if like is not None and like.words in table.columns else None
+    text = _column(table, "--words", learned if words is None else words, _WORDS)
     label = _column(table, "--label", column, _LABELS) if labelled else None
     tags = table.column(label) if label else [None] * len(table.rows)
     unspaced = any(isinstance(value, str) and _UNSPACED.search(value) for value in table.column(text))
@@ -440,13 +428,10 @@ def _row(
 ) -> TaggedSentence:
     """The sentence of an object: words with a label each, or a text with spans, of which the odd ones are noted."""
     where, words, labels = f"{path}:{number}", value, tags
-    if isinstance(value, str) and (tags is None or isinstance(tags, list)):
+    if isinstance(value, str) and isinstance(tags, list | None):
         places = word_places(value, split)
         words = [value[first:stop] for first, stop in places]
-        if tags is not None:
-            labels, kinds = _bio(places, [_read_span(one, where, value) for one in tags])
-            for what, kind in kinds:
-                odd[what].append(f"{kind} at {where}")
+        labels = None if tags is None else _bio(places, [_read_span(one, where, value) for one in tags], where, odd)
     if not isinstance(words, list) or not words or not all(isinstance(word, str) and word for word in words):
         raise DataError(f"{where}: words {short(value)}. {_LAYOUTS}")
     labels = [None] * len(words) if labels is None else labels
@@ -458,12 +443,12 @@ def _row(
 
 
 def _bio(
-    words: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int, str]]
-) -> tuple[list[str], list[tuple[str, str]]]:
-    """BIO tags of words, and the odd spans' types with what is odd: `_LOST`, they label no word, since they hold none
-    or a longer span has one of theirs; `_WIDENED`, they begin or end within a word and label all of it.
+    words: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int, str]], where: str, odd: Mapping[str, list[str]]
+) -> list[str]:
+    """BIO tags of words. Odd spans are noted: `_LOST`, they label no word, since they hold none or a longer span has
+    one of theirs; `_WIDENED`, they begin or end within a word and label all of it.
     """
-    tags, odd = ["O"] * len(words), list[tuple[str, str]]()
+    tags = ["O"] * len(words)
     begins, ends = [begin for begin, _ in words], [end for _, end in words]
     inside: dict[tuple[int, int, str], tuple[int, int]] = {}
     for first, stop, kind in spans:
@@ -471,30 +456,29 @@ def _bio(
         if at < after:  # without the spaces at its ends
             inside[max(first, begins[at]), min(stop, ends[after - 1]), kind] = at, after
         else:
-            odd.append((_LOST, kind))
+            odd[_LOST].append(f"{kind} at {where}")
     for (first, stop, kind), (at, after) in sorted(inside.items(), key=lambda one: (one[0][0] - one[0][1], one[0][0])):
         if tags[at] != "O" or tags[after - 1] != "O":  # a longer span that has any of its words has one at an end
-            odd.append((_LOST, kind))
+            odd[_LOST].append(f"{kind} at {where}")
             continue
         tags[at:after] = [f"B-{kind}", *[f"I-{kind}"] * (after - at - 1)]
         if begins[at] < first or ends[after - 1] > stop:
-            odd.append((_WIDENED, kind))
-    return tags, odd
+            odd[_WIDENED].append(f"{kind} at {where}")
+    return tags
 
 
 def _read_span(span: Any, where: str, text: str) -> tuple[int, int, str]:
     """A span of a text in characters and its type. Raises DataError if it is not of this text."""
-    values: list[Any] = span if isinstance(span, list) else []
+    values = span
     if isinstance(span, dict):
         values = [next((span[name] for name in names if name in span), None) for names in _SPAN]
-    first, stop, kind = values[:3] if len(values) >= 3 else (0, 0, "")
-    right = isinstance(first, int) and isinstance(stop, int) and isinstance(kind, str) and kind
-    if not right or not 0 <= first < stop <= len(text):
-        raise DataError(
-            f"{where}: span {short(span)} of {len(text)} characters. Expected a start from 0, the end behind the last "
-            '(in characters of Unicode, not bytes or UTF-16) and one type, such as [0, 6, "PER"].'
-        )
-    return first, stop, kind
+    match values:
+        case [int(first), int(stop), str(kind), *_] if kind and 0 <= first < stop <= len(text):
+            return first, stop, kind
+    raise DataError(
+        f"{where}: span {short(span)} of {len(text)} characters. Expected a start from 0, the end behind the last "
+        '(in characters of Unicode, not bytes or UTF-16) and one type, such as [0, 6, "PER"].'
+    )
 
 
 def _label_text(label: Any, where: str) -> str | None:
@@ -564,34 +548,39 @@ def standard_tags(
     """
     names, every = ({label for label in some if label is not None} for some in (labels, others))
     outside = {} if "O" in labels else {label: "O" for label in every if label.casefold() in _OUTSIDE}
+    if asked == "detect":
+        tags, scheme = _notation(names, every, outside)
+    else:
+        tags, scheme = (outside if asked == "io" else {}), asked
+    if names and None in labels and scheme != "none" and "O" not in {tags.get(label, label) for label in names}:
+        tags = tags | {UNLABELLED: "O"}
+    return tags, scheme
+
+
+def _notation(
+    names: Collection[str], every: Collection[str], outside: Mapping[str, str]
+) -> tuple[dict[str, str], Scheme]:
+    """The first notation that the labels `names` may be in: how it rewrites `every` label, and the scheme."""
     for notation in _NOTATIONS:
-        found = {label: match for label in every - {*outside, "O"} if (match := notation.fullmatch(label))}
-        tags = outside | {label: f"{match['mark'][0].upper()}-{match['type']}" for label, match in found.items()}
+        found = {label: match for label in {*every} - {*outside, "O"} if (match := notation.fullmatch(label))}
+        tags = {**outside, **{label: f"{match['mark'][0].upper()}-{match['type']}" for label, match in found.items()}}
         begin, inside = ({tag[2:] for tag in tags.values() if tag[:2] == mark} for mark in ("B-", "I-"))
         scheme = scheme_of({tags.get(label, label) for label in names})
         if scheme != "none" and (not found or set() < inside <= begin):
-            break
-    else:
-        tags, scheme = {}, "none"
-    if asked != "detect":
-        tags, scheme = (outside if asked == "io" else {}), asked
-    if names and None in labels and scheme != "none" and "O" not in {tags.get(label, label) for label in names}:
-        tags[UNLABELLED] = "O"
-    return tags, scheme
+            return tags, scheme
+    return {}, "none"
 
 
 def described(labels: Collection[str], scheme: Scheme, tags: Mapping[str, str]) -> Iterator[str]:
     """Notes on the labels of the training words: their notation and types, and how they are scored."""
-    bare = {one: one.strip("[]<>{}'\"") for one in labels}
-    found = {one: way.fullmatch(bare[one]) for one in labels for way in _NOTATIONS[2:0:-1] if way.fullmatch(bare[one])}
-    marked = [one for one, match in found.items() if match and match["mark"] in "BbIi"]
+    marked = _marked(labels)
     if scheme == "none":
         advice = "Types of spans: --scheme io."
-        if "B" in labels and {*labels} <= {*_MEANT, "O"}:
-            advice = f"Marks of spans: --scheme {'bio' if {*labels} <= {*'BIO'} else 'bioes'}."
-        for one in marked[:1]:
+        if marked:
             odd = "".join(sorted(f", {one!r} does not" for one in {*labels} - {*marked, "O"})[:1])
-            advice = f"{one!r} looks like a span's label{odd}; --scheme bio names the first such line."
+            advice = f"{marked[0]!r} looks like a span's label{odd}; --scheme bio names the first such line."
+        elif "B" in labels and {*labels} <= {*_MEANT, "O"}:
+            advice = f"Marks of spans: --scheme {'bio' if {*labels} <= {*'BIO'} else 'bioes'}."
         yield f"labels: {len(labels)} without spans, scored by accuracy. {advice}"
         return
     types = sorted({tag[2:] for label in labels if (tag := read_tag(label, scheme) or "O")[2:]})
@@ -600,9 +589,7 @@ def described(labels: Collection[str], scheme: Scheme, tags: Mapping[str, str]) 
         "Spans are scored by seqeval's definition (conlleval's): same words, same type."
     )
     if tags:
-        named = {"words without a label" if old == UNLABELLED else repr(old): new for old, new in tags.items()}
-        changed = ", ".join(sorted(f"{old} as {new!r}" for old, new in named.items())[:4])
-        yield f"{WARNING * (UNLABELLED in tags)}labels are read and predicted in the usual notation: {changed}."
+        yield _rewritten(tags)
     if scheme == "io" and marked:
         yield f"{WARNING}--scheme io takes {marked[0]!r} for a type, mark and all. Omit it, and marks are read."
     if "O" not in labels:
@@ -611,38 +598,26 @@ def described(labels: Collection[str], scheme: Scheme, tags: Mapping[str, str]) 
         yield f"{WARNING}types differ in case alone: {', '.join(map(repr, types[:12]))}."
 
 
+def _marked(labels: Collection[str]) -> list[str]:
+    """Labels that look like those of spans in another notation, in brackets or not."""
+    bare = {one: one.strip("[]<>{}'\"") for one in labels}
+    found = {one: way.fullmatch(text) for one, text in bare.items() for way in _NOTATIONS[1:3] if way.fullmatch(text)}
+    return [one for one, match in found.items() if match and match["mark"] in "BbIi"]
+
+
+def _rewritten(tags: Mapping[str, str]) -> str:
+    """A note on labels that are read in another notation than they are written."""
+    named = {"words without a label" if old == UNLABELLED else repr(old): new for old, new in tags.items()}
+    changed = ", ".join(sorted(f"{old} as {new!r}" for old, new in named.items())[:4])
+    return f"{WARNING * (UNLABELLED in tags)}labels are read and predicted in the usual notation: {changed}."
+
+
 class Span(NamedTuple):
     """Words `first` up to, not including, `stop`."""
 
     type: str
     first: int
     stop: int
-
-
-class SpanCounts(NamedTuple):
-    """The counts behind precision and recall. A share of nothing is 0, as in conlleval."""
-
-    true: int = 0
-    """Spans in the truth."""
-    predicted: int = 0
-    """Spans in the predictions."""
-    right: int = 0
-    """Spans in both: same words, same type."""
-
-    @property
-    def precision(self) -> float:
-        """Share of the predicted spans that are right."""
-        return self.right / max(self.predicted, 1)
-
-    @property
-    def recall(self) -> float:
-        """Share of the true spans that were found."""
-        return self.right / max(self.true, 1)
-
-    @property
-    def f1(self) -> float:
-        """Harmonic mean of both."""
-        return 2 * self.right / max(self.predicted + self.true, 1)
 
 
 def spans_of(tags: Sequence[str]) -> list[Span]:
@@ -662,15 +637,18 @@ def spans_of(tags: Sequence[str]) -> list[Span]:
     return found
 
 
-def count_spans(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> SpanCounts:
-    """Counts over all types and sentences: the micro average, which is the one that papers report.
+def span_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
+    """`f1`, `precision` and `recall` over all types and sentences, the micro average that papers report; spans are
+    right if words and type are the same. A share of nothing is 0, as in conlleval.
 
     Args:
         truth, predicted: the tags of each sentence, equally many in both.
     """
     both = [({*spans_of(true)}, {*spans_of(found)}) for true, found in zip(truth, predicted, strict=True)]
-    return SpanCounts(
-        true=sum(len(true) for true, _ in both),
-        predicted=sum(len(found) for _, found in both),
-        right=sum(len(true & found) for true, found in both),
-    )
+    count, found = (sum(len(one[side]) for one in both) for side in (0, 1))
+    right = sum(len(true & found) for true, found in both)
+    return {
+        "f1": 2 * right / max(count + found, 1),
+        "precision": right / max(found, 1),
+        "recall": right / max(count, 1),
+    }

@@ -9,7 +9,7 @@ is a DataError with file and line; other findings are notes.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -93,14 +93,16 @@ class Tagging(task.Task):
 
     def loss(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[task.Row]) -> tuple[Tensor, int]:
         """The sum over labelled words, and their number."""
-        width, at, labels = hidden_BTD.shape[1], [], []
-        for index, row in enumerate(rows):
-            for begin, label in zip(row.place, row.target, strict=True):
-                if label >= 0:
-                    at.append(index * width + begin)
-                    labels.append(label)
-        labels_W = torch.tensor(labels, dtype=torch.long, device=hidden_BTD.device)
-        return F.cross_entropy(_logits(head, hidden_BTD, at), labels_W, reduction="sum"), len(labels)
+        width = hidden_BTD.shape[1]
+        words = [
+            (index * width + begin, label)
+            for index, row in enumerate(rows)
+            for begin, label in zip(row.place, row.target, strict=True)
+            if label >= 0
+        ]
+        labels_W = torch.tensor([label for _, label in words], dtype=torch.long, device=hidden_BTD.device)
+        logits_WC = _logits(head, hidden_BTD, [at for at, _ in words])
+        return F.cross_entropy(logits_WC, labels_W, reduction="sum"), len(words)
 
     def read(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[task.Row]) -> list[Any]:
         """The label number of each word of a row and its probability, one list of pairs a row."""
@@ -129,11 +131,19 @@ class Tagging(task.Task):
         return hold_out_sentences(train, where=where)
 
     def score(self, examples: Sequence[TaggedSentence], predictions: Sequence[Prediction]) -> dict[str, float]:
-        """Over labelled words. No prediction is right where the label does not occur in training."""
-        scores: dict[str, float] = {}
+        """Over labelled words; a word without a label ends the spans on both sides. No prediction is right where the
+        label does not occur in training.
+        """
+        scores = {}
         if self.scheme != "none":
-            found = self.count_spans(examples, predictions)
-            scores = {"f1": found.f1, "precision": found.precision, "recall": found.recall}
+
+            def spelled(tags: Sequence[str | None], labels: Sequence[str | None]) -> list[str]:
+                pairs = zip(tags, labels, strict=True)
+                return [(read_tag(tag, self.scheme) or "O") if tag and label else "O" for tag, label in pairs]
+
+            truth = [spelled(one.labels, one.labels) for one in examples]
+            both = zip(predictions, examples, strict=True)
+            scores = tagged_files.span_scores(truth, [spelled(found["tags"], one.labels) for found, one in both])
         right = [
             label == tag
             for example, prediction in zip(examples, predictions, strict=True)
@@ -142,19 +152,6 @@ class Tagging(task.Task):
         ]
         scores["accuracy"] = sum(right) / max(len(right), 1)
         return {metric: scores[metric] for metric in self.metrics}
-
-    def count_spans(
-        self, examples: Sequence[TaggedSentence], predictions: Sequence[Prediction]
-    ) -> tagged_files.SpanCounts:
-        """Counts of spans. A word without a label ends the spans on both sides."""
-
-        def read(tags: Sequence[str | None], labels: Sequence[str | None]) -> list[str]:
-            pairs = zip(tags, labels, strict=True)
-            return [read_tag(tag, self.scheme) or "O" if tag and label else "O" for tag, label in pairs]
-
-        truth = [read(one.labels, one.labels) for one in examples]
-        both = zip(predictions, examples, strict=True)
-        return tagged_files.count_spans(truth, [read(predicted["tags"], one.labels) for predicted, one in both])
 
     def doubts(self, examples: Sequence[Any], predictions: Sequence[Prediction]) -> list[str]:
         counts = Counter(tag for prediction in predictions for tag in prediction["tags"])
@@ -197,16 +194,15 @@ class Tagging(task.Task):
         """The sentences of a file, whose words are where they were in training, or of running text; `text` names
         another column.
         """
-        known = like if isinstance(like, TagColumns) else None
-        labels = {*self.labels, *(known.tags if known is not None else ())}
-        read = read_tagged(path, words=text, labelled=False, like=known, known=labels)
+        labels = {*self.labels, *(() if like is None else like.tags)}
+        read = read_tagged(path, words=text, labelled=False, like=like, known=labels)
         write = formats.jsonl if as_json else formats.tagged_text
         answers: list[TaggedSentence] = []
         notes = [*read.notes, *[f"{read.counted()}."] * (read.comments > 0)]
-        if known is not None and known.label is not None:
+        if like is not None and like.label is not None:
             with suppress(ElectraError):  # a file without labels, or running text
-                found = read_tagged(path, words=text or known.words, column=known.label, like=known, known=labels)
-                answers = _tagged(found.sentences, known.tags)
+                found = read_tagged(path, words=text or like.words, column=like.label, like=like, known=labels)
+                answers = _tagged(found.sentences, like.tags)
         unseen, count = _unseen(answers, self.labels)
         alike = [one.words for one in answers] == [one.words for one in read.sentences]
         if not alike or not count or len(unseen) > UNSEEN_SHARE * count:  # other words, or most labels are unknown
@@ -303,42 +299,32 @@ class TaggingTask(task.TaskSource):
             ConfigError: a column that cannot be, labels that are not of the scheme asked for.
         """
         paths = self._paths()
-        labelled = {split: path for split, path in paths.items() if split != "predict"}
+        labelled = {**paths}
+        labelled.pop("predict", None)
         files = {split: read_tagged(path, words=self.words, column=self.column) for split, path in labelled.items()}
-        read = {split: self._named(one.sentences) for split, one in files.items()}
-        every = set[str | None]().union(*map(_labels, read.values()))
-        tags, scheme = tagged_files.standard_tags(_labels(read["train"]), self.scheme, others=every)
-        read = {split: _tagged(sentences, tags) for split, sentences in read.items()}
-        train, columns = read["train"], replace(files["train"].columns, tags=tags)
+        read, tags, scheme = self._standard({split: one.sentences for split, one in files.items()})
+        train = read.pop("train")
+        columns = replace(files["train"].columns, tags=tags)
         if columns.split != "characters":  # texts with spans say so themselves
             columns = replace(columns, split=tagged_files.splitting_of(train))
-        labels = tuple(sorted(label for label in _labels(train) if label is not None))
-        if len(labels) < 2:
-            what = f"every word has the label {labels[0]!r}" if labels else "no word has a label"
-            raise DataError(f"{paths['train']}: {what}, so there is nothing to learn. Is it the right label column?")
-        for sentence in (one for sentences in read.values() for one in sentences):
-            for index, label in enumerate(sentence.labels):
-                if label is not None:
-                    tagged_files.check_scheme(label, scheme, sentence.place_of(index))
-        notes = [*(note for one in files.values() for note in one.notes)]
+        labels = _learned(train, str(paths["train"]))
+        notes = [note for one in files.values() for note in one.notes]
         notes += tagged_files.described(labels, scheme, tags)
         notes.append("; ".join(one.counted() for one in files.values()) + ".")
-        if "dev" in read:
-            dev = read["dev"]
-            notes += _of_two(train, dev, labels)
-        else:
+        dev, tested = read.pop("dev", None), read
+        if dev is None:
+            every = len(train)
             train, dev = hold_out_sentences(train, where=str(paths["train"]))
             notes.append(
-                f"no development file: {len(dev):,} of {len(read['train']):,} sentences were held out, chosen by a "
-                "hash of their words; no sentence is on both sides."
+                f"no development file: {len(dev):,} of {every:,} sentences were held out, chosen by a hash of their "
+                "words; no sentence is on both sides."
             )
+        else:
+            notes += _of_two(train, dev, labels)
         if self.limit is not None and self.limit < len(train):
             notes.append(f"{self.limit:,} of {len(train):,} training sentences were used.")
             train = [train[index * len(train) // self.limit] for index in range(self.limit)]
-        tested = {}
-        if "test" in files:
-            tested = {"test": read["test"]}
-            notes += _of_two(train, read["test"], labels)
+        notes += [note for sentences in tested.values() for note in _of_two(train, sentences, labels)]
         test = {}
         if "predict" in paths:
             asked = read_tagged(paths["predict"], labelled=False, like=columns, known={*labels, *tags})
@@ -358,31 +344,42 @@ class TaggingTask(task.TaskSource):
             sha256=task.hash_files(hashed),
         )
 
-    def _named(self, sentences: list[TaggedSentence]) -> list[TaggedSentence]:
-        """Sentences whose labels, which are numbers, have the names of `tag_names`."""
-        if self.tag_names is None:
-            return sentences
-        names = {str(at): name.strip() for at, name in enumerate(self.tag_names.split(","))}
-        for one in sentences:
+    def _standard(
+        self, files: Mapping[str, list[TaggedSentence]]
+    ) -> tuple[dict[str, list[TaggedSentence]], dict[str, str], Scheme]:
+        """Sentences with the labels of the task, how labels were rewritten, and their scheme.
+
+        Raises:
+            DataError: a number without a name in `tag_names`, a label that is not of the scheme.
+        """
+        if self.tag_names is not None:
+            names = {str(at): name.strip() for at, name in enumerate(self.tag_names.split(","))}
+            unnamed = [word for sentences in files.values() for word in _unseen(sentences, names)[0]]
+            for one, at in unnamed[:1]:
+                raise DataError(
+                    f"{one.place_of(at)}: label {one.labels[at]!r} has no name; --tag-names has {len(names)}, for the "
+                    "numbers from 0 on. Add it, or leave --tag-names out."
+                )
+            files = {split: _tagged(sentences, names) for split, sentences in files.items()}
+        every = _labels([one for sentences in files.values() for one in sentences])
+        tags, scheme = tagged_files.standard_tags(_labels(files["train"]), self.scheme, others=every)
+        read = {split: _tagged(sentences, tags) for split, sentences in files.items()}
+        for one in (one for sentences in read.values() for one in sentences):
             for at, label in enumerate(one.labels):
-                if label is not None and label not in names:
-                    raise DataError(
-                        f"{one.place_of(at)}: label {label!r} has no name; --tag-names has {len(names)}, for the "
-                        "numbers from 0 on. Add it, or leave --tag-names out."
-                    )
-        return _tagged(sentences, names)
+                if label is not None:
+                    tagged_files.check_scheme(label, scheme, one.place_of(at))
+        return read, tags, scheme
 
     def _paths(self) -> dict[str, Path]:
         """The file of each split; of a folder, the treebank's."""
         dev = self.train if self.dev is None and Path(self.train).is_dir() else self.dev
-        splits: tuple[tuple[str, Literal["train", "dev", "test"], str | Path | None], ...] = (
-            ("train", "train", self.train),
-            ("dev", "dev", dev),
-            ("test", "test", self.test),
-            ("predict", "test", self.predict),
-        )
-        given = [(name, split, Path(path)) for name, split, path in splits if path is not None]
-        return {name: conllu.treebank_file(path, split) if path.is_dir() else path for name, split, path in given}
+        splits = {"train": self.train, "dev": dev, "test": self.test, "predict": self.predict}
+        given = {name: Path(path) for name, path in splits.items() if path is not None}
+        part = {"predict": "test"}
+        return {
+            name: conllu.treebank_file(path, part.get(name, name)) if path.is_dir() else path
+            for name, path in given.items()
+        }
 
 
 def _tagged(sentences: list[TaggedSentence], tags: Mapping[str, str]) -> list[TaggedSentence]:
@@ -395,7 +392,18 @@ def _labels(sentences: Sequence[TaggedSentence]) -> set[str | None]:
     return {label for one in sentences for label in one.labels}
 
 
-def _unseen(sentences: Sequence[TaggedSentence], labels: Sequence[str]) -> tuple[list[tuple[TaggedSentence, int]], int]:
+def _learned(train: Sequence[TaggedSentence], where: str) -> tuple[str, ...]:
+    """The labels that a training file has. Raises DataError for fewer than two."""
+    labels = tuple(sorted(label for label in _labels(train) if label is not None))
+    if len(labels) < 2:
+        what = f"every word has the label {labels[0]!r}" if labels else "no word has a label"
+        raise DataError(f"{where}: {what}, so there is nothing to learn. Is it the right label column?")
+    return labels
+
+
+def _unseen(
+    sentences: Sequence[TaggedSentence], labels: Collection[str]
+) -> tuple[list[tuple[TaggedSentence, int]], int]:
     """The words whose label is not among `labels`, and how many words have a label."""
     labelled = [(one, at) for one in sentences for at, label in enumerate(one.labels) if label is not None]
     known = {*labels}
