@@ -1,15 +1,23 @@
 """Help names values for what they are, and flags take the words that people try."""
 
 import re
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
+import tyro
 from tests.command import Electra
 
-from electra_trainer.cli.flags import whole_number
+from electra_trainer.cli.flags import FILE_ONLY, whole_number
 from electra_trainer.cli.main import VERBS, main, read
 from electra_trainer.errors import ConfigError
-from electra_trainer.settings.methods import RTD
+from electra_trainer.paper.request import Compare
+from electra_trainer.settings import methods
+from electra_trainer.settings.methods import RTD, ObjectiveSettings
+
+_HIDDEN, _POSITIONAL = (get_args(mark[str])[1] for mark in (tyro.conf.Suppress, tyro.conf.Positional))
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -29,6 +37,42 @@ def test_help_names_values_and_not_types(electra: Electra, monkeypatch: pytest.M
 
 def _flags(text: str) -> set[str]:
     return {flag for line in re.findall(r"^│ (--.*)", text, re.M) for flag in re.findall(r"--[a-z][\w.-]*", line)}
+
+
+FLAGS = {
+    "demo": 3, "doctor": 1, "tokenizer": 11, "prepare": 14, "merge": 2, "pretrain": 75, "evaluate": 2, "report": 1,
+    "track": 1, "replay": 5, "score": 1, "fill": 2, "embed": 7, "playground": 3, "export": 8, "finetune": 44,
+    "predict": 6, "glue": 30, "squad": 34, "answer": 6, "compare": 74, "table": 3, "figure": 5, "cloze": 8,
+    "minimal-pairs": 5, "show": 2, "flops": 1,
+}  # fmt: skip
+"""Flags of each verb, one for both spellings of a yes or no, over all objectives and generators. Frozen: a new flag
+takes the place of one."""
+
+
+def flags_of(kind: type, prefix: str = "") -> Iterator[str]:
+    """Dotted names of a request's flags: no positional, hidden or file-only field."""
+    hints = get_type_hints(kind, include_extras=True)
+    for field in fields(kind):
+        marks, hint = getattr(hints[field.name], "__metadata__", ()), hints[field.name]
+        bare = get_args(hint)[0] if marks else hint
+        named = next((mark.name for mark in marks if getattr(mark, "name", None) is not None), field.name)
+        members = [*ObjectiveSettings.kinds.values()] if bare is ObjectiveSettings else [bare, *get_args(bare)]
+        if groups := [one for one in members if is_dataclass(one)]:
+            for one in groups:
+                yield from flags_of(one, f"{prefix}{named}." if named else prefix)
+        elif not {_HIDDEN, _POSITIONAL} & {*marks} and prefix + field.name not in FILE_ONLY:
+            yield prefix + named
+
+
+def test_flags_are_frozen() -> None:
+    """Own objectives of other tests are none of ours."""
+    ours = {name: kind for name, kind in ObjectiveSettings.kinds.items() if kind.__module__ == methods.__name__}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ObjectiveSettings, "kinds", ours)
+        found = {verb: {*flags_of(one.request)} for verb, one in VERBS.items()}
+    found["compare"] -= {name.removeprefix("--").replace("-", "_") for name in Compare.refused}
+    assert {verb: len(names) for verb, names in found.items()} == FLAGS
+    assert len(FLAGS) <= 27 and sum(FLAGS.values()) <= 400
 
 
 @pytest.mark.parametrize("verb", ["pretrain", "compare", "finetune", "glue", "squad"])
