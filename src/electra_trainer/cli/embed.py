@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
-from electra_trainer.cli.shown import Shown
-from electra_trainer.errors import ConfigError, DataError, StorageError, need, refuse_if, tell
+from electra_trainer.cli.shown import Shown, Ticks, require_file
+from electra_trainer.errors import ConfigError, DataError, need, refuse_if, tell
 from electra_trainer.files import durable, reading, tables
 from electra_trainer.settings.request import Request
 
@@ -60,7 +60,13 @@ class Embed(Request):
         from electra_trainer.pretrained.embedding import nearest
         from electra_trainer.pretrained.source import load_source
 
-        made, began, progress = load_source(self.model, bert=True).embedder(), time.monotonic(), _Lines(len(texts)).done
+        made = load_source(self.model, bert=True).embedder()
+        began, ticks = time.monotonic(), Ticks(_SECONDS_BETWEEN_LINES)
+
+        def progress(count: int) -> None:
+            if ticks.due():
+                tell(f"{count:,} of {len(texts):,} texts, {count / (time.monotonic() - began):,.0f} a second")
+
         where: dict[str, Any] = {"device": self.device, "precision": self.precision}
         vectors = made.embed(texts, progress=progress, reader=self.model, **where)
         seconds = time.monotonic() - began
@@ -92,22 +98,19 @@ class Embed(Request):
                 "--search: is empty. Give a text.": self.search is not None and not self.search.strip(),
                 f"--out {out}: expected a name that ends in .npy or .parquet.": out is not None
                 and out.suffix not in _ENDINGS,
-                f"--out {out}: is a folder, expected a file.": out is not None and out.is_dir(),
             }
         )
-        if out is not None and not out.parent.is_dir():
-            raise StorageError(
-                f"--out {out}: the folder {out.parent} does not exist. Make it, or choose another --out."
-            )
-        if out is not None and out.suffix == ".parquet":
-            need(f"--out {out}", ["pyarrow"], extra="hub")
+        if out is not None:
+            require_file(out)
+            if out.suffix == ".parquet":
+                need(f"--out {out}", ["pyarrow"], extra="hub")
 
 
 def read_texts(path: Path, *, column: str | None) -> tuple[tables.Table, list[str]]:
     """A file's rows and their texts: of a .txt its lines, blank ones left out, in a column `text`.
 
     Raises:
-        ConfigError: no such column, or it has to be named. MissingInputError, StorageError, DataError: the file cannot
+        ConfigError: no such column, or it has to be named. MissingInputError, DataError: the file cannot
             be used; says file:line.
     """
     from electra_trainer.tasks.examples import choose_texts
@@ -133,25 +136,6 @@ def read_texts(path: Path, *, column: str | None) -> tuple[tables.Table, list[st
         path=path, columns=("text",), rows=[(line,) for _, line in rows], lines=[number for number, _ in rows]
     )
     return table, tables.texts(table, "text")
-
-
-class _Lines:
-    """Prints progress every few seconds.
-
-    Args:
-        total: texts.
-    """
-
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._began = self._said = time.monotonic()
-
-    def done(self, count: int) -> None:
-        """Report that `count` texts are done."""
-        now = time.monotonic()
-        if now - self._said >= _SECONDS_BETWEEN_LINES:
-            self._said = now
-            tell(f"{count:,} of {self._total:,} texts, {count / (now - self._began):,.0f} a second")
 
 
 def _write(out: Path, table: tables.Table, vectors: "NDArray[np.float32]") -> None:

@@ -143,12 +143,7 @@ def _run(verb: str, words: list[str]) -> int:
     except SystemExit as stop:  # tyro has printed help (0) or what is wrong with the flags (2)
         if stop.code in (0, None):
             return 0
-        named = (one for one in fields(VERBS[verb].request) if "Positional" not in str(one.type))
-        flags = {f"--{one.name.replace('_', '-')}": one for one in named}
-        needed = [flag for flag, one in flags.items() if one.default is one.default_factory and flag not in words]
-        for word in words:  # where a required flag is missing, tyro suggests nothing
-            if word.startswith("--") and word not in flags and (near := did_you_mean(word.partition("=")[0], needed)):
-                tell(f"{word}: unknown.{near}")
+        _suggest(verb, words)
         return ConfigError.exit_code
     out = None if verb in _SHARING else getattr(request, "out", None)
     with alone(out) if out is not None and out.parent.is_dir() else nullcontext():
@@ -156,6 +151,16 @@ def _run(verb: str, words: list[str]) -> int:
     if result is not None:
         print(json.dumps(result.as_json()) if getattr(request, "json", False) else result.text())
     return 0
+
+
+def _suggest(verb: str, words: list[str]) -> None:
+    """Name a missing flag that a word is near to: tyro suggests nothing where a required flag is missing."""
+    named = (one for one in fields(VERBS[verb].request) if "Positional" not in str(one.type))
+    flags = {f"--{one.name.replace('_', '-')}": one for one in named}
+    needed = [flag for flag, one in flags.items() if one.default is one.default_factory and flag not in words]
+    for word in words:
+        if word.startswith("--") and word not in flags and (near := did_you_mean(word.partition("=")[0], needed)):
+            tell(f"{word}: unknown.{near}")
 
 
 def read(verb: str, words: Sequence[str]) -> Any:

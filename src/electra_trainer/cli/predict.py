@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from electra_trainer.cli.shown import Shown
-from electra_trainer.errors import ConfigError, DataError, StorageError, tell
+from electra_trainer.cli.shown import Shown, require_file
+from electra_trainer.errors import ConfigError, DataError, tell
 from electra_trainer.experiments.by_class import HEAD
 from electra_trainer.experiments.cell import printed
 from electra_trainer.files import durable, reading
@@ -61,24 +61,16 @@ class Predict(Request):
         from electra_trainer.finetuning.model_folder import load_finetuned
 
         out = self.out
-        if out is not None and out.is_dir():
-            raise ConfigError(f"--out {out}: is a folder, expected a file.")
-        if out is not None and not out.parent.is_dir():
-            raise StorageError(
-                f"--out {out}: the folder {out.parent} does not exist. Make it, or choose another --out."
-            )
-        if out is not None and out.exists() and self.file.exists() and out.samefile(self.file):
-            raise ConfigError(f"--out {out}: is the file to predict. Choose another one.")
+        if out is not None:
+            require_file(out)
+            if out.resolve() == self.file.resolve():
+                raise ConfigError(f"--out {out}: is the file to predict. Choose another one.")
         as_json = self.json or (out is not None and out.suffix == ".jsonl")
         model = load_finetuned(self.folder)
         if self.null_threshold is not None:
             model = model.with_threshold(self.null_threshold)
-        if out is not None and model.task.endings and out.suffix not in model.task.endings:
-            first, second = model.task.endings[:2]
-            raise ConfigError(
-                f"--out {out}: predictions are not written as {out.suffix or 'this'}. Name it {out.stem}{first}, or "
-                f"{out.stem}{second}."
-            )
+        if out is not None:
+            _require_ending(out, model.task.endings)
         rows = model.task.examples_in(
             self.file, like=model.columns, pair=model.pair, as_json=as_json, text=self.text, text_pair=self.text_pair
         )
@@ -94,6 +86,14 @@ class Predict(Request):
                 print(path)
             elif not beside:
                 sys.stdout.write(content)
+
+
+def _require_ending(out: Path, endings: Sequence[str]) -> None:
+    if endings and out.suffix not in endings:
+        raise ConfigError(
+            f"--out {out}: predictions are not written as {out.suffix or 'this'}. Name it {out.stem}{endings[0]}, or "
+            f"{out.stem}{endings[1]}."
+        )
 
 
 def _scored(model: "Finetuned", rows: "Unlabelled", predictions: "Sequence[Prediction]", file: Path) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from electra_trainer.cli.shown import Shown
+from electra_trainer.cli.shown import Shown, Ticks
 from electra_trainer.data.corpus import Boundary, PrepareSettings, Reading
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, tell
 from electra_trainer.settings.request import Request
@@ -79,17 +79,12 @@ class Prepare(Request):
     def run(self) -> Shown | None:
         """Prepare: the manifest of what was made; with `dry_run` print the survey."""
         from electra_trainer.data.prepare import CorpusLines, prepare
-        from electra_trainer.data.tokenizer import load_tokenizer, statistics
+        from electra_trainer.data.tokenizer import statistics
         from electra_trainer.experiments.cell import parse_shard
 
         if not self.files:
             raise ConfigError("prepare: give at least one file, folder or pattern.")
-        tokenizer = None
-        if self.tokenizer is not None:
-            if not self.tokenizer.exists():
-                remedy = "Train one with `electra tokenizer FILES --out TOK`, or give the folder of a model."
-                raise MissingInputError(f"--tokenizer {self.tokenizer}: no such file or folder. {remedy}")
-            tokenizer = load_tokenizer(self.tokenizer, cased=self.cased or None, keep_accents=self.keep_accents or None)
+        tokenizer = self._words()
         if self.dry_run:
             _survey(self, tokenizer)
             return None
@@ -123,6 +118,17 @@ class Prepare(Request):
             )
         done = "ready" if shard is None else f"shard {self.shard} is ready"
         return Shown(manifest, [*lines, *_made(manifest), f"{self.out}: {done} in {time.monotonic() - start:.0f} s"])
+
+    def _words(self) -> "Words | None":
+        """The tokenizer, if one is named."""
+        from electra_trainer.data.tokenizer import load_tokenizer
+
+        if self.tokenizer is None:
+            return None
+        if not self.tokenizer.exists():
+            remedy = "Train one with `electra tokenizer FILES --out TOK`, or give the folder of a model."
+            raise MissingInputError(f"--tokenizer {self.tokenizer}: no such file or folder. {remedy}")
+        return load_tokenizer(self.tokenizer, cased=self.cased or None, keep_accents=self.keep_accents or None)
 
 
 def _survey(request: Prepare, tokenizer: "Words | None") -> None:
@@ -167,12 +173,11 @@ class _Watch:
 
     def __init__(self) -> None:
         self.last: Progress | None = None
-        self._said = time.monotonic()
+        self._ticks = Ticks(_SECONDS_BETWEEN_LINES)
 
     def __call__(self, progress: "Progress") -> None:
         self.last = progress
-        if time.monotonic() - self._said >= _SECONDS_BETWEEN_LINES:
-            self._said = time.monotonic()
+        if self._ticks.due():
             share = f"{100 * progress.fraction:.0f} %, " if progress.fraction is not None else ""
             print(f"{share}{progress.documents:,} documents, {progress.tokens:,} tokens", file=sys.stderr)
 

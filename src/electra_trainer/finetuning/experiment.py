@@ -303,16 +303,7 @@ class FineTuning(engine.Work):
         if settings.train_rows < len(data.train):
             data = replace(data, train=labels_curve.draw(data.train, settings.train_rows, seed=cell.seed))
         if settings.baseline not in (None, UNTRAINED):
-            durable.make_folder(cell.folder)
-            task = data.under(settings.recipe)[0].task
-            predict = task.baselines(data.train)[settings.baseline].predict
-            predicted = {split: predict(rows) for split, rows in {**data.dev, **data.tested}.items()}
-            scores = {split: task.score(rows, predicted[split]) for split, rows in data.dev.items()}
-            settled = task.settled(scores) if data.tested else task
-            scores |= {split: settled.score(rows, predicted[split]) for split, rows in data.tested.items()}
-            samples = data.samples(settled, predicted)
-            result = Result(key=cell.key, seed=cell.seed, scores=cells.named_scores(scores), samples=samples)
-            cells.write_result(cell.folder, result)
+            _do_baseline(cell, settings, data)
             return
         model = self._of(settings.source if settings.rival is None else settings.source + self._plan.rival)
         source = self._encoder(model)
@@ -376,6 +367,21 @@ class FineTuning(engine.Work):
             source = self._tasks[task]
             self._loaded = task, training_rows(source) if self._plan.trials else source.load()
         return self._loaded[1]
+
+
+def _do_baseline(cell: Cell, settings: Settings, data: TaskData) -> None:
+    """Score a baseline without an encoder."""
+    durable.make_folder(cell.folder)
+    task = data.under(settings.recipe)[0].task
+    predict = task.baselines(data.train)[str(settings.baseline)].predict
+    predicted = {split: predict(rows) for split, rows in {**data.dev, **data.tested}.items()}
+    scores = {split: task.score(rows, predicted[split]) for split, rows in data.dev.items()}
+    settled = task.settled(scores) if data.tested else task
+    scores |= {split: settled.score(rows, predicted[split]) for split, rows in data.tested.items()}
+    samples = data.samples(settled, predicted)
+    cells.write_result(
+        cell.folder, Result(key=cell.key, seed=cell.seed, scores=cells.named_scores(scores), samples=samples)
+    )
 
 
 def _threads(runs: int) -> int:

@@ -368,7 +368,7 @@ def _check_combination(config: Config) -> None:
         require(config.masking.draw == "distinct", "masking.draw", config.masking.draw, "distinct with hard-mlm")
         require(config.masking.unit == "token", "masking.unit", config.masking.unit, "token with hard-mlm")
     two_stage, adversarial = isinstance(phases, methods.TwoStage), isinstance(objective, methods.Adversarial)
-    from_generator = isinstance(phases, methods.TwoStage) and phases.start == "generator"
+    from_generator = getattr(phases, "start", None) == "generator"
     shared, same = sharing == "all", "Set --generator.width 1 --generator.depth 1"
     faults = {
         "sharing = 'all' shares the generator's encoder, and a generator without one is configured. Use --generator "
