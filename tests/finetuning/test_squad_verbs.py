@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import types
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -237,7 +236,3 @@ def test_a_file_that_is_no_text(folder: Path, capsys: pytest.CaptureFixture[str]
     (folder.parent / "page.txt").write_bytes(b"ab\xff")
     assert main(["answer", str(folder), "--context", f"@{folder.parent / 'page.txt'}", "--question", "Who?"]) == 65
     assert "is not UTF-8 (byte 2)" in capsys.readouterr().err
-
-
-def test_sources_are_plain_values() -> None:
-    assert asdict(SquadTask(train=Path("t"), split=0.5))["split"] == 0.5

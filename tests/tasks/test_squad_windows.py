@@ -30,13 +30,6 @@ def test_windows_hold_every_token_and_overlap(tokens: int, room: int, stride: in
     assert len(windows) < 2 or sum(windows[-2]) < tokens, "no window for nothing"
 
 
-@pytest.mark.parametrize(("room", "overlap"), [(497, 0.74), (256, 0.5), (40, 0.5)])
-def test_how_much_windows_overlap(room: int, overlap: float) -> None:
-    """A stride of 128 is about a quarter of what a row of 512 holds of the context; short rows are cut by halves."""
-    (first, count), (second, _), *_ = spread(2000, room=room, stride=128)
-    assert (first + count - second) / room == pytest.approx(overlap, abs=0.01)
-
-
 @given(st.integers(0, 200), st.integers(1, 60), st.integers(1, 60))
 def test_most_context_token_by_token(tokens: int, room: int, stride: int) -> None:
     windows = spread(tokens, room=room, stride=stride)
@@ -185,21 +178,6 @@ def test_real_answers_are_found_again(shared: Path, real: tuple[Question, ...], 
             exact[row.example] = one.context[begin:end] == answer.text and begin == answer.start
     assert len(exact) == len(real), "every answer is whole in some window"
     assert sum(exact.values()) >= least * len(real)
-
-
-def test_each_text_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = squad_small.text(64)
-    asked: list[str] = []
-    plain = Text.encode
-    monkeypatch.setattr(Text, "encode", lambda self, texts: asked.extend(texts) or plain(self, texts))
-    window_rows(
-        [squad_small.question("ab cd", f"{n % 3}?", "cd") for n in range(50)],
-        text,
-        max_query=9,
-        stride=9,
-        training=True,
-    )
-    assert sorted(asked) == ["0?", "1?", "2?", "ab cd"]
 
 
 def test_answers_at_random_places_are_recovered_in_every_window_that_holds_them() -> None:

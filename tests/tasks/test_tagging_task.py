@@ -41,16 +41,6 @@ def test_tags(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("train", "scheme"),
-    [(ENTITIES, "bio"), ("Ann I-PER\nsaw O\n", "bio"), ("Ann S-PER\nsaw O\n", "bioes"), (TRAIN, "none")],
-)
-def test_the_scheme_is_detected(train: str, scheme: str, tmp_path: Path) -> None:
-    found = task(tmp_path, train, train).load().task
-    assert isinstance(found, Tagging) and found.scheme == scheme
-    assert found.metric == ("accuracy" if scheme == "none" else "f1")
-
-
 def test_the_scheme_can_be_set(tmp_path: Path) -> None:
     found = task(tmp_path, ENTITIES, ENTITIES, scheme="none").load().task
     assert isinstance(found, Tagging) and found.metrics == ("accuracy",)
@@ -128,14 +118,8 @@ def test_the_folder_of_a_treebank(tmp_path: Path) -> None:
 
 
 WRONG: dict[str, tuple[str, str, str]] = {
-    "lower case": (
-        ENTITIES + "x b-PER\n",
-        ENTITIES,
-        r"train:5: label 'b-PER' is none of BIO: expected O, B-TYPE, I-TYPE",
-    ),
     "no prefix": (ENTITIES, ENTITIES + "x LOC\n", r"dev:5: label 'LOC' is none of BIO: expected O, B-TYPE, I-TYPE"),
     "BIOES in dev": (ENTITIES, ENTITIES + "\nx S-LOC\n", r"dev:6: label 'S-LOC' is none of BIO"),
-    "BILOU in dev": (ENTITIES, ENTITIES + "x U-PER\n", r"dev:5: label 'U-PER' is none of BIO"),
     "no type": (ENTITIES + "x B-\n", ENTITIES, r"train:5: label 'B-' is none of BIO"),
     "another tag set": (
         TRAIN,
