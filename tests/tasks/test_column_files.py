@@ -183,6 +183,8 @@ def test_names_of_columns_in_a_file_to_be_tagged(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="are names of columns"):
         read_tagged(path, labelled=False)
     assert read_tagged(write(path, "word\tO\na\tO\n")).sentences[0].words == ("word", "a")
+    with pytest.raises(DataError, match=":2: expected 1 columns"):  # a table of texts has no words to be tagged
+        read_tagged(write(tmp_path / "x.csv", "text,label\nAnn is here,x\n"), labelled=False)
 
 
 def test_columns_that_cannot_be(tmp_path: Path) -> None:

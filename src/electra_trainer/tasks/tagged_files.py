@@ -242,7 +242,7 @@ def _columns(
     lines: Sequence[str], path: Path, *, words: int, label: int | None, labelled: bool, known: Collection[str]
 ) -> Tagged:
     """The sentences of a file of columns; `label` None: the last."""
-    rows, first, tabs = _rows(lines, path)
+    rows, first, tabs = _rows(lines, path, labelled=labelled)
     count = len(rows[first])
     label, words = label or count, 1 if count == 1 and not labelled else words
     _check_head(f"{path}:{first}", rows[first], words, label, labelled=labelled)
@@ -297,7 +297,7 @@ def _check_words(where: str, words: Collection[str], known: Collection[str], *, 
         raise DataError(f"{where} {what}. Name the column of the words: --words N. CoNLL-U ends in .conllu.")
 
 
-def _rows(lines: Sequence[str], path: Path) -> tuple[dict[int, list[str]], int, bool]:
+def _rows(lines: Sequence[str], path: Path, *, labelled: bool) -> tuple[dict[int, list[str]], int, bool]:
     """The cells of each line that does not part sentences; the first line that is surely no comment, which says how
     many columns there are; and whether it has tabs between them.
     """
@@ -308,7 +308,9 @@ def _rows(lines: Sequence[str], path: Path) -> tuple[dict[int, list[str]], int, 
         raise DataError(_EMPTY.format(path))
     if "\t" in used[first].strip(" \t"):
         return {at: [cell.strip(" ") for cell in line.split("\t")] for at, line in used.items()}, first, True
-    cell = ".+" if path.suffix.lower() == ".csv" else r"[^ \t]+"  # commas are refused with the number of columns
+    cell = (
+        ".+" if labelled and path.suffix.lower() == ".csv" else r"[^ \t]+"
+    )  # commas are refused with the number of columns
     return {at: re.findall(cell, line) for at, line in used.items()}, first, False
 
 
