@@ -10,7 +10,7 @@ Read by the page, the terminal, the JSON file, and the paper's tables and figure
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -461,12 +461,8 @@ def row_remarks(summary: Summary, key: str, title: str) -> Iterator[str]:
     if kept and not row.baseline:
         epochs = ", ".join(f"seed {seed} epoch {epoch:g}" for seed, epoch in kept)
         yield f"{title}: weights kept: {epochs}. {cell.OPTIMISTIC}"
-    whom: dict[str, list[str]] = {}
-    for seed, result in results.items():
-        for doubt in () if row.baseline else result.doubts:  # fresh weights may collapse
-            whom.setdefault(doubt, []).append(str(seed))
-    for doubt, seeds in whom.items():
-        yield f"{title}: DOUBTFUL: seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}: {doubt}"
+    if not row.baseline:  # fresh weights may collapse
+        yield from (f"{title}: DOUBTFUL: {doubt}" for doubt in _doubts(results))
     name = key if row.reference is None or not row.baseline else row.baseline
     of = f"{name}, " if row.baseline else ""
     for seed, why in summary.failed.get(key, {}).items():
@@ -474,6 +470,16 @@ def row_remarks(summary: Summary, key: str, title: str) -> Iterator[str]:
     if missing := summary.missing(key):
         seeds_missing = f"{of}seed {', '.join(map(str, missing))}" if row.seeded else name
         yield f"{title}: missing: {seeds_missing}."
+
+
+def _doubts(results: Mapping[int, Result]) -> Iterator[str]:
+    """Each doubt after the seeds that have it."""
+    whom: dict[str, list[str]] = {}
+    for seed, result in results.items():
+        for doubt in result.doubts:
+            whom.setdefault(doubt, []).append(str(seed))
+    for doubt, seeds in whom.items():
+        yield f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}: {doubt}"
 
 
 def summarize(root: Path) -> Summary:

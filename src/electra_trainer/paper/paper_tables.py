@@ -397,8 +397,7 @@ def build_table(number: int, experiments: Sequence[Summary], *, metrics: Sequenc
         )
     table, known, about = TABLES[number], entries(experiments), dict(PRINTED["columns"])
     printed = dict.fromkeys([*table.columns, "train_flops"])
-    if _AVERAGE in printed:
-        about[_AVERAGE] = (table.average, "score")
+    about[_AVERAGE] = (table.average, "score")
     declared = {name for one in experiments for name in one.metrics}
     keys = [*printed, *extra_metrics(known, metrics, columns=printed, declared=declared)]
     columns = tuple(Column(key, *about.get(key, (key, "metric"))) for key in keys)
@@ -406,15 +405,8 @@ def build_table(number: int, experiments: Sequence[Summary], *, metrics: Sequenc
     def ours(entry: Entry, model: str, split: str) -> PaperRow:
         if number == 7 and not any(name.startswith("glue-test/") for name in _metric_names([entry])):
             split = "dev"
-        values = {one.key: _measured(entry, one, reference=table.reference_flops, split=split) for one in columns}
-        return PaperRow(
-            model=model,
-            source=_source(entry, several=len(experiments) > 1),
-            split=split,
-            values={key: value for key, value in values.items() if value is not None},
-            seeds=len(entry.results),
-            runs=tuple((one.seed, entry.kept(one)) for one in entry.results),
-        )
+        source = _source(entry, several=len(experiments) > 1)
+        return _ours(entry, columns, reference=table.reference_flops, model=model, source=source, split=split)
 
     rows: list[PaperRow] = []
     others = known
@@ -434,6 +426,20 @@ def _paper(row: PublishedRow) -> PaperRow:
         key: Value(words=value) if isinstance(value, str) else Value(number=value) for key, value in row.values.items()
     }
     return PaperRow(model=row.model, source="paper", split=row.split, values=values)
+
+
+def _ours(
+    entry: Entry, columns: Sequence[Column], *, reference: float, model: str, source: str, split: str
+) -> PaperRow:
+    values = {one.key: _measured(entry, one, reference=reference, split=split) for one in columns}
+    return PaperRow(
+        model=model,
+        source=source,
+        split=split,
+        values={key: value for key, value in values.items() if value is not None},
+        seeds=len(entry.results),
+        runs=tuple((one.seed, entry.kept(one)) for one in entry.results),
+    )
 
 
 def _source(entry: Entry, *, several: bool) -> str:
@@ -470,16 +476,20 @@ def _measured(entry: Entry, column: Column, *, reference: float, split: str) -> 
             found = spread_of([reference / flops for flops in spent if flops > 0])
         case "time_and_hardware":
             return _time_and_hardware(entry)
-        case "parameters":
-            return None if config is None else Value(number=parameters(config).kept)
-        case "infer_flops":
-            return None if config is None else Value(number=infer_flops(config).paper)
-        case "infer_speedup":
-            return None if config is None else Value(number=_BASE_INFER_FLOPS / infer_flops(config).paper)
+        case "parameters" | "infer_flops" | "infer_speedup":
+            return None if config is None else Value(number=_counted(config, key))
         case _:
             name = key.replace("glue/", "glue-test/", 1) if split == "test" and key.startswith("glue/") else key
             found = _scored(entry, name, points=column.kind == "score")
     return None if found is None else Value(number=found.mean, sd=found.sd)
+
+
+def _counted(config: Config, key: str) -> float:
+    """From the configuration alone."""
+    if key == "parameters":
+        return parameters(config).kept
+    cost = infer_flops(config).paper
+    return cost if key == "infer_flops" else _BASE_INFER_FLOPS / cost
 
 
 def _scored(entry: Entry, metric: str, *, points: bool) -> Spread | None:
