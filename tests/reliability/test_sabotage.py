@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import difflib
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from tests import conftest
-from tests.reliability import sabotage
+from tests.reliability import mutants, sabotage
 from tests.reliability.children import in_a_child
 from tests.reliability.figures import LONG
 from tests.reliability.sabotage import ALL, ROOT, Ran, sabotaged, unfit_without, verdict
@@ -97,3 +99,19 @@ def test_a_name_that_is_not_known_is_refused(capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit, match="2"):
         sabotage.main(["fsink"])
     assert "no sabotage is named fsink" in capsys.readouterr().err
+
+
+def test_a_mutant_differs_from_its_file_by_one_change() -> None:
+    made = list(mutants.mutants("runs/restarts.py"))
+    before = ast.unparse(ast.parse((PACKAGE / "runs/restarts.py").read_text(encoding="utf-8"))).splitlines()
+    assert len(made) > 20
+    for mutant in made:
+        compile(mutant.text, mutant.file, "exec")
+        changed = [line for line in difflib.ndiff(before, mutant.text.splitlines()) if line[0] in "+-"]
+        assert 0 < len(changed) < 12, mutant.change
+
+
+def test_every_file_of_the_runs_has_tests_for_its_mutants() -> None:
+    files = {f"runs/{path.name}" for path in (PACKAGE / "runs").glob("[!_]*.py")}
+    assert mutants.TESTS.keys() == files | {"train/step.py"}
+    assert all((ROOT / "tests" / test).is_file() for tests in mutants.TESTS.values() for test in tests)
