@@ -12,10 +12,10 @@ from tests.finetuning.test_folder_heads import data_of
 from tests.pretrained.test_onnx import with_lost_scales
 
 from electra_trainer.errors import CheckpointError, ConfigError
-from electra_trainer.finetuning.finetuned_onnx import export_onnx
+from electra_trainer.finetuning import onnx as serving
 from electra_trainer.finetuning.model_folder import export_finetuned, load_finetuned
+from electra_trainer.finetuning.onnx import export_onnx
 from electra_trainer.finetuning.run import Job, collate, finetune_run
-from electra_trainer.pretrained import serving
 from electra_trainer.pretrained.source import load_source
 from electra_trainer.tasks.examples import TextExample
 from electra_trainer.tasks.recipe import recipe

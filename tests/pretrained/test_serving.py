@@ -13,7 +13,7 @@ from torch import Tensor
 
 from electra_trainer import errors, load
 from electra_trainer.errors import CheckpointError, ConfigError, DataError
-from electra_trainer.pretrained import serving
+from electra_trainer.finetuning import onnx as serving
 from electra_trainer.pretrained.agreement import own_outputs
 
 TEXTS = ["a class", "with many more words in it than the first has", "x"]

@@ -73,7 +73,7 @@ ALLOWED = {
     ("finetuning/glue_table.py", "zipfile"),
     # a folder that was just exported, read by transformers to compare ids and logits, and to write ONNX
     ("pretrained/agreement.py", ".from_pretrained"),
-    ("finetuning/finetuned_onnx.py", ".from_pretrained"),
+    ("finetuning/onnx.py", ".from_pretrained"),
     # drawn from the generator that randomness.py has seeded with the key of the step and lane
     ("model/attention.py", "torch.randint"),
     ("kernels/native/layers.py", "torch.randint"),

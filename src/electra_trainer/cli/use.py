@@ -170,7 +170,8 @@ class Export(Request):
         """Write, read back, and compare with the run where transformers is installed: the folders."""
         from importlib.util import find_spec
 
-        from electra_trainer.pretrained import agreement, serving
+        from electra_trainer.finetuning import onnx as serving
+        from electra_trainer.pretrained import agreement
         from electra_trainer.pretrained.model_card import CardFields
         from electra_trainer.pretrained.pretrained import export_run
         from electra_trainer.settings.records import read_table
@@ -193,7 +194,7 @@ class Export(Request):
             )
             found[folder.name] = [agrees + agreement.misread(folder, tokenizer, own)]
             if onnx:
-                found[folder.name].append(serving.write_onnx(folder, network, tokenizer, int8=self.int8).line)
+                found[folder.name].append(serving.write_onnx(folder, network, tokenizer, int8=self.int8))
 
         there = find_spec("transformers") is not None
         bert = self.form == "bert"
@@ -209,8 +210,8 @@ class Export(Request):
 
     def _finetuned(self) -> Shown | None:
         """Write a fine-tuned model; None: it is not one."""
-        from electra_trainer.finetuning.finetuned_onnx import export_onnx
         from electra_trainer.finetuning.model_folder import finetuned_folder
+        from electra_trainer.finetuning.onnx import export_onnx
 
         if finetuned_folder(self.run_folder) is None:
             return None

@@ -26,9 +26,6 @@ from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.metrics import readable_rows
 from electra_trainer.runs.run_folder import EXAMPLES, RunFolder
 from electra_trainer.settings.records import is_run, run_and_step
-from electra_trainer.tasks.questions import QuestionAnswering
-from electra_trainer.tasks.tagged_files import TagColumns, word_places
-from electra_trainer.tasks.tagging import Tagging
 
 Answer = dict[str, Any]
 """Ready for JSON."""
@@ -120,18 +117,14 @@ class FinetunedModel:
     def facts(self) -> Answer:
         """Description of the model, with the name of the second text where it reads two."""
         task = self._model.task
-        second = "Question" if isinstance(task, QuestionAnswering) else "Second text" if self._model.pair else ""
-        source, labels = str(self._model.table["source"]["model"]), getattr(task, "labels", ())
-        asked = "a text and a question" if second == "Question" else "two texts" if second else "a text"
-        share = (
-            f"The bars are the probabilities of {', '.join(map(str, labels[:10]))}{' and others' * (len(labels) > 10)}."
-        )
-        answers = {Tagging: "Each word gets a tag.", QuestionAnswering: "The answer is a part of the text."}
+        source, second = str(self._model.table["source"]["model"]), task.second_text
+        asked = f"a text and a {second.lower()}" if second else "two texts" if self._model.pair else "a text"
+        second = second or "Second text" * self._model.pair
         return {
             "kind": "finetuned",
             "name": self._name,
             "about": f"{task.name}, fine-tuned from {Path(source).name}",
-            "how": f"Type {asked}. {answers.get(type(task), share if labels else 'The model answers with a number.')}",
+            "how": f"Type {asked}. {task.page_words()}",
             "second": second,
             "examples": [] if second else _recorded(run_and_step(source)[0], self._model.text.tokenizer, read=False),
         }
@@ -143,14 +136,15 @@ class FinetunedModel:
             text: for a question, the text that may hold the answer.
             second: the second text of a pair, or the question.
         """
-        task, pair = self._model.task, isinstance(self._model.task, QuestionAnswering) or self._model.pair
+        task, pair = self._model.task, self._model.pair or bool(self._model.task.second_text)
         if not text.strip() or (pair and not second.strip()):
             raise DataError("the text is empty: give at least one word.")
         _limit(self._model.text.tokenizer, text, second)
-        if isinstance(task, Tagging):
-            return self._tags(text)
-        item: Any = (second, text) if isinstance(task, QuestionAnswering) else (text, second) if pair else text
-        answer = self._model.predict([item])[0]
+        if (places := task.word_places(text, self._model.columns)) is not None:
+            tags = self._model.predict([[text[begin:end] for begin, end in places]])[0]["tags"]
+            words, after = _segments(text, places)
+            return {"words": [word | {"tag": tag} for word, tag in zip(words, tags, strict=True)], "after": after}
+        answer = self._model.predict([task.page_item(text, second if pair else "")])[0]
         if "value" in answer:
             return {"value": answer["value"]}
         if "nbest" in answer:
@@ -161,15 +155,6 @@ class FinetunedModel:
         shares = [{"label": label, "probability": share} for label, share in answer["probabilities"].items()]
         chosen = answer["label"] if "label" in answer else ", ".join(answer["labels"]) or "(no label)"
         return {"said": chosen, "labels": sorted(shares, key=lambda one: -one["probability"])}
-
-    def _tags(self, text: str) -> Answer:
-        """Words are split like those of the training data, where that is known."""
-        columns = self._model.columns
-        how = columns.split if isinstance(columns, TagColumns) else "punctuation"
-        spans = word_places(text, how)
-        found = self._model.predict([[text[begin:end] for begin, end in spans]])[0]
-        words, after = _segments(text, spans)
-        return {"words": [word | {"tag": tag} for word, tag in zip(words, found["tags"], strict=True)], "after": after}
 
 
 Model = PretrainedModel | FinetunedModel

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from electra_trainer.batch import Batch
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments.by_class import ClassReport, calibration_error, report_of
 from electra_trainer.files.tables import Table, label_lists, marks, shown
@@ -136,6 +137,9 @@ class MultiLabel(TextTask):
             ),
             "tf_idf": Baseline(title="TF-IDF", predict=lambda examples: self.at_threshold(model(examples))),
         }
+
+    def onnx_shares(self, logits: Tensor, batch: Batch) -> Tensor:
+        return torch.stack([logits, torch.zeros_like(logits)], -1).softmax(-1)
 
     def as_transformers(self, model: Model) -> TransformersHead:
         return text_head(model, self.labels, "multi_label_classification", pooling=self.pooling)

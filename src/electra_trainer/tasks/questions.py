@@ -265,6 +265,26 @@ class QuestionAnswering(tasks.Task):
 
         return tasks.Unlabelled(examples=read_squad(path, version=None).questions, written=written)
 
+    def onnx_logits(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch) -> Tensor:
+        """The start and the end of the answer, [B, T, 2]."""
+        if isinstance(head, JointHead):
+            raise ConfigError(
+                "--to onnx: the joint head searches for ends of each start, which is not one function of a row. "
+                "Fine-tune with --head independent."
+            )
+        return super().onnx_logits(head, hidden_BTD, batch)
+
+    def onnx_shares(self, logits: Tensor, batch: Batch) -> Tensor:
+        return logits.masked_fill(~batch.real_BT[..., None], float("-inf")).transpose(1, 2).softmax(-1)
+
+    second_text: ClassVar[str] = "Question"
+
+    def page_words(self) -> str:
+        return "The answer is a part of the text."
+
+    def page_item(self, text: str, second: str) -> tuple[str, str]:
+        return second, text
+
     def as_transformers(self, model: Model) -> TransformersHead:
         joint = self.head_kind == "joint"
         return TransformersHead() if joint else copied_head(model, "QuestionAnswering", "qa_outputs.")

@@ -217,6 +217,14 @@ class Tagging(task.Task):
             answers=dict(enumerate(answers)),
         )
 
+    def page_words(self) -> str:
+        return "Each word gets a tag."
+
+    def word_places(self, text: str, columns: Any) -> list[tuple[int, int]]:
+        """Words are split like those of the training data, where that is known."""
+        how = columns.split if isinstance(columns, TagColumns) else "punctuation"
+        return tagged_files.word_places(text, how)
+
     def as_transformers(self, model: Model) -> task.TransformersHead:
         return task.copied_head(model, "TokenClassification", "classifier.", labels=self.labels)
 

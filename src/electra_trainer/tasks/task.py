@@ -401,6 +401,43 @@ class Task(Protocol):
         """The head of transformers that computes the same; by default there is none."""
         return TransformersHead()
 
+    @property
+    def onnx_unit(self) -> float | None:
+        """The standard deviation of a task's numbers, in which files in ONNX are compared; None: it gives logits."""
+        return None
+
+    def onnx_logits(self, head: "nn.Module", hidden_BTD: "Tensor", batch: "Batch") -> "Tensor":
+        """The output of a file in ONNX, [B, C] or [B, T, C]; of numbers in the units of predictions.
+
+        Raises:
+            ConfigError: its head cannot be written.
+        """
+        out: Tensor = head(hidden_BTD)
+        return out
+
+    def onnx_shares(self, logits: "Tensor", batch: "Batch") -> "Tensor":
+        """Distributions over the last dimension from these logits."""
+        return (logits[batch.real_BT] if logits.dim() == 3 else logits).softmax(-1)
+
+    second_text: ClassVar[str] = ""
+    """What it reads with every text, in a word for a page: "Question"."""
+
+    def page_words(self) -> str:
+        """A sentence for a page on the answers of a model."""
+        return ""
+
+    def page_item(self, text: str, second: str) -> Any:
+        """Texts that were typed into a page, as an item of `examples_from`; `second` is empty where there is one."""
+        return (text, second) if second else text
+
+    def word_places(self, text: str, columns: Any) -> list[tuple[int, int]] | None:
+        """The words of a text, [begin, end), of a task that predicts for each word; None: it predicts for texts.
+
+        Args:
+            columns: see `TaskData.columns`.
+        """
+        return None
+
     def card(self, *, pair: bool) -> CardWords:
         """The words of its model card; `pair`: it learned from pairs of texts."""
         return CardWords(says=self.name, sample='[("one text", "another")]' if pair else '["some text"]')

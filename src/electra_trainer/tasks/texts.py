@@ -170,6 +170,13 @@ class TextTask(Task):
         output_EC = output_RC.new_zeros(len(examples), self.outputs).index_add_(0, example_R, output_RC)
         return self.decode(output_EC / windows_E1)
 
+    def onnx_logits(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch) -> Tensor:
+        return self.output(head, hidden_BTD, batch)
+
+    def page_words(self) -> str:
+        names, others = ", ".join(self.classes[:10]), " and others" * (len(self.classes) > 10)
+        return f"The bars are the probabilities of {names}{others}."
+
     def words(self, says: str, *, pair: bool, labels: Sequence[str] = (), top: str = "") -> CardWords:
         """The words of a card; `top`: how many labels transformers is asked for."""
         texts = '"one text", "another"' if pair else '"some text"'
@@ -274,6 +281,16 @@ class Regression(TextTask):
 
     def decode(self, output_EC: Tensor) -> list[Prediction]:
         return [{"value": value * self.scale + self.shift} for (value,) in output_EC.tolist()]
+
+    @property
+    def onnx_unit(self) -> float:
+        return self.scale
+
+    def onnx_logits(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch) -> Tensor:
+        return self.output(head, hidden_BTD, batch) * self.scale + self.shift
+
+    def page_words(self) -> str:
+        return "The model answers with a number."
 
     def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
         truth = [float(example.value) for example in examples if example.value is not None]
