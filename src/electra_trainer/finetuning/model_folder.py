@@ -6,10 +6,10 @@ head.safetensors    the head to the bit, where model.safetensors has it in other
 electra_task.json   task, columns, recipe, seed, source, scores, SHA-256 of the weights
 tokenizer.json, tokenizer_config.json, vocab.txt, README.md (model card)
 
-Where transformers has no class for the head, nothing there may take the folder for a classifier with a new, random one:
-config.json then
-refuses in one sentence, the head is head.safetensors, and the encoder with the tokenizer is a folder of transformers in
-encoder/.
+Where transformers has no class for the head, nothing may take the folder for a classifier with a new, random one. Then
+config.json refuses in one sentence that names what loads the folder, the head is head.safetensors, and the encoder with
+the tokenizer is a folder of transformers in encoder/. Such heads are those of pairs (`pair`), of questions (`joint`)
+and, on BERT's block, the mean of all tokens, which `--recipe auto` chooses for single texts.
 """
 
 import hashlib

@@ -56,11 +56,11 @@ class Rough:
     """How a file in 8 bits is compared."""
 
     of: str
-    """What is compared, for people."""
+    """Name of the compared values, for people."""
     shown: Callable[[Tensor], Tensor]
     """Outputs -> what is compared."""
     distributions: bool
-    """That is distributions over the last dimension; else single numbers."""
+    """Whether these values are distributions over the last dimension; else single numbers."""
     bound: float = _INT8_BOUND
 
 

@@ -420,7 +420,7 @@ class Task(Protocol):
         return (logits[batch.real_BT] if logits.dim() == 3 else logits).softmax(-1)
 
     second_text: ClassVar[str] = ""
-    """What it reads with every text, in a word for a page: "Question"."""
+    """Title on a page of the text that every input also has, such as "Question"; empty: there is none."""
 
     def page_words(self) -> str:
         """A sentence for a page on the answers of a model."""
