@@ -138,7 +138,7 @@ def test_untrained_is_the_same_shape_with_weights_of_its_seed() -> None:
     assert not torch.equal(fresh.weights[table], untrained(made, seed=2).weights[table])
     query = fresh.weights["encoder.layer.0.attention.self.query.weight"]
     assert float(query.std()) == pytest.approx(0.8796 * query.shape[1] ** -0.5, rel=0.1)  # fan-in
-    exported = replace(made, model=replace(made.model, initializer="fan-in", position_initializer="local"))
+    exported = replace(made, model=replace(made.model, initializer="fan-in"))
     assert same_weights(fresh.weights, untrained(exported, seed=1).weights), "an export does not say how a run began"
     assert not fresh.weights["encoder.layer.0.output.dense.bias"].any()
 

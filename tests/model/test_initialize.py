@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ from tests.small import config
 from torch import Tensor
 
 from electra_trainer import objectives
-from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import build_discriminator
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.settings.config import Config, Model
@@ -59,66 +57,6 @@ def test_fan_in() -> None:
     made = weights(settings("fan-in"))
     for name in filter(is_truncated, made):
         check_truncated(name, made[name], made[name].shape[1] ** -0.5)
-
-
-def test_sinusoidal_positions() -> None:
-    """Sine and cosine of position / 10000**(2i/E), of the mean square of the other tables; nothing else is changed."""
-    made = settings("fan-in")
-    waves = dataclasses.replace(made, model=dataclasses.replace(made.model, position_initializer="sinusoidal"))
-    found = weights(waves)["discriminator.electra.embeddings.position_embeddings.weight"]
-    positions, width = found.shape
-    for position in range(positions):
-        for pair in range(width // 2):
-            angle = position / 10_000 ** (2 * pair / width)
-            for column, value in ((2 * pair, math.sin(angle)), (2 * pair + 1, math.cos(angle))):
-                assert float(found[position, column]) == pytest.approx(value * math.sqrt(2 / width), abs=1e-5)
-    assert float(found.square().mean()) == pytest.approx(1 / width, rel=1e-4)
-    for name, tensor in weights(waves).items():
-        assert tensor.shape == weights(made)[name].shape
-        if is_truncated(name) and "position" not in name:
-            check_truncated(name, tensor, tensor.shape[1] ** -0.5)
-
-
-@pytest.mark.parametrize("embedding_size", [128, 64])
-@pytest.mark.parametrize("initializer", ["truncated-normal", "fan-in"])
-def test_local_start(initializer: str, embedding_size: int) -> None:
-    """Heads of the first layer begin at -1, +1, -2 and +2, in both networks, also behind a projection; nothing else is changed."""
-    shape = {
-        "embedding_size": embedding_size,
-        "hidden_size": 128,
-        "num_attention_heads": 4,
-        "max_position_embeddings": 512,
-    }
-    plain = settings(initializer)
-    plain = dataclasses.replace(plain, model=dataclasses.replace(plain.model, **shape))
-    made = dataclasses.replace(plain, model=dataclasses.replace(plain.model, position_initializer="local"))
-    networks, drawn = objectives.build(made), weights(plain)
-    assert isinstance(networks, ReplacedTokenDetection)
-    for encoder, offsets in ((networks.discriminator.electra, (-1, 1, -2, 2)), (networks.generator.electra, (-1, 1))):
-        for head, offset in enumerate(offsets):
-            share = first_attention(encoder, heads=len(offsets))[:, head].diagonal(offset, -2, -1).mean()
-            assert 0.4 < share < 0.8, (head, offset, share)
-    changed = {
-        name.split("electra.")[1] for name, tensor in weights(made).items() if not torch.equal(tensor, drawn[name])
-    }
-    first = {f"encoder.layer.0.attention.self.{part}.weight" for part in ("query", "key")}
-    projection = {"embeddings_project.weight"}  # the generator's, or both
-    assert changed == {*first, *projection, "embeddings.position_embeddings.weight"}
-    positions = networks.discriminator.electra.embeddings.position_embeddings.weight.detach()
-    near = torch.cosine_similarity(positions[:1], positions[1:])
-    assert near.max() < 0.5  # no position looks like another, 64 or 128 tokens on neither
-
-
-def first_attention(encoder: Encoder, *, heads: int) -> Tensor:
-    """Attention of the first layer over 32 random tokens, [16, heads, 32, 32]."""
-    ids_BT = torch.randint(5, 997, (16, 32), generator=torch.Generator().manual_seed(1))
-    embeddings, layer = encoder.embeddings, encoder.encoder.layer[0].attention.self
-    words, positions = embeddings.word_embeddings(ids_BT), embeddings.position_embeddings(torch.arange(32))
-    hidden_BTD = embeddings.LayerNorm(words + positions + embeddings.token_type_embeddings(torch.zeros_like(ids_BT)))
-    hidden_BTD = hidden_BTD if encoder.embeddings_project is None else encoder.embeddings_project(hidden_BTD)
-    query, key = (part(hidden_BTD).unflatten(-1, (heads, -1)).transpose(1, 2) for part in (layer.query, layer.key))
-    found: Tensor = (query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5).softmax(-1).detach()
-    return found
 
 
 @pytest.mark.parametrize("initializer", ["truncated-normal", "fan-in"])

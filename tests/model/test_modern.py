@@ -133,9 +133,9 @@ def test_the_output_weight_is_the_word_table_as_the_layers_see_it() -> None:
 
 @pytest.mark.parametrize("initializer", ["fan-in", "truncated-normal"])
 def test_first_weights(initializer: Any) -> None:
-    """Normal, cut at two deviations; what adds to the residual sum is divided by sqrt(2 layers); norms are 1. Local positions are ignored."""
+    """Normal, cut at two deviations; what adds to the residual sum is divided by sqrt(2 layers); norms are 1."""
     model = Model(
-        block="modern", vocab_size=WORDS, hidden_size=128, embedding_size=64, num_hidden_layers=8, position_initializer="local",
+        block="modern", vocab_size=WORDS, hidden_size=128, embedding_size=64, num_hidden_layers=8,
         initializer=initializer,
     )  # fmt: skip
     encoder = initialize(build_encoder(model), model, lambda name: torch.Generator().manual_seed(len(name)))

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from electra_trainer.batch import Batch
 from electra_trainer.kernels.stack import run_layers
 from electra_trainer.model.encoder import Embeddings, Encoder
-from electra_trainer.model.local_start import begin_local
 from electra_trainer.model.modern import ModernEncoder, ModernReplacedHead, PredictionHead
 from electra_trainer.model.shared_table import SharedTable
 from electra_trainer.settings.config import Config, Model, generator_shape
@@ -117,9 +116,8 @@ def initialize(network: Network, model: Model, weights: Weights, *, leave: nn.Mo
 
     Truncated normal (0.02, cut at two standard deviations) everywhere, but Glorot-uniform for `embeddings_project` and
     for the discriminator's last layer; biases 0, LayerNorm 1 and 0. With `initializer = "fan-in"` the standard
-    deviation is 1/sqrt(inputs) instead of 0.02, and with `position_initializer = "sinusoidal"` positions begin as
-    waves; "local" is in local_start.py. The modern block draws all weights from the truncated normal, those that add to
-    the residual sum divided by sqrt(2 layers).
+    deviation is 1/sqrt(inputs) instead of 0.02. The modern block draws all weights from the truncated normal, those
+    that add to the residual sum divided by sqrt(2 layers).
 
     Args:
         model: the shape of this network.
@@ -137,8 +135,6 @@ def initialize(network: Network, model: Model, weights: Weights, *, leave: nn.Mo
                 parameter.fill_(1.0)
             elif ("embeddings_project" in name and model.block == "bert") or name.endswith("prediction.weight"):
                 nn.init.xavier_uniform_(parameter, generator=generator)
-            elif "position_embeddings" in name and model.position_initializer == "sinusoidal":
-                parameter.copy_(waves(*parameter.shape) * math.sqrt(2) * parameter.shape[-1] ** -0.5)
             else:
                 # nn.Linear weights are [outputs, inputs]; embedding tables [words, width]: the last axis either way
                 std = (
@@ -147,23 +143,12 @@ def initialize(network: Network, model: Model, weights: Weights, *, leave: nn.Mo
                 if name.endswith(".Wo.weight"):
                     std /= math.sqrt(2 * model.num_hidden_layers)
                 nn.init.trunc_normal_(parameter, std=std, a=-2 * std, b=2 * std, generator=generator)
-            if model.position_initializer == "local" and model.block == "bert":
-                begin_local(name, parameter, model)
     return network
 
 
 def is_norm(name: str) -> bool:
     """Whether a parameter of that name is one of a LayerNorm."""
     return "norm" in name.lower()
-
-
-def waves(positions: int, width: int) -> Tensor:
-    """Sines and cosines of falling frequency, [positions, width], as in the first transformer (Vaswani et al.,
-    2017).
-    """
-    frequency_W = 10_000.0 ** (-torch.arange(0, width, 2) / width)
-    angle_PW = torch.arange(positions)[:, None] * frequency_W
-    return torch.stack([angle_PW.sin(), angle_PW.cos()], dim=-1).flatten(1)[:, :width]
 
 
 def build_discriminator(config: Config, weights: Weights) -> Discriminator:

@@ -105,7 +105,6 @@ def tiny() -> config.Config:
             hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0,
             initializer="fan-in",
-            position_initializer="local",
             word_initializer="co-occurrence",
         ),
         generator=methods.Learned(width=1 / 2, depth=1 / 3),
@@ -131,7 +130,6 @@ def mini() -> config.Config:
         model=replace(
             start.model,
             block="modern",
-            position_initializer="random",
             vocab_size=16_384,
             hidden_size=256,
             num_hidden_layers=4,
@@ -157,7 +155,7 @@ def demo() -> config.Config:
     return replace(
         start,
         preset="demo",
-        model=replace(start.model, block="modern", position_initializer="random"),
+        model=replace(start.model, block="modern"),
         sharing="disentangled",
         objective=methods.RtdMLM(corrective_weight=2.0),
         masking=config.Masking(fraction=0.45),

@@ -157,7 +157,7 @@ def untrained(source: Source, *, seed: int) -> Source:
     """A source of equal shape and tokenizer with fresh weights, the baseline of every score: `fan-in`, since an export
     does not say how its run began, and a narrow encoder computes little at a standard deviation of 0.02.
     """
-    fresh = replace(source.model, initializer="fan-in", position_initializer="random")
+    fresh = replace(source.model, initializer="fan-in")
     encoder = initialize(
         build_encoder(fresh), fresh, lambda name: torch.Generator().manual_seed(key(seed, f"weights/untrained/{name}"))
     )

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from electra_trainer.errors import ConfigError, refuse_if, require
 from electra_trainer.settings import methods
@@ -40,6 +40,8 @@ class Model:
     transformers.
     """
 
+    FORMER: ClassVar = ("position_initializer",)
+    """Fields in files of earlier versions that are ignored: how positions that have been trained since began."""
     block: Block = "bert"
     """The layers: BERT's and ELECTRA's (Appendix A), or ModernBERT's (model/modern.py), without a table of positions
     and segments.
@@ -88,10 +90,6 @@ class Model:
     """
     initializer_range: float = 0.02
     """Standard deviation of the truncated normal."""
-    position_initializer: Literal["random", "sinusoidal", "local"] = "random"
-    """First values of the learned positions: `random` as all weights (released); `sinusoidal` waves of the same size;
-    or `local`: waves by which four heads of the first layer begin to look one and two tokens back and ahead
-    (model/local_start.py). The modern block has none."""
     word_initializer: Literal["random", "co-occurrence"] = "random"
     """First values of the word embeddings: `random` as all weights (released), or vectors of the same length whose
     directions come from the `co-occurrence` of word pieces in the training rows (data/co_occurrence.py). Trained
@@ -108,8 +106,6 @@ class Model:
         for name in ("layer_norm_eps", "replaced_head") if modern else ("rotary_theta", *windows):
             value, only = getattr(self, name), getattr(type(self), name)
             require(value == only, f"model.{name}", value, f"{only}, the default, with model.block = {self.block}")
-        narrow = self.position_initializer == "local" and not modern and self.hidden_size // heads < 8
-        require(not narrow, "model.position_initializer", "local", "random with heads that are narrower than 8")
         linear = self.replaced_head == "linear" and self.hidden_size < 2
         require(not linear, "model.replaced_head", "linear", "two-layers with a hidden size of 1")
         _check("model", self, "hidden_dropout_prob attention_probs_dropout_prob", "a share between 0 and 1")

@@ -75,6 +75,7 @@ def _record(cls: Any, table: object, where: str, fault: Fault, complete: bool) -
     }
     names, hints = {field.name for field in dataclasses.fields(cls)}, get_type_hints(cls)
     hints = {name: hint for name, hint in hints.items() if name in names}
+    table = {name: value for name, value in table.items() if name not in getattr(cls, "FORMER", ())}
     values = _values(hints, table, where, fault, complete=complete, required=required)
     try:
         return cls(**values)
