@@ -9,19 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.reach import (
-    RNG,
-    distance,
-    gradients,
-    in_float64,
-    lively,
-    losses,
-    made,
-    masked_rows,
-    named,
-    reached,
-    with_unused_slots,
-)
+from tests.reach import distance, gradients, in_float64, lively, losses, made, masked_rows, named, reached
 from tests.small import PAD
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -32,7 +20,7 @@ from electra_trainer.objectives import vocabulary_softmax
 from electra_trainer.objectives.all_tokens_mlm import mixture
 from electra_trainer.objectives.generation import corrupt
 from electra_trainer.settings.config import Config
-from electra_trainer.settings.methods import AllTokensMLM, Learned, Unigram
+from electra_trainer.settings.methods import AllTokensMLM
 
 
 def settings(**changes: Any) -> Config:
@@ -50,19 +38,6 @@ def plain_loss(objective: Any, masked: Masked, corrupted_BT: Tensor) -> Tensor:
     p_BTV = copy_BT1 * copied_BTV + (1 - copy_BT1) * logits_BTV.softmax(-1)
     p_BT = p_BTV.gather(-1, masked.batch.ids_BT[..., None])[..., 0]
     return -p_BT[masked.batch.ids_BT != PAD].log().sum()
-
-
-def test_terms_and_counts() -> None:
-    objective, masked = made(settings()), masked_rows(settings())
-    terms = losses(objective, masked).terms
-    assert {name: (term.count, term.weight) for name, term in terms.items()} == {
-        "generator_loss": ("masked", 0.5),
-        "encoder_loss": ("real", 3.0),
-    }
-    assert {name: int(count) for name, count in objective.counts(masked).items()} == {
-        "masked": len(masked.slots_K),
-        "real": sum(token != PAD for row in masked.batch.ids_BT.tolist() for token in row),
-    }
 
 
 def every_second_right(given: Masked, _: Tensor) -> Corrupted:
@@ -221,44 +196,3 @@ def test_encoder_correct_is_the_argmax_of_the_whole_mixture(
         expected.append(p.index(max(p)) == label)
     assert seen["encoder_correct_K"].tolist() == expected
     assert {True, False} == set(expected)
-
-
-SHARED = {"none": (), "embeddings": ("encoder.electra.embeddings.",), "all": ("encoder.electra.",)}
-
-
-@pytest.mark.parametrize("sharing", SHARED)
-def test_what_each_loss_reaches(sharing: str) -> None:
-    """The generator's loss: the generator and what is shared. The encoder's: encoder and copy layer, never the generator's own layers."""
-    given = settings(sharing=sharing, generator=Learned(width=1.0 if sharing == "all" else 0.5))
-    objective = made(given)
-    terms = losses(objective, masked_rows(given)).terms
-    shared = named(objective, *SHARED[sharing]) if SHARED[sharing] else set()
-    assert reached(objective, terms["generator_loss"].sum) == named(objective, "generator.") | shared
-    assert reached(objective, terms["encoder_loss"].sum) == named(objective, "encoder.", "copy.")
-
-
-def test_with_a_generator_that_does_not_learn() -> None:
-    given = settings(generator=Unigram())
-    objective = made(given)
-    terms = losses(objective, masked_rows(given)).terms
-    assert list(terms) == ["encoder_loss"]
-    assert reached(objective, terms["encoder_loss"].sum) == named(objective, "encoder.", "copy.")
-
-
-def test_unused_slots_count_for_nothing() -> None:
-    objective, masked = made(settings()), masked_rows(settings())
-    one, two = (losses(objective, given) for given in (masked, with_unused_slots(masked)))
-    for name in one.terms:
-        pair = [gradients(objective, found.terms[name].sum) for found in (one, two)]
-        assert distance(pair[1], pair[0]) < 1e-5
-        assert float(two.terms[name].sum.detach()) == pytest.approx(float(one.terms[name].sum.detach()), rel=1e-6)
-    used = len(masked.slots_K)
-    assert torch.equal(two.diagnostics["encoder_correct_K"][:used], one.diagnostics["encoder_correct_K"])
-
-
-def test_generator_loss_is_that_of_masked_language_modelling() -> None:
-    objective, masked = made(settings()), masked_rows(settings())
-    logits_KV = objective.generator(masked.input_BT, masked.batch, masked.slots_K)
-    expected = torch.nn.functional.cross_entropy(logits_KV, masked.labels_K, reduction="sum")
-    found = losses(objective, masked, RNG).terms["generator_loss"].sum
-    assert float(found.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)

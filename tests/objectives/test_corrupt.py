@@ -6,7 +6,6 @@ import dataclasses
 
 import pytest
 import torch
-from scipy.stats import chisquare
 from tests.plain import sample
 from tests.small import MASK, WORDS, batch, config, masker, rows
 
@@ -23,61 +22,6 @@ def generator(seed: int = 1) -> torch.Generator:
 def masked_rows(draw: str = "distinct", *, seed: int = 1) -> Masked:
     masking = Masking(fraction=0.3, draw=draw)  # type: ignore[arg-type]
     return masker(dataclasses.replace(config(), masking=masking))(batch(rows(20, seed=seed)), Rng(seed, 0, 0))
-
-
-@pytest.mark.parametrize("scale", [0.0, 1.0, 3.0])
-def test_frequencies_follow_softmax(scale: float) -> None:
-    """Chi-square of 40,000 draws over 20 words at 1e-4: a correct program fails for one seed in 10,000."""
-    logits = scale * torch.randn(20, generator=generator())
-    counts = torch.bincount(sample(logits.expand(40_000, 20), generator(2)), minlength=20)
-    expected = 40_000 * logits.double().softmax(-1)
-    likely = expected > 5
-    assert chisquare(counts[likely], expected[likely] * counts[likely].sum() / expected[likely].sum()).pvalue > 1e-4
-
-
-def test_frequencies_over_a_whole_vocabulary() -> None:
-    """30,522 words: in groups of falling probability, none is favoured by its place in the sum."""
-    logits = 2 * torch.randn(30_522, generator=generator())
-    drawn = torch.cat([sample(logits.expand(250, -1), generator(seed)) for seed in range(40)])
-    expected = 10_000 * logits.double().softmax(-1)
-    for groups in (torch.arange(30_522) * 40 // 30_522, logits.argsort().argsort() * 40 // 30_522):
-        want = torch.zeros(40, dtype=torch.float64).index_add_(0, groups, expected)
-        got = torch.bincount(groups[drawn], minlength=40)
-        likely = want > 5
-        assert chisquare(got[likely], want[likely] * got[likely].sum() / want[likely].sum()).pvalue > 1e-4
-
-
-def test_each_slot_draws_from_its_own_distribution() -> None:
-    """One sure word a slot, all different."""
-    words = torch.randperm(WORDS, generator=generator())[:30]
-    logits = torch.full((30, WORDS), -1e4)
-    logits[torch.arange(30), words] = 0.0
-    assert sample(logits, generator()).tolist() == words.tolist()
-
-
-@pytest.mark.parametrize("draw", [0.0, 1 - 2**-24], ids=["least", "greatest"])
-def test_words_of_probability_zero_are_never_drawn(draw: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even by the least and the greatest number that `torch.rand` gives, at either end of the vocabulary."""
-    monkeypatch.setattr(torch, "rand", lambda size, **_: torch.full(size, draw))
-    for seed in range(50):
-        logits = torch.randn(8, 1000, generator=generator(seed))
-        logits[:, :100] = logits[:, 500:600] = logits[:, -100:] = float("-inf")
-        drawn = sample(logits, generator())
-        assert logits[torch.arange(8), drawn].isfinite().all()
-
-
-def test_draws_are_decided_by_the_generator_and_differ_between_slots() -> None:
-    logits = torch.zeros(64, WORDS)
-    first = sample(logits, generator(1)).tolist()
-    assert sample(logits, generator(1)).tolist() == first
-    assert sample(logits, generator(2)).tolist() != first
-    assert len(set(first)) > 20
-
-
-def test_sampling_has_no_gradient_and_takes_bf16() -> None:
-    logits = torch.randn(5, WORDS, dtype=torch.bfloat16, requires_grad=True)
-    drawn = sample(logits, generator())
-    assert not drawn.requires_grad and drawn.dtype == torch.int64
 
 
 @pytest.mark.parametrize("draw", ["distinct", "with-replacement"])

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy.stats import chisquare
 from tests.prepared import small_config, write_store
 from tests.reach import RNG, gradients, lively, losses, made, masked_rows, named, reached
 from tests.small import WORDS
@@ -52,14 +51,6 @@ def grid(count: int = DRAWS) -> Tensor:
 
 
 # --- WordFrequencies ---
-
-
-def test_words_come_as_often_as_counted() -> None:
-    """Chi-square over the words that have a count; those without are never drawn."""
-    found = np.bincount(frequencies().sample(draws()).numpy(), minlength=len(COUNTS))
-    seen = COUNTS.numpy() > 0
-    assert not found[~seen].any()
-    assert chisquare(found[seen], COUNTS.numpy()[seen] / COUNTS.sum().item() * DRAWS).pvalue > 1e-4
 
 
 def test_every_draw_by_a_loop() -> None:
@@ -137,6 +128,7 @@ def test_no_loss_and_no_parameters(objective: ObjectiveSettings, generator: Any)
     terms = losses(whole, masked).terms
     assert "generator_loss" not in terms and terms
     assert not [name for name, _ in whole.named_parameters() if name.startswith("generator")]
+    assert "generator" not in {exported.name for exported in whole.exported()}
     everywhere = {name for term in terms.values() for name in reached(whole, term.sum)}
     assert everywhere == {name for name, _ in whole.named_parameters()}
 
@@ -212,7 +204,7 @@ def sampled(sampling: Sampling, *, label: int, given: Tensor) -> np.ndarray[Any,
 def test_the_learned_generator_samples_from_softmax_of_logits_over_temperature(
     temperature: float, disallow: bool, label: int
 ) -> None:
-    """Exactly on a grid of draws, and by chi-square of random ones; with the correct word left out the rest keeps its proportions."""
+    """Exactly, on a grid of draws; with the correct word left out the rest keeps its proportions."""
     _, scores = logits()
     p = [float(np.exp(score / temperature)) for score in scores.tolist()]
     if disallow:
@@ -220,11 +212,7 @@ def test_the_learned_generator_samples_from_softmax_of_logits_over_temperature(
     share = np.array(p) / sum(p)
     sampling = Sampling(temperature=temperature, disallow_label=disallow)
     on_grid = sampled(sampling, label=label, given=grid(20_000))
-    assert np.abs(on_grid - share * 20_000).max() <= 2
-    random = sampled(sampling, label=label, given=draws(20_000))
-    assert not random[share == 0].any()
-    common = share * 20_000 > 5  # of rarer words chi-square says nothing
-    assert chisquare(random[common], share[common] / share[common].sum() * random[common].sum()).pvalue > 1e-4
+    assert np.abs(on_grid - share * 20_000).max() <= 2 and not on_grid[share == 0].any()
 
 
 @pytest.mark.parametrize("changes", [{"temperature": 0.5}, {"temperature": 3.0}, {"disallow_correct": True}])

@@ -64,37 +64,6 @@ def test_negative_labels_have_no_value_and_no_gradient() -> None:
     assert not any(gradient.any() for gradient in torch.autograd.grad(found, tensors, only))
 
 
-@CHUNKS
-def test_one_upstream_a_position(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gradient of a single position is that of this position: nothing leaks over the edge of a chunk."""
-    monkeypatch.setattr(module, "CHUNK_ELEMENTS", rows * WORDS)
-    tensors, labels, _ = inputs()
-    found = log_probability(*tensors, labels)
-    exact, expected = plain(tensors, labels)
-    for number in (1, 4, 5, 35):
-        assert labels[number] >= 0
-        mine = torch.autograd.grad(found[number], tensors, retain_graph=True)
-        theirs = torch.autograd.grad(expected[number], exact, retain_graph=True)
-        assert all(relative(one, other) < 2e-5 for one, other in zip(mine, theirs, strict=True))
-        assert not mine[0][[place for place in range(POSITIONS) if place != number]].any()
-
-
-def test_finite_differences() -> None:
-    """Along a random direction of each input, in steps that fp32 still resolves."""
-    tensors, labels, upstream = inputs()
-    gradients = torch.autograd.grad(log_probability(*tensors, labels), tensors, upstream)
-    generator, step = torch.Generator().manual_seed(1), 1e-2
-    for number, gradient in enumerate(gradients):
-        direction = torch.randn(gradient.shape, generator=generator)
-
-        def moved(by: float, number: int = number, direction: Tensor = direction) -> float:
-            there = [t.detach() + by * direction if place == number else t.detach() for place, t in enumerate(tensors)]
-            return float((log_probability(*there, labels).double() * upstream).sum())
-
-        expected = (moved(step) - moved(-step)) / (2 * step)
-        assert float((gradient * direction).sum()) == pytest.approx(expected, rel=2e-3, abs=2e-3)
-
-
 def test_large_logits() -> None:
     """Logits in the ten thousands neither overflow nor lose the sum: values to 1e-6 of the largest logit."""
     tensors, labels, upstream = inputs(60.0)

@@ -7,19 +7,7 @@ from typing import Any
 import pytest
 import torch
 from tests.plain import sample
-from tests.reach import (
-    RNG,
-    distance,
-    gradients,
-    in_float64,
-    lively,
-    losses,
-    made,
-    masked_rows,
-    named,
-    reached,
-    with_unused_slots,
-)
+from tests.reach import RNG, distance, gradients, in_float64, lively, losses, made, masked_rows
 from tests.small import MASK
 from torch import Tensor
 
@@ -27,7 +15,7 @@ from electra_trainer.batch import Batch, Masked
 from electra_trainer.objectives.generation import corrupt
 from electra_trainer.objectives.replace_mlm import ReplaceMaskedLanguageModelling
 from electra_trainer.settings.config import Config
-from electra_trainer.settings.methods import Learned, ReplaceMLM, Unigram
+from electra_trainer.settings.methods import ReplaceMLM
 
 
 def settings(**changes: Any) -> Config:
@@ -40,16 +28,6 @@ def what_it_reads(objective: torch.nn.Module, masked: Masked) -> tuple[Tensor, B
     losses(objective, masked)
     (found,) = read
     return found
-
-
-def test_terms_and_counts() -> None:
-    objective, masked = made(settings()), masked_rows(settings())
-    terms = losses(objective, masked).terms
-    assert {name: (term.count, term.weight) for name, term in terms.items()} == {
-        "generator_loss": ("masked", 0.5),
-        "encoder_loss": ("masked", 3.0),
-    }
-    assert {name: int(count) for name, count in objective.counts(masked).items()} == {"masked": len(masked.slots_K)}
 
 
 def test_the_encoder_reads_samples_and_no_mask() -> None:
@@ -93,29 +71,6 @@ def test_gradient_is_that_of_the_plain_formula() -> None:
     assert distance(mine, gradients(plain, loss)) < 1e-5
 
 
-SHARED = {"none": ((), ()), "embeddings": (("encoder.electra.embeddings.",), ()), "all": (("encoder.electra.",), ())}
-
-
-@pytest.mark.parametrize("sharing", SHARED)
-def test_what_each_loss_reaches(sharing: str) -> None:
-    """The generator's loss: the generator and what is shared. The encoder's: the encoder, and never the generator's own layers."""
-    given = settings(sharing=sharing, generator=Learned(width=1.0 if sharing == "all" else 0.5))
-    objective = made(given)
-    terms = losses(objective, masked_rows(given)).terms
-    shared = named(objective, *SHARED[sharing][0]) if sharing != "none" else set()
-    assert reached(objective, terms["generator_loss"].sum) == named(objective, "generator.") | shared
-    assert reached(objective, terms["encoder_loss"].sum) == named(objective, "encoder.")
-
-
-def test_unused_slots_count_for_nothing() -> None:
-    objective, masked = made(settings()), masked_rows(settings())
-    one, two = (losses(objective, given) for given in (masked, with_unused_slots(masked)))
-    for name in one.terms:
-        pair = [gradients(objective, found.terms[name].sum) for found in (one, two)]
-        assert distance(pair[1], pair[0]) < 1e-5
-        assert float(two.terms[name].sum.detach()) == pytest.approx(float(one.terms[name].sum.detach()), rel=1e-6)
-
-
 def test_a_lucky_sample_is_still_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the sample is the original its prediction counts all the same: the sum is over all chosen positions."""
     monkeypatch.setattr(
@@ -140,12 +95,3 @@ def test_what_is_seen() -> None:
         entropy = -sum(share * torch.tensor(share).log().item() for share in p)
         assert float(diagnostics["encoder_entropy_K"][number]) == pytest.approx(entropy, rel=1e-4)
     assert not any(tensor.requires_grad for tensor in diagnostics.values())
-
-
-def test_with_a_generator_that_does_not_learn() -> None:
-    given = settings(generator=Unigram())
-    objective = made(given)
-    terms = losses(objective, masked_rows(given)).terms
-    assert list(terms) == ["encoder_loss"]
-    assert reached(objective, terms["encoder_loss"].sum) == named(objective, "encoder.")
-    assert [exported.name for exported in objective.exported()] == ["encoder"]

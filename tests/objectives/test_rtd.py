@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 import torch
 from tests.plain import sample
@@ -16,7 +14,6 @@ from electra_trainer.objectives.generation import corrupt
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config
-from electra_trainer.settings.methods import RTD
 from electra_trainer.train.optim import parameter_groups
 from electra_trainer.train.step import add_counts
 
@@ -34,26 +31,6 @@ def masked_rows(count: int = 12) -> Masked:
 def by_place(masked: Masked, _: Tensor) -> Corrupted:
     """In place of sampling, which is keyed by lane: a word that follows from the original and from the token there."""
     return corrupt(masked, (7 * masked.labels_K + masked.input_BT.flatten()[masked.slots_K]) % WORDS)
-
-
-def test_build_makes_what_the_config_names() -> None:
-    made = objective(dataclasses.replace(config(), objective=RTD(weight=7.0, generator_weight=0.5)))
-    losses: Losses = made(masked_rows(), Rng(1, 0, 0))
-    assert {name: (term.count, term.weight) for name, term in losses.terms.items()} == {
-        "generator_loss": ("masked", 0.5),
-        "discriminator_loss": ("real", 7.0),
-    }
-    assert losses.diagnostics == {}
-
-
-def test_counts_are_slots_and_real_tokens() -> None:
-    """[CLS] and [SEP] count, padding does not; known without a forward pass."""
-    masked = masked_rows()
-    counts = objective().counts(masked)
-    assert {name: int(count) for name, count in counts.items()} == {
-        "masked": len(masked.slots_K.tolist()),
-        "real": sum(token != PAD for row in masked.batch.ids_BT.tolist() for token in row),
-    }
 
 
 def test_what_the_discriminator_reads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,13 +69,6 @@ def test_what_is_seen_is_detached_and_complete() -> None:
     assert len(diagnostics["generator_correct_K"]) == len(diagnostics["generator_entropy_K"]) == len(masked.slots_K)
     assert torch.equal(diagnostics["real_BT"], masked.batch.real_BT) and diagnostics["used_K"].all()
     assert diagnostics["replaced_BT"].shape == diagnostics["replaced_logit_BT"].shape == masked.batch.ids_BT.shape
-
-
-def test_looking_changes_nothing() -> None:
-    made, masked = objective().eval(), masked_rows()
-    one, two = made(masked, Rng(1, 0, 0)), made(masked, Rng(1, 0, 0), diagnose=True)
-    for name, term in one.terms.items():
-        assert torch.equal(term.sum, two.terms[name].sum)
 
 
 def test_gradient_is_that_of_the_means(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,19 +61,6 @@ def test_the_gradient_is_scaled_by_what_comes_after() -> None:
         assert torch.allclose(other, one * (2.5 / 7), rtol=1e-5, atol=1e-7)
 
 
-def test_gradients_against_finite_differences() -> None:
-    """Along one random direction of each input."""
-    tensors, labels = inputs()
-    for number, gradient in enumerate(gradients(chunked(tensors, labels).loss, tensors)):
-        direction = torch.randn(tensors[number].shape, generator=torch.Generator().manual_seed(number))
-        ends = []
-        for sign in (1, -1):
-            moved = list(tensors)
-            moved[number] = tensors[number] + sign * 1e-2 * direction
-            ends.append(F.cross_entropy(F.linear(*(t.double() for t in moved)), labels, reduction="sum").item())
-        assert float((gradient * direction).sum()) == pytest.approx((ends[0] - ends[1]) / 2e-2, rel=1e-2)
-
-
 def test_samples_and_what_is_seen_have_no_gradient() -> None:
     found = chunked(*inputs())
     assert found.loss.requires_grad
@@ -169,5 +156,6 @@ def test_a_word_drawn_in_blocks_is_that_of_the_whole_row(words: int) -> None:
     draws_K = torch.rand(2000, generator=made)
     draws_K[:2] = torch.tensor([0.0, 1 - 2**-24])
     found_K = module.invert_in_blocks(p_KV, draws_K)
-    assert (p_KV.gather(1, found_K[:, None]) > 0).all()
-    assert (found_K == module.invert(p_KV, draws_K)).float().mean() > 0.998  # up to rounding
+    whole_K = module.invert(p_KV, draws_K)
+    assert all((p_KV.gather(1, drawn_K[:, None]) > 0).all() for drawn_K in (found_K, whole_K))
+    assert (found_K == whole_K).float().mean() > 0.998  # up to rounding

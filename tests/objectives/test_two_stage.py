@@ -191,29 +191,6 @@ def test_a_fresh_start_copies_nothing() -> None:
     assert changed(before, weights(objective)) == set()
 
 
-def test_a_fresh_start_may_have_another_size() -> None:
-    seen, _ = history(settings("fresh", generator=Learned(width=0.5)))
-    assert {network(key) for key in changed(seen[3], seen[6])} == {"discriminator"}
-
-
-def test_gone_on_at_the_switch() -> None:
-    """A run that was saved between the stages makes the copy when it resumes, and steps as if it had not stopped."""
-    given = settings()
-    seen, moments = history(given)
-    source, objective = feed(given), build(given)
-    optimizer = build_optimizer(objective, given.optimizer)
-    with torch.no_grad():
-        for name, parameter in objective.named_parameters():
-            parameter.copy_(seen[3][name])
-    for full, tensor in moments[3].items():
-        name, slot = full.rsplit("/", 1)
-        optimizer.state[objective.get_parameter(name)][slot] = tensor.clone()
-    phases = Phases(given, objective.train())
-    for step in (3, 4, 5):
-        train_step(phases.at(step), optimizer, source, step=step)
-    assert changed(weights(objective), seen[6]) == set()
-
-
 def test_joint_training_has_one_phase() -> None:
     given = lively()
     objective = build(given)
