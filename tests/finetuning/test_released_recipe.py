@@ -1,32 +1,32 @@
-"""Two fine-tuning steps of the engine are those of a NumPy oracle, with the released code's recipe and with the paper's.
+"""Two fine-tuning steps of the engine, with the released code's recipe and with the paper's, are those of plain formulas.
 
-The oracle (oracle.py) has no PyTorch in it and no padding. It is itself checked against numerical differentiation, and against the
-layer outputs of Google's own code. Adding a number to all scores of a query changes nothing, so the gradient of a key's bias is 0:
-what is computed for it is rounding noise, and it is held to an absolute bound.
+The formulas take the gradient of transformers' ELECTRA in float64, a row at a time and without padding. Adding a number to all scores
+of a query changes nothing, so the gradient of a key's bias is 0: what is computed for it is rounding noise, and it is held to an
+absolute bound.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from tests.finetuning import oracle
+import torch.nn.functional as F
 from tests.finetuning.small_source import LABELS, WORDS, data, examples, source
-from tests.google import reference
+from torch import Tensor, nn
 
 from electra_trainer.errors import Interrupted
 from electra_trainer.finetuning import run as engine
-from electra_trainer.finetuning.run import FineTuned, Job, build_feed, build_network, finetune_run
-from electra_trainer.pretrained.source import Source
+from electra_trainer.finetuning.run import Job, build_feed, build_network, finetune_run
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.verified import Saved, read
 from electra_trainer.tasks.recipe import Recipe, recipe
 from electra_trainer.tasks.task import TaskData
 from electra_trainer.tasks.texts import Classification
+
+transformers = pytest.importorskip("transformers")
 
 ROWS, STEPS, WARMUP, PEAK, DECAY = 11, 20, 4, 4e-3, 0.3
 SEEN = WORDS[:40]
@@ -39,7 +39,8 @@ SHARES = {  # of two layers with a decay of 0.8: of embeddings, lower layer, upp
     "released": (0.4096, 0.512, 0.64, 1.0),
     "paper": (0.512, 0.64, 0.8, 1.0),
 }
-RATES = {"released": oracle.released_rate, "paper": oracle.linear_rate}
+Weights = dict[str, Tensor]
+"""By the names of our network, in float64."""
 
 
 class StopAfterTwo:
@@ -75,13 +76,19 @@ def job(name: str, *, width: int, micro_batch: int | None = None) -> Job:
     return Job(source=source(embedding_size=width), data=data(ROWS, words=SEEN), recipe=chosen, seed=3)
 
 
-def rows_by_hand() -> list[oracle.Example]:
-    """[CLS] A [SEP] B [SEP] with ids counted on one's fingers: 2 and 3 are [CLS] and [SEP], words begin at 5."""
+def rate(name: str, step: int) -> float:
+    """Released: the decay times the warm-up; the paper's goes up to its peak, then straight down. At t = step + 1."""
+    t = step + 1
+    if name == "released":
+        return PEAK * (1 - t / STEPS) * min(1.0, t / WARMUP)
+    return PEAK * (t / WARMUP if t <= WARMUP else (STEPS - t) / (STEPS - WARMUP))
+
+
+def rows_by_hand() -> list[tuple[list[int], list[int], int]]:
+    """Ids, segments and labels of [CLS] A [SEP] B [SEP]: 2 and 3 are [CLS] and [SEP], words begin at 5."""
     made = []
     for example in data(ROWS, words=SEEN).train:
-        first, second = (
-            [5 + int(word[1:]) for word in text.split()] if text else [] for text in (example.text, example.pair)
-        )
+        first, second = ([5 + int(word[1:]) for word in (text or "").split()] for text in (example.text, example.pair))
         room = 40 - 3 if second else 40 - 2
         while len(first) + len(second) > room:
             longer = first if len(first) > len(second) else second
@@ -89,12 +96,23 @@ def rows_by_hand() -> list[oracle.Example]:
         ids, segments = [2, *first, 3], [0] * (len(first) + 2)
         if second:
             ids, segments = [*ids, *second, 3], [*segments, *[1] * (len(second) + 1)]
-        made.append(oracle.Example(ids=ids, segments=segments, label=LABELS.index(str(example.label))))
+        made.append((ids, segments, LABELS.index(str(example.label))))
     return made
 
 
-def as_numpy(network: FineTuned) -> oracle.Weights:
-    return {name: values.detach().double().numpy().copy() for name, values in network.named_parameters()}
+def loss_and_gradient(weights: Weights, work: Job) -> tuple[float, Weights]:
+    """Cross-entropy of a linear layer upon [CLS], summed over the rows, by transformers' encoder in float64."""
+    fields = {name: value for name, value in asdict(work.source.model).items() if not name.endswith("initializer")}
+    encoder = transformers.ElectraModel(transformers.ElectraConfig(**fields))
+    network = nn.ModuleDict({"electra": encoder, "head": nn.Linear(32, len(LABELS))}).double().eval()
+    missing, unexpected = network.load_state_dict(weights, strict=False)
+    assert not missing and not unexpected
+    total = torch.zeros((), dtype=torch.double)
+    for ids, segments, label in rows_by_hand():
+        hidden = encoder(input_ids=torch.tensor([ids]), token_type_ids=torch.tensor([segments])).last_hidden_state
+        total += F.cross_entropy(network["head"](hidden[:, 0]), torch.tensor([label]))
+    total.backward()
+    return float(total.detach()), {name: one.grad for name, one in network.named_parameters() if one.grad is not None}
 
 
 def checkpoint(run: Path) -> Saved:
@@ -111,20 +129,23 @@ def share_of(name: str, shares: tuple[float, float, float, float]) -> float:
     return embeddings
 
 
-def two_steps(start: oracle.Weights, name: str) -> tuple[oracle.Weights, list[float], list[float]]:
-    """Weights, mean losses and norms of the oracle."""
-    rows, shape = rows_by_hand(), oracle.Shape(layers=2, heads=2)
-    weights = {key: values.copy() for key, values in start.items()}
-    share = {key: share_of(key, SHARES[name]) for key in weights}
-    adam, losses, norms = oracle.Adam(weights), [], []
+def two_steps(start: Weights, name: str, work: Job) -> tuple[Weights, list[float], list[float]]:
+    """Weights, mean losses and norms by the formulas: Adam without a correction of its bias, with the decay within the rate."""
+    weights, losses, norms = dict(start), [], []
+    mean, square = ({key: torch.zeros_like(values) for key, values in start.items()} for _ in range(2))
     for step in range(2):
-        loss, grad = oracle.loss_and_gradient(weights, rows, shape)
+        loss, grad = loss_and_gradient(weights, work)
         if name == "paper":
             grad = {key: values / ROWS for key, values in grad.items()}
-        rate = RATES[name](step, peak=PEAK, steps=STEPS, warmup=WARMUP)
-        adam.step(weights, grad, rate=rate, share=share, decay=DECAY if name == "released" else 0.0)
         losses.append(loss / ROWS)
-        norms.append(oracle.norm_of(grad))
+        norms.append(float(torch.stack([g.norm() for g in grad.values()]).norm()))
+        for key, values in weights.items():
+            g = grad[key] * min(1.0, 1.0 / norms[-1])
+            mean[key], square[key] = 0.9 * mean[key] + 0.1 * g, 0.999 * square[key] + 0.001 * g**2
+            change = mean[key] / (square[key].sqrt() + 1e-6)
+            if name == "released" and values.dim() == 2:  # matrices and tables; biases, gains and shifts are vectors
+                change += DECAY * values
+            weights[key] = values - rate(name, step) * share_of(key, SHARES[name]) * change
     return weights, losses, norms
 
 
@@ -139,13 +160,14 @@ def in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("micro_batch", [None, 4])
 @pytest.mark.parametrize("width", [16, 32], ids=["narrow embeddings", "embeddings as wide"])
 @pytest.mark.parametrize("name", ["released", "paper"])
-def test_two_steps_are_the_oracle_s(tmp_path: Path, name: str, width: int, micro_batch: int | None) -> None:
+def test_two_steps_are_those_of_the_formulas(tmp_path: Path, name: str, width: int, micro_batch: int | None) -> None:
     work = job(name, width=width, micro_batch=micro_batch)
-    start = as_numpy(build_network(work.source, work.data.task, work.recipe, seed=work.seed))
+    network = build_network(work.source, work.data.task, work.recipe, seed=work.seed)
+    start = {key: values.detach().double() for key, values in network.named_parameters()}
     with pytest.raises(Interrupted, match="step 2 of 20"):
         finetune_run(work, out=tmp_path / "run", device="cpu", quiet=True)
     saved = checkpoint(tmp_path / "run")
-    expected, losses, norms = two_steps(start, name)
+    expected, losses, norms = two_steps(start, name, work)
     assert saved.step == 2 and saved.weights.keys() == expected.keys()
 
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -153,9 +175,8 @@ def test_two_steps_are_the_oracle_s(tmp_path: Path, name: str, width: int, micro
     assert [line["gradient_norm"] for line in lines] == [pytest.approx(norm, rel=1e-5) for norm in norms]
     assert name == "paper" or max(norms) > 2  # it is clipped
     for key, values in expected.items():
-        found = saved.weights[key].double().numpy()
-        moved = float(np.linalg.norm(values - start[key]))
-        off = float(np.linalg.norm(found - values))
+        moved = float((values - start[key]).norm())
+        off = float((saved.weights[key].double() - values).norm())
         assert off <= (KEY_BIAS if "key.bias" in key else MOVEMENT * moved), (key, off, moved)
         assert moved > 1e-3 or "key.bias" in key, key
 
@@ -174,7 +195,7 @@ def test_words_that_do_not_occur_only_decay(tmp_path: Path, name: str) -> None:
         return
     kept = 1.0
     for step in range(2):
-        kept *= 1 - oracle.released_rate(step, peak=PEAK, steps=STEPS, warmup=WARMUP) * 0.4096 * DECAY
+        kept *= 1 - rate(name, step) * 0.4096 * DECAY
     assert 1 - kept > 3e-4
     assert torch.allclose((after / before).double(), torch.tensor(kept, dtype=torch.double), rtol=2e-7, atol=0)
 
@@ -192,59 +213,3 @@ def test_pairs_without_an_order_are_read_both_ways_as_released(name: str, unorde
         seam = row.ids.index(3)
         first, second = row.ids[1:seam], row.ids[seam + 1 : -1]
         assert list(swapped.ids) == [2, *second, 3, *first, 3] and swapped.target == row.target
-
-
-def test_the_oracle_s_gradient_is_the_slope_of_its_loss() -> None:
-    """In a random direction of each tensor, by central differences."""
-    random = np.random.default_rng(0)
-    work = job("released", width=16)
-    weights = as_numpy(build_network(work.source, work.data.task, work.recipe, seed=1))
-    rows, shape = rows_by_hand()[:3], oracle.Shape(layers=2, heads=2)
-    assert len({len(row.ids) for row in rows}) == 3 and any(1 in row.segments for row in rows)
-    _, grad = oracle.loss_and_gradient(weights, rows, shape)
-    for name, values in weights.items():
-        direction = random.normal(size=values.shape)
-        ends = []
-        for sign in (1, -1):
-            moved = {**weights, name: values + sign * 1e-5 * direction}
-            ends.append(oracle.loss_and_gradient(moved, rows, shape)[0])
-        slope = (ends[0] - ends[1]) / 2e-5
-        assert float((grad[name] * direction).sum()) == pytest.approx(slope, rel=1e-6, abs=1e-8), name
-
-
-# --------------------------------------------------------------------------------------------- Google's encoder
-
-
-@pytest.fixture(scope="module")
-def google(shared: Path) -> FineTuned:
-    """Google's trained discriminator under a fresh head."""
-    trained = reference.trained(shared)
-    encoder = trained.discriminator.electra
-    small = source()
-    whole = Source(
-        name="google", model=encoder.encoder.model, weights=encoder.state_dict(), tokenizer=small.tokenizer,
-        specials=small.specials, length=128,
-    )  # fmt: skip
-    chosen = recipe("released", hidden_size=128, epochs=3)
-    return build_network(whole, Classification(labels=LABELS), chosen, seed=1).eval()
-
-
-def test_the_oracle_has_the_layers_of_google_s_code(shared: Path, google: FineTuned) -> None:
-    forward = reference.read(shared, "forward.npz")
-    weights, shape = as_numpy(google), oracle.Shape(layers=4, heads=google.electra.encoder.model.num_attention_heads)
-    batch = reference.masked(forward).batch
-    ids_BT = torch.from_numpy(forward["corrupted_input_ids"]).long()
-    with torch.no_grad():
-        ours = google(replace(batch, ids_BT=ids_BT)).double().numpy()
-    for row in range(len(ids_BT)):
-        length = int(forward["input_mask"][row].sum())
-        example = oracle.Example(
-            ids=ids_BT[row, :length].tolist(), segments=forward["segment_ids"][row, :length].tolist(), label=0
-        )
-        hidden = oracle.hidden_states(weights, example, shape)
-        if row == 0:
-            assert np.abs(hidden - forward["disc_layers_ex0"][-1]).max() < 1e-4
-        if row == 2:
-            assert length < ids_BT.shape[1]
-            assert np.abs(hidden - forward["disc_last_layer_ex2"][:length]).max() < 1e-4
-        assert np.abs(ours[row, :length] - hidden).max() < 2e-5
