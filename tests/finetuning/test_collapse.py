@@ -37,3 +37,4 @@ def test_tasks_only_say_what_they_see() -> None:
     for task in (Classification(labels=("a", "b")), Tagging(labels=("a", "b"))):
         (doubt,) = task.doubts([], same)
         assert doubt.startswith(engine.COLLAPSED) and "try" not in doubt.lower()
+        assert task.doubts([], same[:1]) == task.doubts([], [*same, {"label": "b", "tags": ["b"]}]) == []

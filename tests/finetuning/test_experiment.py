@@ -24,13 +24,12 @@ from tests.reliability.children import copy_workers
 from electra_trainer.errors import ConfigError, DataError, ElectraError, Interrupted, MissingInputError
 from electra_trainer.experiments import cell as folder
 from electra_trainer.experiments import engine as rounds
-from electra_trainer.experiments.cell import Cell, Declared, read_result
+from electra_trainer.experiments.cell import Cell, read_result
 from electra_trainer.experiments.engine import Board
 from electra_trainer.experiments.summary import Summary, summarize
 from electra_trainer.files.wording import duration
 from electra_trainer.finetuning import experiment as engine
 from electra_trainer.finetuning.experiment import Plan
-from electra_trainer.runs.signals import StopRequest
 from electra_trainer.tasks.task import TaskData
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -209,35 +208,10 @@ def test_faults_are_reported_before_anything_is_trained(model: str, tmp_path: Pa
     go(plan(model, Toy(rows=16), seeds=(1,)), tmp_path / "out")  # and leaves nothing in the way
 
 
-@pytest.mark.parametrize(
-    ("given", "cores", "runs", "threads"),
-    [("", 2, 10, 1), ("", 16, 1, 16), ("", 16, 3, 5), ("4", 16, 10, 4), ("4,2", 16, 1, 4), ("many", 2, 1, 2)],
-)
-def test_threads_are_settled_by_cores_and_runs(
-    monkeypatch: pytest.MonkeyPatch, given: str, cores: int, runs: int, threads: int
-) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", given)
-    monkeypatch.setattr(engine.processes, "cores", lambda: cores)
-    assert engine._threads(runs) == threads
-
-
 def test_threads_stay_what_they_were(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert go(plan(model, Toy(rows=16), seeds=(1,)), tmp_path / "out").declared.facts["threads"] == 1
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     assert go(plan(model, Toy(rows=16), seeds=(1, 2)), tmp_path / "out").declared.facts["threads"] == 1
-
-
-@pytest.mark.parametrize(
-    ("cells", "threads", "cores", "at_once"), [(3, 1, 2, 3), (4, 1, 2, 2), (3, 2, 4, 2), (1, 1, 2, 1), (2, 1, 2, 2)]
-)
-def test_runs_of_one_thread_share_cores_for_a_last_round(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cells: int, threads: int, cores: int, at_once: int
-) -> None:
-    monkeypatch.setattr(rounds, "cores", lambda: cores)
-    declared = Declared(verb="finetune", facts={"threads": threads}, rows={}, seeds=(1,))
-    work, stop = engine.FineTuning(plan("x")), StopRequest()
-    made = rounds._Engine(work, declared, [], device="cpu", parallel=None, request=stop)
-    assert len(made._devices(cells)) == at_once
 
 
 # Another model
@@ -520,16 +494,17 @@ def test_lines_of_progress(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     assert any("cola, seed 2 " in line for line in lines if "matthews" not in line)
 
 
-def test_time_left_counts_only_what_this_command_did(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that resumes at 80 % and takes 10 s to 90 % leaves 10 s of that run and 100 s of another like it."""
+def test_time_left_counts_only_what_this_command_did(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that resumes at 80 % and takes 100 s to 90 % leaves 100 s of that run and 1,000 s of another like it."""
     now = [0.0]
     monkeypatch.setattr("electra_trainer.experiments.engine.time.monotonic", lambda: now[0])
     cells = [Cell(root=Path("x"), key="rte", seed=seed) for seed in (1, 2)]
-    board = Board(dict.fromkeys(cells, 50.0), done=set(), quiet=True)
+    board = Board(dict.fromkeys(cells, 50.0), done=set())
     board.begin(cells[0])
     board.progress(cells[0], 0.8)
-    assert board._time_left() == "time left not known yet"
-    now[0] = 10.0
+    now[0] = 100.0
     board.progress(cells[0], 0.9)
-    assert board._time_left() == "about 2 min left" and duration(110) == "2 min"
+    assert capsys.readouterr().err == "[0/2] rte, seed 1 90 %; about 18 min left\n"
     assert [duration(seconds) for seconds in (0.4, 99, 3000, 7200)] == ["0 s", "99 s", "50 min", "2.0 h"]

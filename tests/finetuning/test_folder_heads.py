@@ -1,7 +1,6 @@
 """Tagging and question answering, exported: heads that transformers has are copied, the paper's own is kept beside the encoder."""
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -128,37 +127,6 @@ def test_what_the_run_predicted_is_predicted_again(models: Path, kind: str) -> N
 
 
 @torch.no_grad()
-def test_tagging_in_transformers(models: Path) -> None:
-    from transformers import AutoModelForTokenClassification, pipeline
-
-    assert architecture(models / "tagging") == "ElectraForTokenClassification"
-    loaded = load_finetuned(models / "tagging")
-    ids_BT, segment_BT, logits_BTC = ours(loaded, loaded.task.examples_from(SENTENCES, pair=False))
-    theirs = AutoModelForTokenClassification.from_pretrained(models / "tagging").eval()
-    real_BT = ids_BT != loaded.text.specials.pad
-    said = theirs(input_ids=ids_BT, token_type_ids=segment_BT, attention_mask=real_BT.long()).logits
-    assert (said - logits_BTC)[real_BT].abs().max() <= 1e-5
-    assert logits_BTC[real_BT].std() > 1e-3
-    words = pipeline("token-classification", model=str(models / "tagging"))(" ".join(SENTENCES[0]))
-    tags = loaded.predict([SENTENCES[0]], device="cpu")[0]["tags"]
-    assert [word["entity"] for word in words] == [tag for tag in tags if tag != "O"]
-
-
-@torch.no_grad()
-def test_questions_in_transformers(models: Path) -> None:
-    from transformers import AutoModelForQuestionAnswering
-
-    assert architecture(models / "independent") == "ElectraForQuestionAnswering"
-    loaded = load_finetuned(models / "independent")
-    ids_BT, segment_BT, logits_BT2 = ours(loaded, loaded.task.examples_from(ASKED, pair=False))
-    theirs = AutoModelForQuestionAnswering.from_pretrained(models / "independent").eval()
-    real_BT = ids_BT != loaded.text.specials.pad
-    said = theirs(input_ids=ids_BT, token_type_ids=segment_BT, attention_mask=real_BT.long())
-    for column, logits_BT in enumerate((said.start_logits, said.end_logits)):
-        assert (logits_BT - logits_BT2[..., column])[real_BT].abs().max() <= 1e-5
-
-
-@torch.no_grad()
 @pytest.mark.parametrize("kind", ["tagging", "independent"])
 def test_predictions_are_those_of_transformers(models: Path, kind: str) -> None:
     """Tags, answers and their probabilities of 200 rows, read from transformers' logits as `predict` reads ours."""
@@ -202,13 +170,3 @@ def test_the_papers_head_is_kept_beside_the_encoder(models: Path) -> None:
     assert all(torch.equal(theirs[name], tensor) for name, tensor in mine.items())
     (one, two) = loaded.predict(ASKED, device="cpu")
     assert one["text"] in ASKED[0][1] and two["text"] in ASKED[1][1]
-
-
-@pytest.mark.slow
-def test_the_code_on_the_cards_runs(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each piece by itself: what it uses it imports."""
-    capsys.readouterr()
-    for kind in KINDS:
-        (code,) = re.findall(r"```python\n(.*?)```", (models / kind / "README.md").read_text(), re.S)
-        exec(code.replace("PATH", str(models / kind)), {"__name__": "__main__"})
-    assert len(capsys.readouterr().out.splitlines()) == len(KINDS)

@@ -86,13 +86,3 @@ def test_no_layer_wise_decay() -> None:
     found = rates(recipe("released", hidden_size=256, epochs=3, layer_decay=1.0), 2)
     assert {rate.share for rate in found.values()} == {1.0}
     assert found["electra.embeddings.word_embeddings.weight"].decays and not found["head.bias"].decays
-
-
-def test_embeddings_of_the_encoder_s_own_width() -> None:
-    """Without a projection the embeddings still stand one power below the lowest layer."""
-    model = shape(embedding_size=32)
-    settings = recipe("paper", hidden_size=256, epochs=3)
-    share = layer_share(settings, model.num_hidden_layers)
-    names = dict(Encoder(model).named_parameters())
-    assert not any("embeddings_project" in name for name in names)
-    assert share("electra.embeddings.LayerNorm.weight") == pytest.approx(0.8**3)

@@ -61,17 +61,6 @@ def test_an_experiment_resumes_in_the_precision_that_it_began_in(
     assert noted(tmp_path / "other") == (begun, begun)
 
 
-def test_precisions_differ(model: str, tmp_path: Path) -> None:
-    """Else the test above would see nothing."""
-    said = []
-    for precision in ("fp32", "bf16"):
-        go(model, tmp_path / precision, precision=precision)
-        said.append((tmp_path / precision / "cells/toy/seed-1/predictions/dev.jsonl").read_bytes())
-    assert said[0] != said[1]
-    with pytest.raises(ConfigError, match="precision = 'fp16'"):
-        go(model, tmp_path / "half", precision="fp16")
-
-
 def test_a_run_notes_its_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that no experiment began too."""
     machine_prefers("fp32", monkeypatch)

@@ -19,7 +19,6 @@ from tests.prepared import small_config, write_store
 from torch import Tensor
 
 from electra_trainer.errors import CheckpointError, MissingInputError
-from electra_trainer.pretrained import source as module
 from electra_trainer.pretrained.pretrained import export_run, kept_encoder, load
 from electra_trainer.pretrained.read_back import read_network
 from electra_trainer.pretrained.source import Source, load_source, untrained
@@ -328,11 +327,3 @@ def test_pickled_weights_in_a_folder_have_the_same_way_round(runs: Path, tmp_pat
     exec(found[1].replace("'DIR'", repr(str(tmp_path / "DIR"))))
     assert load_source(tmp_path / "DIR").sha256 == load_source(runs / "rtd-exported" / "generator").sha256
     assert read_network(tmp_path / "DIR")[1].vocab_size
-
-
-def test_names_on_the_hub_are_those_that_are_asked_for() -> None:
-    assert set(module._HUB_FILES) == {
-        "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json",
-        "added_tokens.json", "modules.json", "1_Pooling/config.json", "sentence_bert_config.json",
-        "config_sentence_transformers.json",
-    }  # fmt: skip

@@ -153,12 +153,6 @@ def test_one_seed_has_no_spread(tmp_path: Path) -> None:
     assert (found.missing("sts+untrained"), found.missing("sts+tf_idf")) == ([3], [0])
 
 
-def test_best_run(tmp_path: Path) -> None:
-    scores = [0.3, 0.5, 0.1, 0.5, 0.2, 0.4]
-    found = experiment(tmp_path, scores, fresh=[0.0] * 6, majority=0.0, words=0.1)
-    assert found.best("cola").folder == tmp_path / "cells" / "cola" / "seed-2"
-
-
 def test_what_failed_what_is_missing_and_what_is_doubtful(tmp_path: Path) -> None:
     declare(tmp_path, "cola", "rte")
     put(tmp_path, "cola", 1, 0.1, doubts=("dev: collapsed",))

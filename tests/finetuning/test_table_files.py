@@ -93,10 +93,6 @@ def test_the_command_for_parquet_writes_what_is_read(tmp_path: Path) -> None:
     assert str(table.path) in name and table.rows == [("an apple", 0), ("eine Säge", 1)]
 
 
-def test_there_are_enough_cases() -> None:
-    assert len(WRONG) >= 40
-
-
 def test_long_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "MOST_LINE", 1 << 20)
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "a"}\n{"text": "' + b"x" * (1 << 20) + b'"}\n')

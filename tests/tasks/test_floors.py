@@ -13,7 +13,7 @@ from tests.finetuning.toy import Toy
 from tests.tasks.squad_small import question
 
 from electra_trainer.tasks import baselines
-from electra_trainer.tasks.baselines import inverse_frequency, learn, overlap_features, terms, tf_idf
+from electra_trainer.tasks.baselines import learn, overlap_features, terms, tf_idf
 from electra_trainer.tasks.examples import TextExample
 from electra_trainer.tasks.questions import QuestionAnswering
 from electra_trainer.tasks.tagging import Tagging
@@ -100,29 +100,6 @@ def test_forms_of_a_word_are_alike_and_rare_words_count_more() -> None:
     assert seldom[0] > common[0] + 1 and seldom[5] > common[5] + 1  # weighted by idf
     assert abs(seldom[4] - common[4]) < 0.2 and abs(seldom[6] - common[6]) < 0.2  # and not
     assert np.allclose(matrix.mean(0), 0, atol=1e-4) and np.allclose(read(made[:200]), matrix)
-
-
-def test_the_eight_numbers_of_a_pair_in_a_loop() -> None:
-    random = np.random.default_rng(3)
-    a, b = (random.standard_normal((count, 5)) for count in (3, 4))
-    a, b = (side / np.linalg.norm(side, axis=1, keepdims=True) for side in (a, b))
-    p, q = random.random(3), random.random(4)
-    there, back = ([max(float(x @ y) for y in two) for x in one] for one, two in ((a, b), (b, a)))
-    ab, ba = sum(p * there) / sum(p), sum(q * back) / sum(q)
-    means = [
-        sum(w * x for w, x in zip(by, side, strict=True))
-        for by, side in ((p, a), (q, b), (np.ones(3), a), (np.ones(4), b))
-    ]
-    cosines = [x @ y / np.sqrt(x @ x * (y @ y)) for x, y in (means[:2], means[2:])]
-    expected = [ab, ba, min(ab, ba), (ab + ba) / 2, (sum(there) / 3 + sum(back) / 4) / 2, *cosines, 3 / 4]
-    assert baselines._overlap(a, b, p, q).tolist() == pytest.approx(expected)
-    assert inverse_frequency([0, 4, 9], 9).tolist() == pytest.approx(np.log([11, 11 / 5, 11 / 10]).tolist())
-
-
-def test_only_pairs_have_an_overlap() -> None:
-    single, paired = Toy(rows=60).load(), Toy(rows=60, paired=True).load()
-    assert set(measure_baselines(single)) == {"majority", "tf_idf"}
-    assert set(measure_baselines(paired)) == {"majority", "tf_idf", "word_overlap"}
 
 
 def test_sides_of_a_pair_are_not_mixed_up() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from torch import Tensor, nn
 from electra_trainer.batch import Batch
 from electra_trainer.data.batches import to_batch
 from electra_trainer.finetuning.run import build_network
-from electra_trainer.settings.config import Model
 from electra_trainer.tasks.heads import JointHead, Places, best_spans, independent_beam, joint_beam, joint_loss
 from electra_trainer.tasks.questions import QuestionAnswering, places_of
 from electra_trainer.tasks.recipe import Recipe
@@ -299,30 +297,3 @@ def test_what_the_classifier_is_taught() -> None:
 def test_where_the_classifier_is(version: int, answerability: str, there: bool) -> None:
     made = QuestionAnswering(version=version, answerability=answerability).head(squad_small.source().model)  # type: ignore[arg-type]
     assert any("answerable" in name for name, _ in made.named_parameters()) == there
-
-
-def test_independent_head_is_transformers_own() -> None:
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    transformers = pytest.importorskip("transformers")
-    source = squad_small.source()
-    network = build_network(source, QuestionAnswering(head_kind="independent"), Recipe(), seed=2).eval()
-    with torch.no_grad():
-        for parameter in network.parameters():
-            parameter.add_(
-                0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel()))
-            )
-    fields = {
-        name: value for name, value in dataclasses.asdict(source.model).items() if not name.endswith("initializer")
-    }
-    assert isinstance(source.model, Model)
-    twin = transformers.ElectraForQuestionAnswering(transformers.ElectraConfig(**fields)).eval()
-    named = {name.replace("head.", "qa_outputs.", 1): tensor for name, tensor in network.state_dict().items()}
-    missing, unexpected = twin.load_state_dict(named, strict=False)
-    assert not missing and not unexpected
-    _rows, batch = window_rows(16)
-    with torch.no_grad():
-        out = twin(input_ids=batch.ids_BT, token_type_ids=batch.segment_BT, attention_mask=batch.real_BT.long())
-        mine_BT2 = network.head(network(batch))
-    real_BT = batch.real_BT
-    assert (mine_BT2[..., 0] - out.start_logits)[real_BT].abs().max() < 1e-5
-    assert (mine_BT2[..., 1] - out.end_logits)[real_BT].abs().max() < 1e-5

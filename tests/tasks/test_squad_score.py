@@ -125,27 +125,6 @@ def test_normalize_is_what_is_left_character_by_character(text: str) -> None:
     assert normalize(text) == " ".join(slow_words(text))
 
 
-def slow_f1(gold: list[str], said: list[str], version: int) -> float:
-    if not gold and not said:
-        return float(version == 2)
-    left, common = list(said), 0
-    for word in gold:
-        if word in left:
-            left.remove(word)
-            common += 1
-    return 2 * common / (len(gold) + len(said)) if common else 0.0
-
-
-@given(st.lists(st.sampled_from("the a an cat Cat, dog. red-fox It's theatre 3.5 “the”".split()), max_size=5),
-       st.lists(st.sampled_from("the a an cat Cat, dog. red-fox It's theatre 3.5 “the”".split()), max_size=5),
-       st.sampled_from([1, 2]))  # fmt: skip
-def test_f1_is_twice_what_is_common_over_all(gold: list[str], said: list[str], version: int) -> None:
-    left, right = slow_words(" ".join(gold)), slow_words(" ".join(said))
-    assert f1(" ".join(gold), " ".join(said), version=version) == pytest.approx(slow_f1(left, right, version))
-    exact = question_scores([" ".join(gold)], " ".join(said), version=1)["exact_match"]
-    assert exact == float(left == right)
-
-
 @given(
     st.lists(
         st.tuples(st.booleans(), st.booleans(), st.integers(0, 60)),

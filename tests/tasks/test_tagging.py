@@ -11,14 +11,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from electra_trainer.data.tokenizer import Text, as_plain_text, load_tokenizer, specials_of, word_piece
+from electra_trainer.data.tokenizer import Text, as_plain_text, specials_of, word_piece
 from electra_trainer.errors import ConfigError
 from electra_trainer.finetuning.run import FineTuned, Job, build_network, collate, finetune_run, predict
 from electra_trainer.pretrained.source import Source, untrained
 from electra_trainer.settings.config import Model
 from electra_trainer.tasks.examples import TaggedSentence
 from electra_trainer.tasks.recipe import Recipe
-from electra_trainer.tasks.tagging import Tagging, TaggingTask
+from electra_trainer.tasks.tagging import Tagging
 from electra_trainer.tasks.task import Row, TaskData
 
 VOCAB = (
@@ -197,27 +197,6 @@ def test_predictions_are_those_of_each_row_alone() -> None:
     assert len({tag for prediction in found for tag in prediction["tags"]}) > 1
 
 
-def test_logits_equal_those_of_transformers() -> None:
-    """ElectraForTokenClassification with the same weights, on padded rows."""
-    transformers = pytest.importorskip("transformers")
-    task = Tagging(labels=("A", "B", "C"))
-    mine = network(task).eval()
-    config = transformers.ElectraConfig(
-        vocab_size=MODEL.vocab_size, embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=48, max_position_embeddings=64, num_labels=3,
-    )  # fmt: skip
-    theirs = transformers.ElectraForTokenClassification(config).eval()
-    weights = {name.replace("head.", "classifier."): value for name, value in mine.state_dict().items()}
-    missing, unexpected = theirs.load_state_dict(weights, strict=False)
-    assert not unexpected and {name.split(".")[-1] for name in missing} <= {"position_ids", "token_type_ids"}
-    rows = task.rows(random_sentences(5, seed=6, labels=task.labels), text(), training=False)
-    batch = collate(rows, text().specials, CPU)
-    with torch.no_grad():
-        expected_BTC = theirs(input_ids=batch.ids_BT, attention_mask=batch.real_BT.long()).logits
-        logits_BTC = mine.head(mine(batch))
-    torch.testing.assert_close(logits_BTC[batch.real_BT], expected_BTC[batch.real_BT], rtol=1e-5, atol=1e-5)
-
-
 def test_scores() -> None:
     task = Tagging(labels=("B-X", "I-X", "O"), scheme="bio")
     assert task.metrics == ("f1", "precision", "recall", "accuracy") and task.metric == "f1"
@@ -232,20 +211,6 @@ def test_scores() -> None:
     unseen = [sentence(["a"] * 4, ["A", "B", "new", None])]
     assert plain.score(unseen, [{"tags": ["A", "A", "A", "A"]}]) == {"accuracy": pytest.approx(1 / 3)}
     assert plain.score([sentence(["a"])], [{"tags": ["A"]}]) == {"accuracy": 0.0}
-
-
-def test_doubts() -> None:
-    task = Tagging(labels=("A", "B"))
-    assert "'A' for every word" in task.doubts([], [{"tags": ["A"]}, {"tags": ["A"]}])[0]
-    assert task.doubts([], [{"tags": ["A", "B"]}]) == task.doubts([], [{"tags": ["A"]}]) == []
-
-
-def test_a_task_can_be_written_down_and_made_again() -> None:
-    task = Tagging(labels=("B-X", "O"), scheme="bio", name="ner")
-    written = json.loads(json.dumps(task.described()))
-    assert written.pop("kind") == "Tagging"
-    again = Tagging(**{name: tuple(value) if isinstance(value, list) else value for name, value in written.items()})
-    assert again == task
 
 
 def test_tasks_that_cannot_be() -> None:
@@ -297,39 +262,3 @@ def test_a_run_learns_and_can_be_repeated(tmp_path: Path) -> None:
     )
     assert short.scores == again.scores != result.scores
     assert predictions(tmp_path / "two") == predictions(tmp_path / "three")
-
-
-def thinned(folder: Path, out: Path, **every: int) -> Path:
-    """Every n-th sentence of some splits of a treebank, as a treebank."""
-    out.mkdir()
-    for split, step in every.items():
-        (path,) = folder.glob(f"*-{split}.conllu")
-        sentences = path.read_text(encoding="utf-8").strip().split("\n\n")
-        (out / path.name).write_text("\n\n".join(sentences[::step]) + "\n\n", encoding="utf-8")
-    return out
-
-
-@pytest.mark.slow
-def test_real_sentences_are_tagged_better_than_by_the_most_frequent_tag(shared: Path, tmp_path: Path) -> None:
-    """UD English-EWT's parts of speech with 400 sentences and a small random encoder, which cannot do more than know words."""
-    folder = shared / "data" / "tagging" / "ud-english-ewt"
-    vocab = shared / "data" / "vocab" / "bert-base-uncased-vocab.txt"
-    if not folder.is_dir() or not vocab.is_file():
-        pytest.skip("needs shared/data/tagging and shared/data/vocab")
-    data = TaggingTask(train=thinned(folder, tmp_path / "treebank", train=10, dev=5), limit=400, epochs=3).load()
-    assert len(data.train) == 400 and len(data.dev["dev"]) > 400
-    tokenizer = load_tokenizer(vocab)
-    model = replace(MODEL, vocab_size=30_522, hidden_size=64, embedding_size=64, intermediate_size=128)
-    bare = Source(
-        name="small", model=model, weights={}, tokenizer=tokenizer, specials=specials_of(tokenizer), length=64,
-    )  # fmt: skip
-    recipe = Recipe(learning_rate=3e-3, layer_decay=1.0, epochs=3)
-    result = finetune_run(
-        Job(source=untrained(bare, seed=1), data=data, recipe=recipe, seed=1),
-        out=tmp_path / "run",
-        device="cpu",
-        quiet=True,
-    )
-    labels = [label for example in data.dev["dev"] for label in example.labels]
-    majority = max(labels.count(label) for label in set(labels)) / len(labels)
-    assert majority < 0.2 and result.scores["dev/accuracy"] > majority + 0.2
