@@ -40,7 +40,7 @@ SHARES = {  # of two layers with a decay of 0.8: of embeddings, lower layer, upp
     "paper": (0.512, 0.64, 0.8, 1.0),
 }
 Weights = dict[str, Tensor]
-"""By the names of our network, in float64."""
+"""Tensors by the names of our network, in float64."""
 
 
 class StopAfterTwo:

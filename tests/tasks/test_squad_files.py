@@ -127,6 +127,8 @@ WRONG = {
     "qas missing": ({"data": [{"paragraphs": [{"context": "x"}]}]}, r"paragraphs\[0\]: expected an object with 'qas'"),
     "question missing": (table({"id": "1", "answers": []}), r"qas\[0\]: expected an object with 'question'"),
     "question blank": (table(entry(question="")), r"qas\[0\].question: is blank"),
+    "id missing": (table({"question": "Who?", "answers": []}), r"expected an object with 'id'"),
+    "impossible as text": (table(entry(is_impossible="False")), r"is_impossible: expected true or false, found 'False'"),
     "id a list": (table(entry(id=[5])), r"qas\[0\].id: expected a string, found \[5\]"),
     "id twice as number": (table(entry("1"), entry(id=1)), r"qas\[1\].id: '1' is also at .*qas\[0\]"),
     "id twice": (table(entry("1"), entry("1")), r"qas\[1\].id: '1' is also at .*qas\[0\]"),

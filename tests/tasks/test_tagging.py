@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,30 +19,11 @@ from electra_trainer.pretrained.source import Source, untrained
 from electra_trainer.settings.config import Model
 from electra_trainer.tasks.examples import TaggedSentence
 from electra_trainer.tasks.recipe import Recipe
+from electra_trainer.tasks.tagged_files import Span, spans_of
 from electra_trainer.tasks.tagging import Tagging
 from electra_trainer.tasks.task import Row, TaskData
 
-VOCAB = (
-    "the",
-    "dog",
-    "cat",
-    "run",
-    "jump",
-    "walk",
-    "a",
-    "##s",
-    "##ing",
-    "don",
-    "'",
-    "t",
-    ".",
-    "[",
-    "]",
-    "sep",
-    "-",
-    "x",
-    "##x",
-)
+VOCAB = "the dog cat run jump walk a ##s ##ing don ' t . [ ] sep - x ##x".split()
 IDS = {word: number for number, word in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *VOCAB))}
 TOKENIZER = word_piece(IDS, cased=False, keep_accents=None)
 MODEL = Model(
@@ -49,25 +31,8 @@ MODEL = Model(
     max_position_embeddings=64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer="fan-in",
 )  # fmt: skip
 CPU = torch.device("cpu")
-WORDS = st.sampled_from(
-    [
-        "the",
-        "dogs",
-        "Cats",
-        "don't",
-        "walking",
-        "zebra",
-        "[SEP]",
-        "\x00",
-        "\u0301",
-        "",
-        " ",
-        "日本",
-        "run jump",
-        "x" * 30,
-        "x-" * 9,
-    ]
-)
+ODD = ("\x00", "\u0301", "", " ", "run jump", "x" * 30, "x-" * 9)
+WORDS = st.sampled_from([*"the dogs Cats don't walking zebra [SEP] 日本".split(), *ODD])
 
 
 def text(length: int = 64) -> Text:
@@ -262,3 +227,78 @@ def test_a_run_learns_and_can_be_repeated(tmp_path: Path) -> None:
     )
     assert short.scores == again.scores != result.scores
     assert predictions(tmp_path / "two") == predictions(tmp_path / "three")
+
+
+TAGS = st.sampled_from(["O", *(f"{mark}-{kind}" for mark in "BIES" for kind in ("PER", "LOC-X"))])
+SENTENCE = st.lists(TAGS, max_size=9)
+
+
+def by_definition(tags: list[str]) -> set[tuple[str, int, int]]:
+    """All pairs of places, each held against what a span is: one word that continues nothing, then words that do, then one that does not."""
+    types = [tag[2:] for tag in tags]
+
+    def continues(at: int) -> bool:
+        return (
+            0 < at < len(tags)
+            and tags[at][0] in "IE"
+            and tags[at - 1][0] in "BI"
+            and types[at] == types[at - 1]
+        )  # fmt: skip
+
+    return {
+        (types[first], first, stop)
+        for first in range(len(tags))
+        for stop in range(first + 1, len(tags) + 1)
+        if tags[first] != "O"
+        and not continues(first)
+        and all(continues(at) for at in range(first + 1, stop))
+        and not continues(stop)
+    }
+
+
+@given(SENTENCE)
+@settings(max_examples=400)
+def test_spans_are_those_of_the_definition(tags: list[str]) -> None:
+    found = spans_of(tags)
+    assert set(found) == by_definition(tags) and len(found) == len(set(found))
+    assert found == sorted(found, key=lambda span: span.first)
+    covered = [word for span in found for word in range(span.first, span.stop)]
+    assert covered == [index for index, tag in enumerate(tags) if tag != "O"]  # every word in a span is in one
+
+
+GOLDENS: dict[str, tuple[str, str]] = {
+    "IOB2": ("B-PER I-PER O B-LOC B-LOC", "PER 0 2, LOC 3 4, LOC 4 5"),
+    "IOB1": ("I-PER I-PER O I-LOC B-LOC I-LOC", "PER 0 2, LOC 3 4, LOC 4 6"),
+    "an I after another type": ("B-PER I-LOC I-LOC", "PER 0 1, LOC 1 3"),
+    "an I after O": ("O I-PER O", "PER 1 2"),
+    "BIOES": ("S-PER B-LOC I-LOC E-LOC O S-PER", "PER 0 1, LOC 1 4, PER 5 6"),
+    "an E that ends nothing": ("E-PER E-PER I-PER", "PER 0 1, PER 1 2, PER 2 3"),
+    "a B without an E": ("B-PER O", "PER 0 1"),
+    "an S continues nothing": ("B-PER S-PER I-PER", "PER 0 1, PER 1 2, PER 2 3"),
+    "the sentence ends within": ("O B-PER I-PER", "PER 1 3"),
+    "a type with dashes": ("B-WORK-OF-ART I-WORK-OF-ART", "WORK-OF-ART 0 2"),
+    "no types": ("O B I O I", " 1 3,  4 5"),
+    "nothing": ("O O", ""),
+}
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_goldens(name: str) -> None:
+    tags, expected = GOLDENS[name]
+    spans = [re.fullmatch(r" ?(\S*) (\d) (\d)", part) for part in expected.split(",") if part]
+    assert spans_of(tags.split()) == [Span(m[1], int(m[2]), int(m[3])) for m in spans if m] and all(spans)
+
+
+@given(st.lists(st.lists(st.tuples(TAGS, TAGS), min_size=1, max_size=9), min_size=1, max_size=4))
+@settings(max_examples=100, deadline=None)
+def test_scores_are_those_of_seqeval(both: list[list[tuple[str, str]]]) -> None:
+    """The library's default mode, which is conlleval's: the same spans, so the same counts and scores."""
+    library = pytest.importorskip("seqeval.metrics.sequence_labeling", reason="needs the package seqeval")
+    truth, said = ([[pair[at] for pair in sentence] for sentence in both] for at in (0, 1))
+    task = Tagging(labels=("O", *(f"{mark}-{kind}" for mark in "BIES" for kind in ("PER", "LOC-X"))), scheme="bioes")
+    examples = [TaggedSentence(words=("w",) * len(tags), labels=tuple(tags)) for tags in truth]
+    scores = task.score(examples, [{"tags": tags} for tags in said])
+    true, found = set(library.get_entities(truth)), set(library.get_entities(said))
+    assert scores["precision"] == pytest.approx(len(true & found) / max(len(found), 1))
+    assert scores["recall"] == pytest.approx(len(true & found) / max(len(true), 1))
+    assert scores["f1"] == pytest.approx(2 * len(true & found) / max(len(true) + len(found), 1))

@@ -1,12 +1,14 @@
-"""Files become a task, with notes on what is odd in them, or an error that says where."""
+"""Files become a task, in every usual notation of spans, with notes on what is odd in them, or an error that says where."""
 
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
+from electra_trainer.errors import ConfigError, DataError, MissingInputError
+from electra_trainer.tasks.tagged_files import Scheme, read_tag, scheme_of, spans_of
 from electra_trainer.tasks.tagging import Tagging, TaggingTask
 
 TRAIN = "the DET\ndog NOUN\nruns VERB\n\na DET\ncat NOUN\n"
@@ -39,15 +41,6 @@ def test_tags(tmp_path: Path) -> None:
         )
         and len(data.sha256) == 64
     )
-
-
-def test_the_scheme_can_be_set(tmp_path: Path) -> None:
-    found = task(tmp_path, ENTITIES, ENTITIES, scheme="none").load().task
-    assert isinstance(found, Tagging) and found.metrics == ("accuracy",)
-    with pytest.raises(
-        DataError, match=r"train:1: label 'DET' is none of BIO: .* For labels without spans: --scheme plain"
-    ):
-        task(tmp_path, scheme="bio").load()
 
 
 def test_what_a_reader_of_the_scores_must_know(tmp_path: Path) -> None:
@@ -118,7 +111,6 @@ def test_the_folder_of_a_treebank(tmp_path: Path) -> None:
 
 
 WRONG: dict[str, tuple[str, str, str]] = {
-    "no prefix": (ENTITIES, ENTITIES + "x LOC\n", r"dev:5: label 'LOC' is none of BIO: expected O, B-TYPE, I-TYPE"),
     "BIOES in dev": (ENTITIES, ENTITIES + "\nx S-LOC\n", r"dev:6: label 'S-LOC' is none of BIO"),
     "no type": (ENTITIES + "x B-\n", ENTITIES, r"train:5: label 'B-' is none of BIO"),
     "another tag set": (
@@ -129,8 +121,6 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "one label": ("a X\nb X\n", TRAIN, r"train: every word has the label 'X', so there is nothing to learn"),
     "no labels": ("a _\nb _\n", TRAIN, r"train: no word has a label"),
     "no labels in dev": (TRAIN, "a _\n", r"dev: 0 of 0 labels do not occur in training"),
-    "ragged": (TRAIN, TRAIN + "x\n", r"dev:7: expected 2 columns"),
-    "empty": (TRAIN, "", r"dev: holds no sentences"),
 }
 
 
@@ -141,17 +131,180 @@ def test_says_what_is_wrong_and_where(name: str, tmp_path: Path) -> None:
         task(tmp_path, train, dev).load()
 
 
-def test_files_and_fields_that_cannot_be(tmp_path: Path) -> None:
-    write(tmp_path / "train", TRAIN)
-    cases: list[tuple[type[ElectraError], str, dict[str, object]]] = [
-        (MissingInputError, "none: no such file", {"dev": tmp_path / "none"}),
-        (MissingInputError, "none: no such file", {"predict": tmp_path / "none"}),
-        (ConfigError, "expected a number counted from 1. Names are for .conllu", {"column": "upos"}),
-        (DataError, "has 2 columns; expected on each line the word in column 1 and its label in 3", {"column": 3}),
-        (DataError, "has 2 columns; expected on each line the word in column 3 and its label in 2", {"words": 3}),
-    ]
-    for kind, message, fields in cases:
-        with pytest.raises(kind, match=message):
-            TaggingTask(train=tmp_path / "train", **fields).load()  # type: ignore[arg-type]
+def test_what_is_missing(tmp_path: Path) -> None:
+    for name in ("dev", "predict"):
+        with pytest.raises(MissingInputError, match="none: no such file"):
+            TaggingTask(train=write(tmp_path / "train", TRAIN), **{name: tmp_path / "none"}).load()  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="limit = 0"):
         TaggingTask(train="train", limit=0)
+
+
+BIO = "B-PER I-PER I-PER O B-LOC O B-LOC B-PER".split()
+"""Spans of three words, one and one, and two that touch."""
+WRITTEN: dict[str, tuple[str, Scheme, str]] = {
+    "BIO": ("B-PER I-PER I-PER O B-LOC O B-LOC B-PER", "bio", "BIO"),
+    "IOB1": ("I-PER I-PER I-PER O I-LOC O I-LOC I-PER", "bio", "BIO"),
+    "BIOES": ("B-PER I-PER E-PER O S-LOC O S-LOC S-PER", "bioes", "BIOES"),
+    "BILOU": ("B-PER I-PER L-PER O U-LOC O U-LOC U-PER", "bioes", "BIOES"),
+    "BMES": ("B-PER M-PER E-PER O S-LOC O S-LOC S-PER", "bioes", "BIOES"),
+    "BMEWO": ("B-PER M-PER E-PER O W-LOC O W-LOC W-PER", "bioes", "BIOES"),
+    "IOE": ("I-PER I-PER E-PER O E-LOC O E-LOC E-PER", "bioes", "BIOES"),
+    "underscores": ("B_PER I_PER I_PER O B_LOC O B_LOC B_PER", "bio", "BIO"),
+    "colons": ("B:PER I:PER I:PER O B:LOC O B:LOC B:PER", "bio", "BIO"),
+    "slashes": ("B/PER M/PER E/PER O S/LOC O S/LOC S/PER", "bioes", "BIOES"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_usual_notations(name: str, tmp_path: Path) -> None:
+    """Reported in the notes, scored by spans, perfect for the truth, and less where the last span has another type."""
+    written, scheme, title = WRITTEN[name]
+    labels = written.split()
+    # more words outside, as texts have them
+    text = "".join(f"w{at} {label}\n" for at, label in enumerate([*labels, *[labels[3]] * 3]))
+    data = task(tmp_path, text, text).load()
+    found = data.task
+    assert isinstance(found, Tagging) and (found.scheme, found.metric) == (scheme, "f1")
+    assert data.notes[0].startswith(f"labels: {title} of LOC, PER. Spans are scored by seqeval")
+    truth = list(data.dev["dev"][0].labels)
+    assert spans_of([str(read_tag(str(label), found.scheme)) for label in truth])[:4] == spans_of(BIO)
+    wrong = [*truth[:7], truth[6], *truth[8:]]  # the touching PER as LOC
+    never = [truth[3]] * len(truth)
+    scores = [found.score(data.dev["dev"], [{"tags": tags}])["f1"] for tags in (truth, wrong, never)]
+    assert scores[0] == 1.0 > scores[1] > 0.4 and scores[2] == 0.0
+
+
+SCHEMES: dict[Scheme, tuple[str, ...]] = {
+    "bio": ("O B-PER I-PER", "O I-PER", "B-NP I-NP B-VP", "O B-PER I-PER b-PER"),
+    "bioes": ("O B-PER I-PER E-PER S-PER", "O S-PER", "O B-PER I-PER L-PER U-PER"),
+    "none": (
+        "O B I", "B M E S", "O O O PER LOC", "NOUN VERB ADJ", "O", "O X", "O PER PER", "NN B-x VB JJ O", "NN-S VB-S JJ", "B-x C-x",
+        "N O ^ S Z V A R ! D P & T X Y # @ ~ U E $ , G L M", "0 0 0 1 2", "_ _ _ Case=Nom Number=Sing", "nsubj obl:tmod acl:relcl", "",
+    ),
+}  # fmt: skip
+
+
+def test_the_scheme_is_found() -> None:
+    for scheme, examples in SCHEMES.items():
+        assert {scheme_of({*labels.split()}) for labels in examples} == {scheme}
+
+
+OTHERWISE: dict[str, tuple[str, str, str]] = {
+    "outside 0": ("B-PER I-PER 0 0", "bio", "'0' as 'O'"),
+    "outside o": ("B-PER I-PER o o", "bio", "'o' as 'O'"),
+    "outside None": ("S-PER B-PER E-PER None None", "bioes", "'None' as 'O'"),
+    "outside OUT": ("B-PER I-PER OUT OUT", "bio", "'OUT' as 'O'"),
+    "outside -": ("B-PER I-PER - -", "bio", "'-' as 'O'"),
+    "outside en dash": ("B-PER I-PER \u2013 \u2013", "bio", "'\u2013' as 'O'"),
+    "outside _": ("B-PER I-PER _ _", "bio", "warning: labels are read and predicted in the usual notation: words without a label as 'O'"),
+    "outside -100": ("B-PER I-PER -100 -100", "bio", "words without a label as 'O'"),
+    "small letters": ("b-PER i-PER o o", "bio", "'b-PER' as 'B-PER'"),
+    "behind": ("PER-B PER-I O O", "bio", "'PER-B' as 'B-PER'"),
+    "behind, small": ("PER_b PER_i 0 0", "bio", "'PER_b' as 'B-PER'"),
+    "behind, BIOES": ("PER-B PER-I PER-E O PER-S", "bioes", "'PER-B' as 'B-PER'"),
+    "in brackets": ("PER(B) PER(I) O O", "bio", "'PER(B)' as 'B-PER'"),
+    "dot": ("B.PER I.PER O O", "bio", "'B.PER' as 'B-PER'"),
+    "at": ("B@PER I@PER O O", "bio", "'B@PER' as 'B-PER'"),
+    "together": ("BPER IPER O O", "bio", "'BPER' as 'B-PER'"),
+    "words": ("BEGIN-PER INSIDE-PER O O", "bio", "'BEGIN-PER' as 'B-PER'"),
+    "long words": ("BEGINNING-PER INSIDE-PER O O", "bio", "'BEGINNING-PER' as 'B-PER'"),
+    "all in brackets": ("[B-PER] [I-PER] O O", "none", "'[B-PER]' looks like a span's label; --scheme bio names"),
+    "marks alone": ("B I O O", "none", "Marks of spans: --scheme bio."),
+    "marks alone, BMES": ("B M E S", "none", "Marks of spans: --scheme bioes."),
+    "as usual": ("B_PER I_PER O O", "bio", ""),
+    "types of IO": ("START_DATE END_DATE O O", "none", "Types of spans: --scheme io"),
+    "types that begin with B and I": ("BRAND ITEM O O", "none", "Types of spans: --scheme io"),
+    "parts of speech": ("NN-S VB-I JJ O", "none", "'VB-I' looks like a span's label, 'JJ' does not; --scheme bio names"),
+    "one is other": ("B-PER I-PER X X", "none", "'B-PER' looks like a span's label, 'X' does not; --scheme bio names"),
+    "no outside": ("B-PER I-PER B-PER B-LOC", "bio", "warning: no label is O, so every word is predicted to be in a span"),
+    "case": ("B-PER I-per O O", "bio", "warning: types differ in case alone: 'PER', 'per'."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_other_notations_are_read_or_named(name: str, tmp_path: Path) -> None:
+    """Outside and marks as annotators write them: the labels of the task are the usual ones, and a note says so.
+    --scheme io is not recommended where labels carry marks.
+    """
+    written, scheme, note = OTHERWISE[name]
+    text = "".join(f"w{at} {label}\n" for at, label in enumerate(written.split()))
+    data = task(tmp_path, text, text).load()
+    assert isinstance(data.task, Tagging) and data.task.scheme == scheme
+    assert any(note in one for one in data.notes)
+    assert any("--scheme io" in one for one in data.notes) == ("--scheme io" in note)
+    if "as '" in note:
+        assert {*data.task.labels} <= {"O", "B-PER", "I-PER", "E-PER", "S-PER"}
+        new = write(tmp_path / "new", text + "w0 " + written.split()[0] + "\n")
+        again = data.task.examples_in(new, like=data.columns, text=None, as_json=False)
+        assert [len(one.words) for one in again.examples] == [len(written.split()) + 1]
+        assert {*again.answers[0].labels} == {*data.task.labels}
+
+
+NEAR, MIXED = "a O\nb P\nc Q\nd O\ne O\n", "a B-X\nb CC\nc DT\nd JJ\ne VB\n"
+PLAIN = "labels: {} without spans, scored by accuracy."
+ASKED: list[tuple[str, str | None, str]] = [
+    # text, scheme, how a note begins or what an error says
+    (NEAR, None, f"{PLAIN.format(3)} Types of spans: --scheme io."),
+    (NEAR, "io", "labels: IO of P, Q."),
+    (MIXED, None, PLAIN.format(5)),
+    (MIXED, "bio", "train:2: label 'CC' is none of BIO"),
+    (ENTITIES, "none", PLAIN.format(4)),
+    (TRAIN, "bio", "train:1: label 'DET' is none of BIO: .* For labels without spans: --scheme plain"),
+    ("a PER-B\nb PER-I\nc O\n", "io", "warning: .*--scheme io takes"),
+    ("a B-PER\nb I-PER\nc O\n", "io", "warning: .*--scheme io takes"),
+    ("a PER\nb LOC\nc 0\n", "io", "labels are read .*'0' as 'O'"),
+    ("a PER\nb O\n", "bioes", "expected O, B-TYPE, I-TYPE, E-TYPE, S-TYPE"),
+    *((f"a {wrong}\nb O\n", "bio", f"train:1: label '{wrong}' is none of BIO: expected O, B-TYPE, I-TYPE") for wrong in ("S-X", "b-PER", "PER-B", "o")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "scheme", "said"), ASKED)
+def test_the_scheme_can_be_set(text: str, scheme: str | None, said: str, tmp_path: Path) -> None:
+    asked = task(tmp_path, text, text, **({} if scheme is None else {"scheme": scheme}))
+    if said.startswith(("labels", "warning")):
+        assert any(re.match(said, note) for note in asked.load().notes)
+    else:
+        with pytest.raises(DataError, match=said):
+            asked.load()
+
+
+FAULTS = Path(__file__).resolve().parents[3] / "shared" / "faults"
+USUAL, PARTS = "B-LOC B-PER I-PER O", "ADV NOUN PUNCT VERB"
+TAGS = {  # file: sentences, words, labels, words of the notes
+    "span-notations/lower.txt": (80, 480, "B-loc B-per I-per O", "'i-per' as 'I-per'"),
+    "span-notations/suffix.txt": (80, 480, USUAL, "'PER-B' as 'B-PER'"),
+    "span-notations/zero-outside.txt": (80, 480, USUAL, "'0' as 'O'"),
+    "outside-as-nothing/underscore.txt": (80, 480, USUAL, "480 words in 80 sentences, 240 without a label"),
+    "outside-as-nothing/null.jsonl": (80, 480, USUAL, "warning: .*words without a label as 'O'"),
+    "lone-cr/tags-cr.txt": (80, 480, USUAL, "BIO of LOC, PER"),
+    "hash-first-word/spaces.txt": (80, 440, "B-EVT B-LOC B-PER I-PER O", "440 words in 80 sentences; "),
+    "hash-words/ner.txt": (30, 60, "B-PER O", "60 words in 30 sentences, 30 comment lines"),
+    "hash-words/ner-dev.txt": (40, 600, "B-PER O", "40 comment lines"),
+    "hash-words/pos.txt": (30, 60, "NOUN VERB", "30 comment lines"),
+    "hash-words/spaces.txt": (5, 10, "B-A B-TAG O", "10 words in 5 sentences; "),
+    "hash-words/tabs.txt": (5, 10, "B-A B-TAG O", "10 words in 5 sentences; "),
+    "tag-notations/bilou-train.txt": (200, 1678, "B-LOC B-PER I-PER L-LOC L-PER O U-LOC U-PER", "BIOES of LOC, PER"),
+    "tag-notations/bmes-train.txt": (200, 1678, "B-LOC B-PER E-LOC E-PER M-PER O S-LOC S-PER", "BIOES of LOC, PER"),
+    "tag-notations/colon-train.txt": (200, 1678, "B:LOC B:PER I:LOC I:PER O", "BIO of LOC, PER"),
+    "tag-notations/underscore-train.txt": (200, 1678, "B_LOC B_PER I_LOC I_PER O", "BIO of LOC, PER"),
+    "tag-notations/io-train.txt": (200, 1678, "LOC O PER", "3 without spans, scored by accuracy"),
+    "tag-notations/io-marked-train.txt": (200, 1678, "I-LOC I-PER O", "BIO of LOC, PER"),
+    "tags-as-tables/doccano.jsonl": (60, 266, "B-LOC B-PER O", "words = 'text', labels = 'label'"),
+    "tags-as-tables/numbers.jsonl": (60, 266, "0 1 2", "3 without spans"),
+    "conllu/no-blank-line-at-the-end.conllu": (41, 143, PARTS, "accuracy"),
+    "conllu/numbers-go-on.conllu": (41, 143, PARTS, "accuracy"),
+    "conllu/ten-columns-no-number.conllu": (41, 143, PARTS, "accuracy"),
+    "conllu/own-upos-unk.conllu": (41, 144, "ADV NOUN PUNCT UNK VERB", "accuracy"),
+    "conllu/space-of-spacy.conllu": (41, 144, "ADV NOUN PUNCT SPACE VERB", "accuracy"),
+    "conllu/ud-1-conj.conllu": (41, 144, "ADV CONJ NOUN PUNCT VERB", "accuracy"),
+}
+
+
+@pytest.mark.skipif(not FAULTS.is_dir(), reason="../shared/faults is not here")
+@pytest.mark.parametrize("name", TAGS)
+def test_a_tag_file_is_read(name: str) -> None:
+    sentences, words, labels, note = TAGS[name]
+    data = TaggingTask(train=FAULTS / name, dev=FAULTS / name).load()
+    assert (len(data.train), sum(len(one.words) for one in data.train)) == (sentences, words)
+    assert " ".join(data.task.labels) == labels  # type: ignore[attr-defined]
+    assert any(re.search(note, one) for one in data.notes), data.notes
