@@ -104,14 +104,6 @@ def with_block(config: Config, block: Any) -> Config:
     return dataclasses.replace(config, model=dataclasses.replace(config.model, block=block))
 
 
-@BLOCKS
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_real_flops_equal_the_products_of_a_forward_pass(name: str, block: str) -> None:
-    config = with_block(narrow(objective=OBJECTIVES[name]), block)
-    forward = config.batch.size * sum(part.real for part in row_parts(config))
-    assert counted_by_torch(config, backward=False) == forward
-
-
 @pytest.mark.parametrize("generator", [Learned(width=1.0, depth=0.5), Unigram(), Uniform()])
 def test_real_flops_with_other_generators(generator: Any) -> None:
     config = narrow(generator=generator)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,10 @@ def text_of(rows: Any) -> list[int]:
 
 def test_rows_hold_the_text(text_file: Path, tokenizer: Any, tmp_path: Path) -> None:
     """Every document's ids, in order, are in the rows of one split."""
-    seen: list[int] = []
+    seen: list[Progress] = []
     manifest = prepare(
         [text_file], tokenizer=tokenizer, sequence_length=64, out=tmp_path / "out",
-        settings=PrepareSettings(workers=1, valid_fraction=0.1), progress=lambda state: seen.append(state.tokens),
+        settings=PrepareSettings(workers=1, valid_fraction=0.1), progress=lambda state: seen.append(replace(state)),
     )  # fmt: skip
     store = Store.open(tmp_path / "out", verify=True)
     texts = {split: np.array(text_of(store.rows(split)), dtype="<u2").tobytes() for split in ("train", "valid")}
@@ -56,7 +57,8 @@ def test_rows_hold_the_text(text_file: Path, tokenizer: Any, tmp_path: Path) -> 
         assert data in texts["train"] or data in texts["valid"]
         held_out += data in texts["valid"]
         total += len(ids)
-    assert total == manifest.train.text_tokens + manifest.valid.text_tokens == seen[-1]
+    assert total == manifest.train.text_tokens + manifest.valid.text_tokens == seen[-1].tokens
+    assert seen[-1].fraction == 1.0 and Progress(CorpusReport()).fraction is None
     assert len(b"".join(texts.values())) == 2 * total
     assert manifest.train.documents + manifest.valid.documents == 300
     assert 10 <= manifest.valid.documents <= 60
@@ -322,20 +324,6 @@ def test_a_vocabulary_from_files(text_file: Path) -> None:
     assert (report.documents, report.lines) == (300, len(lines))
     _, report = train_tokenizer_from([text_file], vocab_size=256, max_characters=40_000)
     assert 40_000 <= report.characters < 60_000
-
-
-def test_progress_knows_its_share(text_file: Path, tokenizer: Any, tmp_path: Path) -> None:
-    seen: list[float | None] = []
-
-    def watch(state: Progress) -> None:
-        seen.append(state.fraction)
-
-    prepare(
-        [text_file], tokenizer=tokenizer, sequence_length=32, out=tmp_path / "out",
-        settings=PrepareSettings(workers=1), progress=watch,
-    )  # fmt: skip
-    assert seen[-1] == 1.0
-    assert Progress(CorpusReport()).fraction is None
 
 
 def test_the_embedded_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

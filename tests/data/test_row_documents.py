@@ -18,7 +18,7 @@ from electra_trainer.data.prepare import prepare
 from electra_trainer.data.store import NAMES, SPLITS, RowDocuments, Store, StoreWriter
 from electra_trainer.data.text_files import Place
 from electra_trainer.data.tokenizer import as_plain_text
-from electra_trainer.errors import DataError, MissingInputError
+from electra_trainer.errors import DataError
 
 SPECIAL = (0, 2, 3)  # [PAD], [CLS], [SEP]
 LIMIT = 1500
@@ -97,53 +97,6 @@ def test_rows_are_of_the_documents_that_are_named(tokenizer: Any, tmp_path: Path
     found = sum(getattr(store.manifest, split).documents for split in SPLITS)
     assert len(seen) == found  # each document is in some row, and no two have one name
     assert {Path(place.file).name for place in seen} == {"some of it.txt", "lines.jsonl", "the last.txt"}
-
-
-def test_another_line_would_not_do(tokenizer: Any, tmp_path: Path) -> None:
-    """The check above has teeth: the document before the right one does not hold the row's text."""
-    store = prepared(tmp_path, tokenizer, boundary="blank")
-    documents, rows = store.documents("train"), store.rows("train")
-    assert documents is not None
-    passages = [documents.row(number)[0] for number in range(len(rows))]
-    wrong = [passages[0], *passages[:-1]]
-    held = [
-        within(text_ids(row[: mine.end]), ids_there(other.place, tokenizer))
-        for row, mine, other in zip(rows, passages, wrong, strict=True)
-        if mine.place != other.place and mine.end > 8
-    ]
-    assert len(held) > 20 and sum(held) < len(held) / 10
-
-
-def test_the_same_for_any_number_of_workers(tokenizer: Any, tmp_path: Path) -> None:
-    sizes = []
-    for workers in (1, 2):
-        folder = tmp_path / str(workers)
-        folder.mkdir()
-        (folder / "a.txt").write_text("\n".join(sentences(6000, seed=3)))
-        reading = PrepareSettings(workers=workers, boundary="line")
-        made = prepare(
-            [folder / "a.txt"], tokenizer=tokenizer, sequence_length=64, out=folder / "out", settings=reading
-        )
-        sizes.append((made.documents.train, made.documents.valid))
-        assert made.documents.train.bytes == 40 * made.train.documents
-    assert sizes[0] == sizes[1]
-
-
-@pytest.mark.parametrize("name", ["train.documents", "valid.documents", NAMES])
-def test_damage_is_reported(tokenizer: Any, tmp_path: Path, name: str) -> None:
-    store = prepared(tmp_path, tokenizer)
-    path = store.folder / name
-    sound = path.read_bytes()
-    path.write_bytes(sound[:-1] + bytes([sound[-1] ^ 1]))
-    Store.open(store.folder)
-    with pytest.raises(DataError, match=r"its content has changed"):
-        Store.open(store.folder, verify=True)
-    path.write_bytes(sound + b"\0")
-    with pytest.raises(DataError, match="bytes, expected"):
-        Store.open(store.folder)
-    path.unlink()
-    with pytest.raises(MissingInputError):
-        Store.open(store.folder)
 
 
 def encode(entries: list[list[int]]) -> bytes:

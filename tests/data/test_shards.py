@@ -165,18 +165,8 @@ def test_nothing_to_hold_out(tmp_path: Path, tokenizer: Any) -> None:
 
 def test_the_verbs(electra: Electra, corpus: Path, tokenizer: Any, tmp_path: Path) -> None:
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    words = (
-        "prepare",
-        corpus,
-        "--tokenizer",
-        tmp_path / "tokenizer.json",
-        "--seq-len",
-        32,
-        "--out",
-        tmp_path / "shards",
-        "--valid-fraction",
-        0.1,
-    )
+    options = f"--tokenizer {tmp_path / 'tokenizer.json'} --seq-len 32 --out {tmp_path / 'shards'} --valid-fraction 0.1"
+    words = ("prepare", corpus, *options.split())
     for number in (1, 2):
         code, out, err = electra(*words, "--shard", f"{number}/2")
         assert code == 0 and f"shard {number}/2 is ready" in out, err

@@ -16,7 +16,7 @@ from tests.data.samples import SPECIALS, sentences
 
 from electra_trainer.data.corpus import PrepareSettings
 from electra_trainer.data.prepare import prepare
-from electra_trainer.data.store import Manifest, Store, StoreWriter, claimed
+from electra_trainer.data.store import NAMES, Manifest, Store, StoreWriter, claimed
 from electra_trainer.data.tokenizer import save_tokenizer, tokenizer_sha256
 from electra_trainer.data.vocabulary import train_tokenizer
 from electra_trainer.errors import ConfigError, DataError, MissingInputError
@@ -59,16 +59,18 @@ def test_missing_and_unfinished(folder: Path, tmp_path: Path) -> None:
         Store.open(folder)
 
 
-def test_damage(folder: Path, tmp_path: Path) -> None:
-    data = (folder / "train.bin").read_bytes()
-    (folder / "train.bin").write_bytes(data[:-2])
-    with pytest.raises(DataError, match=r"train\.bin: has .* bytes, expected"):
-        Store.open(folder)
-    (folder / "train.bin").write_bytes(data[:100] + bytes([data[100] ^ 1]) + data[101:])
+@pytest.mark.parametrize("name", ["train.bin", "train.documents", "valid.documents", NAMES])
+def test_damage(folder: Path, name: str) -> None:
+    path, data = folder / name, (folder / name).read_bytes()
+    for size in (data[:-2], data + b"\0"):
+        path.write_bytes(size)
+        with pytest.raises(DataError, match=rf"{name}: has .* bytes, expected"):
+            Store.open(folder)
+    path.write_bytes(data[:20] + bytes([data[20] ^ 1]) + data[21:])
     Store.open(folder)
-    with pytest.raises(DataError, match=r"train\.bin: its content has changed"):
+    with pytest.raises(DataError, match=rf"{name}: its content has changed"):
         Store.open(folder, verify=True)
-    (folder / "train.bin").unlink()
+    path.unlink()
     with pytest.raises(MissingInputError):
         Store.open(folder)
 

@@ -12,7 +12,6 @@ from scipy.stats import chisquare
 from tests.small import CLS, MASK, PAD, SEP, WORDS, batch, columns_chosen, rows
 
 from electra_trainer.data.masking import MaskTokens
-from electra_trainer.errors import ConfigError
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Masking
 
@@ -92,69 +91,3 @@ def test_two_of_six_by_enumeration() -> None:
         for first, second in columns_chosen(chooser(data, Rng(2, step, 0))):
             pairs[first, second] += 1
     assert chisquare(list(pairs.values()), np.array(share) * 20_000).pvalue > 1e-4
-
-
-def test_rarer_words_are_chosen_more_often() -> None:
-    """In long rows of any words the share that is chosen falls with the word's count, and the more so the greater the rarity."""
-    made = np.random.default_rng(0).integers(MASK + 1, WORDS, (200, 64))
-    made[:, 0], made[:, -1] = CLS, SEP
-    data, counts = batch(made), np.where(np.arange(WORDS) < 35, 100, np.where(np.arange(WORDS) < 65, 10_000, 1_000_000))
-    spread = []
-    for rarity in (0.0, 0.25, 0.5):
-        total, hit = np.zeros(3), np.zeros(3)
-        for step in range(10):
-            flat = made.reshape(-1)
-            inside = (flat > MASK).nonzero()[0]
-            group = np.digitize(flat, [35, 65])
-            np.add.at(total, group[inside], 1)
-            np.add.at(hit, group[mask(rarity, counts=counts)(data, Rng(1, step, 0)).slots_K.numpy()], 1)
-        rare, middle, common = hit / total
-        if rarity:
-            assert rare > middle > common > 0
-        spread.append(rare / common)
-    assert abs(spread[0] - 1) < 0.05 and spread[2] > spread[1] > 1.5
-
-
-def test_masks_are_a_function_of_seed_step_and_lane() -> None:
-    chooser, data = mask(0.5), batch(rows(30))
-    once = chooser(data, Rng(1, 2, 3))
-    torch.manual_seed(0)
-    np.random.seed(0)  # noqa: NPY002
-    again = chooser(data, Rng(1, 2, 3))
-    assert torch.equal(again.slots_K, once.slots_K) and torch.equal(again.input_BT, once.input_BT)
-    for rng in (Rng(2, 2, 3), Rng(1, 3, 3), Rng(1, 2, 4)):
-        assert chooser(data, rng).slots_K.tolist() != once.slots_K.tolist()
-
-
-def test_words_at_the_chosen_positions() -> None:
-    """85 % [MASK] of the rare and of the frequent ones alike; the rest of the row is untouched."""
-    made = rows(200, full=True)
-    chooser, data, hidden, total = mask(0.5), batch(made), np.zeros(2), np.zeros(2)
-    for step in range(20):
-        masked = chooser(data, Rng(1, step, 0))
-        after, before = masked.input_BT.flatten(), masked.batch.ids_BT.flatten()
-        rare = (before[masked.slots_K] < 40).long().numpy()
-        np.add.at(total, rare, 1)
-        np.add.at(hidden, rare, (after[masked.slots_K] == MASK).numpy())
-        same = torch.ones_like(after, dtype=torch.bool)
-        same[masked.slots_K] = False
-        assert torch.equal(after[same], before[same])
-    assert (np.abs(hidden / total - 0.85) <= 4.5 * np.sqrt(0.85 * 0.15 / total)).all()
-
-
-@pytest.mark.parametrize("rarity", [0.5, 8.0])
-def test_edges(rarity: float) -> None:
-    """Rows of padding, of specials alone, and counts in the billions: numbers, and as many as can be chosen."""
-    made = np.full((3, 10), PAD)
-    made[0, :2] = CLS, SEP
-    made[1, :3] = CLS, 9, SEP
-    counts = np.full(WORDS, 10**10, dtype=np.int64)
-    with np.errstate(all="raise"):
-        assert columns_chosen(mask(rarity, counts=counts)(batch(made), Rng(1, 1, 1))) == [[], [1], []]
-
-
-def test_counts_are_needed_and_positions_are_distinct() -> None:
-    with pytest.raises(AssertionError):
-        mask(0.5, counts=None)
-    with pytest.raises(ConfigError):
-        Masking(rarity=0.5, draw="with-replacement")

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.synthetic import made_up_feed
 from numpy.typing import NDArray
 from scipy.stats import chisquare
 from tests.prepared import small_config, write_store
@@ -206,14 +205,6 @@ def test_a_run_masks_the_words_of_its_text(tmp_path: Path) -> None:
     for row, mine in zip(masked.batch.ids_BT.numpy(), columns_chosen(masked), strict=True):
         assert mine
         assert set(mine) == set().union(*(word for word in words_of(row, begins_V) if word & set(mine)))
-
-
-@pytest.mark.parametrize("masking", [Masking(fraction=0.25, unit="word"), Masking(fraction=0.25, rarity=0.5)])
-def test_the_speed_of_a_step_is_measured_with_them(masking: Masking) -> None:
-    """`--budget` and `--dry-run` time made-up rows, which no tokenizer made."""
-    settings = dataclasses.replace(config(), masking=masking)
-    feed = made_up_feed(settings, device=batch(rows(1)).ids_BT.device, precision="fp32")
-    assert len(feed.lanes(0)[0][0].slots_K) == settings.batch.size * settings.masking.positions(24)
 
 
 def test_text_without_spaces_is_refused_before_a_run_begins(tmp_path: Path) -> None:

@@ -54,18 +54,8 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def words(data: Path, out: Path, *more: str) -> tuple[str, ...]:
-    return (
-        "pretrain",
-        str(data),
-        "--config",
-        str(data.parent / "c.json"),
-        "--device",
-        "cpu",
-        "--quiet",
-        "--out",
-        str(out),
-        *more,
-    )
+    fixed = f"pretrain {data} --config {data.parent / 'c.json'} --device cpu --quiet --out {out}"
+    return (*fixed.split(), *more)
 
 
 @pytest.fixture(scope="module")
