@@ -42,11 +42,6 @@ def embedded_lines(count: int) -> list[str]:
     return list(itertools.islice(_lines, count))
 
 
-def forget_embedded_lines() -> None:
-    _read.clear()
-    _lines.clear()
-
-
 _read: list[Path] = []
 _lines: dict[str, None] = {}
 

@@ -6,8 +6,6 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from tests import prepared
-from tests.prepared import embedded_lines
 
 from electra_trainer.data import docstrings
 from electra_trainer.data.corpus import CorpusReport, documents
@@ -47,17 +45,6 @@ def test_it_is_a_corpus_like_others(embedded: list[Document]) -> None:
     assert report.documents == len(embedded)
     assert report.files == len(docstrings.files())
     assert report.bytes > 1_000_000
-
-
-def test_modules_are_read_alike_here_and_in_workers(embedded: list[Document]) -> None:
-    path = next(file.path for file in docstrings.files() if file.path.name == "textwrap.py")
-    here = docstrings._module_lines(path)
-    assert here
-    there = [line for document in embedded for line in document]
-    assert set(here) <= set(there)
-    prepared.forget_embedded_lines()
-    assert embedded_lines(3000) == there[:3000]
-    prepared.forget_embedded_lines()
 
 
 DOCSTRING = """Fit the model to the data that is given here,

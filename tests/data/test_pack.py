@@ -114,15 +114,6 @@ def test_the_packer_counts_what_it_does() -> None:
     assert packer.documents == len(documents)
 
 
-def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    documents = numbered(random_lengths("mixed", tokens=20_000, seed=1))
-    whole = pack(documents, sequence_length=64, specials=SPECIALS, seed=9, dtype="<u4")
-    monkeypatch.setattr("electra_trainer.data.pack._FLUSH_TOKENS", 100)
-    assert np.array_equal(whole, pack(documents, sequence_length=64, specials=SPECIALS, seed=9, dtype="<u4"))
-    other = pack(documents, sequence_length=64, specials=SPECIALS, seed=10, dtype="<u4")
-    assert whole.shape != other.shape or not np.array_equal(whole, other)
-
-
 def test_segments_follow_the_released_rule() -> None:
     """A ends at the end of a line, near half of the room, at one of the two ends around it with equal chance."""
     draw = np.random.default_rng(0)

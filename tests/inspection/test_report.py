@@ -15,7 +15,7 @@ import pytest
 from electra_trainer.errors import DataError, MissingInputError, StorageError
 from electra_trainer.files.wording import render
 from electra_trainer.inspection import report
-from electra_trainer.inspection.report import health, read_run, rendered, smooth, tokens_of, write_report
+from electra_trainer.inspection.report import health, read_run, rendered, tokens_of, write_report
 
 pytestmark = pytest.mark.draws
 HOSTILE = "<script>alert('x')</script>"
@@ -342,12 +342,3 @@ def test_health_in_words(tmp_path: Path, standard: float | None, kind: str, word
     (tmp_path / "config.json").write_text('{"model": {"vocab_size": 4096}}')
     found, text = health(read_run(tmp_path))
     assert found == kind and words in text
-
-
-def test_smoothing_is_a_moving_mean() -> None:
-    values = np.random.default_rng(0).normal(size=400)
-    smoothed = smooth(values)
-    for index in (0, 3, 10, 200, 395, 399):
-        left = min(10, index)
-        assert smoothed[index] == pytest.approx(values[index - left : index + left + 1].mean())
-    assert len(smooth(values[:0])) == 0 and smooth(values[:1]) == values[:1]

@@ -88,26 +88,6 @@ def test_expectation_of_the_policy_gradient_is_the_gradient_of_the_expectation(b
     assert torch.allclose(found, -exact, atol=1e-7)
 
 
-def test_the_baseline_takes_variance_away() -> None:
-    """Not the mean, but the spread: with the best constant baseline the estimates vary less than without."""
-    generator = torch.Generator().manual_seed(1)
-    logits = torch.randn(5, dtype=torch.float64, generator=generator).requires_grad_()
-    reward = 3 + torch.rand(5, dtype=torch.float64, generator=generator)
-    spread = {}
-    for name, baseline in (("none", 50.0), ("mean", math.log(math.exp(-3.5) / (1 - math.exp(-3.5))))):
-        total = 0.0
-        for word, p in enumerate(logits.detach().softmax(0).tolist()):
-            one = reinforce(
-                logits.log_softmax(0)[word, None],
-                reward[word, None],
-                torch.tensor([baseline], dtype=torch.float64),
-                torch.tensor([True]),
-            )
-            total += p * float(torch.autograd.grad(one.policy, logits)[0].square().sum())
-        spread[name] = total
-    assert spread["mean"] < 0.1 * spread["none"]
-
-
 def test_sums_by_a_loop() -> None:
     """policy = -Σ (R - b) log p, b = -log sigmoid; baseline = Σ cross-entropy to exp(-R); unused slots count for nothing."""
     generator = torch.Generator().manual_seed(2)
@@ -126,37 +106,6 @@ def test_sums_by_a_loop() -> None:
         entropy -= target * math.log(s) + (1 - target) * math.log(1 - s)
     assert float(found.policy) == pytest.approx(policy, rel=1e-5)
     assert float(found.baseline) == pytest.approx(entropy, rel=1e-5)
-
-
-def test_gradients_of_the_two_sums() -> None:
-    """∂policy/∂log p = -(R - b) and nothing to the baseline; ∂baseline/∂logit = sigmoid - exp(-R) and nothing to the policy."""
-    log_p, baseline = torch.tensor([-1.0, -2.0], requires_grad=True), torch.tensor([0.3, -1.0], requires_grad=True)
-    reward, used = torch.tensor([0.5, 2.0]), torch.tensor([True, True])
-    found = reinforce(log_p, reward, baseline, used)
-    (mine,) = torch.autograd.grad(found.policy, log_p, retain_graph=True)
-    assert torch.autograd.grad(found.policy, baseline, allow_unused=True, retain_graph=True) == (None,)
-    assert mine.tolist() == pytest.approx(
-        [-(0.5 + math.log(1 / (1 + math.exp(-0.3)))), -(2.0 + math.log(1 / (1 + math.e)))]
-    )
-    (slope,) = torch.autograd.grad(found.baseline, baseline, retain_graph=True)
-    assert torch.autograd.grad(found.baseline, log_p, allow_unused=True) == (None,)
-    assert slope.tolist() == pytest.approx(
-        [1 / (1 + math.exp(-0.3)) - math.exp(-0.5), 1 / (1 + math.e) - math.exp(-2.0)], rel=1e-5
-    )
-
-
-def test_the_baseline_converges_to_the_mean() -> None:
-    """Trained alone against many rewards of one position, its sigmoid becomes the mean of exp(-R): the truth's mean probability."""
-    reward = 3 * torch.rand(500, generator=torch.Generator().manual_seed(4))
-    logit, none, used = torch.zeros(1, requires_grad=True), torch.zeros(500), torch.ones(500, dtype=torch.bool)
-    optimizer = torch.optim.SGD([logit], lr=4.0 / 500)
-    for _ in range(200):
-        optimizer.zero_grad()
-        reinforce(none, reward, logit.expand(500), used).baseline.backward()
-        optimizer.step()
-    assert float(logit.detach().sigmoid()) == pytest.approx(float(torch.exp(-reward).mean()), abs=1e-4)
-    b = -math.log(float(logit.detach().sigmoid()))
-    assert float(reward.min()) < b < float(reward.mean())  # the mean of exp(-R) lies under the mean of R (Jensen)
 
 
 # --- the objective as a whole ---

@@ -54,16 +54,6 @@ def test_values_and_gradients(rows: int, scale: float, monkeypatch: pytest.Monke
         assert one.dtype == torch.float32 and relative(one, other) < 2e-5
 
 
-def test_negative_labels_have_no_value_and_no_gradient() -> None:
-    tensors, labels, upstream = inputs()
-    found = log_probability(*tensors, labels)
-    assert not found[labels < 0].any() and (found[labels >= 0] < 0).all()
-    gradient, *_ = torch.autograd.grad(found, tensors, upstream, retain_graph=True)
-    assert not gradient[labels < 0].any() and gradient[labels >= 0].any(dim=1).all()
-    only = torch.where(labels < 0, 1e6, 0.0)  # an upstream there alone moves nothing
-    assert not any(gradient.any() for gradient in torch.autograd.grad(found, tensors, only))
-
-
 def test_large_logits() -> None:
     """Logits in the ten thousands neither overflow nor lose the sum: values to 1e-6 of the largest logit."""
     tensors, labels, upstream = inputs(60.0)

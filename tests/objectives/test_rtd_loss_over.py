@@ -11,7 +11,6 @@ import torch
 from scipy.stats import chisquare
 from tests.reach import RNG, gradients, lively, losses, made, masked_rows, with_unused_slots
 from tests.small import CLS, PAD, SEP, batch, masker, rows
-from torch import Tensor
 
 from electra_trainer.batch import Masked
 from electra_trainer.objectives.generation import corrupt
@@ -74,23 +73,6 @@ def test_a_lucky_sample_counts_as_a_fake_where_asked(monkeypatch: pytest.MonkeyP
         expected = float(each_BT[masked.batch.ids_BT != PAD].sum().detach())
         assert float(found.terms["discriminator_loss"].sum.detach()) == pytest.approx(expected, rel=1e-5)
         assert torch.equal(found.diagnostics["replaced_BT"], fakes)
-
-
-@OVER
-def test_gradient_reaches_the_logits_of_these_tokens_alone(loss_over: str) -> None:
-    """At each of them it is D's probability of "replaced" less the truth; elsewhere it is 0."""
-    objective, masked = made(settings(loss_over)), masked_rows(settings(loss_over))
-    kept: list[Tensor] = []
-    objective.discriminator.register_forward_hook(lambda _module, _inputs, output: kept.append(output))
-    found = losses(objective, masked)
-    (logits,) = kept
-    (gradient,) = torch.autograd.grad(found.terms["discriminator_loss"].sum, logits)
-    expected = torch.zeros(logits.shape, dtype=torch.float64)
-    for row, column in expected_tokens(loss_over, masked):
-        replaced = found.diagnostics["corrupted_BT"][row, column] != masked.batch.ids_BT[row, column]
-        expected[row, column] = 1 / (1 + math.exp(-float(logits[row, column].detach()))) - float(replaced)
-    assert torch.allclose(gradient.double(), expected, atol=1e-6)
-    assert torch.equal(gradient != 0, expected != 0)
 
 
 def test_the_generator_does_not_know_which_tokens_count() -> None:

@@ -178,22 +178,6 @@ def test_none_and_all_unchanged(unchanged: float, label: bool | None) -> None:
         assert not labels_of(found).any() and not found.diagnostics["replaced_BT"].any()
 
 
-def test_the_sentence_loss_reads_only_the_first_token_of_each_input() -> None:
-    """Its gradient to the hidden states is there at each [CLS] and nowhere else: sigmoid less label, times w."""
-    objective, masked = made(settings()), masked_rows(settings())
-    kept: list[Tensor] = []
-    objective.discriminator.electra.register_forward_hook(lambda _module, _inputs, output: kept.append(output))
-    found = losses(objective, masked)
-    (hidden_BTD,) = kept
-    (gradient,) = torch.autograd.grad(found.terms["sentence_loss"].sum, hidden_BTD)
-    expected = torch.zeros_like(gradient)
-    for tokens, label in zip(pieces(masked), labels_of(found).tolist(), strict=True):
-        row, column = tokens[0]
-        z = float(objective.sentence(hidden_BTD[row, column]).detach())
-        expected[row, column] = (1 / (1 + math.exp(-z)) - label) * objective.sentence.weight[0].detach()
-    assert torch.allclose(gradient, expected, atol=1e-6)
-
-
 def test_repeated_positions_in_an_input_that_stays() -> None:
     """Drawn with replacement, the average of an original with itself is the original."""
     given = settings(1.0)

@@ -131,23 +131,6 @@ def test_a_hidden_state_in_bf16_gets_a_gradient_in_bf16() -> None:
     assert gradient.dtype == torch.bfloat16 and gradient.any()
 
 
-def test_added_words_change_nothing() -> None:
-    """As on a GPU, where words of probability 0 fill the last block."""
-    made = torch.Generator().manual_seed(3)
-    product_kV, bias_V = torch.randn(9, WORDS, generator=made).bfloat16(), torch.randn(WORDS, generator=made)
-    labels_k = torch.randint(-1, WORDS, (9,), generator=made)
-    wider = F.pad(product_kV, (0, 5)), F.pad(bias_V, (0, 5), value=module._NEVER)
-    how = {"delta": torch.bfloat16, "diagnose": True, "temperature": 1.0, "disallow_label": False}
-    one = module.LOOK(product_kV, bias_V, labels_k, draws(9), **how)
-    other = module.LOOK(*wider, labels_k, draws(9), **how)
-    for name in ("loss", "sampled_k", "correct_k", "entropy_k"):
-        assert torch.allclose(getattr(other, name).double(), getattr(one, name).double(), atol=1e-5), name
-    for name in ("delta_kV", "bias_V"):
-        found = getattr(other, name)
-        assert torch.allclose(found[..., :WORDS], getattr(one, name), rtol=1e-2, atol=1e-5), name
-        assert not found[..., WORDS:].any(), name
-
-
 @pytest.mark.parametrize("words", [5, 128, 1003])
 def test_a_word_drawn_in_blocks_is_that_of_the_whole_row(words: int) -> None:
     made = torch.Generator().manual_seed(words)

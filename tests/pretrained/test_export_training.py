@@ -76,12 +76,6 @@ def check(model: torch.nn.Module, losses: list[float]) -> None:
     assert all(parameter.isfinite().all() for parameter in model.parameters())
 
 
-def inputs(folder: Path) -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(folder)(TEXTS, padding=True, return_tensors="pt")
-
-
 @pytest.mark.parametrize("kind", BY_TRAINER)
 def test_trainer(folders: dict[str, Path], kind: str, tmp_path: Path) -> None:
     """The code of the cards, with its arguments' defaults."""
@@ -95,27 +89,6 @@ def test_trainer(folders: dict[str, Path], kind: str, tmp_path: Path) -> None:
     trainer = Trainer(model, arguments, train_dataset=examples, processing_class=tokenizer)  # type: ignore[arg-type]
     trainer.train()
     check(model, [row["loss"] for row in trainer.state.log_history if "loss" in row])
-
-
-@pytest.mark.parametrize("kind", sorted({*BY_TRAINER, *BY_SENTENCE_TRANSFORMERS}))
-def test_a_loop_with_adamw(folders: dict[str, Path], kind: str) -> None:
-    """Training of the class that the folder names, with its own loss where it has one."""
-    import transformers
-
-    (name,) = json.loads((folders[kind] / "config.json").read_text())["architectures"]
-    model, row = getattr(transformers, name).from_pretrained(folders[kind]).train(), inputs(folders[kind])
-    targets = torch.tensor(LABELS) if kind == "classifier" else row["input_ids"] % (2 if "PreTraining" in name else 99)
-    optimizer, losses = torch.optim.AdamW(model.parameters(), lr=1e-3), []
-    for _ in range(STEPS):
-        if name == "BertModel":
-            loss = (model(**row).last_hidden_state.mean(1)[:, 0] - torch.tensor(LABELS)).square().mean()
-        else:
-            loss = model(**row, labels=targets).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    check(model, losses)
 
 
 @pytest.mark.parametrize("kind", BY_SENTENCE_TRANSFORMERS)
