@@ -14,11 +14,11 @@ from electra_trainer.cli.text_verbs import warn_of_unreadable
 from electra_trainer.data import prepare as preparation
 from electra_trainer.data.corpus import Input, PrepareSettings, Reading
 from electra_trainer.data.store import Manifest
-from electra_trainer.data.text_files import Texts
 from electra_trainer.data.tokenizer import load_tokenizer, require_new, save_new_tokenizer, statistics
 from electra_trainer.errors import ConfigError, tell
 from electra_trainer.experiments.summary import Summary, remarks
 from electra_trainer.files.reading import refuse_columns
+from electra_trainer.files.sources import Texts
 from electra_trainer.finetuning.model_folder import Finetuned, load_finetuned
 from electra_trainer.finetuning.request import exported
 from electra_trainer.finetuning.tuning import Tuning

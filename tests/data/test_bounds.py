@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from electra_trainer.data import text_files
 from electra_trainer.data.corpus import CorpusReport, documents
 from electra_trainer.errors import DataError
+from electra_trainer.files import sources
 
 needs_arrow = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="needs the extra [hub]: pyarrow")
 
@@ -40,7 +40,7 @@ def same_text(path: Path, text: str, rows: int, **options: Any) -> Path:
 @needs_arrow
 def test_parquet_of_one_long_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a dictionary and as texts: 1.2 kB that are 1.1 GB in one batch of rows."""
-    monkeypatch.setattr(text_files, "FREE", 1 << 25)
+    monkeypatch.setattr(sources, "FREE", 1 << 25)
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # of other tests' processes
     resident = (
         int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() // 1024
@@ -97,8 +97,8 @@ def test_repetitive_text_is_read_and_endless_text_is_not(tmp_path: Path, monkeyp
             path.write_bytes(pack(text.encode()))
             assert path.stat().st_size < len(text) / 40
             assert count(path) >= 1
-    monkeypatch.setattr(text_files, "FREE", 1 << 16)
-    monkeypatch.setattr(text_files, "RATIO", 10)
+    monkeypatch.setattr(sources, "FREE", 1 << 16)
+    monkeypatch.setattr(sources, "RATIO", 10)
     for name, text in contents.items():
         with pytest.raises(
             DataError, match=re.escape(f"{name}.gz: has") + r".*too much for its size.*not compressed"
@@ -126,7 +126,7 @@ def test_repetitive_text_is_read_and_endless_text_is_not(tmp_path: Path, monkeyp
 def test_one_value_is_bounded(
     tmp_path: Path, name: str, data: bytes, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text_files, "_LONGEST", 1 << 20)  # bytes of a record, of which 64 MiB are read in a minute
+    monkeypatch.setattr(sources, "_LONGEST", 1 << 20)  # bytes of a record, of which 64 MiB are read in a minute
     (tmp_path / name).write_bytes(data)
     with pytest.raises(DataError, match=re.escape(words)):
         count(tmp_path / name)

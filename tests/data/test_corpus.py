@@ -19,8 +19,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from electra_trainer.data.corpus import CorpusReport, Reading, documents
-from electra_trainer.data.text_files import Document, TextFile, read_lines
+from electra_trainer.data.document import Document
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, StorageError
+from electra_trainer.files.sources import TextFile, read_lines
 
 OPENERS = {"": lambda data: data, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 

@@ -10,7 +10,7 @@ import pytest
 from electra_trainer.data import docstrings
 from electra_trainer.data.corpus import CorpusReport, documents
 from electra_trainer.data.docstrings import is_prose, paragraphs
-from electra_trainer.data.text_files import Document
+from electra_trainer.data.document import Document
 
 CACHES = (docstrings.documents, docstrings.files)
 

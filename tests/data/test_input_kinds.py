@@ -29,10 +29,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from electra_trainer.data import text_files
 from electra_trainer.data.corpus import CorpusReport, Reading, documents
 from electra_trainer.errors import DataError
-from electra_trainer.files import reading
+from electra_trainer.files import reading, sources
 
 TEXTS = [
     "The first document has one line.",
@@ -321,7 +320,7 @@ def follow(said: str, folder: Path) -> None:
     """Type the first command of a message; read what it names, or follow its advice."""
     for _ in range(4):
         if hub := re.search(r"(\S+) \(or the code of another language\)", said):
-            assert text_files.HUB_NAME.fullmatch(hub.group(1))
+            assert sources.HUB_NAME.fullmatch(hub.group(1))
             return
         if any(words in said for words in NOTHING_TO_TYPE):
             return

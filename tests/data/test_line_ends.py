@@ -12,9 +12,9 @@ from tests.data.samples import sentences
 
 from electra_trainer.data.corpus import CorpusReport, Reading, documents
 from electra_trainer.data.encode import decoded, encoder
-from electra_trainer.data.text_files import Texts
 from electra_trainer.data.tokenizer import Text, load_tokenizer, save_tokenizer, statistics
 from electra_trainer.data.vocabulary import add_words, train_tokenizer
+from electra_trainer.files.sources import Texts
 
 CONTROLS = [chr(code) for code in (*range(1, 9), 11, 12, *range(14, 32), *range(127, 160))]
 LINES = ["the dog ran", "the cat sat on a mat", "end of the line"]

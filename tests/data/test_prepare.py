@@ -24,10 +24,10 @@ from tests.prepared import embedded_lines
 import electra_trainer
 from electra_trainer.data import docstrings
 from electra_trainer.data.corpus import CorpusReport, PrepareSettings, documents
+from electra_trainer.data.document import Document, Place
 from electra_trainer.data.encode import EncodedDocument
 from electra_trainer.data.prepare import Progress, prepare, split_documents, train_tokenizer_from
 from electra_trainer.data.store import Manifest, Store, StoreWriter
-from electra_trainer.data.text_files import Document, Place
 from electra_trainer.data.tokenizer import as_plain_text, load_tokenizer, tokenizer_sha256
 from electra_trainer.data.vocabulary import train_tokenizer
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, StorageError

@@ -20,12 +20,12 @@ import pytest
 from tests.data.hub import COMMIT, hub
 from tests.data.samples import sentences
 
-from electra_trainer.data import text_files
 from electra_trainer.data.corpus import CorpusReport, PrepareSettings, Reading, documents
+from electra_trainer.data.document import Document, Place
 from electra_trainer.data.prepare import prepare
 from electra_trainer.data.store import Store
-from electra_trainer.data.text_files import Document, Place
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, StorageError
+from electra_trainer.files import sources
 
 TEXTS = ["\n".join(line.strip() or "word" for line in sentences(3, seed=number)) for number in range(40)]
 
@@ -73,7 +73,7 @@ def test_the_rows_do_not_depend_on_the_format(saved: Path, tokenizer: Any, tmp_p
     parquet.write_table(pa.table({"text": TEXTS, "other": ["x" * 99] * 40}), tmp_path / "a.parquet", row_group_size=7)
     made = []
     for number, given in enumerate(
-        [tmp_path / "a.jsonl", tmp_path / "a.parquet", tmp_path / "a.parquet", text_files.Texts(TEXTS)]
+        [tmp_path / "a.jsonl", tmp_path / "a.parquet", tmp_path / "a.parquet", sources.Texts(TEXTS)]
     ):
         out = tmp_path / f"out{number}"
         settings = PrepareSettings(workers=1, valid_fraction=0.2)
@@ -199,7 +199,7 @@ def test_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenizer: Any
 
     monkeypatch.setattr(huggingface_hub, "HfApi", Api)
     monkeypatch.setattr(datasets, "load_dataset", load)
-    text_files._commit.cache_clear()
+    sources._commit.cache_clear()
     assert texts("me/texts:en") == texts("me/texts:en") == TEXTS
     assert texts("me/texts@c0ffee:en:train") == TEXTS  # as documents.jsonl names it
     assert set(asked) == {("me/texts", "en", "train", "c0ffee", True), ("me/texts", "en", "train", "later", True)}
@@ -304,7 +304,7 @@ def test_a_missing_extra_is_named(
     Path("a.parquet").write_bytes(b"PAR1....PAR1")
     Path("a.txt.zst").write_bytes(b"\x28\xb5\x2f\xfd")
     monkeypatch.setitem(sys.modules, missing, None)
-    text_files._commit.cache_clear()
+    sources._commit.cache_clear()
     with pytest.raises(ConfigError) as refused:
         read(given)
     assert words in str(refused.value)
@@ -322,21 +322,21 @@ def test_a_protocol_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_texts_of_a_program() -> None:
     items: list[Any] = ["a\nb", ["c", "d"], {"text": "e"}, {"text": ["f", "g"], "id": 1}, " ", None]
-    assert read(text_files.Texts(items)) == [("a", "b"), ("c", "d"), ("e",), ("f", "g")]
-    assert read(text_files.Texts(iter(["a"])))[0].place == Place("documents", 1, 1, 1)
+    assert read(sources.Texts(items)) == [("a", "b"), ("c", "d"), ("e",), ("f", "g")]
+    assert read(sources.Texts(iter(["a"])))[0].place == Place("documents", 1, 1, 1)
     with pytest.raises(DataError, match="documents:2: has no column 'text'"):
-        read(text_files.Texts(["a", {"body": "b"}]))
+        read(sources.Texts(["a", {"body": "b"}]))
     with pytest.raises(DataError, match="documents:1: not a text: 3"):
-        read(text_files.Texts([3]))
+        read(sources.Texts([3]))
 
 
 def test_a_data_set_of_a_program(saved: Path) -> None:
     import datasets
 
     data = datasets.load_from_disk(str(saved))
-    assert texts(text_files.Texts(data)) == texts(text_files.Texts(data.to_iterable_dataset())) == texts(saved)
+    assert texts(sources.Texts(data)) == texts(sources.Texts(data.to_iterable_dataset())) == texts(saved)
     with pytest.raises(DataError, match="has no column 'body'"):
-        read(text_files.Texts(data), text_field="body")
+        read(sources.Texts(data), text_field="body")
 
 
 def test_nothing_is_imported_that_is_not_named(text_file: Path, tmp_path: Path) -> None:

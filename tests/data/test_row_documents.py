@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.data.samples import sentences
 
 from electra_trainer.data.corpus import PrepareSettings
+from electra_trainer.data.document import Place
 from electra_trainer.data.prepare import prepare
 from electra_trainer.data.store import NAMES, SPLITS, RowDocuments, Store, StoreWriter
-from electra_trainer.data.text_files import Place
 from electra_trainer.data.tokenizer import as_plain_text
 from electra_trainer.errors import DataError
 

@@ -151,6 +151,6 @@ def test_a_dry_run_counts_unreadable_letters_and_normal_forms(electra: Electra, 
     ],
 )
 def test_what_a_survey_says_of_marks(texts: list[str], said: str) -> None:
-    from electra_trainer.data.text_files import Texts
+    from electra_trainer.files.sources import Texts
 
     assert said in "\n".join(survey([Texts(texts)]).page())

@@ -15,8 +15,8 @@ from tests.data.samples import sentences
 
 from electra_trainer.data.corpus import Sampled
 from electra_trainer.data.survey import _TRACES, Sample, survey
-from electra_trainer.data.text_files import Texts
 from electra_trainer.errors import MissingInputError
+from electra_trainer.files.sources import Texts
 
 
 def page(*texts: str) -> str:

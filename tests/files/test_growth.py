@@ -22,6 +22,7 @@ from electra_trainer.data.tokenizer import from_json, read_vocab
 from electra_trainer.errors import ElectraError
 from electra_trainer.files import tables
 from electra_trainer.files.reading import parse_json
+from electra_trainer.files.rows import read_rows
 from electra_trainer.settings import records
 from electra_trainer.tasks.glue_tasks import ROWS, parse
 from electra_trainer.tasks.own_files import OwnTask
@@ -95,7 +96,7 @@ def own(path: Path, kind: str, **how: Any) -> None:
 
 
 def table(path: Path) -> None:
-    found = tables.read_table_file(path)
+    found = read_rows(path)
     for column in found.columns[:3]:
         for read in (tables.labels, tables.numbers, tables.texts, partial(tables.label_lists, separator=",")):
             with suppress(ElectraError):

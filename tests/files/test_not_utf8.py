@@ -12,7 +12,7 @@ import pytest
 
 from electra_trainer.data.corpus import CorpusReport, Reading, documents
 from electra_trainer.errors import DataError
-from electra_trainer.files.tables import read_table_file
+from electra_trainer.files.rows import read_rows
 
 PLAIN, WIDE, OLD = "all is plain", "un café là-bas", "déjà vu"
 
@@ -21,7 +21,7 @@ def corpus(path: Path) -> object:
     return [*documents([path], report=CorpusReport(), reading=Reading(boundary="line"))]
 
 
-@pytest.fixture(params=[(corpus, "a.txt"), (corpus, "a.jsonl"), (corpus, "a.csv"), (read_table_file, "a.csv"), (read_table_file, "a.tsv")])  # fmt: skip
+@pytest.fixture(params=[(corpus, "a.txt"), (corpus, "a.jsonl"), (corpus, "a.csv"), (read_rows, "a.csv"), (read_rows, "a.tsv")])  # fmt: skip
 def reader(request: pytest.FixtureRequest) -> tuple[Callable[[Path], object], str]:
     return request.param  # type: ignore[no-any-return]
 

@@ -34,7 +34,8 @@ from electra_trainer.data.tokenizer import (
     word_piece,
 )
 from electra_trainer.errors import DataError
-from electra_trainer.files.tables import labels, numbers, read_table_file, texts
+from electra_trainer.files.rows import read_rows
+from electra_trainer.files.tables import labels, numbers, texts
 from electra_trainer.finetuning.model_folder import task_from
 from electra_trainer.inspection.report import read_run
 from electra_trainer.model.encoder import Encoder
@@ -71,7 +72,7 @@ class Parser:
 
 
 def _table(path: Path) -> None:
-    table = read_table_file(path)
+    table = read_rows(path)
     assert len(table.rows) == len(table.lines)
     texts(table, table.columns[0])
     with contextlib.suppress(DataError):

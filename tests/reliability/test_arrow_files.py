@@ -19,10 +19,9 @@ from typing import Any
 import pytest
 from tests.reliability.figures import LONG
 
-from electra_trainer.data import text_files
 from electra_trainer.data.corpus import CorpusReport, Reading, documents
 from electra_trainer.errors import DataError, ElectraError
-from electra_trainer.files import processes
+from electra_trainer.files import processes, sources
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="needs the extra [hub]: pyarrow")
 CASES = 10_000 if LONG else 60
@@ -129,7 +128,7 @@ class Forked:
             try:
                 faulthandler.disable()  # pytest's would print each crash
                 self.pipe.close()
-                text_files._serve(theirs)
+                sources._serve(theirs)
             finally:
                 os._exit(99)
         theirs.close()
@@ -201,6 +200,6 @@ def test_a_reader_that_crashes_is_a_sentence(tmp_path: Path, monkeypatch: pytest
     path.write_bytes(sound_files()["Parquet plain none"])
     monkeypatch.setattr(processes, "Child", Forked)
     for number in (signal.SIGSEGV, signal.SIGKILL):
-        monkeypatch.setattr(text_files, "_serve", lambda _, number=number: os.kill(os.getpid(), number))
+        monkeypatch.setattr(sources, "_serve", lambda _, number=number: os.kill(os.getpid(), number))
         with pytest.raises(DataError, match=r"a\.parquet: is damaged: the process that read it ended"):
             list(documents([path], report=CorpusReport()))

@@ -87,9 +87,9 @@ ALLOWED = {
     ("playground/server.py", "http"),
     ("cli/use.py", "webbrowser"),
     # only for an input that is a URL, looks like a name of the Hub and is not on the disk, or is a folder of save_to_disk
-    ("data/text_files.py", "fsspec"),
-    ("data/text_files.py", "huggingface_hub"),
-    ("data/text_files.py", "datasets"),
+    ("files/sources.py", "fsspec"),
+    ("files/sources.py", "huggingface_hub"),
+    ("files/sources.py", "datasets"),
 }
 
 

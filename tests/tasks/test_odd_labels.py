@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from electra_trainer.errors import ConfigError, DataError
-from electra_trainer.files.tables import label_lists, read_table_file
+from electra_trainer.files.rows import read_rows
+from electra_trainer.files.tables import label_lists
 from electra_trainer.tasks.multi_label import MultiLabelTask
 from electra_trainer.tasks.own_files import OwnTask
 
@@ -186,7 +187,7 @@ def test_time_grows_with_the_size(case: str, tmp_path: Path) -> None:
         path.write_text(made(size))
         began = time.process_time()
         try:
-            label_lists(read_table_file(path), "label", ",")
+            label_lists(read_rows(path), "label", ",")
         except DataError as error:
             assert len(str(error)) < 1000
         seconds.append(time.process_time() - began)

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from tests.finetuning.own_files import rows, write_csv
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
-from electra_trainer.files.tables import Table, read_table_file
+from electra_trainer.files.rows import read_rows
+from electra_trainer.files.tables import Table
 from electra_trainer.finetuning.model_folder import task_from
 from electra_trainer.tasks.examples import Columns, TextExample, choose_columns, choose_texts, hold_out, same_text
 from electra_trainer.tasks.own_files import OwnTask
@@ -118,7 +119,7 @@ def test_what_is_taken(case: str, tmp_path: Path) -> None:
     names = tuple(header.rstrip(",").split(","))
     write_csv(tmp_path / "train.csv", [tuple(f"{name} {n}" for name in names) for n in range(3)], names)
     named: dict[str, Any] = {"text": None, "text_pair": None, "label": None, **flags}
-    columns = choose_columns(read_table_file(tmp_path / "train.csv"), **named)
+    columns = choose_columns(read_rows(tmp_path / "train.csv"), **named)
     assert (columns.text, columns.pair, columns.label) == (text, pair, label)
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from electra_trainer.cli.shown import Shown, Ticks, require_file
-from electra_trainer.errors import ConfigError, DataError, need, refuse_if, tell
-from electra_trainer.files import durable, reading, tables
+from electra_trainer.errors import need, refuse_if, tell
+from electra_trainer.files import durable, rows, tables
 from electra_trainer.settings.request import Request
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ class Embed(Request):
     """Run folder (RUN@STEP: a checkpoint before the newest), exported folder, model that sentence-transformers saved,
     or Hub name."""
     file: tyro.conf.Positional[Path]
-    """.txt with a text a line, .csv, .tsv or .jsonl."""
+    """.txt with a text a line, .csv, .tsv, .jsonl, .parquet or .arrow, also .gz .bz2 .xz .zst; a URL; or OWNER/NAME of
+    a data set of the Hub."""
     out: Path | None = None
     """.npy: float32 [N, D]; .parquet: the columns of the file, and a column `vector`."""
     search: str | None = None
@@ -106,7 +107,7 @@ class Embed(Request):
                 need(f"--out {out}", ["pyarrow"], extra="hub")
 
 
-def read_texts(path: Path, *, column: str | None) -> tuple[tables.Table, list[str]]:
+def read_texts(given: Path | str, *, column: str | None) -> tuple[tables.Table, list[str]]:
     """A file's rows and their texts: of a .txt its lines, blank ones left out, in a column `text`.
 
     Raises:
@@ -115,27 +116,8 @@ def read_texts(path: Path, *, column: str | None) -> tuple[tables.Table, list[st
     """
     from electra_trainer.tasks.examples import choose_texts
 
-    if path.suffix.lower() not in (".txt", *tables.SUFFIXES):
-        raise DataError(
-            f"{path}: the name ends in {path.suffix or 'nothing'!r}, expected .txt (a text a line), .csv, .tsv or "
-            ".jsonl. Convert or rename it."
-        )
-    if path.suffix.lower() != ".txt":
-        table = tables.read_table_file(path)
-        return table, tables.texts(table, choose_texts(table, None, text=column).text)
-    if column is not None:
-        raise ConfigError(f"--text {column}: {path} has lines and no columns. Leave it out.")
-    content = reading.read_file(path, limit=reading.MOST_TEXT)
-    numbered = [(number, line.strip()) for number, line in reading.lines(content, path)]
-    rows = [(number, line) for number, line in numbered if line]
-    if not rows:
-        raise DataError(f"{path}: is empty. Expected a text a line.")
-    if len(rows) < len(numbered):
-        tell(f"{path}: blank lines without a vector: {len(numbered) - len(rows):,}.")
-    table = tables.Table(
-        path=path, columns=("text",), rows=[(line,) for _, line in rows], lines=[number for number, _ in rows]
-    )
-    return table, tables.texts(table, "text")
+    table = rows.read_rows(given)
+    return table, tables.texts(table, choose_texts(table, None, text=column).text)
 
 
 def _write(out: Path, table: tables.Table, vectors: "NDArray[np.float32]") -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from electra_trainer.errors import DataError, MissingInputError, did_you_mean
 from electra_trainer.files import reading
+from electra_trainer.files.rows import read_bytes
 
 UPOS = (
     "ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM", "PART", "PRON", "PROPN", "PUNCT", "SCONJ", "SYM",
@@ -69,7 +70,7 @@ def treebank_file(folder: str | Path, split: str) -> Path:
 
 def file_lines(path: Path) -> list[str]:
     """The lines of a file of words, without their ends: LF, CR LF, or CR alone as in files of old Macs."""
-    lines = reading.lines(reading.read_file(path, limit=reading.MOST_TEXT), path)
+    lines = reading.lines(read_bytes(path), path)
     return [part for _, line in lines for part in line.rstrip("\r").split("\r")]
 
 

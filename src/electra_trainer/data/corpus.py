@@ -1,6 +1,6 @@
 """Read documents: streaming, in constant memory, and nothing is ever dropped in silence.
 
-A document is a tuple of lines (text_files.py); a line is one paragraph or sentence, between two of which a row may
+A document is a tuple of lines (`Document`); a line is one paragraph or sentence, between two of which a row may
 change segment. `.txt` files hold lines, with a boundary of your choice between documents; `.jsonl` files hold one
 document a line, whose text may hold several lines; so may the texts of other files and of data sets. Lines end with LF,
 CR LF or CR, and nothing else: U+2028, U+0085 and the like are ordinary characters. A file that is not text is an error
@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from electra_trainer.data import text_files
-from electra_trainer.data.text_files import RECORD, Bound, ByteLine, Document, Place, Source, TextFile
+from electra_trainer.data.document import Document, Place
 from electra_trainer.errors import DataError, require
+from electra_trainer.files import sources
 from electra_trainer.files.reading import NotJson, half_character, json_value, not_utf8, short
+from electra_trainer.files.sources import RECORD, Bound, ByteLine, Source, TextFile
 
 Boundary = Literal["blank", "line", "file"]
 OnBadText = Literal["error", "skip"]
@@ -68,7 +69,7 @@ class PrepareSettings(Reading):
         require(self.workers is None or 1 <= self.workers <= 512, "workers", self.workers, "1 to 512")
 
 
-Input = str | Path | text_files.Texts
+Input = str | Path | sources.Texts
 """An input: a file, folder, pattern, URL or name of a data set, `docstrings`, or documents that a program gives."""
 
 
@@ -77,7 +78,7 @@ def input_name(path: Input) -> str:
     name = str(path)
     if isinstance(path, Path):
         return path.name
-    return name if text_files.is_url(name) else str(text_files.data_set(name) or Path(name).name)
+    return name if sources.is_url(name) else str(sources.data_set(name) or Path(name).name)
 
 
 def documents(
@@ -100,12 +101,12 @@ def documents(
         that is not a regular file. StorageError: a file that cannot be read. ConfigError: the extra [hub] is missing.
     """
     reading = reading or Reading()
-    sources, skipped, repeated = text_files.find_sources([path for path in paths if str(path) != DOCSTRINGS])
+    named, skipped, repeated = sources.find_sources([path for path in paths if str(path) != DOCSTRINGS])
     report.skipped_files += skipped
     report.repeated_files += repeated
     has_docstrings = shard[0] == 1 and any(str(path) == DOCSTRINGS for path in paths)
-    sources = sources[shard[0] - 1 :: shard[1]]
-    report.disk_total += sum(source.size for source in sources)
+    found = named[shard[0] - 1 :: shard[1]]
+    report.disk_total += sum(source.size for source in found)
     if has_docstrings:
         from electra_trainer.data import docstrings
 
@@ -113,7 +114,7 @@ def documents(
             yield report.counted(document)
             report.bytes += sum(len(line.encode()) + 1 for line in document) + 1
         report.files += len(docstrings.files())
-    for source in sources:
+    for source in found:
         report.files += 1
         before, done = report.documents + report.empty_documents, report.disk_bytes
         for document in _Source(source, reading, report).documents(done):
@@ -141,17 +142,17 @@ class _Source:
         def tick(position: int) -> None:
             self._report.disk_bytes = done + position
 
-        if isinstance(source, text_files.DataSet) and source.is_folder:
-            return self._from_values(text_files.folder_texts(source.name, column))
+        if isinstance(source, sources.DataSet) and source.is_folder:
+            return self._from_values(sources.folder_texts(source.name, column))
         if not isinstance(source, TextFile):
             return self._from_values(source.texts(column))
-        if (values := text_files.records(source, column, tick)) is not None:
+        if (values := sources.records(source, column, tick)) is not None:
             return self._from_values(values)
-        is_json = source.suffix in text_files.JSON_LINES
-        lines = text_files.read_lines(source, limit=_JSON_LINE_BYTES if is_json else _TEXT_LINE_BYTES, on_progress=tick)
+        is_json = source.suffix in sources.JSON_LINES
+        lines = sources.read_lines(source, limit=_JSON_LINE_BYTES if is_json else _TEXT_LINE_BYTES, on_progress=tick)
         return self.from_json(lines) if is_json else self.from_text(lines)
 
-    def _from_values(self, values: text_files.Values) -> Iterator[Document]:
+    def _from_values(self, values: sources.Values) -> Iterator[Document]:
         """A document a value."""
         for value, number in values:
             self._bound.add(len(value) if isinstance(value, str) else 0, least=RECORD)

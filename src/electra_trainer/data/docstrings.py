@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from electra_trainer.data.text_files import Document, Place
+from electra_trainer.data.document import Document, Place
 from electra_trainer.errors import DataError
 from electra_trainer.files.processes import Connection, Workers, cores, serve
 

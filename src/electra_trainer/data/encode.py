@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, normalizers
 
+from electra_trainer.data.document import Document, Place
 from electra_trainer.data.legibility import parted
-from electra_trainer.data.text_files import Document, Place
 from electra_trainer.data.tokenizer import as_plain_text, from_json, specials_of
 from electra_trainer.files.processes import Connection, Workers, serve
 

@@ -18,10 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from electra_trainer.data import docstrings, encode, pack, store, text_files, vocabulary
+from electra_trainer.data import docstrings, encode, pack, store, vocabulary
 from electra_trainer.data.corpus import DOCSTRINGS, CorpusReport, Input, PrepareSettings, Reading, documents, input_name
+from electra_trainer.data.document import Place
 from electra_trainer.data.tokenizer import save_tokenizer, saved_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
 from electra_trainer.errors import DataError, MissingInputError, require, storage_error, tell
+from electra_trainer.files import sources
 from electra_trainer.files.processes import cores
 from electra_trainer.files.reading import HEAD
 from electra_trainer.settings.records import hash_of
@@ -61,7 +63,7 @@ def prepare(
     """Read text, tokenize, hold documents out, pack rows, write a store.
 
     Args:
-        paths: files, folders, patterns, URLs, data sets, `docstrings`, or `text_files.Texts`; see `documents`.
+        paths: files, folders, patterns, URLs, data sets, `docstrings`, or `sources.Texts`; see `documents`.
         tokenizer: with the five special tokens.
         sequence_length: tokens a row, 8 to 65,535.
         out: a new or empty folder, one that a stopped preparation left, or with `overwrite` a finished one.
@@ -119,18 +121,18 @@ def _deciding(
     """
     kept = asdict(settings) | {"inputs": [input_name(path) for path in paths]}
     del kept["workers"]
-    sources, _, _ = text_files.find_sources([path for path in paths if str(path) != DOCSTRINGS])
-    names, latest = [f"{Path(str(source)).name}\0{source.size}" for source in sources], 0.0
+    found, _, _ = sources.find_sources([path for path in paths if str(path) != DOCSTRINGS])
+    names, latest = [f"{Path(str(source)).name}\0{source.size}" for source in found], 0.0
     if shard is not None:
         kept["shard"] = "{}/{}".format(*shard)
     else:
         if any(str(path) == DOCSTRINGS for path in paths):
-            sources += [text_files.TextFile(one.path, one.path.stat().st_size) for one in docstrings.files()]
-        for source in sources:
-            if isinstance(source, text_files.Texts) or (isinstance(source, text_files.DataSet) and source.is_folder):
+            found += [sources.TextFile(one.path, one.path.stat().st_size) for one in docstrings.files()]
+        for source in found:
+            if isinstance(source, sources.Texts) or (isinstance(source, sources.DataSet) and source.is_folder):
                 return kept, latest
-            if isinstance(source, text_files.TextFile) and not source.url:
-                names.append(hashlib.sha256(begins := text_files.beginning(source)).hexdigest())
+            if isinstance(source, sources.TextFile) and not source.url:
+                names.append(hashlib.sha256(begins := sources.beginning(source)).hexdigest())
                 latest = max(latest, source.path.stat().st_ctime * (len(begins) == HEAD))
     kept["sources"] = hashlib.sha256("\n".join(names).encode("utf-8", "surrogateescape")).hexdigest()
     return kept, latest
@@ -149,7 +151,7 @@ class _Rows:
         )
         self._first = (shard[0] - 1) << 40 if shard else 0  # index of the first document, which decides random choices
         # documents without rows yet
-        self._waiting: dict[store.Split, deque[text_files.Place]] = {split: deque() for split in store.SPLITS}
+        self._waiting: dict[store.Split, deque[Place]] = {split: deque() for split in store.SPLITS}
         self._packers = {
             split: pack.Packer(
                 sequence_length=sequence_length, specials=specials_of(tokenizer), seed=seed, dtype=self._dtype
@@ -248,7 +250,7 @@ def train_tokenizer_from(
     """Train a vocabulary on files, read twice in constant memory; returns it with the report on the text.
 
     Args:
-        paths: files, folders, patterns, URLs, data sets, `docstrings`, or `text_files.Texts`; see `documents`.
+        paths: files, folders, patterns, URLs, data sets, `docstrings`, or `sources.Texts`; see `documents`.
         vocab_size: largest number of tokens.
         reading: how files are read.
         max_characters: later text is not used.

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from electra_trainer.data.text_files import Place
+from electra_trainer.data.document import Place
 from electra_trainer.data.tokenizer import Specials, saved_tokenizer, tokenizer_sha256
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, storage_error, tell
 from electra_trainer.files import durable, reading

@@ -13,10 +13,10 @@ from hashlib import blake2b
 
 from electra_trainer.data.corpus import DOCSTRINGS, CorpusReport, Input, Reading, documents
 from electra_trainer.data.legibility import CONTROL, SAID, bare, percent
-from electra_trainer.data.text_files import Texts, find_sources
 from electra_trainer.data.vocabulary import needs_marks
 from electra_trainer.errors import ElectraError
 from electra_trainer.files.reading import short
+from electra_trainer.files.sources import Texts, find_sources
 
 _MOST = 200_000
 """Entries of a sample."""

@@ -1,4 +1,5 @@
-"""Read a table of one's own, .csv, .tsv or .jsonl: its columns and rows, and what is wrong with it, with the line.
+"""Parse a table of one's own, .csv, .tsv or .jsonl (records.py opens it), and say what is wrong, with
+the line.
 
 .csv    RFC 4180: commas; a field between double quotes may hold commas, line ends and doubled quotes. Semicolons where
         the line of column names has them and no comma, as spreadsheets write them where the comma is the decimal sign;
@@ -17,10 +18,9 @@ import hashlib
 import json
 import math
 import re
-import shlex
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 
 from electra_trainer.errors import DataError
 from electra_trainer.files import reading
-from electra_trainer.files.reading import HEAD, half_character, kind_of, short
+from electra_trainer.files.reading import half_character, short
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 MAX_FIELD = 1_000_000
@@ -90,35 +90,29 @@ class Table:
         return [row[at] for row in self.rows]
 
 
-def read_table_file(path: Path) -> Table:
-    """Read a .csv, .tsv or .jsonl file whole.
+def parse(content: bytes, path: Path, *, suffix: str) -> Table:
+    """The rows of a file's bytes.
+
+    Args:
+        content: decompressed.
+        path: name of the file in messages.
+        suffix: .csv, .tsv or .jsonl.
 
     Raises:
-        MissingInputError, StorageError: cannot be read.
         DataError: not such a file; says file:line and what to do.
     """
-    suffix, content = path.suffix.lower(), reading.read_file(path, limit=reading.MOST_TEXT)
-    if suffix not in SUFFIXES:
-        kind = kind_of(content[:HEAD], str(path))
-        advice = reading.unpack_first(path) or (kind.advice(path) if kind else "")
-        if kind in (reading.PARQUET, reading.ARROW):
-            read = "parquet" if kind is reading.PARQUET else "feather"
-            old, new = json.dumps(str(path)), json.dumps(str(path.with_suffix(".jsonl")))
-            code = f'read_{read}({old}).to_json({new}, orient="records", lines=True, force_ascii=False)'
-            advice = f"With pandas: `python -c {shlex.quote(f'import pandas; pandas.{code}')}`, and name {new} instead."
-        raise DataError(
-            f"{path}: the name ends in {suffix or 'nothing'!r}, expected {', '.join(SUFFIXES)}. Convert or rename it: "
-            f".csv has commas between its columns, .tsv tabs, .jsonl one JSON object a line. {advice}".rstrip()
-        )
-    lines = reading.lines(content, path, ends=True)
+    lines, digest = reading.lines(content, path, ends=True), hashlib.sha256(content).hexdigest()
     if suffix == ".jsonl":
-        columns, numbered = _objects(path, lines)
-    else:
-        (_, columns), *numbered = stream(path, lines, suffix=suffix)
-        if not numbered:
-            raise DataError(f"{path}: holds column names ({shown(columns)}) and no rows.")
+        objects = (
+            (number, reading.json_object(line, where=f"{path}:{number}", remedy=_EXAMPLE))
+            for number, line in lines
+            if line.strip()
+        )
+        return of_objects(path, objects, digest=digest)
+    (_, columns), *numbered = stream(path, lines, suffix=suffix)
+    if not numbered:
+        raise DataError(f"{path}: holds column names ({shown(columns)}) and no rows.")
     rows, numbers = [row for _, row in numbered], [number for number, _ in numbered]
-    digest = hashlib.sha256(content).hexdigest()
     head = next((line for _, line in reading.lines(content, path) if line.strip()), "")
     semicolons = suffix == ".csv" and _separator(head) == ";"
     return Table(path=path, columns=columns, rows=rows, lines=numbers, sha256=digest, semicolons=semicolons)
@@ -178,7 +172,7 @@ def stream(path: Path | str, lines: Iterator[tuple[int, str]], *, suffix: str) -
         suffix: .csv or .tsv.
 
     Raises:
-        DataError: as `read_table_file` says.
+        DataError: as `parse` says.
     """
     columns: tuple[str, ...] = ()
     for number, fields in _csv(path, lines) if suffix == ".csv" else _tsv(lines):
@@ -224,22 +218,31 @@ def _header(where: str, suffix: str, names: list[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _objects(path: Path, lines: Iterator[tuple[int, str]]) -> tuple[tuple[str, ...], list[tuple[int, tuple[Any, ...]]]]:
-    """Columns, which are the keys in the order in which they first come, and numbered rows of .jsonl."""
-    found: list[tuple[int, dict[str, Any]]] = []
+def of_objects(path: Path, objects: Iterable[tuple[int, Mapping[str, Any]]], *, digest: str = "") -> Table:
+    """A table of numbered mappings; its columns are their keys in the order in which they first come.
+
+    Args:
+        path: name of their source in messages.
+        objects: each with its line or row.
+        digest: hash of the source; "": the hash of the rows as JSON.
+
+    Raises:
+        DataError: no rows, no names, or far more columns than values.
+    """
+    found: list[tuple[int, Mapping[str, Any]]] = []
     columns: dict[str, None] = {}
-    for number, line in lines:
-        if line.strip():
-            where = f"{path}:{number}"
-            found.append((number, reading.json_object(line, where=where, remedy=_EXAMPLE)))
-            for key in found[-1][1]:
-                columns.setdefault(reading.encodable(key, f"{where}: key {short(key)}"))
+    for number, row in objects:
+        found.append((number, row))
+        for key in row:
+            columns.setdefault(reading.encodable(str(key), f"{path}:{number}: key {short(key)}"))
     if not any(columns):
         raise DataError(f"{path}: is empty, or holds objects without names only. {_EXAMPLE}")
     if len(found) * len(columns) > _CELLS + _SPARSE * sum(len(row) for _, row in found):
         sparse = f"{len(columns):,} different keys in {len(found):,} lines, over {_SPARSE} columns for each value"
         raise DataError(f"{path}: {sparse}. Write the same keys in every line. {_EXAMPLE}")
-    return tuple(columns), [(number, tuple(map(row.get, columns))) for number, row in found]
+    digest = digest or hashlib.sha256(json.dumps([dict(row) for _, row in found], default=str).encode()).hexdigest()
+    rows, numbers = [tuple(map(row.get, columns)) for _, row in found], [number for number, _ in found]
+    return Table(path=path, columns=tuple(columns), rows=rows, lines=numbers, sha256=digest)
 
 
 T = TypeVar("T")

@@ -151,11 +151,10 @@ def _fields_for(request: Any, kind: Any) -> dict[str, Any]:
 @dataclass(frozen=True, kw_only=True)
 class Finetune(Tuning):
     """Fine-tune an encoder on files of your own, score it, and leave a folder for `electra predict`. `transformers`
-    loads it where it has a class for the head: always on the modern block but for pairs, on BERT's with --pooling cls;
-    else it loads the encoder in it.
+    loads it whole on the modern block (pairs apart) and, with --pooling cls, on BERT's; else the encoder in it.
 
-    Texts and pairs come from .csv, .tsv or .jsonl; two columns need no flags. Tagging reads CoNLL columns, .conllu
-    and .jsonl. The same command resumes where it stopped; more seeds extend the experiment.
+    Rows come from tables, JSON lines, Parquet, Arrow or the Hub; two columns need no flags. The same command resumes
+    where it stopped.
     """
 
     train: Path

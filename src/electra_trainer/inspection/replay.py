@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from electra_trainer import batch, errors
-from electra_trainer.data import batches, text_files
+from electra_trainer.data import batches, document
 from electra_trainer.data.store import Passage, Store
 from electra_trainer.data.tokenizer import load_tokenizer
 from electra_trainer.errors import plain, tell
@@ -47,7 +47,7 @@ _FACTS = ("device", "gpu", "arithmetic", "processes", "electra_trainer", "git", 
 class DocumentPart:
     """A document's part of a row."""
 
-    place: text_files.Place
+    place: document.Place
     begin: int
     """Its first token in the row, from 0, a [CLS]."""
     end: int

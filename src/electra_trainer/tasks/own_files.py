@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Literal, TypeVar
 import numpy as np
 
 from electra_trainer.errors import ConfigError, DataError, did_you_mean
-from electra_trainer.files.tables import NUMBER, SEVERAL, Table, printed_lists, read_table_file, shown
+from electra_trainer.files.rows import count_lines, read_rows
+from electra_trainer.files.tables import NUMBER, SEVERAL, Table, printed_lists, shown
 from electra_trainer.settings.calls import checked_class
 from electra_trainer.tasks import examples as files
 from electra_trainer.tasks.examples import WARNING, Columns, TextExample
@@ -64,7 +65,7 @@ class OwnTask(TaskSource):
 
     @cached_property
     def epochs(self) -> float:
-        return FEWEST_EPOCHS if _lines_in(Path(self.train)) < SMALL else EPOCHS
+        return FEWEST_EPOCHS if count_lines(self.train) < SMALL else EPOCHS
 
     def recipe_for(self, rows: int, layers: int) -> Mapping[str, Any]:
         """See `recipe.for_own_rows`."""
@@ -91,7 +92,7 @@ class OwnTask(TaskSource):
             DataError: a row, or the labels as a whole, cannot be used; with file:line.
         """
         paths = {name: getattr(self, name) for name in ("train", "dev", "test", "predict")}
-        read = {name: read_table_file(Path(path)) for name, path in paths.items() if path is not None}
+        read = {name: read_rows(path) for name, path in paths.items() if path is not None}
         table, asked = read["train"], read.get("predict")
         columns = self.columns(table)
         train = self.answered(table, columns)
@@ -205,12 +206,3 @@ def _range(train: Sequence[TextExample], path: Path) -> tuple[Regression, str]:
         f"standard deviation {scale:.4g}."
     )
     return Regression(shift=mean, scale=scale), note
-
-
-def _lines_in(path: Path) -> int:
-    """Line ends in a file; 0 if it cannot be read, which `load` reports."""
-    try:
-        with path.open("rb") as file:
-            return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b""))
-    except (OSError, ValueError):
-        return 0

@@ -32,7 +32,8 @@ from electra_trainer.data.conllu import file_lines, read_conllu
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.files import reading
 from electra_trainer.files.reading import short
-from electra_trainer.files.tables import Table, read_table_file, shown
+from electra_trainer.files.rows import has_named_columns, read_rows
+from electra_trainer.files.tables import Table, shown
 from electra_trainer.tasks.examples import MARKS, WARNING, TaggedSentence
 
 Splitting = Literal["spaces", "punctuation", "contractions", "characters"]
@@ -199,7 +200,7 @@ def read_tagged(
     path, column = Path(path), column if labelled else None
     if path.suffix.lower() == ".conllu":
         return _treebank(path, str(column or "upos"), labelled=labelled)
-    if path.suffix.lower() == ".jsonl":
+    if has_named_columns(path):
         return _objects(path, words, column, like, labelled=labelled)
     lines = file_lines(path)
     if words is None and like is not None and not labelled and _is_running_text(lines, like, known):
@@ -393,7 +394,7 @@ def _objects(
     path: Path, words: str | int | None, column: str | int | None, like: TagColumns | None, *, labelled: bool
 ) -> Tagged:
     """The sentences of a .jsonl file, a row each, in columns that are named or have a usual name."""
-    table = read_table_file(path)
+    table = read_rows(path)
     learned = like.words if like is not None and like.words in table.columns else None
     text = _column(table, "--words", learned if words is None else words, _WORDS)
     label = _column(table, "--label", column, _LABELS) if labelled else None

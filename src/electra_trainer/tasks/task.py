@@ -37,7 +37,8 @@ from electra_trainer.data.tokenizer import Text
 from electra_trainer.errors import CheckpointError, ConfigError, DataError
 from electra_trainer.experiments.by_class import ClassReport
 from electra_trainer.experiments.statistics import Sample, jackknife
-from electra_trainer.files.tables import Table, read_table_file
+from electra_trainer.files.rows import read_rows
+from electra_trainer.files.tables import Table
 from electra_trainer.tasks import examples as files
 from electra_trainer.tasks.examples import Columns, Prediction, TextExample, strings
 from electra_trainer.tasks.recipe import Recipe, settle
@@ -368,7 +369,7 @@ class Task(Protocol):
     def examples_in(
         self, path: Path, *, like: Any, pair: bool, text: str | None, text_pair: str | None, as_json: bool
     ) -> Unlabelled:
-        """Examples of a file without answers, here the rows of a .csv, .tsv or .jsonl.
+        """Examples of a file without answers, here the rows of any input of `rows.read_rows`.
 
         Args:
             like: the columns of training (`columns_type`), or None if they are not known.
@@ -379,7 +380,7 @@ class Task(Protocol):
         Raises:
             ElectraError: the file cannot be read, or has no such columns.
         """
-        table = read_table_file(path)
+        table = read_rows(path)
         columns = files.choose_texts(table, like, text=text, text_pair=text_pair, pair=pair)
         separator = getattr(like, "separator", None) or ";"
         write = files.predicted_jsonl if as_json else partial(files.predicted_csv, separator=separator)

@@ -1,4 +1,5 @@
-"""Texts wherever they are: files, their lines and records, URLs, data sets, memory; each value with its line or row.
+"""Read rows wherever they are: files, URLs, data sets, memory; each value with its line or row. rows.py
+makes tables of them.
 
 A value of a file of records is a text, or None where a row has none. Files are read piece by piece. Parquet and Arrow
 files, and saved data sets, are read by a child process that a malformed file may end: pyarrow trusts lengths and
@@ -26,7 +27,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 from electra_trainer import errors
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, StorageError
@@ -131,8 +132,15 @@ class DataSet:
         except Exception as error:
             raise unreached(self.name, error) from None
 
-    def loaded(self, column: str) -> Any:
-        """The data set with this column only; errors as for `texts`, and those of the package."""
+    def rows(self) -> Iterator[Any]:
+        """All rows; errors as for `texts`."""
+        try:
+            yield from self.loaded(None)
+        except Exception as error:
+            raise unreached(self.name, error) from None
+
+    def loaded(self, column: str | None) -> Any:
+        """The data set with this column only, or with all; errors as for `texts`, and those of the package."""
         errors.need(f"Reading {self.name}", ["datasets"], extra="hub")
         import datasets
 
@@ -142,6 +150,8 @@ class DataSet:
             name, revision, config, split = _hub_parts(self.name)
             data = datasets.load_dataset(name, config, split=split, revision=revision, streaming=True)
         data = data["train"] if isinstance(data, dict) else data
+        if column is None:
+            return data
         columns = data.column_names
         if columns and column not in columns:
             raise no_column(self.name, column, columns)
@@ -263,30 +273,6 @@ class Bound:
             )
 
 
-class Place(NamedTuple):
-    """Where a document was read."""
-
-    file: str
-    """As it was named or found; `docstrings:` and a module for the embedded corpus."""
-    number: int
-    """Its number in the file, from 1."""
-    line: int
-    """Its first line in the file (decompressed), or its row in a file that has rows, from 1; 0: it has neither."""
-    last: int
-    """Its last line or row."""
-
-
-class Document(tuple[str, ...]):
-    """Lines of text, a tuple of them, with the attribute `place`."""
-
-    place: Place
-
-    def __new__(cls, lines: Iterable[str], place: Place) -> "Document":
-        made = super().__new__(cls, lines)
-        made.place = place
-        return made
-
-
 @dataclass(frozen=True)
 class TextFile:
     """A regular file that is to be read, and its size on disk in bytes."""
@@ -346,7 +332,7 @@ def find_sources(paths: Sequence[str | Path | Texts]) -> tuple[list[Source], int
     found: dict[Any, Source] = {}
     skipped = repeated = 0
     for name in [paths] if isinstance(paths, str | Path) else paths:
-        named, left_out = _resolved(name)
+        named, left_out = resolved(name)
         skipped += left_out
         for identity, source in named:
             repeated += identity in found
@@ -354,7 +340,7 @@ def find_sources(paths: Sequence[str | Path | Texts]) -> tuple[list[Source], int
     return list(found.values()), skipped, repeated
 
 
-def _resolved(name: str | Path | Texts) -> tuple[list[tuple[Any, Source]], int]:
+def resolved(name: str | Path | Texts) -> tuple[list[tuple[Any, Source]], int]:
     """Sources that one input names, each with what tells it from others; and how many files were left out."""
     if isinstance(name, Texts):
         return [(id(name), name)], 0
@@ -495,7 +481,7 @@ _MEMORY = 600 << 20
 """Bytes that the child may take beyond what its libraries take, plus four times the file's size."""
 _BATCH = 100
 """Rows of Parquet that are decoded at once: a text may have megabytes."""
-_NO_READER = {".parquet": "a Parquet", ".arrow": "an Arrow", ".feather": "a Feather", ".wet": "a WET"}
+NO_READER = {".parquet": "a Parquet", ".arrow": "an Arrow", ".feather": "a Feather", ".wet": "a WET"}
 
 
 def records(file: TextFile, column: str, tick: Tick) -> Values | None:
@@ -513,12 +499,12 @@ def records(file: TextFile, column: str, tick: Tick) -> Values | None:
     head = beginning(file)
     kind = reading.kind_of(head, str(file).removesuffix(file.compression))
     if kind in FORMATS and not file.compression:
-        return _of_child(FORMATS[kind], str(file), column, file.size, tick)
+        return of_child(FORMATS[kind], str(file), column, file.size, tick)
     if kind is reading.WARC:
         return wet_texts(file, tick)
-    if kind is None and file.suffix in _NO_READER:
+    if kind is None and file.suffix in NO_READER:
         raise DataError(
-            f"{file}: is not {_NO_READER[file.suffix]} file, though it is named so. Fetch or write it again."
+            f"{file}: is not {NO_READER[file.suffix]} file, though it is named so. Fetch or write it again."
         )
     if kind is None and file.suffix in (".csv", ".tsv"):
         return table_texts(file, column, tick)
@@ -598,11 +584,11 @@ def wet_texts(file: TextFile, tick: Tick) -> Values:
 def folder_texts(folder: str, column: str) -> Values:
     """A column of a data set that `save_to_disk` wrote; errors as for `DataSet.texts`, and a damaged file."""
     size = sum(path.stat().st_size for path in Path(folder).rglob("*.arrow"))
-    return _of_child("folder", folder, column, size, lambda _: None)
+    return of_child("folder", folder, column, size, lambda _: None)
 
 
-def _of_child(form: str, file: str, column: str, size: int, tick: Tick) -> Values:
-    """A column, with the rows' numbers from 1, as a child reads it. Other columns are not read."""
+def of_child(form: str, file: str, column: str | None, size: int, tick: Tick) -> Values:
+    """A column, with the rows' numbers from 1, as a child reads it; other columns are not read. None: rows of all."""
     errors.need(f"Reading {file}", ["datasets" if form == "folder" else "pyarrow"], extra="hub")
     numbers = itertools.count(1)
     try:
@@ -630,7 +616,7 @@ def _serve(pipe: Connection) -> None:
     serve(pipe, prepare)
 
 
-def _answers(form: str, file: str, column: str, size: int) -> Iterator[bytes]:
+def _answers(form: str, file: str, column: str | None, size: int) -> Iterator[bytes]:
     room = _MEMORY + 4 * size
     try:
         part: list[Any] = []
@@ -639,12 +625,13 @@ def _answers(form: str, file: str, column: str, size: int) -> Iterator[bytes]:
             values.validate(full=True)
             for scalar in values:
                 part.append(scalar.as_py())
-                held += len(part[-1]) if isinstance(part[-1], str) else 8
+                cells = part[-1].values() if isinstance(part[-1], dict) else part[-1:]
+                held += sum(len(cell) if isinstance(cell, str) else 8 for cell in cells)
                 if held > _CHUNK or len(part) >= ROWS:
-                    yield json.dumps([position(), part]).encode()
+                    yield json.dumps([position(), part], default=str).encode()
                     part, held = [], 0
         if part:
-            yield json.dumps([size, part]).encode()
+            yield json.dumps([size, part], default=str).encode()
     except Exception as error:  # pyarrow has errors of every kind for what is not right
         if isinstance(error, ElectraError):
             raise
@@ -654,15 +641,17 @@ def _answers(form: str, file: str, column: str, size: int) -> Iterator[bytes]:
         raise DataError(f"{file}: {what} ({_reason(error)}). Fetch or write it again.") from None
 
 
-def _batches(form: str, file: str, column: str, size: int, room: int) -> Iterator[tuple[Callable[[], int], Any]]:
-    """Arrays of a column, each with a function that says how many bytes were read; from the first on within `room`."""
+def _batches(form: str, file: str, column: str | None, size: int, room: int) -> Iterator[tuple[Callable[[], int], Any]]:
+    """Arrays of a column, or of rows, each with a function that says how many bytes were read; from the first on within
+    `room`.
+    """
     import pyarrow
     import pyarrow.parquet
 
     batches: Iterator[Any]
     if form == "folder":
         rows = DataSet(file, True).loaded(column).with_format("arrow").iter(batch_size=ROWS)
-        position, batches = lambda: 0, (batch.column(column) for batch in rows)
+        position, batches = lambda: 0, (_column(batch, column) for batch in rows)
     else:
         raw = opened(file) if is_url(file) else io.FileIO(file)
         position = raw.tell
@@ -677,28 +666,35 @@ def _batches(form: str, file: str, column: str, size: int, room: int) -> Iterato
         yield position, values
 
 
-def _of_parquet(arrow: Any, raw: Any, file: str, column: str, size: int) -> Iterator[Any]:
+def _of_parquet(arrow: Any, raw: Any, file: str, column: str | None, size: int) -> Iterator[Any]:
     """Arrays of a column; pages are read as they are needed."""
     with arrow.parquet.ParquetFile(raw, buffer_size=_CHUNK, pre_buffer=False) as table:
         _check_column(arrow, file, table.schema_arrow, column)
         Bound(file, size).add(RECORD * table.metadata.num_rows, least=0)
-        for batch in table.iter_batches(_BATCH, columns=[column], use_threads=False):
-            yield batch.column(column)
+        for batch in table.iter_batches(_BATCH, columns=column and [column], use_threads=False):
+            yield _column(batch, column)
 
 
-def _of_arrow(arrow: Any, raw: Any, file: str, column: str, *, is_file: bool) -> Iterator[Any]:
+def _of_arrow(arrow: Any, raw: Any, file: str, column: str | None, *, is_file: bool) -> Iterator[Any]:
     """Arrays of a column, one for each batch of the file."""
     opened = arrow.ipc.open_file if is_file else arrow.ipc.open_stream
     schema = opened(raw).schema
     _check_column(arrow, file, schema, column)
     raw.seek(0)
-    options = arrow.ipc.IpcReadOptions(included_fields=[schema.get_field_index(column)], use_threads=False)
+    fields = None if column is None else [schema.get_field_index(column)]
+    options = arrow.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
     source = opened(raw, options=options)
     for batch in map(source.get_batch, range(source.num_record_batches)) if is_file else source:
-        yield batch.column(0)
+        yield _column(batch, column)
 
 
-def _check_column(arrow: Any, file: str, schema: Any, column: str) -> None:
+def _column(batch: Any, column: str | None) -> Any:
+    return batch.to_struct_array() if column is None else batch.column(column)
+
+
+def _check_column(arrow: Any, file: str, schema: Any, column: str | None) -> None:
+    if column is None:
+        return
     if column not in schema.names:
         raise no_column(file, column, schema.names)
     found = schema.field(column).type
