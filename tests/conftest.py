@@ -13,6 +13,7 @@ import torch
 from tests import small
 from tests.command import Electra
 from tests.pixels.sitecustomize import replace_pictures, see_one_core
+from tests.prepared import write_store
 
 from electra_trainer.cli.main import main
 from electra_trainer.errors import as_command
@@ -101,6 +102,12 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("needs the folder `shared` beside the repository (reference numbers of the released code)")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rows of a small text, for tests that only read them."""
+    return write_store(tmp_path_factory.mktemp("prepared") / "data")
 
 
 @pytest.fixture(autouse=True)

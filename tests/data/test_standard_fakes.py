@@ -85,11 +85,6 @@ def test_a_damaged_row_is_data(data: Path) -> None:
         standard_fakes(np.where(rows == rows[3, 3], 4000, rows), rows, vocab_size=400, never=NEVER)
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_store(tmp_path_factory.mktemp("fakes") / "data")
-
-
 def fakes(config: Config, data: Path) -> np.ndarray:
     return Feed.of(config, Store.open(data), device=torch.device("cpu"), precision="fp32").fakes_BT
 

@@ -36,11 +36,6 @@ ROOT = Path(__file__).resolve().parents[2]
 STEPS = 8
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_store(tmp_path_factory.mktemp("compare") / "data")
-
-
 def run(data: Path, out: Path, **changes: Any) -> Summary:
     settings: dict[str, Any] = {"arms": ("electra", "mlm"), "seeds": 2, "steps": STEPS, **changes}
     if "probes" in settings:

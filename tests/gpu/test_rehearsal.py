@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 from tests.gpu.pretend import ROOT, Ledger, command, environment, needs_card, rehearse
-from tests.prepared import write_store
 
 from electra_trainer.presets.arms import ARMS
 
@@ -211,11 +210,6 @@ class Ranks:
         for file in self._said:
             file.seek(0)
         return "\n".join(file.read()[-1500:] for file in self._said)
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_store(tmp_path_factory.mktemp("rows") / "data")
 
 
 @pytest.mark.parametrize("options", [{}, {"deterministic": True}], ids=["plain", "deterministic"])

@@ -40,11 +40,6 @@ def one_revision() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_store(tmp_path_factory.mktemp("replay") / "data")
-
-
-@pytest.fixture(scope="module")
 def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six steps, of which every second is logged; the checkpoints of 4 and 6 are left."""
     out = tmp_path_factory.mktemp("replay") / "run"

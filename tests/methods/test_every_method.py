@@ -14,7 +14,7 @@ import pytest
 import torch
 from tests import small
 from tests.methods.every import METHODS, MODERN, alternated, modern, without_dropout
-from tests.prepared import small_config, write_store
+from tests.prepared import small_config
 from tests.reliability.ranks import run_ranks
 from torch import Tensor
 
@@ -261,11 +261,6 @@ def test_two_ranks_are_one(name: str, ranks: Path) -> None:
         assert torch.equal(first[parameter], second[parameter]), parameter
         moved = (expected - began[parameter]).norm()
         assert (first[parameter] - expected).norm() <= 1e-4 * moved + 1e-7, parameter
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_store(tmp_path_factory.mktemp("methods") / "data")
 
 
 def run_config(name: str) -> Config:

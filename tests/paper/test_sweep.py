@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.command import Electra
 from tests.experiments.test_compare import write_treebank
-from tests.prepared import small_config, write_store
+from tests.prepared import small_config
 from tests.tasks.glue_samples import write_glue
 from tests.tasks.test_question_answering import squad_file
 
@@ -75,11 +75,6 @@ def test_what_cannot_be_swept(words: list[str], told: str) -> None:
         axes = axes_of(words)
         require_fields(axes, [small_config()])
         swept("electra", small_config(), axes)
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_store(tmp_path_factory.mktemp("sweep") / "data")
 
 
 def write_squad(folder: Path) -> None:

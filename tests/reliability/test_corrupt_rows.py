@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.prepared import small_config, write_store
+from tests.prepared import small_config
 from tests.reliability.figures import LONG, report
 from tests.reliability.test_corruption import cut, flip, lengthen, remove, zero
 
@@ -21,11 +21,6 @@ KINDS = (flip, flip, flip, cut, zero, lengthen, remove)
 MADE_AGAIN = ("vocab.txt", "tokenizer_config.json")
 """These follow from tokenizer.json, and are not read; a template in that one is neither."""
 CASES = 2000 if LONG else 300
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_store(tmp_path_factory.mktemp("rows") / "data")
 
 
 def test_corrupt_rows(data: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.prepared import small_config, write_store
+from tests.prepared import small_config
 from tests.reliability.figures import LAYERS, LONG, report
 from tests.reliability.moments import just_before
 from tests.reliability.rank_program import UNWATCHED
@@ -30,11 +30,6 @@ ROOT = Path(__file__).resolve().parents[2]
 CONFIG = small_config(steps=40, lanes=4, layers=LAYERS)
 LIMIT = 10.0
 """Seconds from the fault to the end of the last rank."""
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_store(tmp_path_factory.mktemp("failing") / "data")
 
 
 def happens(notes: Path, what: Callable[[], object]) -> Callable[[], None]:

@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 import safetensors.torch
 import torch
-from tests.prepared import small_config, write_store
+from tests.prepared import small_config
 from tests.reliability.figures import LAYERS, report
 from tests.reliability.ranks import run_ranks
 from tests.reliability.runs import curve, digest
@@ -33,11 +33,6 @@ from electra_trainer.train.optim import build_optimizer
 from electra_trainer.train.resumable import BAD_STEPS_IN_A_ROW
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_store(tmp_path_factory.mktemp("numbers") / "data")
 
 
 def config(*, steps: int = 16, **changes: Any) -> Config:

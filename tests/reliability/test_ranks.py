@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests import small
-from tests.prepared import small_config, write_store
+from tests.prepared import small_config
 from tests.reliability.figures import LAYERS, LONG, report
 from tests.reliability.ranks import run_ranks
 from tests.reliability.runs import curve, digest
@@ -24,11 +24,6 @@ from electra_trainer.train.step import evaluate
 
 CPU = torch.device("cpu")
 DEFAULT_SIZES = (1, 2, 4) if LONG else (1, 2)
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_store(tmp_path_factory.mktemp("ranks") / "data")
 
 
 def config(*, deterministic: bool, steps: int = 6) -> Config:

@@ -13,7 +13,7 @@ from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
-from tests.prepared import small_config, write_store
+from tests.prepared import small_config
 from tests.reliability.figures import LAYERS, LONG, report
 from tests.reliability.moments import MOMENTS as MOMENTS_OF_A_RUN
 from tests.reliability.moments import just_before
@@ -38,11 +38,6 @@ AT = ("data", "step", "evaluation", "saving", "start-up")
 """The work of a run a moment before the signal; earlier ones are those of test_before_it_begins."""
 LATER = 0.05
 """The most seconds between the two: a few steps."""
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_store(tmp_path_factory.mktemp("signals") / "data")
 
 
 def run(data: Path, out: Path) -> None:

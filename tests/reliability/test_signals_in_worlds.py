@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.prepared import small_config, write_store
+from tests.prepared import small_config
 from tests.reliability.figures import LAYERS, LONG, report
 from tests.reliability.forking import PATHS
 from tests.reliability.moments import TOLD, Signalled, just_before, signal_at
@@ -33,11 +33,6 @@ from electra_trainer.train import loop
 CONFIG = dataclasses.replace(small_config(layers=LAYERS), deterministic=True)  # so that one process may go on, quickly
 LIMIT = 10.0
 """Seconds from the signal to the end of all."""
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_store(tmp_path_factory.mktemp("signals") / "data")
 
 
 @pytest.fixture(scope="module")

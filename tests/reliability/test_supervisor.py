@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import torch.distributed.run
-from tests.prepared import small_config, write_store
+from tests.prepared import small_config
 from tests.reliability.figures import LAYERS, LONG, report
 from tests.reliability.ranks import run_ranks
 from tests.reliability.runs import curve, digest
@@ -34,11 +34,6 @@ from electra_trainer.train.loop import pretrain
 CONFIG = dataclasses.replace(
     small_config(steps=60, lanes=2, layers=LAYERS), deterministic=True
 )  # two processes end with the bits of one
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_store(tmp_path_factory.mktemp("supervised") / "data")
 
 
 @pytest.fixture(scope="module")

@@ -38,11 +38,6 @@ def config(steps: int, *, shape: str = "wsd", name: str = "muon") -> Config:
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_store(tmp_path_factory.mktemp("continued") / "data")
-
-
-@pytest.fixture(scope="module")
 def runs(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     """Uninterrupted ones, by their steps."""
     folder = tmp_path_factory.mktemp("continued")

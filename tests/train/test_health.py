@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.prepared import small_config, write_store
+from tests.prepared import small_config
 
 from electra_trainer.cli.pretrain import Pretrain
 from electra_trainer.inspection.report import health, read_run
@@ -182,11 +182,6 @@ def test_a_run_that_falls_back_says_so() -> None:
     )
     diverged = GOOD | {"discriminator_loss": 227.0, "discriminator_standard_auc": 0.6}
     assert ": worse than a guess, no longer learning" in health_line(diverged, vocab_size=VOCAB, earlier=rows)
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_store(tmp_path_factory.mktemp("health") / "data")
 
 
 @pytest.mark.parametrize(("arm", "rows"), [("electra", 0), ("two-stage", 64)])

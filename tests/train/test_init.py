@@ -33,11 +33,6 @@ def config(**changes: object) -> Config:
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_store(tmp_path_factory.mktemp("init") / "data")
-
-
-@pytest.fixture(scope="module")
 def first(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pretrain(config(), data, out=tmp_path_factory.mktemp("init") / "first", device="cpu", quiet=True)
 

@@ -33,11 +33,6 @@ def config(*, lanes: int = 2) -> Config:
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_store(tmp_path_factory.mktemp("resume") / "data")
-
-
-@pytest.fixture(scope="module")
 def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pretrain(config(), data, out=tmp_path_factory.mktemp("resume") / "whole", device="cpu", quiet=True)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.prepared import small_config, write_store
+from tests.prepared import small_config
 from tests.reliability.forking import listing
 from tests.train.test_resume import assert_same_end, curve
 
@@ -26,11 +26,6 @@ from electra_trainer.runs.verified import read, sealed
 from electra_trainer.settings.records import overlay, to_dict
 from electra_trainer.train import loop
 from electra_trainer.train.loop import pretrain
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_store(tmp_path_factory.mktemp("refused") / "data")
 
 
 @pytest.fixture(scope="module")

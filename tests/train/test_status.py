@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.prepared import small_config, write_store
+from tests.prepared import small_config
 from tests.reliability.moments import just_before
 from tests.reliability.ranks import run_ranks, start_ranks, wait_for, wait_until
 
@@ -19,11 +19,6 @@ from electra_trainer.runs.restarts import supervise
 from electra_trainer.train import loop
 
 CONFIG = small_config(steps=8, layers=1)
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_store(tmp_path_factory.mktemp("status") / "data")
 
 
 def status_of(out: Path) -> dict:

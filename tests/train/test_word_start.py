@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.prepared import small_config, write_store
+from tests.prepared import small_config
 from tests.reliability.ranks import run_ranks
 from torch import Tensor
 
@@ -37,11 +37,6 @@ TABLE = "discriminator.electra.embeddings.word_embeddings.weight"
 def config(**model: str) -> Config:
     started = model or {"word_initializer": "co-occurrence"}
     return changed(small_config(steps=6, layers=1), model=started, checkpoint={"keep": 100}, evaluation={"rows": 0})
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_store(tmp_path_factory.mktemp("words") / "data")
 
 
 @pytest.fixture(scope="module")
