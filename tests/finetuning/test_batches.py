@@ -58,12 +58,6 @@ def test_other_rows_are_left_over_in_other_epochs() -> None:
     assert len(set.union(*left)) > 80  # 91 are expected of 60 draws of 4
 
 
-def test_rows_are_shuffled_anew_in_every_epoch_and_by_every_seed() -> None:
-    orders = [Order(lengths(320), batch_size=32, seed=seed) for seed in (1, 2)]
-    plans = [epoch(order, number) for order in orders for number in (0, 1, 2)]
-    assert all(one != other for one, other in itertools.combinations(plans, 2))
-
-
 def test_batches_come_in_no_order_of_length() -> None:
     """A network that reads short rows first and long ones last would learn another task."""
     given = lengths(32 * 200, seed=1)

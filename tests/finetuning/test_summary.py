@@ -1,16 +1,13 @@
 """The summary of results on disk: statistics by plain loops, comparisons with baselines in words, pages, what is missing."""
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from electra_trainer.errors import DataError
 from electra_trainer.experiments.cell import Cell, Declared, DeclaredRow, Result, write_declared, write_result
-from electra_trainer.experiments.statistics import spread
 from electra_trainer.experiments.summary import Summary, remarks, summarize, write_summary
 
 SEEDS = (1, 2, 3, 4, 5, 6)
@@ -54,50 +51,8 @@ def experiment(out: Path, scores: list[float], *, fresh: list[float], majority: 
     return summarize(out)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 10, 11])
-def test_statistics_are_those_of_plain_loops(count: int) -> None:
-    values = [float(value) for value in np.random.default_rng(count).normal(size=count)]
-    found = spread(dict(enumerate(values)))
-    ordered, mean = sorted(values), sum(values) / count
-    middle = ordered[count // 2] if count % 2 else (ordered[count // 2 - 1] + ordered[count // 2]) / 2
-    assert found.n == count and found.best == ordered[-1]
-    assert found.median == pytest.approx(middle, rel=1e-12) and found.mean == pytest.approx(mean, rel=1e-12)
-    if count == 1:
-        assert found.sd is None
-    else:
-        squares = sum((value - mean) ** 2 for value in values)
-        assert found.sd == pytest.approx(math.sqrt(squares / (count - 1)), rel=1e-12)
-    assert list(found.by_seed.values()) == values
-
-
-def sorted_median(values: list[float]) -> float:
-    ordered = sorted(values)
-    return (ordered[2] + ordered[3]) / 2
-
-
 def declared_contrasts(summary: Summary) -> dict[tuple[str, str], Any]:
     return {(one.reference, one.row.partition("+")[2]): one for one in summary.contrasts}
-
-
-def test_differences_are_paired_by_seed(tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
-    fresh = [float(value) for value in random.uniform(0.1, 0.5, len(SEEDS))]
-    scores = [low + 0.05 + 0.01 * number for number, low in enumerate(fresh)]
-    found = experiment(tmp_path, scores, fresh=fresh, majority=0.0, words=0.05)
-    untrained, majority, words = declared_contrasts(found).values()
-    differences = [-0.05 - 0.01 * number for number in range(len(SEEDS))]
-    mean = sum(differences) / len(differences)
-    sd = math.sqrt(sum((one - mean) ** 2 for one in differences) / (len(differences) - 1))
-    half = 2.5705818366147395 * sd / math.sqrt(len(differences))  # Student's t, 5 degrees of freedom
-    assert untrained.found.n == len(SEEDS) and untrained.found.mean == pytest.approx(mean)
-    assert untrained.found.t_interval == pytest.approx((mean - half, mean + half))
-    assert untrained.verdict == "beats"
-    assert untrained.medians == pytest.approx((sorted_median(fresh), sorted_median(scores)))
-    assert majority.found.mean == pytest.approx(-sum(scores) / len(scores))
-    assert words.found.mean == pytest.approx(0.05 - sum(scores) / len(scores))
-    assert found.baselines("cola") == pytest.approx(
-        {"untrained": sorted_median(fresh), "majority": 0.0, "tf_idf": 0.05}
-    )
 
 
 def test_p_values_are_corrected_over_all_baselines_and_tasks(tmp_path: Path) -> None:

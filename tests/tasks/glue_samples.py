@@ -3,18 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-WORDS = (
-    "sails",
-    "the cold breeze",
-    "two ships",
-    "never",
-    "a harbour",
-    "sings",
-    "old maps",
-    "quietly",
-    "of the coast",
-    "trade",
-)
+WORDS = "sails,the cold breeze,two ships,never,a harbour,sings,old maps,quietly,of the coast,trade".split(",")
 
 
 def sentence(number: int) -> str:
@@ -51,18 +40,7 @@ def labelled(task: str, rows: int, *, first: int = 0) -> str:
             head = ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")
             return tsv(head, *((said[i], 100 + i, 200 + i, one[i], two[i]) for i in n))
         case "stsb":
-            head = (
-                "index",
-                "genre",
-                "filename",
-                "year",
-                "old_index",
-                "source1",
-                "source2",
-                "sentence1",
-                "sentence2",
-                "score",
-            )
+            head = "index genre filename year old_index source1 source2 sentence1 sentence2 score".split()
             return tsv(head, *((i, "g", "f", "2012", i, "none", "none", one[i], two[i], said[i]) for i in n))
         case "qqp":
             head = ("id", "qid1", "qid2", "question1", "question2", "is_duplicate")

@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from tests.tasks.squad_small import question
 
 from electra_trainer.tasks import baselines
 from electra_trainer.tasks.baselines import learn, overlap_features, terms, tf_idf
-from electra_trainer.tasks.examples import TextExample
+from electra_trainer.tasks.examples import TaggedSentence, TextExample
 from electra_trainer.tasks.questions import QuestionAnswering
 from electra_trainer.tasks.tagging import Tagging
 from electra_trainer.tasks.task import Task, TaskData
@@ -154,44 +154,19 @@ def test_at_most_a_hundred_thousand_rows_are_learned_from(monkeypatch: pytest.Mo
     assert part["dev"]["accuracy"] > 0.7 and part != whole
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sentence:
-    """As tasks/tagging.py has it."""
-
-    words: tuple[str, ...]
-    labels: tuple[str | None, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tags(Tagging):
-    """Share of labelled words with the right tag."""
-
-    labels: tuple[str, ...] = ("N", "V")
-    seen: list[Any] = field(default_factory=list)
-
-    def score(self, examples: Sequence[Any], predictions: Sequence[dict[str, Any]]) -> dict[str, float]:
-        self.seen.append([prediction["tags"] for prediction in predictions])
-        pairs = [
-            (label, tag)
-            for example, prediction in zip(examples, predictions, strict=True)
-            for label, tag in zip(example.labels, prediction["tags"], strict=True)
-            if label is not None
-        ]
-        return {"accuracy": sum(label == tag for label, tag in pairs) / len(pairs)}
-
-
 def test_tags_by_hand() -> None:
     train = [
-        Sentence(words=("Dogs", "run", "home"), labels=("N", "V", "N")),
-        Sentence(words=("a", "run"), labels=(None, "N")),
-        Sentence(words=("they", "run", "dogs"), labels=("N", "V", "N")),
+        TaggedSentence(words=("Dogs", "run", "home"), labels=("N", "V", "N")),
+        TaggedSentence(words=("a", "run"), labels=(None, "N")),
+        TaggedSentence(words=("they", "run", "dogs"), labels=("N", "V", "N")),
     ]
-    dev = [Sentence(words=("DOGS", "run", "unseen", "a"), labels=("N", "V", "V", None))]
-    task = Tags()
-    found = measure_baselines(TaskData(task=task, train=train, dev={"dev": dev}))  # type: ignore[arg-type]
-    assert task.seen == [[["N", "N", "N", "N"]], [["N", "V", "N", "N"]]]
-    assert found["majority"] == {"dev": {"accuracy": pytest.approx(1 / 3)}}
-    assert found["word_tags"] == {"dev": {"accuracy": pytest.approx(2 / 3)}}
+    dev = [TaggedSentence(words=("DOGS", "run", "unseen", "a"), labels=("N", "V", "V", None))]
+    task = Tagging(labels=("N", "V"))
+    tags = {name: one.predict(dev)[0]["tags"] for name, one in task.baselines(train).items()}
+    assert tags == {"majority": ["N", "N", "N", "N"], "word_tags": ["N", "V", "N", "N"]}
+    found = measure_baselines(TaskData(task=task, train=train, dev={"dev": dev}))
+    accuracy = {name: scores["dev"]["accuracy"] for name, scores in found.items()}
+    assert accuracy == pytest.approx({"majority": 1 / 3, "word_tags": 2 / 3})
 
 
 def test_questions_have_the_sentence_most_alike_and_silence(tmp_path: Path) -> None:

@@ -19,7 +19,17 @@ from electra_trainer.errors import ConfigError, DataError, ElectraError, Missing
 from electra_trainer.files.rows import read_rows
 from electra_trainer.files.tables import Table
 from electra_trainer.finetuning.model_folder import task_from
-from electra_trainer.tasks.examples import Columns, TextExample, choose_columns, choose_texts, hold_out, same_text
+from electra_trainer.tasks.examples import (
+    WARNING,
+    Columns,
+    TextExample,
+    choose_columns,
+    choose_texts,
+    contradictions,
+    hold_out,
+    overlap,
+    same_text,
+)
 from electra_trainer.tasks.own_files import OwnTask
 from electra_trainer.tasks.task import Row
 from electra_trainer.tasks.texts import Classification, Regression
@@ -331,3 +341,39 @@ def test_the_main_score_is_chosen_and_accuracy_is_doubted_where_one_class_is_lar
     found = [task.baselines(train.train)["tf_idf"].predict([TextExample(text="red")])[0]["label"]
              for task in (replace(train.task, class_weights=()), train.task)]  # fmt: skip
     assert found == ["often", "rare"]  # 8 rare reds among 24: more than half by balanced weights
+
+
+TABLE = rows(200)
+
+
+def placed(table: Sequence[tuple[str, str]], *, file: str = "train.csv") -> list[TextExample]:
+    return [
+        TextExample(text=text, label=label, place=f"{file}:{number}") for number, (text, label) in enumerate(table, 2)
+    ]
+
+
+def test_good_data_has_no_warning() -> None:
+    assert overlap(placed(TABLE), placed(rows(300)[200:], file="dev.csv")) == []
+
+
+def test_overlap() -> None:
+    dev = [TABLE[0], ("something else", "tool"), (TABLE[4][0].upper() + " ", "fruit"), TABLE[7]]
+    assert overlap(placed(TABLE), placed(dev, file="data/dev.csv")) == [
+        f"{WARNING}3 of 4 development rows (75 %) are in the training file too, so the scores are too good: dev.csv:2 is "
+        "train.csv:2; dev.csv:4 is train.csv:6; dev.csv:5 is train.csv:9."
+    ]
+
+
+def test_the_same_pair_is_the_same_text_only_if_both_are() -> None:
+    one, two, three = (TextExample(text="a", pair=pair, place="t:2") for pair in ("b", "c", "B "))
+    assert overlap([one], [two]) == [] and len(overlap([one], [three])) == 1
+
+
+def test_a_text_with_two_labels_is_reported() -> None:
+    rows = [("a", "x"), ("b", "y"), ("A", "y"), ("b", "y")]
+    train = [TextExample(text=text, label=label, place=f"d/train.csv:{n}") for n, (text, label) in enumerate(rows, 2)]
+    assert contradictions(train[:2]) == []
+    assert contradictions(train) == [
+        f"{WARNING}1 of 4 training rows repeat the text of another with a different label: train.csv:4 ('y') and "
+        "train.csv:2 ('x')."
+    ]
