@@ -14,10 +14,8 @@ from multiprocessing.context import ForkProcess as Command
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from tests.finetuning import plans, run_toy, toy
-from tests.finetuning.test_run import Operations, in_a_child
 from tests.finetuning.toy import Toy
 from tests.reliability.children import copy_workers
 
@@ -358,31 +356,6 @@ def whole(model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr("electra_trainer.finetuning.run.SAVE_EVERY", 60.0)
         go(plan(model, replace(TASK, save_every=None), seeds=SEEDS, baselines=True, keep_weights=True), out)
     return out
-
-
-@pytest.mark.slow
-def test_killed_at_seeded_moments_of_one_process(
-    model: str, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Killed hard a dozen times, by the clock or before some file operation, and begun again each time."""
-    monkeypatch.setattr("electra_trainer.files.durable.os.fsync", lambda _: None)
-    random, out, killed = np.random.default_rng(3), tmp_path / "out", 0
-    asked = plan(model, TASK, seeds=SEEDS, baselines=True, keep_weights=True)
-    for attempt in range(12):
-        operation, moment = int(random.integers(2, 40)), float(random.uniform(0.05, 0.5))
-
-        def doomed(attempt: int = attempt, operation: int = operation, moment: float = moment) -> None:
-            if attempt % 2:
-                sys.addaudithook(Operations(operation))
-            else:
-                signal.setitimer(signal.ITIMER_PROF, moment)  # seconds of work; nobody handles SIGPROF
-            go(asked, out)
-
-        killed += in_a_child(doomed) in (signal.SIGKILL, signal.SIGPROF)
-    assert killed >= 8
-    go(asked, out)
-    assert kept(out) == kept(whole)
-    assert_same(whole, out)
 
 
 def command(model: str, out: Path, settings: Path, *, copied: bool) -> Command:

@@ -1,9 +1,7 @@
 """A fine-tuning run that was stopped, wherever it was, ends where the uninterrupted one ends, to the bit; bad gradients move nothing."""
 
 import json
-import os
 import signal
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -13,6 +11,8 @@ from typing import Any
 import pytest
 import torch
 from tests.finetuning import toy
+from tests.reliability.killed import killed_at_each
+from tests.reliability.test_kill_in_verbs import untimed
 
 from electra_trainer.errors import ConfigError, DataError, Diverged, Interrupted
 from electra_trainer.experiments.cell import Result, read_result
@@ -132,60 +132,18 @@ def test_a_signal_saves_and_the_same_call_resumes(
     assert_same_end(whole, tmp_path / "run")
 
 
-class Operations:
-    """Kills this process at the n-th file operation: just before it is done."""
-
-    def __init__(self, kill_at: int) -> None:
-        self.count, self.kill_at = 0, kill_at
-
-    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
-        writes = event in ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree")
-        if writes or (event == "open" and arguments[2] & os.O_ACCMODE != os.O_RDONLY):
-            self.count += 1
-            if self.count == self.kill_at:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-
-def in_a_child(work: Callable[[], object]) -> int:
-    """Run it in a copy of this process; 0, or the signal that ended it."""
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-            os._exit(0)
-        except BaseException as error:
-            print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        finally:
-            os._exit(1)
-    return os.waitpid(child, 0)[1]
-
-
 @pytest.mark.slow
 def test_killed_at_file_operations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGKILL before each of the first file operations of a run of six steps, then each second; a checkpoint now and then; the same call ends it."""
-    job, clock, whole = toy.job(rows=48), iter(range(100_000)), tmp_path / "whole"
-    go(job, whole)
+    """Before each second change of files of a run of six steps, with a checkpoint now and then; the same call ends it."""
+    job, clock = toy.job(rows=48), iter(range(100_000))
     monkeypatch.setattr(engine.time, "monotonic", lambda: float(next(clock)))
     monkeypatch.setattr(engine, "SAVE_EVERY", 3.5)
-    monkeypatch.setattr("electra_trainer.files.durable.os.fsync", lambda _: None)
     monkeypatch.setattr("electra_trainer.runs.run_folder.environment_facts", dict)
-    killed = 0
-    for operation in (*range(1, 16), *range(16, 1000, 2)):
-        out = tmp_path / str(operation)
 
-        def doomed(at: int = operation, out: Path = out) -> None:
-            sys.addaudithook(Operations(at))
-            go(job, out)
+    def work(out: Path) -> None:
+        go(job, out)
 
-        status = in_a_child(doomed)
-        if status == 0:
-            break
-        assert status == signal.SIGKILL, operation
-        killed += 1
-        assert in_a_child(lambda out=out: go(job, out)) == 0, operation  # type: ignore[misc]
-        assert_same_end(whole, out)
-    print(f"killed before each of {killed} file operations")
-    assert killed > 30
+    assert killed_at_each(work, tmp_path / "kills", every=2, same=untimed) > 15
 
 
 def changed_jobs() -> Iterator[tuple[str, Job]]:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.finetuning.test_run import in_a_child
 from tests.prepared import small_config, write_store
+from tests.reliability.children import in_a_child
 
 from electra_trainer.cli.main import main
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, Interrupted
@@ -103,9 +103,9 @@ def test_sigkill_between_checkpoints(data: Path, whole: Path, tmp_path: Path, mo
         return real(*arguments, step=step, **more)
 
     monkeypatch.setattr(loop, "train_step", killed)
-    ended = in_a_child(lambda: pretrain(config(), data, out=run, device="cpu", quiet=True))
+    ended = in_a_child(lambda: pretrain(config(), data, out=run, device="cpu", quiet=True) and None)
     monkeypatch.undo()
-    assert ended == signal.SIGKILL
+    assert ended == -signal.SIGKILL
     before = curve(run)
     assert before[-1]["step"] == 7
     assert numbered(run / "checkpoints")[-1][0] == 4
