@@ -41,6 +41,12 @@ def text_of(rows: Any) -> list[int]:
     return [token for piece in read_rows(rows) for part in piece for token in part]
 
 
+def made(text: Path, tokenizer: Any, out: Path, *, length: int = 32, workers: int = 1, **options: Any) -> Manifest:
+    """Rows of one file."""
+    settings = PrepareSettings(workers=workers, **options)
+    return prepare([text], tokenizer=tokenizer, sequence_length=length, out=out, settings=settings)
+
+
 def test_rows_hold_the_text(text_file: Path, tokenizer: Any, tmp_path: Path) -> None:
     """Every document's ids, in order, are in the rows of one split."""
     seen: list[Progress] = []
@@ -73,7 +79,7 @@ def test_the_same_bytes_whatever_the_workers(tokenizer: Any, tmp_path: Path, mon
     found = []
     for workers in (1, 2, 3):
         out = tmp_path / str(workers)
-        prepare([path], tokenizer=tokenizer, sequence_length=32, out=out, settings=PrepareSettings(workers=workers))
+        made(path, tokenizer, out, workers=workers)
         found.append(contents(out))
     assert found[0] == found[1] == found[2]
     assert set(found[0]) == {
@@ -108,9 +114,8 @@ FIRST_RELEASE = {  # SHA-256 of train.bin and valid.bin, as the first implementa
 def test_the_rows_are_those_of_the_first_release(
     text_file: Path, tokenizer: Any, tmp_path: Path, length: int, workers: int
 ) -> None:
-    settings = PrepareSettings(workers=workers, valid_fraction=0.1)
-    made = prepare([text_file], tokenizer=tokenizer, sequence_length=length, out=tmp_path / "out", settings=settings)
-    assert (made.train.sha256, made.valid.sha256) == FIRST_RELEASE[length]
+    found = made(text_file, tokenizer, tmp_path / "out", length=length, workers=workers, valid_fraction=0.1)
+    assert (found.train.sha256, found.valid.sha256) == FIRST_RELEASE[length]
 
 
 @pytest.mark.parametrize(("name", "cased"), [("wiki/valid", False), ("german/novels", True)])
@@ -125,13 +130,12 @@ def test_real_rows_are_those_of_the_first_release(shared: Path, tmp_path: Path, 
 
 
 def test_settings_decide_the_bytes(text_file: Path, tokenizer: Any, tmp_path: Path) -> None:
-    def made(name: str, **options: Any) -> bytes:
-        settings = PrepareSettings(workers=1, **options)
-        prepare([text_file], tokenizer=tokenizer, sequence_length=32, out=tmp_path / name, settings=settings)
+    def rows(name: str, **options: Any) -> bytes:
+        made(text_file, tokenizer, tmp_path / name, **options)
         return (tmp_path / name / "train.bin").read_bytes()
 
-    assert made("a") == made("b") != made("c", seed=2)
-    assert made("d", boundary="line") != made("e", boundary="file", max_document_chars=1000)
+    assert rows("a") == rows("b") != rows("c", seed=2)
+    assert rows("d", boundary="line") != rows("e", boundary="file", max_document_chars=1000)
 
 
 def test_copies_are_on_one_side() -> None:
@@ -161,17 +165,9 @@ def test_too_little_text(tokenizer: Any, tmp_path: Path) -> None:
     ):
         path.write_text(text)
         with pytest.raises(DataError, match=words):
-            prepare(
-                [path],
-                tokenizer=tokenizer,
-                sequence_length=32,
-                out=tmp_path / "out",
-                settings=PrepareSettings(workers=1),
-            )
+            made(path, tokenizer, tmp_path / "out")
     path.write_text("bara\n\nlora")
-    manifest = prepare(
-        [path], tokenizer=tokenizer, sequence_length=32, out=tmp_path / "out", settings=PrepareSettings(workers=1)
-    )
+    manifest = made(path, tokenizer, tmp_path / "out")
     assert (manifest.train.rows, manifest.valid.rows) == (1, 1)
 
 
@@ -219,11 +215,6 @@ def test_full_disk_then_the_same_command_again(
 ) -> None:
     out = tmp_path / "out"
 
-    def go(workers: int) -> None:
-        prepare(
-            [text_file], tokenizer=tokenizer, sequence_length=32, out=out, settings=PrepareSettings(workers=workers)
-        )
-
     def full(self: StoreWriter, split: str, rows: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -231,10 +222,10 @@ def test_full_disk_then_the_same_command_again(
         with monkeypatch.context() as patch:
             patch.setattr(StoreWriter, "write", full)
             with pytest.raises(StorageError, match="the disk is full"):
-                go(workers)
+                made(text_file, tokenizer, out, workers=workers)
         with pytest.raises(DataError, match="did not finish"):
             Store.open(out)
-    go(2)
+    made(text_file, tokenizer, out, workers=2)
     Store.open(out, verify=True)
 
 
@@ -243,13 +234,7 @@ def test_large_vocabularies_take_four_bytes(text_file: Path, tmp_path: Path) -> 
     letters = sorted({letter for word in sentences(300) for letter in word.lower() if letter.strip()})
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"[unused{number}]" for number in range(66_000))]
     path.write_text("\n".join([*tokens, *letters, *(f"##{letter}" for letter in letters)]))
-    prepare(
-        [text_file],
-        tokenizer=load_tokenizer(path),
-        sequence_length=32,
-        out=tmp_path / "out",
-        settings=PrepareSettings(workers=1),
-    )
+    made(text_file, load_tokenizer(path), tmp_path / "out")
     rows = Store.open(tmp_path / "out", verify=True).rows("train")
     assert rows.dtype == np.uint32
     assert rows.max() > 66_000

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import safetensors.torch
 import torch
-import torch.distributed as dist
 from tests.prepared import small_config, write_store
-from tests.reach import RNG, distance, gradients, lively, losses, made, masked_rows
+from tests.reach import gradients, lively, losses, made, masked_rows
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from electra_trainer import load
 from electra_trainer.data.batches import encode_rows
@@ -149,30 +147,6 @@ def test_stored_once(kind: str, sharing: str) -> None:
     assert 4 * size <= len(content) < 4 * size + 20_000
     twice = sum(kept(objective).electra.get_parameter(name).numel() for name in expected(objective, sharing))
     assert size == sum(p.numel() for p in build(settings(kind, "none")).parameters()) - twice
-
-
-@pytest.fixture
-def one_rank(tmp_path: Path) -> Iterator[None]:
-    """A process group of this process alone."""
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'meeting'}", rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
-
-
-@EVERY
-@SHARING
-def test_within_distributed_data_parallel(kind: str, sharing: str, one_rank: None) -> None:
-    """Wrapping keeps what is shared and loses no gradient: those of both losses, as without."""
-    objective, masked = made(settings(kind, sharing)), masked_rows(settings(kind, sharing))
-    counts = {name: float(count) for name, count in objective.counts(masked).items()}
-    plain = gradients(objective, losses(objective, masked).total(counts))
-    wrapped = DistributedDataParallel(objective)
-    for _ in range(2):
-        wrapped.zero_grad()
-        wrapped(masked, RNG).total(counts).backward()
-        found = {n: p.grad for n, p in wrapped.module.named_parameters() if p.grad is not None}
-        assert distance(found, plain) < 1e-5
-    assert_shared(wrapped.module, sharing)
 
 
 # --- runs ---

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tests.prepared import small_config, write_store
+from tests.prepared import small_config
 from tests.reach import RNG, gradients, lively, losses, made, masked_rows, named, reached
 from tests.small import WORDS
 from torch import Tensor
@@ -152,15 +153,10 @@ def test_the_samples_of_an_objective(disallow: bool) -> None:
     assert torch.allclose(seen["generator_entropy_K"], whole.generator.entropy().float())
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    return Store.open(write_store(tmp_path_factory.mktemp("generators") / "data"))
-
-
 @pytest.mark.parametrize("kind", [Unigram, Uniform])
-def test_frequencies_are_those_of_the_training_rows_and_specials_have_none(store: Store, kind: type) -> None:
+def test_frequencies_are_those_of_the_training_rows_and_specials_have_none(data: Path, kind: type) -> None:
     """Counted by a loop; [PAD], [CLS], [SEP] and [MASK] are never sampled."""
-    config = small_config()
+    config, store = small_config(), Store.open(data)
     objective = build(Config(**{**vars(config), "generator": kind()}))
     give_frequencies(objective, store)
     special = {store.specials.pad, store.specials.cls, store.specials.sep, store.specials.mask}

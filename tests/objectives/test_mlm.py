@@ -1,53 +1,29 @@
-"""Masked language modelling: one full-size network, its count, its gradient, and that all of it learns."""
+"""Masked language modelling: one full-size network, its loss and gradient, and what is recorded and exported."""
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 import torch
-from tests.small import batch, config, masker, rows
+from tests.reach import distance, gradients, lively, losses, made, masked_rows
 
-from electra_trainer.batch import Masked
-from electra_trainer.objectives import build
-from electra_trainer.objectives.mlm import MaskedLanguageModelling
-from electra_trainer.randomness import Rng
-from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import MLM
 
-
-def settings() -> Config:
-    return dataclasses.replace(config(), objective=MLM())
+SETTINGS = lively(objective=MLM())
 
 
-def objective() -> MaskedLanguageModelling:
-    made = build(settings())
-    assert isinstance(made, MaskedLanguageModelling)
-    return made
-
-
-def masked_rows() -> Masked:
-    return masker(settings())(batch(rows(12)), Rng(1, 0, 0))
-
-
-def test_gradient_is_that_of_the_mean() -> None:
-    made, masked = objective().eval(), masked_rows()
-    total = made(masked, Rng(1, 0, 0)).total(made.counts(masked))
-    total.backward()
-    whole = torch.cat([p.grad.flatten() for p in made.parameters() if p.grad is not None])
-    made.zero_grad()
-    logits = made.encoder(masked.input_BT, masked.batch, masked.slots_K)
-    mean = torch.nn.functional.cross_entropy(logits, masked.labels_K)
-    mean.backward()
+def test_loss_and_gradient_are_those_of_the_mean() -> None:
+    objective, masked = made(SETTINGS), masked_rows(SETTINGS)
+    total = losses(objective, masked).total(objective.counts(masked))
+    logits_KV = objective.encoder(masked.input_BT, masked.batch, masked.slots_K)
+    mean = torch.nn.functional.cross_entropy(logits_KV, masked.labels_K)
     assert float(total.detach()) == pytest.approx(float(mean.detach()), rel=1e-5)
-    plain = torch.cat([p.grad.flatten() for p in made.parameters() if p.grad is not None])
-    assert (whole - plain).norm() <= 1e-5 * plain.norm()
+    assert distance(gradients(objective, total), gradients(objective, mean)) <= 1e-5
 
 
 def test_what_is_seen_and_exported() -> None:
-    made, masked = objective(), masked_rows()
-    diagnostics = made(masked, Rng(1, 0, 0), diagnose=True).diagnostics
+    objective = made(SETTINGS)
+    diagnostics = losses(objective, masked_rows(SETTINGS)).diagnostics
     assert set(diagnostics) == {"used_K", "generator_correct_K", "generator_entropy_K"}
-    (exported,) = made.exported()
-    assert exported.network is made.encoder and exported.architecture == "ElectraForMaskedLM"
-    assert exported.model == settings().model
+    (exported,) = objective.exported()
+    assert exported.network is objective.encoder and exported.architecture == "ElectraForMaskedLM"
+    assert exported.model == SETTINGS.model

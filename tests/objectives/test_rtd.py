@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from tests.plain import sample
-from tests.small import MASK, PAD, WORDS, batch, config, masker, rows
+from tests.reach import RNG, distance, gradients, masked_rows
+from tests.small import MASK, PAD, WORDS, batch, config, masker
 from torch import Tensor
 
 from electra_trainer.batch import Batch, Corrupted, Losses, Masked
@@ -24,10 +25,6 @@ def objective(settings: Config | None = None) -> ReplacedTokenDetection:
     return made
 
 
-def masked_rows(count: int = 12) -> Masked:
-    return masker(config())(batch(rows(count)), Rng(1, 0, 0))
-
-
 def by_place(masked: Masked, _: Tensor) -> Corrupted:
     """In place of sampling, which is keyed by lane: a word that follows from the original and from the token there."""
     return corrupt(masked, (7 * masked.labels_K + masked.input_BT.flatten()[masked.slots_K]) % WORDS)
@@ -35,14 +32,14 @@ def by_place(masked: Masked, _: Tensor) -> Corrupted:
 
 def test_what_the_discriminator_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Originals with samples put in: no [MASK], and the layout of the originals."""
-    made, masked = objective().eval(), masked_rows()
+    made, masked = objective().eval(), masked_rows(config())
     read: list[tuple[Tensor, Batch]] = []
     made.discriminator.register_forward_pre_hook(lambda _module, inputs: read.append(inputs))
     monkeypatch.setattr(
         "electra_trainer.objectives.generation.corrupt",
         lambda given, sampled: corrupt(given, torch.full_like(sampled, 50)),
     )
-    losses: Losses = made(masked, Rng(1, 0, 0), diagnose=True)
+    losses: Losses = made(masked, RNG, diagnose=True)
     ((ids_BT, layout),) = read
     assert (masked.input_BT == MASK).any() and not (ids_BT == MASK).any()
     assert (ids_BT.flatten()[masked.slots_K] == 50).all()
@@ -52,7 +49,7 @@ def test_what_the_discriminator_reads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_samples_are_drawn_from_the_generator() -> None:
     """The words that reach the discriminator are those that the plain way draws from the generator's own logits."""
-    made, masked, rng = objective().eval(), masked_rows(), Rng(1, 0, 0)
+    made, masked, rng = objective().eval(), masked_rows(config()), RNG
     logits_KV = made.generator(masked.input_BT, masked.batch, masked.slots_K)
     expected = corrupt(masked, sample(logits_KV, rng.generator("sample", logits_KV.device)))
     found: Losses = made(masked, rng, diagnose=True)
@@ -63,8 +60,8 @@ def test_samples_are_drawn_from_the_generator() -> None:
 
 
 def test_what_is_seen_is_detached_and_complete() -> None:
-    made, masked = objective(), masked_rows()
-    diagnostics = made(masked, Rng(1, 0, 0), diagnose=True).diagnostics
+    made, masked = objective(), masked_rows(config())
+    diagnostics = made(masked, RNG, diagnose=True).diagnostics
     assert not any(tensor.requires_grad for tensor in diagnostics.values())
     assert len(diagnostics["generator_correct_K"]) == len(diagnostics["generator_entropy_K"]) == len(masked.slots_K)
     assert torch.equal(diagnostics["real_BT"], masked.batch.real_BT) and diagnostics["used_K"].all()
@@ -74,10 +71,8 @@ def test_what_is_seen_is_detached_and_complete() -> None:
 def test_gradient_is_that_of_the_means(monkeypatch: pytest.MonkeyPatch) -> None:
     """Computed the plain way: mean cross-entropy + 50 * mean binary cross-entropy of one batch."""
     monkeypatch.setattr("electra_trainer.objectives.generation.corrupt", by_place)
-    made, masked = objective().eval(), masked_rows()
-    made(masked, Rng(1, 0, 0)).total(made.counts(masked)).backward()
-    ours = torch.cat([p.grad.flatten() for p in made.parameters() if p.grad is not None])
-    made.zero_grad()
+    made, masked = objective().eval(), masked_rows(config())
+    ours = gradients(made, made(masked, RNG).total(made.counts(masked)))
     logits_KV = made.generator(masked.input_BT, masked.batch, masked.slots_K)
     corrupted = by_place(masked, masked.slots_K).input_BT
     real = masked.batch.ids_BT != PAD
@@ -85,19 +80,17 @@ def test_gradient_is_that_of_the_means(monkeypatch: pytest.MonkeyPatch) -> None:
     found = made.discriminator(corrupted, masked.batch)[real]
     loss = torch.nn.functional.cross_entropy(logits_KV, masked.labels_K)
     loss = loss + 50 * torch.nn.functional.binary_cross_entropy_with_logits(found, targets)
-    loss.backward()
-    plain = torch.cat([p.grad.flatten() for p in made.parameters() if p.grad is not None])
-    assert (ours - plain).norm() <= 1e-5 * plain.norm()
+    assert distance(ours, gradients(made, loss)) <= 1e-5
 
 
 def test_rows_without_slots_give_numbers() -> None:
     """A lane of padding alone, and one of [CLS] [SEP]."""
     made = objective()
     data = batch(torch.tensor([[2, 3, 0, 0], [0, 0, 0, 0]]).numpy())
-    masked = masker(config())(data, Rng(1, 0, 0))
+    masked = masker(config())(data, RNG)
     assert len(masked.slots_K) == 0
     counts = add_counts([made.counts(masked)])
-    total = made(masked, Rng(1, 0, 0)).total(counts)
+    total = made(masked, RNG).total(counts)
     total.backward()
     assert total.isfinite()
     assert all(p.grad.isfinite().all() for p in made.parameters() if p.grad is not None)
