@@ -52,7 +52,7 @@ def test_a_discriminator_in_a_folder_called_encoder(exported: Path, tmp_path: Pa
 @pytest.mark.parametrize("names", [("generator", "encoder"), ("encoder", "discriminator"), ("b", "a"), ("model", "z")])
 def test_a_parent_with_renamed_children(exported: Path, tmp_path: Path, names: tuple[str, str]) -> None:
     for old, new in zip(("discriminator", "generator"), names, strict=True):
-        shutil.copytree(exported / old, tmp_path / new)
+        edit(shutil.copytree(exported / old, tmp_path / new), electra_role="gone" if new == "a" else old)
     mine, theirs = load(tmp_path), load(exported)
     assert mine.score(TEXT) == theirs.score(TEXT) and mine.fill("a [MASK]") == theirs.fill("a [MASK]")
     assert InitFrom(name=str(tmp_path)).read().networks.keys() == {"discriminator", "generator"}
@@ -82,8 +82,9 @@ def test_contradictions_are_refused_by_name(exported: Path, tmp_path: Path, elec
 
 
 @pytest.mark.parametrize("objective", [RtdMLM(), ReplaceMLM()], ids=["rtd-mlm", "replace-mlm"])
-def test_two_networks_that_predict_words(tmp_path: Path, objective: RtdMLM | ReplaceMLM) -> None:
-    """The encoder has the discriminator's layers, or is the wider one."""
+@pytest.mark.parametrize("strangers", [False, True])
+def test_two_networks_that_predict_words(tmp_path: Path, objective: RtdMLM | ReplaceMLM, strangers: bool) -> None:
+    """Our exports name their roles; in others the encoder has the discriminator's layers, or is the wider one."""
     settings = changed(replace(small_config(steps=4), objective=objective), model={"initializer": "fan-in"})
     run = pretrain(settings, write_store(tmp_path / "data"), out=tmp_path / "run", device="cpu", quiet=True)
     export_run(run, tmp_path / "out")
@@ -91,6 +92,8 @@ def test_two_networks_that_predict_words(tmp_path: Path, objective: RtdMLM | Rep
     for old, new in names.items():
         if (tmp_path / "out" / old).is_dir():
             shutil.copytree(tmp_path / "out" / old, tmp_path / "renamed" / new)
+            if strangers:
+                edit(tmp_path / "renamed" / new, electra_role="gone")
     found = roles(sorted((tmp_path / "renamed").iterdir()))
     assert {role: folder.name for role, folder in found.items()} == {
         role: name for role, name in names.items() if (tmp_path / "out" / role).is_dir()

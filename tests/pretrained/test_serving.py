@@ -91,12 +91,13 @@ def test_embed_writes_columns_and_finds_the_nearest(electra: Electra, exported: 
     np.testing.assert_array_equal(
         np.array(read["vector"], dtype=np.float32), load(exported).embed([str(row["text"]) for row in rows])
     )
+    (tmp_path / "rows.pdf").write_bytes(b"%PDF-1.4")
     for words, message in {
         (table,): "give --out vectors.npy",
         (table, "--out", tmp_path / "v.csv"): "ends in .npy or .parquet",
         (table, "--out", tmp_path / "none" / "v.npy"): "does not exist",
         (table, "--search", "x", "--text", "body"): "no such column",
-        (tmp_path / "rows.pdf", "--search", "x"): "expected .txt (a text a line)",
+        (tmp_path / "rows.pdf", "--search", "x"): "the name ends in '.pdf', expected .csv",
     }.items():
         code, _, err = electra("embed", exported, *words)
         assert code in (65, 74, 78) and message in err, err

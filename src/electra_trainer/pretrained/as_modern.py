@@ -3,9 +3,8 @@
 Discriminator    ModernBertForTokenClassification, labels `original` and `replaced`
 TokenPredictor   ModernBertForMaskedLM
 
-ModernBERT's word table is as wide as its layers, so a narrower one is multiplied with its projection. Our head has one
-logit, the difference
-of their two: `original` is written as 0. A folder that is read back is therefore as wide as the layers.
+ModernBERT's word table is as wide as its layers, so a narrower one is multiplied with its projection, and a folder that
+is read back is as wide as the layers. Our head has one logit, the difference of their two: `original` is written as 0.
 """
 
 import json
@@ -136,6 +135,20 @@ def _layer_types(every: Any, layers: int) -> list[str]:
     return [_LOCAL if number % every else _FULL for number in range(layers)] if sound else []
 
 
+def _distance(table: Mapping[str, Any], *, where: Path) -> Any:
+    """Layers 0, n, 2n, .. see the whole row: n."""
+    every, kinds = table.get(_EVERY, 3), table.get("layer_types")
+    if not isinstance(kinds, list) or not kinds:
+        return every
+    fitting = [n for n in (every, *range(1, len(kinds) + 1)) if kinds == _layer_types(n, len(kinds))]
+    if not fitting or len(kinds) != table.get("num_hidden_layers"):
+        raise CheckpointError(
+            f"{where}: layer_types {short(kinds)}, expected one a layer: {_FULL!r} at equal distances from the first "
+            f"on, {_LOCAL!r} between them. Choose another model."
+        )
+    return fitting[0]
+
+
 def _attention_fields(table: Mapping[str, Any], *, where: Path) -> dict[str, Any]:
     """How far tokens see in each layer, and the bases of their angles."""
     rope = table.get("rope_parameters")
@@ -148,16 +161,8 @@ def _attention_fields(table: Mapping[str, Any], *, where: Path) -> dict[str, Any
     for kind, (old, default) in _THETA.items():
         angles = by_kind.get(kind)
         bases[kind] = (angles.get("rope_theta") if isinstance(angles, dict) else None) or table.get(old, default)
-    every, window, layers = table.get(_EVERY, 3), table.get(_WINDOW, 128), table.get("num_hidden_layers")
-    if isinstance(kinds := table.get("layer_types"), list) and kinds:
-        fitting = [n for n in (every, *range(1, len(kinds) + 1)) if kinds == _layer_types(n, len(kinds))]
-        every = fitting[0] if fitting else None
-        if every is None or len(kinds) != layers:
-            raise CheckpointError(
-                f"{where}: layer_types {short(kinds)}, expected one a layer: {_FULL!r} at equal distances from the "
-                f"first on, {_LOCAL!r} between them. Choose another model."
-            )
-    if every == 1 or layers == 1:
+    every, window = _distance(table, where=where), table.get(_WINDOW, 128)
+    if every == 1 or table.get("num_hidden_layers") == 1:
         return {"rotary_theta": bases[_FULL]}
     if window == 0:
         raise CheckpointError(f"{where}: {_WINDOW} 0, expected at least 1. Choose another model.")

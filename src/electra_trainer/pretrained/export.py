@@ -33,7 +33,7 @@ from electra_trainer.model.networks import PrintedReplacedHead, build_encoder
 from electra_trainer.objectives import Exported
 from electra_trainer.pretrained import as_bert, as_modern
 from electra_trainer.pretrained.embedding import vector_files
-from electra_trainer.pretrained.read_back import SHAPE_KEYS, read_tensors
+from electra_trainer.pretrained.read_back import ROLE, SHAPE_KEYS, read_tensors
 from electra_trainer.settings.config import Model
 
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -153,7 +153,7 @@ def export(
 
 def _table(exported: Exported, pad_id: int, form: Form) -> dict[str, Any]:
     shape = shape_table(exported.model, pad_id=pad_id, layers=_layers_of(exported.network))
-    table = {"architectures": [exported.architecture], **shape}
+    table = {"architectures": [exported.architecture], ROLE: exported.name, **shape}
     if exported.model.block == "modern":
         return table | as_modern.class_fields(exported.architecture)
     return as_bert.bert_table(table) if form.is_bert(exported) else table
@@ -198,11 +198,7 @@ def publish(
     with alone(out, patience=60.0 if replaces else 0.0):
         sweep(out.parent)
         earlier = replaces is not None and (out / replaces).is_file()
-
-        def holds_other() -> bool:
-            return out.exists() and not earlier and (not out.is_dir() or any(out.iterdir()))
-
-        taken = holds_other()
+        taken = not earlier and _holds_anything(out)
         try:
             make_folder(out.parent)
             with scratch(out.parent) if taken else new_folder(out) as temporary:
@@ -214,12 +210,17 @@ def publish(
                     write_durably(path, content)
                     sync_folder(path.parent)
                 check(temporary)
-                if holds_other() and not (taken and _listed(temporary) == _listed(out)):
+                same = taken and _listed(temporary) == _listed(out)
+                if not (earlier or same) and _holds_anything(out):
                     raise refused
         except OSError as error:
             raise storage_error(error, out, writing=True) from None
         if taken:
             tell(f"{out}: is there already, the same.")
+
+
+def _holds_anything(out: Path) -> bool:
+    return out.exists() and (not out.is_dir() or any(out.iterdir()))
 
 
 def _listed(folder: Path) -> set[tuple[Path, int]]:

@@ -160,16 +160,7 @@ class Pretrained:
         progress: Callable[[int], object] = lambda done: None,
     ) -> NDArray[np.float32]:
         """One vector for each text, float32 [N, D], the one that sentence-transformers makes of the export: the mean
-        of its tokens. Longer texts are cut to a training row.
-
-        Args:
-            texts: N texts.
-            device: auto, cpu, cuda, cuda:N or mps; None: where the network is.
-            precision: fp32, bf16, or auto: the one that the device is faster with.
-            progress: called with the number of texts that are done.
-
-        Raises:
-            DataError: one of them is not a text, or is empty.
+        of its tokens. Longer texts are cut to a training row. Arguments and errors are those of `Embedder.embed`.
         """
         text = Text.of(self.tokenizer, length=self.length)
         made = embedder(kept_encoder(self), text, folder=self.folder)

@@ -51,6 +51,8 @@ _HEADS = {
     as_modern.TYPE: {DISCRIMINATOR: "classifier.", PREDICTOR: "decoder."},
 }
 """`model_type` -> an ELECTRA's class -> prefix of the names of its head's tensors."""
+ROLE = "electra_role"
+"""Field of config.json in which an export names the role of its network."""
 _OUTPUT = "generator_lm_head.weight"
 """Weight of the output in a folder that stores it next to the word table, to which it is tied."""
 _SHARED = ("encoder.layer.0.attention.self.query.weight", "layers.0.attn.Wqkv.weight")
@@ -107,11 +109,8 @@ def _is_model(folder: Path) -> bool:
 
 
 def roles(folders: Sequence[Path]) -> dict[str, Path]:
-    """Role -> folder. A word predictor with the discriminator's own layers may be generator and encoder, and then is
-    both.
-
-    Of two predictors the encoder is the one with the discriminator's layers, or the wider one; equals go by their
-    names.
+    """Role -> folder: `discriminator`, `generator`, `encoder`. Exports of this program name it in config.json, but a
+    word predictor alone is an encoder; in other folders it is guessed.
 
     Raises:
         ConfigError: two folders have the same role. CheckpointError: as `architecture`.
@@ -120,24 +119,35 @@ def roles(folders: Sequence[Path]) -> dict[str, Path]:
     discriminators, predictors = ([one for one in kinds if kinds[one] == kind] for kind in NETWORKS)
     if len(discriminators) > 1:
         raise ConfigError(f"{discriminators[0]} and {discriminators[1]} are both discriminators. Give one of them.")
-    layers = {one: _layer(one) for one in predictors}
-    if discriminators:
-        own = _layer(discriminators[0])
-        main = [one for one in predictors if layers[one].equal(own)]
-    else:
-        main = [one for one in predictors if len(layers[one]) == max(map(len, layers.values()))]
+    if len(predictors) == 1 and not discriminators:
+        return {"encoder": predictors[0]}
     found = {"discriminator": discriminators[0]} if discriminators else {}
-    if len(predictors) < 2:
-        names = [*["generator"] * len(discriminators), *["encoder"] * len(main)]
-        return found | {name: one for name in names for one in predictors}
+    named = {str(read_table(one / "config.json").get(ROLE)): one for one in predictors}
+    sound = named.keys() <= {"generator", "encoder"} and len(named) == len(predictors)
+    return found | (named if sound else _guessed(predictors, discriminators))
+
+
+def _guessed(predictors: Sequence[Path], discriminators: Sequence[Path]) -> dict[str, Path]:
+    """Roles of word predictors in folders of other programs. The encoder has the discriminator's layers, or is the
+    wider one; equals go by their names. One next to a discriminator is its generator, with the same layers both.
+    """
+    layers = {one: _layer(one) for one in (*predictors, *discriminators)}
+    widest = max(len(layers[one]) for one in predictors)
+    main = [
+        one
+        for one in predictors
+        if (layers[one].equal(layers[discriminators[0]]) if discriminators else len(layers[one]) == widest)
+    ]
+    if len(predictors) == 1:
+        return dict.fromkeys(["generator", *["encoder"] * len(main)], predictors[0])
     if len(main) != 1 and sorted(one.name for one in predictors) == ["encoder", "generator"]:
-        main = [one for one in predictors if one.name == "encoder"]
+        return {one.name: one for one in predictors}
     if len(predictors) > 2 or len(main) != 1:
         raise ConfigError(
             f"{' and '.join(str(one) for one in predictors[:2])} both predict words ({PREDICTOR}), and neither is "
             "known as the generator. Give one of them."
         )
-    return found | {"generator": next(one for one in predictors if one != main[0]), "encoder": main[0]}
+    return {"generator": next(one for one in predictors if one != main[0]), "encoder": main[0]}
 
 
 def _tensor_names(folder: Path) -> list[str]:
@@ -244,23 +254,21 @@ class _Unfilled(TorchFunctionMode):
         return named.get("tensor", *args[:1]) if func is nn.init.normal_ else func(*args, **named)
 
 
-def _built(
-    kind: Callable[[Model], nn.Module], table: dict[str, Any], tensors: dict[str, Tensor], folder: Path
+def _outline(
+    kind: Callable[[Model], nn.Module], table: dict[str, Any], tensors: int, config: str
 ) -> tuple[nn.Module, Model]:
-    """A network of the shape in config.json with these tensors, in evaluation mode; for an encoder a head is ignored.
-
-    Its outline has no memory: a config.json may ask for any size, the file of weights has the facts.
+    """A network of the shape in `config`, without memory: a config.json may ask for any size, while the file of weights
+    has that number of `tensors`.
     """
-    config, where = str(folder / "config.json"), folder / "model.safetensors"
     try:
         fields = {name: table[name] for name in SHAPE_KEYS if name in table}
         if table["model_type"] == as_modern.TYPE:
             fields = as_modern.model_fields(table, where=Path(config))
         model = records.read(Model, fields, where=config)
-        if model.num_hidden_layers > len(tensors):
+        if model.num_hidden_layers > tensors:
             raise ConfigError(
                 f"{config}: num_hidden_layers {model.num_hidden_layers:,}, and the file of weights has "
-                f"{len(tensors):,} tensors."
+                f"{tensors:,} tensors."
             )
         with torch.device("meta"), _Unfilled():
             network = kind(model)
@@ -269,6 +277,17 @@ def _built(
     except (TypeError, RuntimeError, OverflowError) as error:
         why = str(error).splitlines()[0]
         raise CheckpointError(f"{config}: no network can have that shape ({why}). Put the right one back.") from None
+    return network, model
+
+
+def _built(
+    kind: Callable[[Model], nn.Module], table: dict[str, Any], tensors: dict[str, Tensor], folder: Path
+) -> tuple[nn.Module, Model]:
+    """A network of the shape in config.json with these tensors, in evaluation mode; for an encoder a head is
+    ignored.
+    """
+    where = folder / "model.safetensors"
+    network, model = _outline(kind, table, len(tensors), str(folder / "config.json"))
     mine = network.state_dict()
     if isinstance(network, Encoder):
         prefix = "electra." if any(name.startswith("electra.") for name in tensors) else ""
