@@ -17,7 +17,6 @@ from tests.finetuning.small_source import LABELS, examples, source
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
-from electra_trainer.data.batches import by_length
 from electra_trainer.finetuning.run import FineTuned, collate, predict
 from electra_trainer.pretrained.source import Source
 from electra_trainer.tasks.task import Row, lengths_of
@@ -161,19 +160,6 @@ def alone(network: FineTuned, encoder: Source, rows: Sequence[Row]) -> list[Tens
     """Hidden states of each row, computed by itself."""
     with torch.no_grad():
         return [network(collate([row], encoder.specials, CPU))[0] for row in rows]
-
-
-@pytest.mark.parametrize("batch_size", [1, 2, 3, 7])
-def test_company_and_padding_change_nothing(encoder: Source, rows: list[Row], batch_size: int) -> None:
-    network = our_network(encoder, len(LABELS))
-    each = alone(network, encoder, rows)
-    for indices in by_length(lengths_of(rows), batch_size=batch_size):
-        batch = collate([rows[index] for index in indices], encoder.specials, CPU)
-        with torch.no_grad():
-            hidden_BTD = network(batch)
-        for place, index in enumerate(indices):
-            length = len(rows[index].ids)
-            assert (hidden_BTD[place, :length] - each[index]).abs().max() <= LOGITS
 
 
 def test_predictions_come_back_in_the_order_of_the_examples(encoder: Source) -> None:

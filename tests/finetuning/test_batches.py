@@ -172,16 +172,6 @@ def test_a_pair_is_cut_as_in_transformers() -> None:
             assert [*row] == one.ids and segment[: len(row)] == one.type_ids, (length, pair)
 
 
-def test_rows_are_cut_at_their_ends() -> None:
-    made = source()
-    text = made.text(8)
-    assert text.row([11, 12, 13]) == (2, 11, 12, 13, 3)
-    assert text.row(range(11, 31)) == (2, 11, 12, 13, 14, 15, 16, 3)
-    assert text.row(range(11, 31), [41, 42]) == (2, 11, 12, 13, 3, 41, 42, 3)
-    assert text.row(range(11, 31), range(41, 61)) == (2, 11, 12, 3, 41, 42, 43, 3)
-    assert text.row([], []) == (2, 3, 3)
-
-
 def test_written_special_tokens_are_plain_text() -> None:
     (encoding,) = source().text(40).encode(["w1 [SEP] w2 [PAD]"])
     assert not {0, 2, 3, 4} & set(encoding.ids)

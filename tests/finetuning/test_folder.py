@@ -195,16 +195,6 @@ def test_it_predicts_in_the_precision_that_it_was_scored_in(
     assert asked == ["bf16", "fp32"]
 
 
-@pytest.mark.parametrize("recipe", [None, [], {"precision": "fp8"}], ids=["none", "no table", "precision"])
-def test_a_recipe_that_cannot_be(made: Made, tmp_path: Path, recipe: object) -> None:
-    folder = tmp_path / "model"
-    shutil.copytree(made.model("classes"), folder)
-    table = json.loads((folder / "electra_task.json").read_text())
-    (folder / "electra_task.json").write_text(json.dumps({**table, "recipe": recipe}))
-    with pytest.raises(CheckpointError, match=r"electra_task\.json: recipe .* cannot be"):
-        load_finetuned(folder)
-
-
 def test_a_head_that_transformers_cannot_carry(made: Made) -> None:
     from transformers import AutoModel, AutoTokenizer
 
@@ -385,6 +375,10 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], type[ElectraError], str]] = {
     "no kind": (changed("electra_task.json", lambda table: {**table, "task": {}}), DataError, "unknown kind of task None"),
     "unknown field": (changed("electra_task.json", lambda table: {**table, "task": {**table["task"], "label": []}}), DataError, "Classification: unknown field 'label'. Did you mean 'labels'?"),
     "wrong labels": (changed("electra_task.json", lambda table: {**table, "task": {**table["task"], "labels": [1, 2]}}), DataError, "labels[0] = 1: expected str"),
+    **{
+        f"recipe {recipe}": (changed("electra_task.json", lambda table, recipe=recipe: {**table, "recipe": recipe}), CheckpointError, "electra_task.json: recipe ")
+        for recipe in (None, [], {"precision": "fp8"})
+    },
     "a label less": (changed("electra_task.json", lambda table: {**table, "task": {**table["task"], "labels": table["task"]["labels"][1:]}}), CheckpointError, "its head is not that of its task"),
     "no length": (changed("electra_task.json", lambda table: {**table, "max_length": 99999}), CheckpointError, "max_length 99999 cannot be"),
     "a list for a task": (changed("electra_task.json", lambda table: {**table, "task": ["Classification"]}), DataError, "unknown kind of task None"),

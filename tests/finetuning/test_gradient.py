@@ -68,13 +68,6 @@ def test_portions(micro_batch: int, reduction: str) -> None:
     compare(portions, whole)
 
 
-def test_the_sum_is_the_mean_times_the_count() -> None:
-    mean_loss, mean = gradient(job())
-    sum_loss, total = gradient(job(reduction="sum"))
-    assert sum_loss == pytest.approx(mean_loss)  # what is shown is a row's either way
-    compare(total, mean, times=ROWS)
-
-
 class CountsTokens:
     """A task that divides by tokens, of which portions hold different numbers."""
 

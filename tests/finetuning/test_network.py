@@ -11,7 +11,6 @@ from tests.finetuning.small_source import examples, source
 from torch import nn
 
 from electra_trainer.finetuning.run import FineTuned, build_network, collate
-from electra_trainer.settings.config import Model
 from electra_trainer.tasks.questions import QuestionAnswering
 from electra_trainer.tasks.recipe import recipe
 from electra_trainer.tasks.tagging import Tagging
@@ -21,14 +20,6 @@ from electra_trainer.tasks.texts import Classification, Regression
 CPU = torch.device("cpu")
 MANY = Classification(labels=tuple(f"label {number}" for number in range(40)))
 PAPER = recipe("paper", hidden_size=32, epochs=3)
-
-
-class TwoLayers(Classification):
-    """A task whose head has a LayerNorm in it."""
-
-    def head(self, model: Model) -> nn.Module:
-        parts = {"dense": nn.Linear(model.hidden_size, 48), "LayerNorm": nn.LayerNorm(48), "out": nn.Linear(48, 2)}
-        return nn.ModuleDict(parts)
 
 
 def test_the_head_is_glorot_uniform_with_biases_of_0() -> None:
@@ -42,7 +33,7 @@ def test_the_head_is_glorot_uniform_with_biases_of_0() -> None:
 
 
 def test_a_layer_norm_in_a_head_begins_as_the_identity() -> None:
-    head = build_network(source(), TwoLayers(labels=("no", "yes")), PAPER, seed=1).head
+    head = build_network(source(), Classification(labels=("no", "yes"), pooling="pair"), PAPER, seed=1).head
     named = dict(head.named_parameters())
     assert bool((named["LayerNorm.weight"] == 1).all())
     assert not any(named[name].any() for name in named if name.endswith("bias"))

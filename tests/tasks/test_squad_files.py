@@ -81,15 +81,6 @@ def test_an_answer_that_is_nowhere_is_counted(tmp_path: Path) -> None:
     assert "1 answers do not occur" in file.notes[0]
 
 
-@given(st.text("ab ", max_size=12), st.text("ab", min_size=1, max_size=3), st.integers(-3, 15))
-def test_an_occurrence_is_the_nearest(context: str, text: str, start: int) -> None:
-    places = [place for place in range(len(context)) if context[place : place + len(text)] == text]
-    found = occurrence(context, text, start)
-    assert (found is None) == (not places)
-    if found is not None:
-        assert found == (min(places, key=lambda place: abs(place - start)), text)
-
-
 @given(st.text("ab \n", max_size=14), st.text("ab ", min_size=1, max_size=5).filter(str.strip), st.integers(-3, 18))
 def test_spaces_of_an_occurrence_may_differ(context: str, text: str, start: int) -> None:
     spaced = r"\s+".join(text.split())

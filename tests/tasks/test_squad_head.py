@@ -112,30 +112,6 @@ def no_answer() -> Tensor:
     return torch.tensor([float(start == 0) for start, _ in SPANS], dtype=torch.float64)
 
 
-@pytest.mark.parametrize("answerable", [True, False])
-def test_joint_gradient_is_the_slope(answerable: bool) -> None:
-    """Gradients of every parameter and state: central differences in fp64."""
-    made, states = head(answerable=answerable), hidden().requires_grad_()
-
-    def loss() -> Tensor:
-        return joint_loss(made, states, allowed(), span_B2=torch.tensor(SPANS), no_answer_B=no_answer(), weight=0.5)
-
-    loss().backward()
-    for tensor in [states, *made.parameters()]:
-        assert tensor.grad is not None
-        flat, slope = tensor.data.view(-1), tensor.grad.view(-1)
-        for index in range(0, flat.numel(), max(1, flat.numel() // 12)):
-            kept, step = flat[index].item(), 1e-6
-            flat[index] = kept + step
-            above = loss().item()
-            flat[index] = kept - step
-            below = loss().item()
-            flat[index] = kept
-            assert slope[index].item() == pytest.approx((above - below) / (2 * step), rel=1e-5, abs=1e-7)
-    outside_BT = ~allowed()
-    assert states.grad is not None and states.grad[outside_BT].abs().max() == 0, "what is masked has no part"
-
-
 def every_span(
     row: int, starts: dict[int, float], ends: dict[int, dict[int, float]], max_answer: int
 ) -> list[tuple[float, int, int]]:

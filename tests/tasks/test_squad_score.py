@@ -23,7 +23,6 @@ from electra_trainer.tasks.squad_score import (
     decode,
     encode,
     f1,
-    most_context,
     normalize,
     question_scores,
     score_v1,
@@ -179,20 +178,6 @@ def test_windows_hold_every_token_and_overlap(tokens: int, room: int, stride: in
     assert steps <= {max(1, min(stride, room // 2))}
     assert sum(windows[-1]) == tokens
     assert len(windows) < 2 or sum(windows[-2]) < tokens, "no window for nothing"
-
-
-@given(st.integers(0, 200), st.integers(1, 60), st.integers(1, 60))
-def test_most_context_token_by_token(tokens: int, room: int, stride: int) -> None:
-    windows = spread(tokens, room=room, stride=stride)
-    runs = most_context(windows, tokens)
-    for token in range(tokens):
-        best, owner = -1.0, None
-        for number, (first, count) in enumerate(windows):
-            if first <= token < first + count:
-                score = min(token - first, first + count - 1 - token) + 0.01 * count
-                if score > best:
-                    best, owner = score, number
-        assert [number for number, (first, end) in enumerate(runs) if first <= token < end] == [owner]
 
 
 @given(
