@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 from electra_trainer.data.batches import padded
 from electra_trainer.data.tokenizer import Text, load_tokenizer, specials_of, tokenizer_files
-from electra_trainer.finetuning.run import Order, build_feed, by_length, collate
+from electra_trainer.finetuning.run import Order, build_feed, collate
 from electra_trainer.tasks.examples import TextExample
 from electra_trainer.tasks.task import Row, lengths_of
 from electra_trainer.tasks.texts import text_rows
@@ -104,16 +104,6 @@ def test_numbers_of_steps() -> None:
     order = Order(lengths(100), batch_size=32, seed=1)  # 3 batches an epoch, as rows // batch_size
     assert [order.steps(epochs) for epochs in (0.01, 0.5, 1, 1.5, 3, 10)] == [1, 1, 3, 4, 9, 30]
     assert Order(lengths(5), batch_size=32, seed=1).steps(3) == 3  # fewer rows than a batch are a batch
-
-
-def test_by_length_covers_all_rows_longest_first() -> None:
-    for rows, size in ((0, 4), (1, 4), (9, 4), (8, 4)):
-        given = lengths(rows)
-        batches = by_length(given, batch_size=size)
-        flat = [int(index) for batch in batches for index in batch]
-        assert sorted(flat) == list(range(rows))
-        assert all(len(batch) == size for batch in batches[:-1])
-        assert given[flat].tolist() == sorted(given.tolist(), reverse=True)
 
 
 # --------------------------------------------------------------------------------------------- collation

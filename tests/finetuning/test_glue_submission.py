@@ -119,13 +119,8 @@ def test_the_same_bytes(tmp_path: Path) -> None:
 def test_what_is_missing_is_listed_at_once(tmp_path: Path) -> None:
     """Tests that are not there, tasks that are not trained, predictions that a run did not make: before training, and after."""
     folder = write_glue(tmp_path / "glue")
-    for path in (
-        folder / "QQP/test.tsv",
-        folder / "MNLI/test_mismatched.tsv",
-        folder / "AX/diagnostic.tsv",
-        folder / "WNLI/test.tsv",
-    ):
-        path.unlink()
+    for name in ("QQP/test.tsv", "MNLI/test_mismatched.tsv", "AX/diagnostic.tsv", "WNLI/test.tsv"):
+        (folder / name).unlink()
     expected = (
         r"missing would be MRPC.tsv \(mrpc is not trained\), QQP.tsv \(no test set of qqp is there\), "
         r"MNLI-mm.tsv \(no test set of mnli is there\), WNLI.tsv \(no test set of wnli is there\), AX.tsv \(no test set of ax is there\)\. "

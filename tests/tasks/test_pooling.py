@@ -1,15 +1,24 @@
-"""Representation of a text: [CLS] or the mean over its tokens, never over padding, and from the flag to the folder."""
+"""A text is represented by [CLS] or the mean over its tokens, never by padding; of windows of a long text the outputs are averaged."""
 
+import json
 from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tests.finetuning.toy import source
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.command import Electra
+from tests.finetuning.own_files import rows, write_csv, write_encoder
+from tests.finetuning.toy import WORDS, source
 
 from electra_trainer.errors import ConfigError
+from electra_trainer.finetuning.model_folder import load_finetuned
 from electra_trainer.finetuning.run import collate
 from electra_trainer.tasks.examples import TextExample
+from electra_trainer.tasks.multi_label import MultiLabel
 from electra_trainer.tasks.recipe import Recipe, recipe, settle
 from electra_trainer.tasks.tagging import Tagging
 from electra_trainer.tasks.task import Row, TaskData
@@ -90,3 +99,86 @@ def test_the_recipe_decides_where_it_says_so() -> None:
     assert tags.under(Recipe()) == tags.under(Recipe(pooling="auto")) == (tags, Recipe())
     with pytest.raises(ConfigError, match="pooling = 'max'"):
         recipe("paper", hidden_size=32, epochs=1, pooling="max")
+
+
+TASKS = [
+    Classification(labels=("a", "b", "c"), windows=True, class_weights=(2.0, 1.0, 0.5)),
+    Regression(windows=True, shift=3.0, scale=2.0),
+    MultiLabel(labels=("a", "b"), windows=True, threshold=0.5),
+]
+EXAMPLES = [
+    TextExample(text=" ".join(WORDS[:count]), label=label, value=float(count), labels=tuple(label[:1]))
+    for count, label in ((3, "a"), (40, "b"), (0, "b"), (11, "c"))
+]
+
+
+@given(st.integers(0, 300), st.integers(8, 40))
+def test_windows_hold_every_token(tokens: int, length: int) -> None:
+    text, room = source().text(length), length - 2
+    windows = text.windows(range(100, 100 + tokens))
+    assert all(row[0] == text.specials.cls and row[-1] == text.specials.sep and len(row) <= length for row in windows)
+    read = [list(row[1:-1]) for row in windows]
+    assert {*range(100, 100 + tokens)} == {token for row in read for token in row}
+    assert all(len(row) == room for row in read[:-1])
+    assert all(
+        before[-(room // 4) :] == after[: room // 4] and len(after) > room // 4 for before, after in pairwise(read)
+    )
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_loss_and_predictions_against_loops(task: Any) -> None:
+    """The loss is the mean over texts of the mean over their windows; a prediction that of the mean output."""
+    text = source().text(12)
+    found: list[Row] = task.rows(EXAMPLES, text, training=True)
+    of = [[row for row in found if row.example == index] for index in range(len(EXAMPLES))]
+    assert [len(own) for own in of] == [1, 5, 1, 2]
+    head = torch.nn.Linear(6, task.outputs).requires_grad_(False)
+    plain = [[replace(row, weight=1.0) for row in own] for own in of]
+
+    def states(some: list[Row]) -> tuple[torch.Tensor, Any]:
+        batch = collate(some, text.specials, torch.device("cpu"))
+        return torch.sin(batch.ids_BT[..., None] + batch.position_BT[..., None] * torch.arange(1.0, 7)), batch
+
+    def mean_loss(some: list[Row]) -> torch.Tensor:
+        total, count = task.loss(head, *states(some), some)
+        return total / count  # type: ignore[no-any-return]
+
+    expected = torch.stack([torch.stack([mean_loss([row]) for row in own]).mean() for own in plain]).mean()
+    assert mean_loss(found) == pytest.approx(float(expected), rel=1e-5)
+    read = task.read(head, *states(found), found)
+    outputs = [torch.tensor([raw for raw, row in zip(read, found, strict=True) if row.example == n]) for n in range(4)]
+    one_by_one = [prediction for each in outputs for prediction in task.decode(each.mean(0, keepdim=True))]
+    for mine, other in zip(task.predict(EXAMPLES, found, read), one_by_one, strict=True):
+        numbers = [
+            next(iter(one.values())) if "value" in one else [*one["probabilities"].values()] for one in (mine, other)
+        ]
+        assert numbers[0] == pytest.approx(numbers[1], abs=1e-6)
+
+
+@pytest.mark.parametrize("block", ["bert", "modern"])
+def test_from_the_flag_to_the_folder(electra: Electra, tmp_path: Path, block: Any) -> None:
+    """`predict` reads windows by itself, and gives the mean of transformers' logits for them; the card says who reads one."""
+    transformers = pytest.importorskip("transformers")
+    write_encoder(tmp_path / "encoder", block=block)
+    lines = [(text * (1 + 4 * (number % 3 == 0)), label) for number, (text, label) in enumerate(rows(40))]
+    train = write_csv(tmp_path / "train.csv", lines)
+    words = ("finetune", tmp_path / "encoder", "--train", train, "--max-length", 16, "--epochs", 1, "--seeds", 1)
+    more = ("--device", "cpu", "--precision", "fp32", "--pooling", "cls", "--out", tmp_path / "exp")
+    code, _, err = electra(*words, "--windows", *more)
+    assert code == 0 and "of the texts are longer than 14 tokens and are read in windows, " in err and " cut" not in err
+    result = json.loads((tmp_path / "exp/cells/classification/seed-1/result.json").read_text())
+    loaded = load_finetuned(tmp_path / "exp")
+    assert loaded.task.windows and result["facts"]["rows"] > 36  # type: ignore[attr-defined]
+    assert (
+        "windows are averaged (electra-trainer); transformers and ONNX Runtime read one"
+        in (tmp_path / "exp/model/README.md").read_text()
+    )
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "exp/model").eval()
+    texts = [text for text, _ in lines[:6]]
+    for text, mine in zip(texts, loaded.predict(texts, device="cpu"), strict=True):
+        windows = loaded.text.windows(loaded.text.encode([text])[0].ids)
+        with torch.no_grad():
+            logits = torch.cat([theirs(input_ids=torch.tensor([row])).logits for row in windows])
+        assert [*mine["probabilities"].values()] == pytest.approx(logits.mean(0).softmax(-1).tolist(), abs=1e-5)
+    code, _, err = electra(*words, *more)
+    assert code == 78 and "windows" in err
