@@ -117,6 +117,8 @@ def test_what_does_not_combine() -> None:
     for other in ({"draw": "with-replacement"}, {"rarity": 0.5}):
         with pytest.raises(ConfigError, match=r"with masking\.unit = word"):
             Masking(unit="word", **other)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="rarity"):
+        Masking(rarity=0.5, draw="with-replacement")
     with pytest.raises(ConfigError, match="token with hard-mlm"):
         dataclasses.replace(config(), objective=HardMLM(), masking=Masking(unit="word"))
 

@@ -17,7 +17,7 @@ from tests.methods.every import METHODS
 from tests.prepared import small_config, write_store
 from tests.reliability.ranks import run_ranks
 
-from electra_trainer.errors import CheckpointError, DataError, Diverged, MissingInputError
+from electra_trainer.errors import CheckpointError, DataError, Diverged, MissingInputError, plain
 from electra_trainer.inspection.replay import Replayed, joined, replay
 from electra_trainer.pretrained.source import InitFrom
 from electra_trainer.runs import run_folder
@@ -260,6 +260,10 @@ def test_the_step_that_stopped_a_run(data: Path, tmp_path: Path, electra: Electr
 def test_pieces_of_words() -> None:
     assert joined(["[CLS]", "##able", "to", "walk", "##ing", "##s", "[SEP]"]) == "[CLS] ##able to walkings [SEP]"
     assert joined([]) == "" and joined(["##a"]) == "##a"
+
+
+def test_nothing_of_a_text_steers_the_terminal() -> None:
+    assert plain("a\x1b[31m\n\udc80é中") == "a\\x1b[31m\\n\\udc80é中"
 
 
 def test_from_python(run: Path) -> None:

@@ -158,8 +158,7 @@ class Largest(TorchDispatchMode):
 
 def test_no_tensor_of_all_positions_and_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """With 2,000 words all logits would be 576,000 numbers; forward, looking and backward write none of more than a tenth."""
-    for module in (vocabulary_softmax, vocabulary_softmax):
-        monkeypatch.setattr(module, "CHUNK_ELEMENTS", 20_000)
+    monkeypatch.setattr(vocabulary_softmax, "CHUNK_ELEMENTS", 20_000)
     given = settings(vocab_size=2000)
     objective, masked = made(given), masked_rows(given)
     with Largest() as largest:

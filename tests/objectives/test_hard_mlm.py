@@ -16,6 +16,7 @@ from torch import Tensor
 from electra_trainer.batch import Masked
 from electra_trainer.errors import ConfigError
 from electra_trainer.objectives import build
+from electra_trainer.objectives.hard_mlm import HardMaskedLanguageModelling
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import BatchShape, Config, Masking, Model, Schedule, changed
 from electra_trainer.settings.methods import HardMLM
@@ -30,8 +31,10 @@ def settings(**changes: Any) -> Config:
     return dataclasses.replace(made, **changes)
 
 
-def made(given: Config) -> Any:
-    return build(given)
+def made(given: Config) -> HardMaskedLanguageModelling:
+    objective = build(given)
+    assert isinstance(objective, HardMaskedLanguageModelling)
+    return objective
 
 
 def pool(given: Config) -> Masked:

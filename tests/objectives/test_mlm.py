@@ -6,6 +6,7 @@ import pytest
 import torch
 from tests.reach import distance, gradients, lively, losses, made, masked_rows
 
+from electra_trainer.objectives.mlm import MaskedLanguageModelling
 from electra_trainer.settings.methods import MLM
 
 SETTINGS = lively(objective=MLM())
@@ -22,6 +23,7 @@ def test_loss_and_gradient_are_those_of_the_mean() -> None:
 
 def test_what_is_seen_and_exported() -> None:
     objective = made(SETTINGS)
+    assert isinstance(objective, MaskedLanguageModelling)
     diagnostics = losses(objective, masked_rows(SETTINGS)).diagnostics
     assert set(diagnostics) == {"used_K", "generator_correct_K", "generator_entropy_K"}
     (exported,) = objective.exported()
