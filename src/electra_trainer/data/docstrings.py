@@ -186,7 +186,22 @@ def _plain(text: str) -> str:
 def _blocks(lines: list[str]) -> Iterator[list[str]]:
     """Groups of lines that belong together, by blank lines, indentation, list items and markup."""
     block: list[str] = []
-    start, is_item = 0, False  # indentation of the block's first line, and whether that is a list item
+    start, of_item = 0, False  # indentation of the block's first line, and whether that is a list item
+    for depth, text, is_item in _prose(lines):
+        goes_on = text and not is_item and (depth > start if of_item else depth == start)
+        if block and not goes_on:
+            yield block
+            block = []
+        if text:
+            if not block:
+                start, of_item = depth, is_item
+            block.append(text)
+    if block:
+        yield block
+
+
+def _prose(lines: list[str]) -> Iterator[tuple[int, str, bool]]:
+    """Indentation of each line, its text (empty outside prose), and whether it begins a list item."""
     hidden: int | None = None  # indentation of a directive whose content is left out
     in_doctest, is_rule = False, _HEADING.match(lines[0].strip()) is not None
     for raw, following in zip(lines, [*lines[1:], ""], strict=True):
@@ -196,20 +211,12 @@ def _blocks(lines: list[str]) -> Iterator[list[str]]:
             hidden = None
         in_doctest = bool(line) and (in_doctest or line.startswith((">>>", "In [")))
         directive = _DIRECTIVE.match(line) if line.startswith("..") else None
-        # a heading, its underline, or the name and type of a parameter
         was_rule, is_rule = is_rule, _HEADING.match(following.strip()) is not None
-        is_markup = was_rule or is_rule or (":" in line and _SIGNATURE.match(line))
-        is_text = bool(line) and not in_doctest and hidden is None and directive is None and not is_markup
-        item = _BULLET.sub("", line) if is_text else line
-        goes_on = is_text and item == line and (depth > start if is_item else depth == start)
-        if block and not goes_on:
-            yield block
-            block = []
-        if is_text:
-            if not block:
-                start, is_item = depth, item != line
-            block.append(item)
-        if (directive is not None and directive[1] not in _TALKING) or (is_text and line.endswith("::")):
-            hidden = depth if hidden is None else hidden
-    if block:
-        yield block
+        # a heading, its underline, a directive, or the name and type of a parameter
+        is_markup = any([was_rule, is_rule, directive, ":" in line and _SIGNATURE.match(line)])
+        is_text = bool(line) and not any([in_doctest, hidden is not None, is_markup])
+        text = _BULLET.sub("", line) if is_text else ""
+        yield depth, text, text != line
+        silent = directive is not None and directive[1] not in _TALKING
+        if hidden is None and (silent or (is_text and line.endswith("::"))):
+            hidden = depth

@@ -43,13 +43,19 @@ def read_rows(given: Any) -> tables.Table:
         items = given.to_dict("records") if hasattr(given, "to_dict") and hasattr(given, "iloc") else given
         rows = (item if isinstance(item, Mapping) else {"text": item} for item in items)
         return tables.of_objects(Path("rows"), enumerate(rows, 1))
-    if source := _elsewhere(given):
-        named = Path(source.name)
-        if not source.is_folder:
-            return tables.of_objects(named, enumerate(source.rows(), 1), digest=source.name)
-        size = sum(path.stat().st_size for path in named.rglob("*.arrow"))
-        return _of_objects(named, of_child("folder", source.name, None, size, lambda _: None))
-    file, content = _content(given)
+    source = _elsewhere(given)
+    return _of_file(*_content(given)) if source is None else _of_data_set(source)
+
+
+def _of_data_set(source: DataSet) -> tables.Table:
+    named = Path(source.name)
+    if not source.is_folder:
+        return tables.of_objects(named, enumerate(source.rows(), 1), digest=source.name)
+    size = sum(path.stat().st_size for path in named.rglob("*.arrow"))
+    return _of_objects(named, of_child("folder", source.name, None, size, lambda _: None))
+
+
+def _of_file(file: TextFile, content: bytes) -> tables.Table:
     kind, path = reading.kind_of(content[: reading.HEAD], str(file).removesuffix(file.compression)), Path(str(file))
     digest = hashlib.sha256(content).hexdigest()
     if kind in FORMATS and not file.compression:
@@ -70,14 +76,19 @@ def read_rows(given: Any) -> tables.Table:
         )
     if file.suffix == ".json" and kind is not None:
         raise DataError(kind.refusal(str(file)))
-    if file.suffix != ".txt":
-        return tables.parse(content, path, suffix=".jsonl" if file.suffix in JSON_LINES else file.suffix)
+    if file.suffix == ".txt":
+        return _of_lines(path, content, digest=digest)
+    return tables.parse(content, path, suffix=".jsonl" if file.suffix in JSON_LINES else file.suffix)
+
+
+def _of_lines(path: Path, content: bytes, *, digest: str) -> tables.Table:
+    """A text a line."""
     numbered = [(number, line.strip()) for number, line in reading.lines(content, path)]
     full = [(number, {"text": line}) for number, line in numbered if line]
     if not full:
-        raise DataError(f"{file}: is empty. Expected a text a line.")
+        raise DataError(f"{path}: is empty. Expected a text a line.")
     if len(full) < len(numbered):
-        errors.tell(f"{file}: blank lines left out: {len(numbered) - len(full):,}.")
+        errors.tell(f"{path}: blank lines left out: {len(numbered) - len(full):,}.")
     return tables.of_objects(path, full, digest=digest)
 
 

@@ -271,23 +271,29 @@ def overlap_features(train: Sequence[TextExample]) -> tuple[Any, Reads]:
     """
     from sklearn.preprocessing import StandardScaler
 
-    def sides(example: TextExample) -> list[list[str]]:
-        return [words(text) for text in (example.text, example.pair or "")]
-
-    containing = Counter(word for example in train for side in sides(example) for word in set(side))
+    containing = Counter(word for example in train for side in _sides(example) for word in set(side))
 
     def read(examples: Sequence[TextExample]) -> NDArray[np.float32]:
-        pairs = [[side or [""] for side in sides(example)] for example in examples]
-        known = sorted({word for pair in pairs for side in pair for word in side})
-        number = {word: index for index, word in enumerate(known)}
-        vector_VW = spelling_vectors([f"<{word}>" for word in known], width=WIDTH)
-        idf_V = inverse_frequency([containing[word] for word in known], 2 * len(train))
-        places = [[[number[word] for word in side] for side in pair] for pair in pairs]
-        rows = [_overlap(vector_VW[a], vector_VW[b], idf_V[a], idf_V[b]) for a, b in places]
-        return np.stack(rows).astype(np.float32)
+        return _overlaps(examples, containing, 2 * len(train))
 
     scaler = StandardScaler(copy=False)
     return scaler.fit_transform(read(train)), lambda examples: scaler.transform(read(examples))
+
+
+def _sides(example: TextExample) -> list[list[str]]:
+    return [words(text) for text in (example.text, example.pair or "")]
+
+
+def _overlaps(examples: Sequence[TextExample], containing: Counter[str], texts: int) -> NDArray[np.float32]:
+    """float32 [pairs, 8], see `_overlap`; `containing` counts the texts that have a word, of `texts`."""
+    pairs = [[side or [""] for side in _sides(example)] for example in examples]
+    known = sorted({word for pair in pairs for side in pair for word in side})
+    number = {word: index for index, word in enumerate(known)}
+    vector_VW = spelling_vectors([f"<{word}>" for word in known], width=WIDTH)
+    idf_V = inverse_frequency([containing[word] for word in known], texts)
+    places = [[[number[word] for word in side] for side in pair] for pair in pairs]
+    rows = [_overlap(vector_VW[a], vector_VW[b], idf_V[a], idf_V[b]) for a, b in places]
+    return np.stack(rows).astype(np.float32)
 
 
 def inverse_frequency(containing: Any, texts: int) -> Array:
