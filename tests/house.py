@@ -20,6 +20,32 @@ ROOMS = (
     "ranks", "train", "pretrained", "inspection", "experiments", "tasks", "finetuning", "paper", "playground", "cli", "api", "__main__", "__init__",
 )  # fmt: skip
 """From the ground up, with the modules at the root: each imports only what is listed before it."""
+CEILINGS = {
+    "(root)": 430,
+    "cli": 1330,
+    "cost": 310,
+    "data": 2500,
+    "experiments": 1210,
+    "files": 1680,
+    "finetuning": 2020,
+    "inspection": 940,
+    "kernels": 450,
+    "model": 580,
+    "objectives": 780,
+    "paper": 1930,
+    "playground": 340,
+    "presets": 280,
+    "pretrained": 1400,
+    "ranks": 410,
+    "runs": 1080,
+    "settings": 700,
+    "tasks": 3450,
+    "train": 2320,
+    "all": 24050,
+    "tests": 38000,
+    "benchmarks": 1800,
+}
+"""Most lines of code. They only fall; an issue that asks for a feature raises one and names the lines and what goes for it."""
 _LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 
 
@@ -156,19 +182,30 @@ def map_page() -> str:
     return "\n".join(page) + "\n"
 
 
+def rooms() -> dict[str, list[Size]]:
+    """The sizes of each room's files; those at the root are one room."""
+    found: dict[str, list[Size]] = {}
+    for path in FILES:
+        name = room(module_name(path)) if path.parent != SOURCE else "(root)"
+        found.setdefault(name, []).append(size(path))
+    return dict(sorted(found.items()))
+
+
+def code_in(folder: Path) -> int:
+    """Lines of code of all Python below a folder."""
+    return sum(size(path).code for path in folder.rglob("*.py"))
+
+
 def count() -> str:
-    """A table of rooms: files, lines, lines of code, lines of imports."""
-    rows = [f"{'room':<14}{'files':>6}{'lines':>8}{'code':>8}{'imports':>9}"]
-    sizes = {path: size(path) for path in FILES}
-    rooms = sorted({room(module_name(path)) if path.parent != SOURCE else "(root)" for path in FILES})
-    for name in rooms:
-        mine = [s for path, s in sizes.items() if (path.relative_to(SOURCE).parts[0] if path.parent != SOURCE else "(root)") == name]  # fmt: skip
-        rows.append(f"{name:<14}{len(mine):>6}{sum(s.lines for s in mine):>8}{sum(s.code for s in mine):>8}{sum(s.imports for s in mine):>9}")  # fmt: skip
-    code, imported = sum(s.code for s in sizes.values()), sum(s.imports for s in sizes.values())
-    lines = sum(s.lines for s in sizes.values())
-    return "\n".join(
-        [*rows, f"{'all':<14}{len(FILES):>6}{lines:>8}{code:>8}{imported:>9}  {imported / code:.2%} imports"]
-    )
+    """A table of rooms: files, lines, lines of code and its ceiling, lines of imports."""
+    rows = [f"{'room':<14}{'files':>6}{'lines':>8}{'code':>8}{'at most':>9}{'imports':>9}"]
+    found = rooms()
+    found["all"] = [size(path) for path in FILES]
+    for name, sizes in found.items():
+        lines, code, imported = (sum(getattr(one, what) for one in sizes) for what in ("lines", "code", "imports"))
+        rows.append(f"{name:<14}{len(sizes):>6}{lines:>8}{code:>8}{CEILINGS[name]:>9}{imported:>9}")
+    rows += [f"{name:<20}{code_in(ROOT / name):>16}{CEILINGS[name]:>9}" for name in ("tests", "benchmarks")]
+    return "\n".join(rows)
 
 
 if __name__ == "__main__":
