@@ -67,7 +67,7 @@ def experiment(monkeypatch: pytest.MonkeyPatch) -> Experiment:
     vars(module).update({"Plan": SimpleNamespace, "run_plan": made.run_plan})
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(folders, "exists", made.exists)
-    monkeypatch.setattr(folders, "read", made.read)
+    monkeypatch.setattr(folders, "read_declared", made.read)
     return made
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
@@ -209,6 +209,7 @@ PIECES = st.sampled_from([b"a", b"O", b"B-X", b" ", b"\t", b"\n", b"\n\n", b"\r\
     name=st.sampled_from(["x.txt", "x.conllu"]),
     labelled=st.booleans(),
 )
+@example(data=b" # a\nb\n", name="x.txt", labelled=False)  # a comment as the first line, with a space before it
 @settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_any_bytes_are_sentences_or_an_error(data: bytes, name: str, labelled: bool, tmp_path: Path) -> None:
     path = tmp_path / name

@@ -100,7 +100,7 @@ def require_tables(*, folder: str, tasks: Collection[str]) -> dict[Part, list[Te
     if missing:
         raise MissingInputError(
             f"--predict: the server wants all {len(PARTS)} tables; missing would be {', '.join(missing)}. Train what "
-            " is missing, and put the test sets into the folder."
+            "is missing, and put the test sets into the folder."
         )
     return {part: tests[part.task][part.split] for part in PARTS}
 

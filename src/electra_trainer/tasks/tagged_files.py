@@ -23,7 +23,7 @@ import unicodedata
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby, islice, pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -245,12 +245,16 @@ def _columns(
     """The sentences of a file of columns; `label` None: the last."""
     rows, first, tabs = _rows(lines, path, labelled=labelled)
     count = len(rows[first])
-    label, words = label or count, 1 if count == 1 and not labelled else words
+    given, label, words = label, label or count, 1 if count == 1 and not labelled else words
     _check_head(f"{path}:{first}", rows[first], words, label, labelled=labelled)
     comments = _comments(rows, count, label, known)
     kept = {number: row for number, row in rows.items() if number not in comments}
     if not kept:
         raise DataError(_EMPTY.format(path))
+    if first in comments:  # it decided the number of columns
+        rest = ["" if number in comments else line for number, line in enumerate(lines, 1)]
+        found = _columns(rest, path, words=words, label=given, labelled=labelled, known=known)
+        return replace(found, comments=found.comments + len(comments))
     _check_rows(path, kept, first, (words, label)[: 1 + labelled], tabs=tabs)
     sentences = _sentences(path, kept, words, label if labelled else None)
     every = [row[words - 1] for row in kept.values()]
