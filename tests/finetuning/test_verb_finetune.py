@@ -432,7 +432,7 @@ def test_confusion() -> None:
         "c                 0  1  0",
     ]
     wide = [f"label {n}" for n in range(11)]
-    assert confusion_table(found, wide).text().splitlines()[1:] == ["a     b        1", "c     b        1"]
+    assert confusion_table(found, wide).text().splitlines()[1:] == ["a     b             1", "c     b             1"]
 
 
 def test_an_empty_list_is_predicted(work: Path, first: tuple[int, str, str]) -> None:

@@ -40,7 +40,7 @@ def confusion_table(confusion: Confusion, labels: Sequence[str]) -> Table:
         (-count, truth, guess) for truth, row in confusion.items() for guess, count in row.items() if guess != truth
     ]
     worst = [(truth, guess, f"{-count:,}") for count, truth, guess in sorted(counts)[:WIDEST]]
-    return Table(head=("true", "said", "rows"), rows=worst, words=2)
+    return Table(head=("true", "predicted", "rows"), rows=worst, words=2)
 
 
 @dataclass(frozen=True, kw_only=True)
