@@ -35,9 +35,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-EVERY_HELP = pytest.mark.parametrize("words", [["--help"], *([verb, "--help"] for verb in VERBS)], ids=" ".join)
-
-
 @pytest.mark.parametrize("words", [["--help"], ["pretrain", "--help"], ["finetune", "--help"]], ids=" ".join)
 def test_help_is_quick(words: list[str]) -> None:
     """Under 1.2 seconds of the CPU from call to exit; other work can only slow it, so one of five is enough."""

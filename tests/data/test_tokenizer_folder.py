@@ -184,15 +184,6 @@ def config(**fields: Any) -> dict[str, Any]:
     return {"vocab.txt": vocab_txt(), "tokenizer_config.json": fields}
 
 
-def changed_json(**changes: Any) -> str:
-    """The tokenizer.json of an uncased tokenizer with other parts of it, by dotted name."""
-    parts = json.loads(tokenizer_json(cased=False))
-    for name, value in changes.items():
-        place, key = (parts, name) if "__" not in name else (parts[name.split("__")[0]], name.split("__")[1])
-        place[key] = value
-    return json.dumps(parts)
-
-
 ELECTRA = {"tokenizer_class": "ElectraTokenizerFast"}
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "class": (config(tokenizer_class="BertJapaneseTokenizer"), r"the class 'BertJapaneseTokenizer' is not followed for a vocab\.txt.*tokenizer\.json first"),

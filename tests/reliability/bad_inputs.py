@@ -247,7 +247,6 @@ NUMBERS = _cases(
     ("NaN", "t.jsonl", b'{"text": "a", "label": 1}\n{"text": "b", "label": NaN}\n', 65, "t.jsonl:2", "finite number"),
     ("integer of 4,000 digits", "t.jsonl", b'{"text": "a", "label": ' + b"8" * 4000 + b"}\n", 65, "t.jsonl:1", "expected a finite number"),
 )  # fmt: skip
-STATE = "checkpoints/step-00000004"
 RUN = _cases(
     "run",
     ("config cut", "run", spoilt("run", "config.json", cut(0.5)), 78, "config.json:", "not valid JSON"),

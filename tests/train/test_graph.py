@@ -23,7 +23,7 @@ from tests.train.test_static import weights
 
 from electra_trainer.errors import ConfigError, Interrupted
 from electra_trainer.model.encoder import Layer
-from electra_trainer.objectives import build, vocabulary_softmax
+from electra_trainer.objectives import build
 from electra_trainer.objectives.vocabulary_softmax import LOOK
 from electra_trainer.ranks import world
 from electra_trainer.runs.signals import StopRequest
@@ -264,14 +264,6 @@ def test_the_parts_of_a_step_are_reported_once(monkeypatch: pytest.MonkeyPatch) 
     assert found is not None and found["left_out"] == {
         "the CUDA graph": "ELECTRA_GPU_GRAPH=off and ELECTRA_GPU_COMPILE=off"
     }
-
-
-def plain_softmax(*given: Any) -> tuple[torch.Tensor, ...]:
-    """PyTorch's softmax under the signature of the kernel."""
-    found: tuple[torch.Tensor, ...] = vocabulary_softmax._TokenSoftmax.apply(  # type: ignore[no-untyped-call]
-        *given[:5], (*given[5], vocabulary_softmax.Sampling())
-    )
-    return found
 
 
 def test_a_run_notes_what_its_steps_are_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
