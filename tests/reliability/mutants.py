@@ -3,40 +3,26 @@
     python -m tests.reliability.mutants [FILE ...] [--sample N] [--seed S]
 
 A mutant swaps a comparison or `and` with `or`, drops `not`, adds one to a number, turns True into False, swaps + with -, or
-removes a statement that only calls or raises. Each is tried in a copy of this process that has imported PyTorch: the tests run in
-order and end at the first failure. A fault that makes them hang is noticed, too. Exit 1 if fewer than 90 % are.
+removes a statement that only calls or raises. The tests run in order and end at the first failure. A fault that makes them hang is
+noticed, too. Exit 1 if fewer than 90 % are.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import contextlib
 import copy
 import json
-import os
 import random
-import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-import numpy  # noqa: F401 - here and below: loaded once, not in each child
-import pytest
-import safetensors.torch  # noqa: F401
-import scipy.sparse  # noqa: F401
-import torch
-from tests.reliability.sabotage import ROOT, copy_of
+from tests.reliability.sabotage import ROOT, copy_of, run_pytest
 
 PACKAGE = "src/electra_trainer"
-_SAVING = (
-    "train/test_checkpoint.py",
-    "train/test_refused_checkpoint.py",
-    "train/test_saving.py",
-    "train/test_resume.py",
-)
+_SAVING = tuple(f"train/test_{name}.py" for name in ("checkpoint", "refused_checkpoint", "saving", "resume"))
 _RUNS = ("train/test_resume_refused.py", "reliability/test_two_commands.py", "reliability/test_corruption.py")
 TESTS = {
     "runs/checkpoint.py": (*_SAVING, "reliability/test_saving_beside.py", "reliability/test_power_loss.py"),
@@ -50,8 +36,6 @@ TESTS = {
     "train/step.py": ("train/test_step.py", "reliability/test_numbers.py", "reliability/test_ranks.py"),
 }  # fmt: skip
 """Tests that belong to a file, the cheap ones first."""
-EQUIVALENT: dict[tuple[str, str], str] = {}
-"""(file, change) -> why no test can tell: these are not made."""
 _SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Is: ast.IsNot,
     ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And, ast.Add: ast.Sub, ast.Sub: ast.Add,
@@ -112,48 +96,7 @@ def mutants(file: str) -> Iterator[Mutant]:
         fresh = ast.copy_location(copy.deepcopy(fault), place)
         place.__class__ = type(fresh)  # type: ignore[assignment]
         place.__dict__ = fresh.__dict__
-        if (file, change) not in EQUIVALENT:
-            yield Mutant(file=file, line=line, change=change, text=ast.unparse(ast.fix_missing_locations(whole)))
-
-
-def _child(place: Path, tests: Sequence[str]) -> int:
-    """Run tests of a copy in this process; 99 if the package came from elsewhere."""
-    os.setsid()
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.chdir(place)
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("tests", "electra_trainer")]:
-        del sys.modules[name]
-    sys.path[:0] = [str(place / "src"), str(place)]
-    os.environ["PYTHONPATH"] = f"{place / 'src'}{os.pathsep}{place}"
-    silence = os.open(place / "printed.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(silence, 1)
-    os.dup2(silence, 2)
-    words = ["-x", "-q", "-m", "not slow", "-p", "no:xdist", "-p", "no:cacheprovider", "--basetemp", str(place / "tmp")]
-    code = int(pytest.main([*words, *(f"tests/{test}" for test in tests)]))
-    return code if str(sys.modules["electra_trainer"].__file__).startswith(str(place)) else 99
-
-
-def run(place: Path, tests: Sequence[str], limit: float) -> int:
-    """The exit code of pytest; -9 if it took longer than the limit."""
-    child, end = os.fork(), time.monotonic() + limit
-    if child == 0:
-        code = 98
-        try:
-            code = _child(place, tests)
-        finally:
-            os._exit(code)
-    status = None
-    try:
-        while status is None and time.monotonic() < end:
-            time.sleep(0.05)
-            done, found = os.waitpid(child, os.WNOHANG)
-            status = found if done else None
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)  # what the tests started and left, too
-        if status is None:
-            status = os.waitpid(child, 0)[1]
-    return os.waitstatus_to_exitcode(status)
+        yield Mutant(file=file, line=line, change=change, text=ast.unparse(ast.fix_missing_locations(whole)))
 
 
 def main() -> int:
@@ -166,25 +109,26 @@ def main() -> int:
     made = [mutant for file in files for mutant in mutants(file)]
     if asked.sample and asked.sample < len(made):
         made = random.Random(asked.seed).sample(made, asked.sample)
-    torch.set_num_threads(1)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a child of its own session is not left behind
     killed: dict[str, list[bool]] = {}
     limits: dict[str, float] = {}
     with copy_of(ROOT) as place:
+
+        def run(file: str, limit: float) -> int:
+            return run_pytest(
+                place, "-x", "-q", "-m", "not slow", *(f"tests/{test}" for test in TESTS[file]), limit=limit
+            )
+
         for mutant in sorted(made, key=lambda one: (one.file, one.line)):
             path, began = place / PACKAGE / mutant.file, time.monotonic()
             if mutant.file not in limits:
-                if (code := run(place, TESTS[mutant.file], 1800)) != 0:
-                    sys.exit(
-                        f"{mutant.file}: its tests end with {code} without a fault: {(place / 'printed.txt').read_text()[-2000:]}"
-                    )
+                if (code := run(mutant.file, 1800)) != 0:
+                    said = (place / "printed.txt").read_text()[-2000:]
+                    sys.exit(f"{mutant.file}: its tests end with {code} without a fault: {said}")
                 limits[mutant.file], began = 60 + 4 * (time.monotonic() - began), time.monotonic()
             whole = path.read_text(encoding="utf-8")
             path.write_text(mutant.text, encoding="utf-8")
-            code = run(place, TESTS[mutant.file], limits[mutant.file])
+            code = run(mutant.file, limits[mutant.file])
             path.write_text(whole, encoding="utf-8")
-            if code == 99:
-                sys.exit("the package was not taken from the copy")
             killed.setdefault(mutant.file, []).append(code != 0)
             line = {"mutant": f"{mutant.file}:{mutant.line}", "change": mutant.change, "killed": code != 0}
             print(json.dumps({**line, "seconds": round(time.monotonic() - began, 1)}), flush=True)
