@@ -499,34 +499,20 @@ def meaning(label: str) -> tuple[str, float | str]:
     return "", " ".join(text.casefold().split()).translate(_LOOK_ALIKE)
 
 
-def odd_labels(names: Sequence[str], table: Table, columns: Columns) -> Iterator[str]:
+def odd_labels(names: Sequence[str], columns: Columns) -> Iterator[str]:
     """Notes on classes that may not be what they look like."""
     if missing := [name for name in names if name.lower() in tables.MISSING]:
         yield f"{WARNING}{missing[0]!r} is a class like the others. Delete such rows if no label is meant."
     found = [meaning(name) for name in names]
-    yield from _alike(names, found)
-    cells = [] if columns.label is None else [cell for cell in table.column(columns.label) if isinstance(cell, str)]
-    if count := sum(not unicodedata.is_normalized("NFC", cell) for cell in cells):
-        yield f"{count:,} labels are written in Unicode's NFD and read as NFC, so that both spellings are one class."
+    alike = [" and ".join(repr(names[at]) for at in places) for places in _groups(found).values() if len(places) > 1]
+    if alike:
+        yield f"{WARNING}{shown(alike, 200)} look alike, and are classes of their own."
     if columns.separator is not None or columns.labels:
         return
     if listed := printed_lists(names):
         first, kind = next(iter(listed.items()))
         yield f"{WARNING}{len(listed):,} of {len(names):,} classes look like lists: {first} is {kind}. {SEVERAL}."
     yield from _numbers(names, found)
-
-
-def _alike(names: Sequence[str], found: Sequence[tuple[str, str | float]]) -> Iterator[str]:
-    """Notes on classes with one meaning."""
-    alike = dict[str, list[str]]()
-    for (_, value), places in _groups(found).items():
-        own = [names[place] for place in places]
-        how = "look alike" if isinstance(value, str) else "are the same number"
-        how = "differ in case alone" if len({*map(str.lower, own)}) == 1 else how
-        if len(own) > 1:
-            alike.setdefault(how, []).append(" and ".join(map(repr, own)))
-    for how, same in alike.items():
-        yield f"{WARNING}{shown(same, 200)} {how}, and are classes of their own."
 
 
 def _numbers(names: Sequence[str], found: Sequence[tuple[str, str | float]]) -> Iterator[str]:
