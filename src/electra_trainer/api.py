@@ -266,8 +266,8 @@ def finetune(
     Args:
         model: a run folder, an exported folder, or a Hub name.
         task: where the data are: "reviews.csv", which is `OwnTask(train="reviews.csv")`, or of
-            `electra_trainer.tasks` a `multi_label.MultiLabelTask`, `tagging.TaggingTask`, `questions.SquadTask` or
-            `glue_tasks.GlueTask`.
+            `electra_trainer.tasks` a `own_files.RegressionTask`, `multi_label.MultiLabelTask`, `tagging.TaggingTask`,
+            `questions.SquadTask` or `glue_tasks.GlueTask`.
         out: the experiment's folder; scores are in its summary.json and summary.md.
         seeds: how many (1, 2, ...), or which.
         recipe: paper, released, or auto: the paper's, and of own tables what was measured on small files.

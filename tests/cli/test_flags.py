@@ -102,7 +102,7 @@ def test_settings_of_a_file_are_no_flags(electra: Electra, tmp_path: Path) -> No
 def test_tags_without_spans_are_plain() -> None:
     words = ["model", "--task", "tagging", "--train", "a.conll", "--out", "e", "--scheme"]
     schemes = {word: read("finetune", [*words, word]).source().scheme for word in ("plain", "bioes", "detect")}  # type: ignore[attr-defined]
-    assert schemes == {"plain": "none", "bioes": "bioes", "detect": "detect"}
+    assert schemes == {"plain": "plain", "bioes": "bioes", "detect": "detect"}
 
 
 def test_every_verb_is_in_the_overview_once(electra: Electra) -> None:

@@ -25,7 +25,7 @@ from electra_trainer.files.reading import parse_json
 from electra_trainer.files.rows import read_rows
 from electra_trainer.settings import records
 from electra_trainer.tasks.glue_tasks import ROWS, parse
-from electra_trainer.tasks.own_files import OwnTask
+from electra_trainer.tasks.own_files import OwnRows, OwnTask, RegressionTask
 from electra_trainer.tasks.squad_files import read_squad
 from electra_trainer.tasks.tagged_files import read_tagged, word_places
 
@@ -90,9 +90,8 @@ def corpus(path: Path, **how: Any) -> None:
         assert document
 
 
-def own(path: Path, kind: str, **how: Any) -> None:
-    task = OwnTask(train=path, kind=kind, **how)  # type: ignore[arg-type]
-    task.load()
+def own(path: Path, source: type[OwnRows]) -> None:
+    source(train=path).load()
 
 
 def table(path: Path) -> None:
@@ -115,10 +114,10 @@ READERS: dict[str, tuple[str, Callable[[Path], object], dict[str, Make], str]] =
     "table .csv": (".csv", table, LINES, "commas; columns; semicolons and quotes; quotes; spaces; rows"),
     "table .tsv": (".tsv", table, LINES, "tabs; one bracket"),
     "table .jsonl": (".jsonl", table, JSON, "keys; one object; nested; texts"),
-    "classes .csv": (".csv", partial(own, kind="classification"), LINES, "rows; numbers; lists; brackets; columns"),
-    "classes .tsv": (".tsv", partial(own, kind="classification"), LINES, "classes; one bracket"),
-    "numbers .csv": (".csv", partial(own, kind="regression"), LINES, "rows; numbers"),
-    "classes .jsonl": (".jsonl", partial(own, kind="classification"), JSON, "texts; keys"),
+    "classes .csv": (".csv", partial(own, source=OwnTask), LINES, "rows; numbers; lists; brackets; columns"),
+    "classes .tsv": (".tsv", partial(own, source=OwnTask), LINES, "classes; one bracket"),
+    "numbers .csv": (".csv", partial(own, source=RegressionTask), LINES, "rows; numbers"),
+    "classes .jsonl": (".jsonl", partial(own, source=OwnTask), JSON, "texts; keys"),
     "tags": (".txt", read_tagged, LINES, "words and tags; #; lines; spaces; tabs"),
     "running text": (".txt", partial(read_tagged, labelled=False), LINES, "words; one word; controls"),
     "treebank": (".conllu", read_tagged, LINES, "sentences; #"),

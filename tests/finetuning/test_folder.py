@@ -32,7 +32,7 @@ from electra_trainer.pretrained import export
 from electra_trainer.pretrained.read_back import read_tensors
 from electra_trainer.pretrained.source import load_source
 from electra_trainer.settings.config import Model
-from electra_trainer.tasks.own_files import OwnTask
+from electra_trainer.tasks.own_files import OwnTask, RegressionTask
 from electra_trainer.tasks.questions import QuestionAnswering
 from electra_trainer.tasks.recipe import recipe
 from electra_trainer.tasks.tagging import Tagging
@@ -57,8 +57,8 @@ class Made:
         return self.root / "models" / kind
 
     def data(self, kind: str) -> TaskData:
-        name, label = ("regression", "price") if kind == "numbers" else ("classification", "label")
-        return OwnTask(train=self.root / f"{kind}.csv", kind=name, label=label).load()  # type: ignore[arg-type]
+        source, label = (RegressionTask, "price") if kind == "numbers" else (OwnTask, "label")
+        return source(train=self.root / f"{kind}.csv", label=label).load()
 
 
 def table_of(kind: str) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
@@ -168,10 +168,7 @@ def test_transformers_refuses_a_head_that_it_does_not_have(made: Made, heads: Pa
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_the_run_predicted_is_predicted_again(made: Made, kind: str) -> None:
     """Through export and back, on the same rows, in the same precision: the same, as far as it was written."""
-    header = table_of(kind)[1]
-    data = OwnTask(
-        train=made.root / f"{kind}.csv", kind="regression" if kind == "numbers" else "classification", label=header[-1]
-    ).load()
+    data = made.data(kind)
     said = load_finetuned(made.model(kind)).predict_examples(data.dev["dev"], device="cpu")
     lines = (made.run(kind) / "predictions" / "dev.jsonl").read_text().splitlines()
     assert said == [json.loads(line) for line in lines]

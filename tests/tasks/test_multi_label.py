@@ -79,7 +79,6 @@ def test_columns_of_0_and_1_and_what_is_wrong(tmp_path: Path) -> None:
         ("--labels blue: ", lambda: MultiLabelTask(train=train, labels="fruit,blue").load()),
         ("label 'blue' in column 'label' never occurs", lambda: MultiLabelTask(train=split, dev=new, label_separator=";").load()),
         ("listed.csv:62: column 'label' holds \"['red', 'fruit']\", a list as Python prints it", lambda: MultiLabelTask(train=listed, label_separator=",").load()),
-        ("--task regression: learns no labels", lambda: MultiLabelTask(train=split, kind="regression", label_separator=";")),
         ("in one column or in several", lambda: MultiLabelTask(train=split, labels="fruit", label_separator=";")),
     ):  # fmt: skip
         with pytest.raises((ConfigError, DataError), match=re.escape(said)):

@@ -30,7 +30,7 @@ from electra_trainer.tasks.examples import (
     overlap,
     same_text,
 )
-from electra_trainer.tasks.own_files import OwnTask
+from electra_trainer.tasks.own_files import OwnRows, OwnTask, RegressionTask
 from electra_trainer.tasks.task import Row
 from electra_trainer.tasks.texts import Classification, Regression
 
@@ -70,15 +70,15 @@ WRONG: dict[str, Case] = {
     "broken dev": ({"train.csv": GOOD, "dev.csv": b"text,label\na plum\n"}, {"dev": "dev.csv"}, DataError, "dev.csv:2: ", "expected 2 fields"),
     "predict without the text": ({"train.csv": GOOD, "new.csv": b"texts\na plum\n"}, {"predict": "new.csv"}, DataError, "new.csv: ", "has no column 'text', which the training file has. Its columns: 'texts'. Rename it; in a file to predict it can be named: --text COLUMN"),
     "empty text to predict": ({"train.csv": GOOD, "new.csv": b"text,n\na plum,1\n,2\n"}, {"predict": "new.csv"}, DataError, "new.csv:3: ", "column 'text' is empty"),
-    "no number": ({"train.csv": SCORED + b"a,high\n"}, {"kind": "regression"}, DataError, "train.csv:22: ", "holds 'high', expected a finite number such as 3, 0.5 or 1e-3. For classes: --task classification"),
-    "decimal comma": ({"train.csv": SCORED + b'a,"3,5"\n'}, {"kind": "regression"}, DataError, "train.csv:22: ", "holds '3,5', expected a finite number such as 3, 0.5 or 1e-3"),
-    "nan": ({"train.csv": SCORED + b"a,NaN\n"}, {"kind": "regression"}, DataError, "train.csv:22: ", "holds 'NaN', expected a finite number"),
-    "infinite": ({"train.csv": SCORED + b"a,-inf\n"}, {"kind": "regression"}, DataError, "train.csv:22: ", "expected a finite number"),
-    "too large": ({"train.csv": SCORED + b"a,1e999\n"}, {"kind": "regression"}, DataError, "train.csv:22: ", "expected a finite number"),
-    "too large together": ({"train.csv": SCORED + b"a,1e308\nb,-1e308\n"}, {"kind": "regression"}, DataError, "train.csv: ", "values from -1e+308 to 1e+308. Expected numbers that differ, below 1e150"),
-    "no number to learn": ({"train.csv": SCORED + b"a,\n"}, {"kind": "regression"}, DataError, "train.csv:22: ", "is empty. Fill it in, or delete the row"),
-    "constant": ({"train.csv": b"text,score\na,1\nb,1.0\nc,1\n"}, {"kind": "regression"}, DataError, "train.csv: ", "values from 1 to 1. Expected numbers that differ"),
-    "truth value as number": ({"train.jsonl": b'{"text": "a", "label": true}\n'}, {"kind": "regression"}, DataError, "train.jsonl:1: ", "holds True, expected a finite number"),
+    "no number": ({"train.csv": SCORED + b"a,high\n"}, {"source": RegressionTask}, DataError, "train.csv:22: ", "holds 'high', expected a finite number such as 3, 0.5 or 1e-3. For classes: --task classification"),
+    "decimal comma": ({"train.csv": SCORED + b'a,"3,5"\n'}, {"source": RegressionTask}, DataError, "train.csv:22: ", "holds '3,5', expected a finite number such as 3, 0.5 or 1e-3"),
+    "nan": ({"train.csv": SCORED + b"a,NaN\n"}, {"source": RegressionTask}, DataError, "train.csv:22: ", "holds 'NaN', expected a finite number"),
+    "infinite": ({"train.csv": SCORED + b"a,-inf\n"}, {"source": RegressionTask}, DataError, "train.csv:22: ", "expected a finite number"),
+    "too large": ({"train.csv": SCORED + b"a,1e999\n"}, {"source": RegressionTask}, DataError, "train.csv:22: ", "expected a finite number"),
+    "too large together": ({"train.csv": SCORED + b"a,1e308\nb,-1e308\n"}, {"source": RegressionTask}, DataError, "train.csv: ", "values from -1e+308 to 1e+308. Expected numbers that differ, below 1e150"),
+    "no number to learn": ({"train.csv": SCORED + b"a,\n"}, {"source": RegressionTask}, DataError, "train.csv:22: ", "is empty. Fill it in, or delete the row"),
+    "constant": ({"train.csv": b"text,score\na,1\nb,1.0\nc,1\n"}, {"source": RegressionTask}, DataError, "train.csv: ", "values from 1 to 1. Expected numbers that differ"),
+    "truth value as number": ({"train.jsonl": b'{"text": "a", "label": true}\n'}, {"source": RegressionTask}, DataError, "train.jsonl:1: ", "holds True, expected a finite number"),
     "key missing": ({"train.jsonl": JSON + b'{"text": "a"}\n'}, {}, DataError, "train.jsonl:21: ", "column 'label' is missing. Fill it in, or delete the row"),
     "null text": ({"train.jsonl": JSON + b'{"text": null, "label": "a"}\n'}, {}, DataError, "train.jsonl:21: ", "column 'text' is missing"),
     "text that is none": ({"train.jsonl": JSON + b'{"text": 5, "label": "a"}\n'}, {}, DataError, "train.jsonl:21: ", "column 'text' holds 5, expected a text (in JSON between double quotes)"),
@@ -97,8 +97,9 @@ def test_faults_are_reported(case: str, tmp_path: Path, monkeypatch: pytest.Monk
         Path(name).write_bytes(content)
     paths = {name: Path(str(value)) if name in ("dev", "predict") else value for name, value in arguments.items()}
     train = Path(next((name for name in files if name.startswith("train")), "train.csv"))
+    source: Any = paths.pop("source", OwnTask)
     with pytest.raises(kind) as caught:
-        OwnTask(train=train, **paths).load()  # type: ignore[arg-type]
+        source(train=train, **paths).load()
     message = str(caught.value)
     assert message.startswith(begin)
     assert words in message
@@ -210,7 +211,7 @@ def test_labels_of_json(tmp_path: Path) -> None:
 
 def test_regression(tmp_path: Path) -> None:
     values = [(f"text {n}", str(10 + 3 * n)) for n in range(40)]
-    data = OwnTask(train=write_csv(tmp_path / "train.csv", values, ("text", "score")), kind="regression").load()
+    data = RegressionTask(train=write_csv(tmp_path / "train.csv", values, ("text", "score"))).load()
     assert isinstance(data.task, Regression)
     learned = np.array([example.value for example in data.train])
     assert data.task.shift == pytest.approx(learned.mean()) and data.task.scale == pytest.approx(learned.std())
@@ -220,18 +221,18 @@ def test_regression(tmp_path: Path) -> None:
 
 
 def test_labels_that_may_not_be_what_they_look_like(tmp_path: Path) -> None:
-    def notes(names: Sequence[str], **kind: Any) -> list[str]:
+    def notes(names: Sequence[str], source: type[OwnRows] = OwnTask) -> list[str]:
         rows = [f"text {n};{names[n % len(names)]}" for n in range(40)]
         (tmp_path / "train.csv").write_text("\n".join(["text;label", *rows]) + "\n", encoding="utf-8")
-        found = OwnTask(train=tmp_path / "train.csv", **kind).load().notes
+        found = source(train=tmp_path / "train.csv").load().notes
         return [note for note in found if note.startswith("warning: ") and "rows are few" not in note]
 
     assert notes(["Yes", "yes", "no", "NA"]) == [
         "warning: 'NA' is a class like the others. Delete such rows if no label is meant.",
-        "warning: 'Yes' and 'yes' differ in case alone, and are classes of their own.",
+        "warning: 'Yes' and 'yes' look alike, and are classes of their own.",
     ]
-    assert notes(["yes", "no"]) == notes(["1.5", "2.125"], kind="regression") == []
-    assert notes(["1.000", "2.125"], kind="regression") == [
+    assert notes(["yes", "no"]) == notes(["1.5", "2.125"], RegressionTask) == []
+    assert notes(["1.000", "2.125"], RegressionTask) == [
         "warning: 1.000 and all others have a decimal point. Remove points that part thousands."
     ]
 
@@ -290,12 +291,12 @@ def test_the_order_of_rows_does_not_matter_for_what_is_held_out() -> None:
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(content=st.text(alphabet='a b,"\n1.', max_size=60), kind=st.sampled_from(["classification", "regression"]))
-def test_any_table_gives_a_task_or_a_sentence(tmp_path: Path, content: str, kind: str) -> None:
+@given(content=st.text(alphabet='a b,"\n1.', max_size=60), source=st.sampled_from([OwnTask, RegressionTask]))
+def test_any_table_gives_a_task_or_a_sentence(tmp_path: Path, content: str, source: type[OwnRows]) -> None:
     path = tmp_path / "train.csv"
     path.write_bytes(b"text,label\n" + content.encode())
     try:
-        data = OwnTask(train=path, kind=kind).load()  # type: ignore[arg-type]
+        data = source(train=path).load()
     except ElectraError as error:
         assert str(error)
     else:
@@ -316,8 +317,6 @@ def test_balanced_weights_are_inverse_to_the_frequencies(tmp_path: Path) -> None
     states, batch = torch.randn(1, 3, 4), cast(Any, None)
     weighted, alike = (task.loss(head, states, batch, rows) for task in (data.task, plain))
     assert weighted[0].item() == pytest.approx(2.5 * alike[0].item(), rel=1e-5) and weighted[1] == alike[1] == 1
-    with pytest.raises(ConfigError, match="--class-weights balanced: regression has no classes"):
-        OwnTask(train="x.csv", kind="regression", class_weights="balanced")
 
 
 def test_the_main_score_is_chosen_and_accuracy_is_doubted_where_one_class_is_large(tmp_path: Path) -> None:

@@ -323,7 +323,7 @@ COLUMNS = "#\thttps://example.org/1\t[2009]\n1\tAnn\tB-PER\tO\n2\tlebt\tO\tO\n\n
 def test_what_reading_needed_is_used_again(tmp_path: Path) -> None:
     """A file like the training file gives its words' column; running text is split like the training words."""
     data = TaggingTask(
-        train=write(tmp_path / "a.tsv", COLUMNS), dev=write(tmp_path / "b.tsv", COLUMNS + "\n"), words="2", column="3",
+        train=write(tmp_path / "a.tsv", COLUMNS), dev=write(tmp_path / "b.tsv", COLUMNS + "\n"), words="2", label="3",
         predict=write(tmp_path / "raw.txt", "Ann lebt in Köln.\nAnn kommt aus Kiel.\n"),
     ).load()  # fmt: skip
     assert data.columns == TagColumns(words="2", label="3", columns=4, split="punctuation")

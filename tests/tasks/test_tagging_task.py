@@ -89,7 +89,7 @@ def test_limit_and_hash(tmp_path: Path) -> None:
     data = made.load()
     assert [example.words for example in data.train] == [("w0",), ("w2",), ("w5",), ("w7",)]
     assert "4 of 10 training sentences were used." in data.notes
-    others = [task(tmp_path, train, train), task(tmp_path, train, train, limit=4, words=2, column=1)]
+    others = [task(tmp_path, train, train), task(tmp_path, train, train, limit=4, words=2, label=1)]
     write(tmp_path / "more", train + "w A\n")
     others.append(TaggingTask(train=tmp_path / "train", dev=tmp_path / "more", limit=4))
     hashes = {data.sha256, *(other.load().sha256 for other in others)}
@@ -248,7 +248,7 @@ ASKED: list[tuple[str, str | None, str]] = [
     (NEAR, "io", "labels: IO of P, Q."),
     (MIXED, None, PLAIN.format(5)),
     (MIXED, "bio", "train:2: label 'CC' is none of BIO"),
-    (ENTITIES, "none", PLAIN.format(4)),
+    (ENTITIES, "plain", PLAIN.format(4)),
     (TRAIN, "bio", "train:1: label 'DET' is none of BIO: .* For labels without spans: --scheme plain"),
     ("a PER-B\nb PER-I\nc O\n", "io", "warning: .*--scheme io takes"),
     ("a B-PER\nb I-PER\nc O\n", "io", "warning: .*--scheme io takes"),

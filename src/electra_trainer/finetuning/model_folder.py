@@ -41,20 +41,14 @@ from electra_trainer.settings.calls import checked
 from electra_trainer.settings.config import Model
 from electra_trainer.settings.records import read_table
 from electra_trainer.tasks.examples import Prediction
-from electra_trainer.tasks.multi_label import MultiLabel
-from electra_trainer.tasks.questions import QuestionAnswering
+from electra_trainer.tasks.kinds import KINDS
 from electra_trainer.tasks.recipe import Recipe
-from electra_trainer.tasks.tagging import Tagging
 from electra_trainer.tasks.task import Task, TaskData, TransformersHead
-from electra_trainer.tasks.texts import Classification, Regression
 from electra_trainer.train.device import choose_precision, placed
 from electra_trainer.version import __version__
 
 TASK = "electra_task.json"
 FORMAT = 1
-_KINDS: tuple[type[Task], ...] = (Classification, MultiLabel, Regression, Tagging, QuestionAnswering)
-KINDS = {kind.__name__: kind for kind in _KINDS}
-"""The kinds of tasks that a file may name."""
 Scores = Mapping[str, Mapping[str, Mapping[int, float]]]
 """Split -> metric -> seed -> score."""
 _WHOLE, _HEAD = "model.safetensors", "head.safetensors"
@@ -341,7 +335,8 @@ def task_from(description: object, *, where: str = "task", own: Collection[type[
         DataError: an unknown kind or field, or a value that it cannot have; `where` says in which file.
     """
     table = dict(description) if isinstance(description, Mapping) else {}
-    kind, known = table.pop("kind", None), {made.__name__: made for made in own} | KINDS
+    known = {made.__name__: made for made in (*own, *(ours for ours, _ in KINDS.values()))}
+    kind = table.pop("kind", None)
     if not isinstance(kind, str) or kind not in known:
         raise DataError(
             f"{where}: unknown kind of task {short(kind)}. Known: {', '.join(known)}. A class of your own is given "

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from electra_trainer.errors import ConfigError
+from electra_trainer.errors import ConfigError, did_you_mean
 from electra_trainer.experiments import cell
 from electra_trainer.experiments.by_class import confusion_table
 from electra_trainer.experiments.summary import Summary
@@ -166,8 +166,8 @@ class Finetune(Tuning):
     predict: Path | None = None
     """Rows without labels: OUT/predictions.csv (.conll in tagging) gets their columns and the best run's predictions.
     """
-    task: Literal["classification", "regression", "tagging"] = "classification"
-    """One of several labels, a number, or a label for each word."""
+    task: str = "classification"
+    """classification, regression (a number), multi-label, or tagging (a label for each word)."""
     text: str | None = None
     """Column of the text. Default: the other one of two columns, or one with a usual name."""
     text_pair: str | None = None
@@ -223,34 +223,29 @@ class Finetune(Tuning):
                 raise ConfigError(f"{flag}: --labels-curve exports no model, and scores on --dev alone. Leave it out.")
         if self.seeds != Finetune.seeds:
             raise ConfigError(f"--seeds {self.seeds}: --labels-curve has one seed a draw. Type --draws {self.seeds}")
-        if self.task == "tagging":
+        source = self.source()
+        if not source.own_recipe:
             raise ConfigError("--labels-curve: expected --task classification or regression, of own tables.")
         labels, draws = parse_counts(counts), cell.parse_seeds(self.draws)
-        source = self.source()
         data = loaded(self, source)
         summary = tuned(self, source, keep_weights=False, data=data, labels=labels, seeds=draws)
         return LabelsCurve(summary=summary, notes=data.notes)
 
     def source(self) -> "TaskSource":
-        """The task that the flags describe. Raises ConfigError for one that it does not have."""
-        for flag in (
-            ("text", "text_pair", "label_separator", "labels", "class_weights", "metric")
-            if self.task == "tagging"
-            else ("words", "scheme", "tag_names")
-        ):
-            if vars(self)[flag] is not None:
-                raise ConfigError(f"--{flag.replace('_', '-')}: --task {self.task} has no such flag. Leave it out.")
-        if self.task == "tagging":
-            from electra_trainer.tasks.tagging import TaggingTask
+        """The task that the flags describe. Raises ConfigError for an unknown one, or a flag that it does not have."""
+        from electra_trainer.tasks.kinds import KINDS
 
-            scheme = "none" if self.scheme == "plain" else self.scheme or "detect"
-            return TaggingTask(**_fields_for(self, TaggingTask) | {"column": self.label, "scheme": scheme})
-        from electra_trainer.tasks.multi_label import MultiLabelTask
-        from electra_trainer.tasks.own_files import OwnTask
-
-        if self.label_separator is not None or self.labels is not None:
-            return MultiLabelTask(**_fields_for(self, MultiLabelTask), kind=self.task)
-        return OwnTask(**_fields_for(self, OwnTask), kind=self.task)
+        several = self.label_separator is not None or self.labels is not None
+        name = "multi-label" if self.task == "classification" and several else self.task
+        known = {kind: source for kind, (_, source) in KINDS.items() if source is not None}
+        if name not in known:
+            raise ConfigError(f"--task {name}: unknown.{did_you_mean(name, known)} Known: {', '.join(known)}.")
+        own = {one.name for one in fields(self)} - {one.name for one in fields(Tuning)}
+        own -= {"task", "labels_curve", "draws"}
+        given = {flag: value for flag in own if (value := vars(self)[flag]) is not None}
+        for flag in sorted({*given} - {one.name for one in fields(known[name])}):  # type: ignore[arg-type]
+            raise ConfigError(f"--{flag.replace('_', '-')}: --task {self.task} has no such flag. Leave it out.")
+        return known[name](**given)
 
 
 @dataclass(frozen=True, kw_only=True)

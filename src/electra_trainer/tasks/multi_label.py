@@ -26,7 +26,7 @@ from electra_trainer.settings.config import Model
 from electra_trainer.tasks import examples as files
 from electra_trainer.tasks.baselines import learn, tf_idf
 from electra_trainer.tasks.examples import Columns, Prediction, TextExample, label_names
-from electra_trainer.tasks.own_files import OwnTask
+from electra_trainer.tasks.own_files import OwnRows
 from electra_trainer.tasks.task import Baseline, CardWords, Row, TransformersHead, text_head
 from electra_trainer.tasks.texts import Pooling, TextTask, known_labels
 
@@ -151,26 +151,20 @@ class MultiLabel(TextTask):
 
 @checked_class
 @dataclass(frozen=True, kw_only=True)
-class MultiLabelTask(OwnTask):
+class MultiLabelTask(OwnRows):
     """Files of texts that may have several labels: in the column `label` between a separator, or in several columns."""
 
+    name: str = "multi-label"
     label_separator: str | None = None
     """The sign between labels; an empty cell means no label."""
     labels: str | Sequence[str] | None = None
     """Columns of 0 and 1, one for each label, between commas or as a list."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.kind != "classification":
-            raise ConfigError(f"--task {self.kind}: learns no labels. Leave out --label-separator and --labels.")
         if not self.labels and not self.label_separator:
             raise ConfigError('--label-separator: is empty. Give the sign between labels, such as ";", or --labels.')
         if self.labels and (self.label_separator is not None or self.label is not None):
             raise ConfigError("--labels: labels are in one column or in several. Leave out --label and its separator.")
-
-    @property
-    def name(self) -> str:
-        return "multi-label"
 
     def columns(self, table: Table) -> Columns:
         """The columns of the training file."""
@@ -183,8 +177,8 @@ class MultiLabelTask(OwnTask):
         """The examples of a file with their labels."""
         return with_labels(files.text_examples(table, columns), table, columns)
 
-    def task(self, train: Sequence[TextExample], path: Path) -> tuple[TextTask, str]:
-        """The task, its labels in the order of their names, and a note on it."""
+    def task(self, train: Sequence[TextExample], path: Path) -> tuple[MultiLabel, list[str]]:
+        """Its labels are in the order of their names."""
         counts = Counter(label for example in train for label in label_names(example))
         if not counts:
             raise DataError(f"{path}: no row has a label. Expected some: is it the right column?")
@@ -202,7 +196,7 @@ class MultiLabelTask(OwnTask):
             f"none, the others {each:.3g} on average. The threshold is the best for dev's main score, so dev is "
             "a little too good: score with --test FILE."
         )
-        return MultiLabel(labels=tuple(sorted(counts))), note
+        return MultiLabel(labels=tuple(sorted(counts))), [note]
 
 
 def best_threshold(truth: NDArray[np.bool_], shares: NDArray[np.float64]) -> float:

@@ -31,12 +31,13 @@ _ALWAYS = ("text", "pair", "label")
 Own = TypeVar("Own", bound=TextTask)
 
 
-@checked_class
 @dataclass(frozen=True, kw_only=True)
-class OwnTask(TaskSource):
-    """Files of texts, and whether their answers are labels or numbers."""
+class OwnRows(TaskSource):
+    """Files of texts or pairs with an answer each. A kind of answer is a subclass with `name`, `answered`, `task`."""
 
     own_recipe: ClassVar[bool] = True
+    one_class: ClassVar[bool] = False
+    """Whether a text has one class: see `recipe.for_own_rows`."""
 
     train: str | Path
     dev: str | Path | None = None
@@ -45,23 +46,12 @@ class OwnTask(TaskSource):
     """Rows with labels that are scored and choose nothing."""
     predict: str | Path | None = None
     """Texts without labels."""
-    kind: Literal["classification", "regression"] = "classification"
     text: str | None = None
     """Columns; None: see examples.py."""
     text_pair: str | None = None
     label: str | None = None
-    class_weights: Literal["balanced"] | None = None
-    """balanced: the loss of a row has the inverse frequency of its class as its weight."""
     metric: str | None = None
     """The main score, one of its task's; None: the first."""
-
-    def __post_init__(self) -> None:
-        if self.class_weights is not None and self.name != "classification":
-            raise ConfigError(f"--class-weights {self.class_weights}: {self.name} has no classes. Leave it out.")
-
-    @property
-    def name(self) -> str:
-        return self.kind
 
     @cached_property
     def epochs(self) -> float:
@@ -69,7 +59,7 @@ class OwnTask(TaskSource):
 
     def recipe_for(self, rows: int, layers: int) -> Mapping[str, Any]:
         """See `recipe.for_own_rows`."""
-        return for_own_rows(rows, layers, classes=self.kind == "classification")
+        return for_own_rows(rows, layers, classes=self.one_class)
 
     def columns(self, table: Table) -> Columns:
         """The columns of the training file."""
@@ -77,12 +67,11 @@ class OwnTask(TaskSource):
 
     def answered(self, table: Table, columns: Columns) -> list[TextExample]:
         """The examples of a file with their answers."""
-        read = valued if self.kind == "regression" else labelled
-        return read(files.text_examples(table, columns), table, columns)
+        raise NotImplementedError
 
-    def task(self, train: Sequence[TextExample], path: Path) -> tuple[TextTask, str]:
-        """The task that the training examples describe, and a note on it."""
-        return (_classes if self.kind == "classification" else _range)(train, path)
+    def task(self, train: Sequence[TextExample], path: Path) -> tuple[TextTask, list[str]]:
+        """The task that the training examples describe, and notes on it."""
+        raise NotImplementedError
 
     def load(self) -> TaskData:
         """Read and check all files.
@@ -107,24 +96,23 @@ class OwnTask(TaskSource):
                 "the text; no text is on both sides."
             )
         notes += _overlaps(rows, held_out="dev" not in tables)
-        task, note = self.task(rows["train"], table.path)
-        notes += files.odd_labels(task.classes, table, columns)
-        if self.kind == "regression":
-            notes += [note for one in tables.values() for note in files.odd_numbers(one, str(columns.label))]
-        elif self.kind == "classification":
+        task, of_task = self.task(rows["train"], table.path)
+        notes += files.odd_labels(task.classes, columns)
+        if task.classes:
             known_labels([*rows["dev"], *rows.get("test", ())], task.classes, columns)
-        task, further = self._weighted(self._led(task), rows["train"])
+        else:
+            notes += [note for one in tables.values() for note in files.odd_numbers(one, str(columns.label))]
         named = {name: value for name, value in asdict(columns).items() if value or name in _ALWAYS}
         hashes = {**{name: one.sha256 for name, one in read.items()}, "columns": json.dumps(named)}
         short = f"fewer than {SMALL:,} lines: without --epochs {self.epochs:g} epochs, for larger files {EPOCHS:g}."
         write = asked and partial(files.predicted_csv, asked, separator=columns.separator or ";")
         return TaskData(
-            task=task,
+            task=self._led(task),
             train=rows["train"],
             dev={"dev": rows["dev"]},
             tested={"test": rows["test"]} if "test" in rows else {},
             test={"predict": files.text_examples(asked, files.choose_texts(asked, columns))} if asked else {},
-            notes=(*notes, *further, note),
+            notes=(*notes, *of_task),
             columns=columns,
             written=("predictions.csv", write) if write else None,
             defaults={} if self.epochs == EPOCHS else {"epochs": short},
@@ -142,23 +130,73 @@ class OwnTask(TaskSource):
         led: Own = replace(others, metrics=(metric, *(one for one in known if one != metric)))
         return led
 
-    def _weighted(self, task: TextTask, train: Sequence[TextExample]) -> tuple[TextTask, list[str]]:
-        """The task, of classes with the weights that are asked for, and notes on uneven classes."""
-        if not isinstance(task, Classification):
-            return task, []
-        notes, counts = [], Counter(str(example.label) for example in train)
-        if self.class_weights is not None:  # inverse to the frequencies, 1 on average over the rows
-            weights = [len(train) / (len(task.labels) * counts[label]) for label in task.labels]
-            task = replace(task, class_weights=tuple(weights))
-            each = shown([f"{label} {weight:.3g}" for label, weight in zip(task.labels, weights, strict=True)])
-            notes.append(f"class weights: {each}.")
+
+@checked_class
+@dataclass(frozen=True, kw_only=True)
+class OwnTask(OwnRows):
+    """One of several classes for each text."""
+
+    one_class: ClassVar[bool] = True
+
+    name: str = "classification"
+    class_weights: Literal["balanced"] | None = None
+    """balanced: the loss of a row has the inverse frequency of its class as its weight."""
+
+    def answered(self, table: Table, columns: Columns) -> list[TextExample]:
+        return labelled(files.text_examples(table, columns), table, columns)
+
+    def task(self, train: Sequence[TextExample], path: Path) -> tuple[Classification, list[str]]:
+        """Its labels in order: numbers by size, others by letters."""
+        counts = Counter(str(example.label) for example in train)
+        names, notes = sorted(counts), []
+        if len(names) == 1:
+            raise DataError(f"{path}: all rows have the label {names[0]!r}. Expected two classes or more.")
+        if len(names) == len(train) > 2 or len(names) > max(50, len(train) // 2):
+            remedy = "Name the columns with --text and --label; numbers are learned with --task regression"
+            raise DataError(
+                f"{path}: {len(names):,} different labels in {len(train):,} rows, for example {names[0]!r} and "
+                f"{names[1]!r}. {SEVERAL if printed_lists(names) else remedy}."
+            )
+        if all(NUMBER.fullmatch(name) for name in names):
+            names.sort(key=lambda name: (float(name), name))
+        weights = tuple([len(train) / (len(names) * counts[name]) for name in names] if self.class_weights else ())
+        if weights:  # 1 on average over the rows
+            notes.append(f"class weights: {shown([f'{a} {b:.3g}' for a, b in zip(names, weights, strict=True)])}.")
         much = max(counts.values()) / len(train)
         if self.metric is None and much >= UNEVEN:
             notes.append(
                 f"{WARNING}{100 * much:.0f} % of the training rows have the same label, so predicting it always has "
                 "about that accuracy. Seeds and epochs are chosen by accuracy; --metric macro_f1 counts classes alike."
             )
-        return task, notes
+        each = shown([f"{name} {counts[name]:,}" for name in names])
+        notes.append(f"{len(names)} classes in {len(train):,} training rows: {each}.")
+        metrics = ("accuracy", "macro_f1", "matthews")
+        return Classification(labels=tuple(names), metrics=metrics, class_weights=weights), notes
+
+
+@checked_class
+@dataclass(frozen=True, kw_only=True)
+class RegressionTask(OwnRows):
+    """A number for each text."""
+
+    name: str = "regression"
+
+    def answered(self, table: Table, columns: Columns) -> list[TextExample]:
+        return valued(files.text_examples(table, columns), table, columns)
+
+    def task(self, train: Sequence[TextExample], path: Path) -> tuple[Regression, list[str]]:
+        """Its numbers scaled to mean 0 and standard deviation 1."""
+        values = np.array([example.value for example in train], dtype=np.float64)
+        low, high = values.min(), values.max()
+        with np.errstate(over="ignore", invalid="ignore"):
+            scale, mean = float(np.std(values)), float(np.mean(values))
+        if not 0 < scale < np.inf:
+            raise DataError(f"{path}: values from {low:g} to {high:g}. Expected numbers that differ, below 1e150.")
+        note = (
+            f"{len(values):,} training rows with values from {low:g} to {high:g}, mean {mean:.4g}, standard deviation "
+            f"{scale:.4g}."
+        )
+        return Regression(shift=mean, scale=scale), [note]
 
 
 def _overlaps(rows: Mapping[str, Sequence[TextExample]], *, held_out: bool) -> list[str]:
@@ -171,38 +209,3 @@ def _overlaps(rows: Mapping[str, Sequence[TextExample]], *, held_out: bool) -> l
         known = f"shares are known to ± {98 / few**0.5:.0f} points"
         notes.append(f"{WARNING}{few} rows are few: {known}. Score more with --test FILE.")
     return notes
-
-
-def _classes(train: Sequence[TextExample], path: Path) -> tuple[Classification, str]:
-    """The task, its labels in order: numbers by size, others by letters."""
-    counts = Counter(str(example.label) for example in train)
-    names = sorted(counts)
-    if len(names) == 1:
-        raise DataError(f"{path}: all rows have the label {names[0]!r}. Expected two classes or more.")
-    if len(names) == len(train) > 2 or len(names) > max(50, len(train) // 2):
-        remedy = "Name the columns with --text and --label; numbers are learned with --task regression"
-        raise DataError(
-            f"{path}: {len(names):,} different labels in {len(train):,} rows, for example {names[0]!r} and "
-            f"{names[1]!r}. {SEVERAL if printed_lists(names) else remedy}."
-        )
-    if all(NUMBER.fullmatch(name) for name in names):
-        names.sort(key=lambda name: (float(name), name))
-    each = shown([f"{name} {counts[name]:,}" for name in names])
-    note = f"{len(names)} classes in {len(train):,} training rows: {each}."
-    return Classification(labels=tuple(names), metrics=("accuracy", "macro_f1", "matthews")), note
-
-
-def _range(train: Sequence[TextExample], path: Path) -> tuple[Regression, str]:
-    """The task, its numbers scaled to mean 0 and standard deviation 1."""
-    values = np.array([example.value for example in train], dtype=np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        scale, mean = float(np.std(values)), float(np.mean(values))
-    if not 0 < scale < np.inf:
-        raise DataError(
-            f"{path}: values from {values.min():g} to {values.max():g}. Expected numbers that differ, below 1e150."
-        )
-    note = (
-        f"{len(values):,} training rows with values from {values.min():g} to {values.max():g}, mean {mean:.4g}, "
-        f"standard deviation {scale:.4g}."
-    )
-    return Regression(shift=mean, scale=scale), note

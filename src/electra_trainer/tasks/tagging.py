@@ -284,14 +284,14 @@ class TaggingTask(task.TaskSource):
     """Sentences with labels that are scored and choose nothing; of a folder its test file."""
     predict: str | Path | None = None
     """Sentences to be tagged, or running text; its labels are ignored. For a folder it is the test file."""
-    column: str | int | None = None
+    label: str | int | None = None
     """Column of the labels; None: the last one, of a treebank upos, of JSON one with a usual name."""
     words: int | str | None = None
     """Column of the words: counted from 1, or its name in JSON; None: 1, or one with a usual name."""
     tag_names: str | None = None
     """Names of labels that are numbers: between commas, from 0 on."""
-    scheme: Literal["detect"] | Scheme = "detect"
-    """How labels mark spans; "detect" asks the labels."""
+    scheme: Literal["detect", "io", "bio", "bioes", "plain"] = "detect"
+    """How labels mark spans; plain: they mark none; "detect" asks the labels."""
     limit: int | None = None
     """Largest number of training sentences, at equal distances."""
     name: str = "tagging"
@@ -309,7 +309,7 @@ class TaggingTask(task.TaskSource):
         paths = self._paths()
         labelled = {**paths}
         labelled.pop("predict", None)
-        files = {split: read_tagged(path, words=self.words, column=self.column) for split, path in labelled.items()}
+        files = {split: read_tagged(path, words=self.words, column=self.label) for split, path in labelled.items()}
         read, tags, scheme = self._standard({split: one.sentences for split, one in files.items()})
         train = read.pop("train")
         columns = replace(files["train"].columns, tags=tags)
@@ -338,7 +338,7 @@ class TaggingTask(task.TaskSource):
             asked = read_tagged(paths["predict"], labelled=False, like=columns, known={*labels, *tags})
             notes += [*asked.notes, *[f"{asked.counted()}."] * (asked.comments > 0)]
             test = {"predict": asked.sentences}
-        chosen = f"words {self.words or 1}, labels {self.column}, limit {self.limit}, names {self.tag_names}".encode()
+        chosen = f"words {self.words or 1}, labels {self.label}, limit {self.limit}, names {self.tag_names}".encode()
         hashed = {"columns": chosen, **{split: path.read_bytes() for split, path in paths.items()}}
         return task.TaskData(
             task=Tagging(labels=labels, scheme=scheme, name=self.name),
@@ -369,8 +369,9 @@ class TaggingTask(task.TaskSource):
                     "numbers from 0 on. Add it, or leave --tag-names out."
                 )
             files = {split: _tagged(sentences, names) for split, sentences in files.items()}
+        asked = "none" if self.scheme == "plain" else self.scheme
         every = _labels([one for sentences in files.values() for one in sentences])
-        tags, scheme = tagged_files.standard_tags(_labels(files["train"]), self.scheme, others=every)
+        tags, scheme = tagged_files.standard_tags(_labels(files["train"]), asked, others=every)
         read = {split: _tagged(sentences, tags) for split, sentences in files.items()}
         for one in (one for sentences in read.values() for one in sentences):
             for at, label in enumerate(one.labels):
