@@ -61,12 +61,12 @@ test-together: $(VENV)/.dev
 test-alone: $(VENV)/.dev
 	$(BIN)/python -m pytest -m alone $$(grep -rl 'mark\.alone' tests --include='test_*.py')
 
-reliability: $(VENV)/.dev ## The long forms of tests/reliability; their figures go to RECORD/figures.jsonl
+reliability: $(VENV)/.dev ## The long forms of tests/reliability and tests/faults; their figures go to RECORD/figures.jsonl
 	mkdir -p $(RECORD)
 	rm -f $(RECORD)/figures.jsonl
 	@$(MAKE) --no-print-directory --keep-going reliability-together reliability-alone
 
-LONG := ELECTRA_RELIABILITY=long ELECTRA_RELIABILITY_OUT=$(abspath $(RECORD))/figures.jsonl $(BIN)/python -m pytest tests/reliability --timeout 7200
+LONG := ELECTRA_RELIABILITY=long ELECTRA_RELIABILITY_OUT=$(abspath $(RECORD))/figures.jsonl $(BIN)/python -m pytest tests/reliability tests/faults --timeout 7200
 
 reliability-together: $(VENV)/.dev
 	$(LONG) -m 'not alone' --dist loadfile --no-loadscope-reorder --numprocesses logical

@@ -41,7 +41,7 @@ SLOWEST = (
     "experiments/test_compare.py",
     "test_extending.py",
     "finetuning/test_finetuned_onnx.py",
-    "reliability/test_hostile.py",
+    "faults/test_faults.py",
     "examples/test_pretrain_job.py",
     "google/test_curve.py",
     "finetuning/test_experiment.py",

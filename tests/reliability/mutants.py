@@ -27,12 +27,12 @@ _RUNS = ("train/test_resume_refused.py", "reliability/test_two_commands.py", "re
 TESTS = {
     "runs/checkpoint.py": (*_SAVING, "reliability/test_saving_beside.py", "reliability/test_power_loss.py"),
     "runs/launcher.py": ("reliability/test_supervisor.py", "reliability/test_failing_rank.py"),
-    "runs/metrics.py": ("train/test_saving.py", "inspection/test_track.py", "reliability/test_fuzz.py", "train/test_resume.py"),
+    "runs/metrics.py": ("train/test_saving.py", "inspection/test_track.py", "faults/test_fuzz.py", "train/test_resume.py"),
     "runs/progress.py": ("train/test_status.py", "train/test_saving.py"),
     "runs/restarts.py": ("reliability/test_supervisor.py", "reliability/test_told_to_stop.py"),
     "runs/run_folder.py": ("train/test_saving.py", *_RUNS, "train/test_resume.py"),
     "runs/signals.py": ("reliability/test_signals.py", "reliability/test_told_to_stop.py"),
-    "runs/verified.py": (*_SAVING, *_RUNS, "reliability/test_fuzz.py"),
+    "runs/verified.py": (*_SAVING, *_RUNS, "faults/test_fuzz.py"),
     "train/step.py": ("train/test_step.py", "reliability/test_numbers.py", "reliability/test_ranks.py"),
 }  # fmt: skip
 """Tests that belong to a file, the cheap ones first."""

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+from tests.faults.test_faults import GROUPS
 from tests.reliability import table
 
 LINES = table.RECORD.read_text(encoding="utf-8").splitlines()
@@ -18,8 +19,8 @@ def test_the_page_shows_the_record() -> None:
 
 
 def test_every_test_with_a_figure_is_in_the_record() -> None:
-    sources = [path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("*.py")]
-    reported = {name for source in sources for name in re.findall(r'\breport\(\s*"(\w+)"', source)}
+    tests = [path for room in ("reliability", "faults") for path in (Path(__file__).parents[1] / room).glob("*.py")]
+    reported = {name for path in tests for name in re.findall(r'\breport\(\s*"(\w+)"', path.read_text())} | {*GROUPS}
     assert reported == {json.loads(line)["test"] for line in LINES} and len(reported) > 30
 
 

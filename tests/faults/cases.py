@@ -1,34 +1,148 @@
-"""The table of bad inputs: the command that reads it, what is wrong with it, the exit code, and words of the message."""
+"""The table of faults: the command that reads an input, what is wrong with it, the exit code, and words of the message.
+
+Bad inputs end with the code of their row and leave nothing; hostile ones may also be read, if nothing of them runs or is written elsewhere.
+"""
 
 from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import json
 import lzma
+import os
+import pickle
+import shutil
+import socket
 import struct
+import zipfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.reliability.materials import COLA, SQUAD, TREEBANK, WORD
-from tests.reliability.spoiling import (  # fmt: skip
-    DEEP,
-    LONG_NUMBER,
-    bomb,
-    circle,
-    cut,
-    fields,
-    folder,
-    line_of,
-    link,
-    nothing,
-    of_bytes,
-    pipe,
-    plug,
-    sparse,
-    spoilt,
-)
+import numpy as np
+from tests.faults.materials import COLA, SQUAD, TREEBANK, WORD
+from tests.reliability.figures import LONG
+
+from electra_trainer.runs.verified import sealed
+
+Make = Callable[[Path, Path], None]
+"""(the place to fill, the folder of sound inputs)."""
+Content = bytes | Callable[[bytes], bytes] | Make
+
+
+def put(place: Path, content: Any, good: Path) -> None:
+    """Fill a place with bytes, or as a function does it."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(content, bytes):
+        place.write_bytes(content)
+    else:
+        content(place, good)
+
+
+def pipe(place: Path, _: Path) -> None:
+    os.mkfifo(place)
+
+
+def plug(place: Path, _: Path) -> None:
+    where = os.getcwd()
+    os.chdir(place.parent)  # a socket's name is short
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(place.name)
+    os.chdir(where)
+
+
+def circle(place: Path, _: Path) -> None:
+    place.symlink_to(place.name)
+
+
+def folder(place: Path, _: Path) -> None:
+    place.mkdir()
+
+
+def link(target: str) -> Make:
+    return lambda place, _: place.symlink_to(target)
+
+
+def nothing(place: Path, _: Path) -> None:
+    pass
+
+
+def sparse(size: int) -> Make:
+    """NULs that take no room on the disk."""
+
+    def make(place: Path, _: Path) -> None:
+        with place.open("wb") as file:
+            file.truncate(size)
+
+    return make
+
+
+def line_of(size: int) -> Make:
+    """One line of letters without an end."""
+
+    def make(place: Path, _: Path) -> None:
+        with place.open("wb") as file:
+            for _part in range(size >> 20):
+                file.write(b"a" * (1 << 20))
+
+    return make
+
+
+def bomb(begin: bytes, fill: bytes, size: int) -> Make:
+    """A gzip file that unpacks to `size` bytes."""
+
+    def make(place: Path, _: Path) -> None:
+        megabyte = gzip.compress(fill * (1 << 20), compresslevel=1)  # a file may be many of them, one after another
+        place.write_bytes(gzip.compress(begin) + megabyte * (size >> 20))
+
+    return make
+
+
+def spoilt(name: str, inner: str, change: Any) -> Make:
+    """A sound folder with one file replaced by bytes, changed by a function of its bytes, or made by a `Make`."""
+
+    def make(place: Path, good: Path) -> None:
+        shutil.copytree(good / name, place)
+        path = place / inner
+        before = path.read_bytes() if path.is_file() else b""
+        path.unlink(missing_ok=True)
+        put(path, change(before) if getattr(change, "of_bytes", False) else change, good)
+
+    return make
+
+
+def of_bytes(change: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    change.of_bytes = True  # type: ignore[attr-defined]
+    return change
+
+
+def fields(**changes: Any) -> Callable[[bytes], bytes]:
+    """JSON with fields changed, those of inner tables by `outer__inner`; None takes a field away."""
+
+    def change(content: bytes) -> bytes:
+        table = json.loads(content)
+        for name, value in changes.items():
+            *outer, last = name.split("__")
+            inner = table
+            for step in outer:
+                inner = inner[step]
+            if value is None:
+                del inner[last]
+            else:
+                inner[last] = value
+        return json.dumps(table).encode()
+
+    return of_bytes(change)
+
+
+def cut(share: float) -> Callable[[bytes], bytes]:
+    return of_bytes(lambda content: content[: int(len(content) * share)])
+
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+LONG_NUMBER = b"9" * 10_000
 
 COMMANDS = {
     "corpus": "prepare {bad} --tokenizer {good}/run/tokenizer --seq-len 32 --workers 1 --out out",
@@ -49,7 +163,13 @@ COMMANDS = {
     "pairs": "minimal-pairs {good}/export/discriminator {bad}",
     "report": "report {bad} --out out",
     "evaluate": "evaluate {bad} {good}/data",
+    "overwrite": "prepare {good}/text.txt --tokenizer {good}/run/tokenizer --seq-len 32 --workers 1 --overwrite --out {bad}",
+    "again": "pretrain {good}/data --config {good}/config.json --device cpu --quiet --out {bad}",
+    "longer": "pretrain {good}/data --config {good}/longer.json --device cpu --quiet --out {bad}",
+    "figures": "report {bad}",
+    "exported": "export {bad} --out out",
 }
+TYPED = {0, 65, 66, 74, 78}
 
 
 @dataclass(frozen=True)
@@ -60,16 +180,13 @@ class Case:
     kind: str
     file: str
     content: Any
-    code: int
-    said: tuple[str, ...]
+    code: int | None
+    """None: any of TYPED."""
+    said: tuple[str, ...] = ()
 
 
 def _cases(reader: str, *rows: tuple[Any, ...]) -> list[Case]:
     return [Case(reader, kind, file, content, code, said) for kind, file, content, code, *said in rows]
-
-
-def _safetensors(header: bytes, data: bytes = b"", *, length: int | None = None) -> bytes:
-    return struct.pack("<Q", len(header) if length is None else length) + header + data
 
 
 def many_names(place: Path, _: Path) -> None:
@@ -78,7 +195,6 @@ def many_names(place: Path, _: Path) -> None:
 
 
 TOO_LONG = "x" * 300
-OVERLAP = json.dumps({name: {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} for name in "ab"}).encode()
 WHOLE = json.dumps(SQUAD)
 
 CORPUS = _cases(
@@ -267,8 +383,6 @@ EXPORT = _cases(
     "export",
     ("weights cut", "net", spoilt(ONE, "model.safetensors", cut(0.5)), 65, "model.safetensors: not a readable safetensors file"),
     ("weights empty", "net", spoilt(ONE, "model.safetensors", b""), 65, "model.safetensors: not a readable safetensors file"),
-    ("header of 2**62", "net", spoilt(ONE, "model.safetensors", _safetensors(b"{}", length=2**62)), 65, "model.safetensors: not a readable safetensors file"),
-    ("overlapping tensors", "net", spoilt(ONE, "model.safetensors", _safetensors(OVERLAP, b"\0" * 8)), 65, "model.safetensors: not a readable safetensors file"),
     ("weights are a pipe", "net", spoilt(ONE, "model.safetensors", pipe), 65, "model.safetensors: is not a regular file"),
     ("no weights", "net", spoilt(ONE, "model.safetensors", nothing), 66, "model.safetensors: no such file"),
     ("not an ELECTRA", "net", spoilt(ONE, "config.json", fields(model_type="bert")), 65, "describes 'bert'"),
@@ -326,7 +440,156 @@ REPORT = _cases(
     ("metrics without a step", "r", spoilt("run", "metrics.jsonl", b'{"loss": 1}\n' + DEEP), 65, "metrics.jsonl: holds no JSON object"),
     ("metrics are a pipe", "r", spoilt("run", "metrics.jsonl", pipe), 65, "metrics.jsonl: is not a regular file"),
 )  # fmt: skip
-GROUPS = (
-    CORPUS, TOKENIZER, ROWS, CONFIG, GLUE, SQUADS, TAGS, TABLES, NUMBERS, RUN, EVALUATE, EXPORT, ENCODER, TUNED, PREDICT, CONTEXT, PAIRS, REPORT,
+BAD = [
+    case
+    for group in (CORPUS, TOKENIZER, ROWS, CONFIG, GLUE, SQUADS, TAGS, TABLES, NUMBERS, RUN, EVALUATE, EXPORT, ENCODER, TUNED, PREDICT, CONTEXT, PAIRS, REPORT)
+    for case in group
+]  # fmt: skip
+
+
+CANARY = "canary"
+"""Made in the working folder by code that runs."""
+
+
+class Runs:
+    """An object whose unpickling touches the canary."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (CANARY,)
+
+
+def torch_file() -> bytes:
+    """A .pt file as torch writes it, its pickle replaced."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps({"a": Runs()}))
+        archive.writestr("archive/version", "3\n")
+        archive.writestr("archive/byteorder", "little")
+    return made.getvalue()
+
+
+def object_array() -> bytes:
+    made = io.BytesIO()
+    np.save(made, np.array([Runs()], dtype=object), allow_pickle=True)
+    return made.getvalue()
+
+
+PICKLES = {"pickle": pickle.dumps({"a": Runs()}), "torch": torch_file(), "numpy": object_array()}
+STEP = "checkpoints/step-00000004"
+PLACES = (
+    ("export", ONE, "model.safetensors"), ("export", ONE, "config.json"), ("export", ONE, "tokenizer.json"), ("export", ONE, "tokenizer_config.json"),
+    ("run", "run", "config.json"), ("run", "run", "environment.json"), ("run", "run", "tokenizer/tokenizer.json"), ("run", "run", f"{STEP}/manifest.json"),
+    ("run", "run", f"{STEP}/state.json"), ("run", "run", f"{STEP}/weights.safetensors"), ("run", "run", f"{STEP}/.metadata"), ("run", "run", "rng_state.pth"),
+    ("rows", "data", "manifest.json"), ("rows", "data", "train.bin"), ("tuned", "tuned", "electra_task.json"), ("tuned", "tuned", "model.safetensors"),
+    ("tuned", "tuned", "labels.pkl"), ("glue", "glue", "CoLA/train.tsv"), ("pairs", "pairs", "p.jsonl"), ("report", "run", "metrics.jsonl"),
+    ("report", "run", "examples.jsonl"), ("corpus", None, "text.npy"), ("corpus", None, "text.txt"), ("tokenizer", None, "vocab.txt"),
+    ("tokenizer", None, "tokenizer.json"), ("config", None, "c.json"), ("squad", None, "s.json"), ("tags", None, "t.conllu"), ("table", None, "t.csv"),
+    ("table", None, "t.pkl"), ("predict", None, "new.jsonl"), ("context", None, "page.pt"),
 )  # fmt: skip
-CASES = [case for group in GROUPS for case in group]
+"""(reader, sound folder, file in it that is replaced or added), or (reader, None, file)."""
+
+
+def without_safetensors(place: Path, good: Path) -> None:
+    """Only a pickle of weights, under the name that transformers looks for next."""
+    spoilt(ONE, "pytorch_model.bin", torch_file())(place, good)
+    (place / "model.safetensors").unlink()
+
+
+def pickles() -> Iterator[Case]:
+    """Each place with each kind of pickle; in the short form with one of them in turn."""
+    for number, (reader, name, inner) in enumerate(PLACES):
+        for kind in PICKLES if LONG else [list(PICKLES)[number % 3]]:
+            make = PICKLES[kind] if name is None else spoilt(name, inner, PICKLES[kind])
+            yield Case(reader, f"{kind} as {inner}", inner if name is None else "bad", make, None)
+    yield Case("export", "pickled weights alone", "bad", without_safetensors, 66, ("model.safetensors: no such file",))
+
+
+def linked(name: str, inner: str) -> Make:
+    """A sound folder in which one file is a link to a file outside, `../outside/kept`."""
+    return spoilt(
+        name, inner, lambda place, _: place.symlink_to(place.parents[len(Path(inner).parts)] / "outside" / "kept")
+    )
+
+
+def linked_pictures(place: Path, good: Path) -> None:
+    shutil.copytree(good / "run", place)
+    shutil.rmtree(place / "figures", ignore_errors=True)
+    (place / "figures").symlink_to(place.parent / "outside")
+
+
+ROW_FILES = (
+    "train.bin",
+    "valid.bin",
+    "train.documents",
+    "documents.jsonl",
+    "manifest.json",
+    "tokenizer/tokenizer.json",
+    "tokenizer/vocab.txt",
+)
+ELSEWHERE = [
+    *(Case("overwrite", f"a link: {name}", "bad", linked("data", name), None) for name in ROW_FILES),
+    *(Case("longer", f"a link: {name}", "bad", linked("run", name), None) for name in ("metrics.jsonl", "examples.jsonl", "log.txt", ".lock", "report.html")),
+    Case("figures", "a link: pictures", "bad", linked_pictures, None),
+    Case("tuned", "files elsewhere", "bad", spoilt("tuned", "electra_task.json", fields(files={"model.safetensors": "0", "../../outside/kept": "0", "/etc/hostname": "0"})), None),
+    Case("exported", "a link: a tokenizer's", "bad", linked("run", "tokenizer/more.txt"), None),
+]  # fmt: skip
+
+
+def header(table: Any, *, data: bytes = b"", length: int | None = None) -> bytes:
+    text = table if isinstance(table, bytes) else json.dumps(table).encode()
+    return struct.pack("<Q", len(text) if length is None else length) + text + data
+
+
+def _tensor(**changes: Any) -> dict[str, Any]:
+    return {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8], **changes}}
+
+
+TENSORS = [
+    Case("export", kind, "bad", spoilt(ONE, "model.safetensors", content), 65, ("num_hidden_layers" if kind == "name twice" else "model.safetensors",))
+    for kind, content in {
+        "length beyond the file": header(_tensor(), data=b"\0" * 8, length=2**63 - 1),
+        "length of all bits": header(_tensor(), data=b"\0" * 8, length=2**64 - 1),
+        "header of 100 MB": header(b" " * (100 << 20)),
+        "shape of 2**62": header(_tensor(shape=[2**31, 2**31])),
+        "negative offsets": header(_tensor(data_offsets=[-8, 0]), data=b"\0" * 8),
+        "offsets beyond": header(_tensor(data_offsets=[0, 2**40]), data=b"\0" * 8),
+        "overlap": header({**_tensor(), "b": _tensor()["a"]}, data=b"\0" * 8),
+        "hole": header(_tensor(), data=b"\0" * 64),
+        "unknown type": header(_tensor(dtype="O"), data=b"\0" * 8),
+        "name twice": header(b'{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}', data=b"\0" * 8),
+        "deep": header(b"[" * 100_000),
+        "no table": header([1]),
+        "not UTF-8": header(b'{"\xff": 0}'),
+    }.items()
+]  # fmt: skip
+BOMBS = _cases(
+    "corpus",
+    ("half a gigabyte of NUL", "a.txt.gz", bomb(b"a\n\n", b"\0", 500 << 20), 65),
+    ("half a gigabyte of lists", "b.jsonl.gz", bomb(b"", b"[", 500 << 20), 65),
+    ("a giant in memory alone", "c.jsonl", b'{"text": "a", "x": [' + b'{"a":1},' * 2_000_000 + b"0]}\n", 65),
+)
+
+
+def with_a_hole(name: str, *, fits: bool) -> Make:
+    """A run of which one file of the only checkpoint has 700 MB that take no room on the disk; `fits`: with a manifest of that size."""
+
+    def make(place: Path, good: Path) -> None:
+        spoilt("run", f"{STEP}/{name}", sparse(700 << 20))(place, good)
+        for other in {*(place / "checkpoints").iterdir()} - {place / STEP}:
+            shutil.rmtree(other)
+        if fits:
+            path = place / STEP / "manifest.json"
+            body = json.loads(path.read_bytes())
+            del body["sha256"]
+            body["files"][name]["bytes"] = 700 << 20
+            path.write_bytes(sealed(body))
+
+    return make
+
+
+HOLES = [
+    Case(reader, f"{name}{', sealed' * fits}", "bad", with_a_hole(name, fits=fits), 65, (name,))
+    for reader in ("run", "again")
+    for name in ("weights.safetensors", "optimizer.safetensors", "state.json", "manifest.json")
+    for fits in ((False, True) if name != "manifest.json" and (LONG or reader == "again") else (False,))
+]

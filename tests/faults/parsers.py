@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import safetensors.torch
 import torch
+from tests.faults.materials import COLA, SQUAD, TREEBANK
 from tests.finetuning.own_files import rows
 from tests.prepared import small_config
-from tests.reliability.materials import COLA, SQUAD, TREEBANK
 
 from electra_trainer.cli.predict import read_context
 from electra_trainer.data.conllu import read_conllu

@@ -34,7 +34,7 @@ COLA = "".join(
 
 
 def write_all(folder: Path) -> Path:
-    """text.txt, data/, run/, export/, encoder/, train.csv, new.csv, tuned/, squad.json, words.conllu, glue/CoLA/, pairs/, config.json."""
+    """text.txt, data/, run/, export/, encoder/, train.csv, new.csv, tuned/, squad.json, words.conllu, glue/CoLA/, pairs/, config.json, longer.json."""
     write_store(folder / "data")
     (folder / "text.txt").write_bytes((folder / "data.txt").read_bytes()[:20_000])
     config = small_config(steps=4)
@@ -56,4 +56,5 @@ def write_all(folder: Path) -> Path:
     (folder / "pairs").mkdir()
     (folder / "pairs" / "p.jsonl").write_text('{"sentence_good": "a saw was red", "sentence_bad": "a saw were red"}\n')
     (folder / "config.json").write_text(json.dumps(to_dict(config)))
+    (folder / "longer.json").write_text(json.dumps(to_dict(small_config(steps=6))))
     return folder

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.faults.parsers import Parser, parsers
 from tests.reliability.figures import LONG, report
-from tests.reliability.parsers import Parser, parsers
 
 from electra_trainer.errors import ElectraError
 
