@@ -3,7 +3,6 @@
 import math
 import shlex
 import time
-from bisect import bisect
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,6 @@ from electra_trainer.settings.request import Request
 
 if TYPE_CHECKING:
     from electra_trainer.settings.config import Config
-    from electra_trainer.train.loop import Pretraining
 
 _EXCHANGED = 1_000
 """Held-out sentences in which a word is exchanged, at most: a hundred would leave the share a standard error of 5
@@ -21,7 +19,7 @@ points.
 """
 _SHOWN = 3
 _BEYOND = 10.0
-"""Seconds beyond the planned ones after which training ends: the machine may become slower while the rate falls."""
+"""Seconds beyond the planned ones after which training ends: the machine may have become slower."""
 _AFTERWARDS = 5.0
 """Seconds for the report and the sentences."""
 _FEW = 100
@@ -80,62 +78,26 @@ class Demo(Request):
 
 
 def _train(request: Demo, config: "Config", data: Path, *, end: float) -> None:
-    """As many steps as were asked for, or as fit until `end`.
-
-    The learning rate is flat for a share of that time. What is left of it, and the speed of the run until then, decide
-    over how many steps the rate falls to 0.
-    """
+    """As many steps as were asked for, or as fit until `end` at the speed that is measured first."""
     from electra_trainer.errors import Interrupted
     from electra_trainer.runs.run_folder import RunFolder
     from electra_trainer.train.loop import pretrain
-    from electra_trainer.train.optim import flat_ends
-    from electra_trainer.train.plan import Length, with_decay
+    from electra_trainer.train.plan import Length
 
     if request.steps is not None:
         pretrain(config, data, out=request.out, length=Length(steps=request.steps))
         return
-    folder, now, flat = RunFolder(request.out), time.monotonic(), 1 - config.schedule.decay_share
+    folder, now = RunFolder(request.out), time.monotonic()
     left = max(_LEAST, end - _AFTERWARDS - now)
-    due = now + left
     began = folder.environment().get("budget") if folder.exists else None
-    train = partial(pretrain, config, data, out=request.out, length=Length(budget=began or f"{left:.0f}s"))
-    ended, over = list[float](), list[int]()
-    """When each step ended; the step after which the flat rate or the time was over."""
-
-    def flat_is_over(run: "Pretraining") -> bool:
-        ended.append(time.monotonic())
-        late = ended[-1] - ended[0] >= flat * (due - ended[0])  # what comes before the first step is no training
-        if len(ended) > 1 and (late or run.step >= min(flat_ends(run.config), default=run.steps)):
-            over.append(run.step)
-        return bool(over)
-
-    def is_late(run: "Pretraining") -> bool:
-        if time.monotonic() >= due + _BEYOND:
-            over.append(run.step)
-        return bool(over)
-
+    latest = now + left + _BEYOND
     try:
-        if not folder.schedule_changed:
-            train(pause=flat_is_over)
+        length = Length(budget=began or f"{left:.0f}s")
+        pretrain(config, data, out=request.out, length=length, pause=lambda _: time.monotonic() >= latest)
     except Interrupted:
-        if not over:
-            raise
-        steps = max(1, int((due - time.monotonic()) * _speed(ended)))
-        folder.change_schedule(with_decay(folder.config(), after=over.pop(), steps=steps))
-        more = "1 more step fits" if steps == 1 else f"{steps:,} more steps fit"
-        _say(f"     {more} into the time that is left, while the learning rate falls")
-    try:
-        train(pause=is_late)
-    except Interrupted:
-        if not over:
+        if time.monotonic() < latest:
             raise
         _say("     the machine has become slower: training ends early. The same command again resumes it")
-
-
-def _speed(ended: list[float]) -> float:
-    """Steps a second in the last quarter of the time in which they ended."""
-    first = min(bisect(ended, ended[-1] - (ended[-1] - ended[0]) / 4), len(ended) - 2)
-    return (len(ended) - 1 - first) / max(1e-9, ended[-1] - ended[first])
 
 
 def _score(request: Demo, data: Path) -> None:

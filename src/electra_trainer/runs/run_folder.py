@@ -17,7 +17,6 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -80,31 +79,11 @@ class RunFolder:
         self.write_json("environment.json", {"run_id": uuid.uuid4().hex, "data": data, **facts, **environment_facts()})
         self.write_json("config.json", to_dict(settings))  # last: its presence says that the run has begun
 
-    def change_schedule(self, config: Config) -> None:
-        """Settle the length of a paused run anew. Its checkpoints remain those of the config that it began with.
-
-        Raises:
-            ConfigError, StorageError: see `open_for_writing`.
-        """
-        with closing(self):
-            self.open_for_writing()
-            self.note(began_with=self._began_with())
-            self.write_json("config.json", to_dict(config))
-
-    @property
-    def schedule_changed(self) -> bool:
-        """Whether `change_schedule` was called."""
-        return self.exists and "began_with" in self.environment()
-
     @property
     def continued(self) -> dict[str, Any]:
         """Facts of the run that this one continues, from environment.json; empty where it continues none."""
         began = self.environment().get("init") or {}
         return began if "step" in began else {}
-
-    def _began_with(self) -> dict[str, Any]:
-        """The config that the run began with, as plain tables."""
-        return self.environment().get("began_with") or read_table(self.path / "config.json")
 
     def config(self) -> Config:
         """The resolved config of the run."""
@@ -142,7 +121,7 @@ class RunFolder:
     def origin(self) -> Origin:
         """The mark of the run's checkpoints."""
         run_id, data = self.run_id, self._fact(dict, "data")
-        config = self._began_with()
+        config = read_table(self.path / "config.json")
         return Origin(run_id=run_id, config_sha256=hash_of(config), data_sha256=hash_of(data), config=config, data=data)
 
     def environment(self) -> dict[str, Any]:

@@ -109,12 +109,6 @@ def steps_for(length: Length, config: Config, timing: Timing | None) -> Config:
     return config if steps is None else with_steps(config, steps, defaults=defaults, keep=length.keep)
 
 
-def with_decay(config: Config, *, after: int, steps: int) -> Config:
-    """`config` with a `wsd` schedule whose rate is flat up to step `after` and falls to 0 over `steps` more."""
-    schedule = {"shape": "wsd", "steps": after + steps, "decay_share": steps / (after + steps)}
-    return changed(config, schedule={**schedule, "warmup_steps": min(config.schedule.warmup_steps, after + steps)})
-
-
 def does_not_fit(config: Config, free: int, *, gpu: int = 0) -> str | None:
     """Remedy if a run needs more memory than the `free` bytes of a device; None if it fits.
 
