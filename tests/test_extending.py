@@ -176,10 +176,10 @@ def test_a_tracker(found: dict[str, Any], folder: Path) -> None:
 
 @pytest.mark.slow
 def test_a_verb(found: dict[str, Any]) -> None:
-    """The page's commit: one new file, two new lines; the verb runs and is listed."""
+    """The page's commit: one new file, an import and a name in the table; the verb runs and is listed."""
     changed = [line for line in VERB.split("cli/main.py\n@@")[1].splitlines() if line.startswith(("+", "-"))]
-    assert len(changed) == 2
-    assert found["verb"].splitlines()[0].split()[0] == "[CLS]" and "print the word pieces of a text" in found["verb"]
+    assert [line[0] for line in changed] == ["+", "-", "+"]
+    assert found["verb"].splitlines()[0].split()[0] == "[CLS]" and "Print the word pieces of a text" in found["verb"]
 
 
 @pytest.mark.slow

@@ -156,7 +156,7 @@ def check_choice(item: str) -> None:
     elif item.startswith("electra "):
         verb = item.split()[1]
         assert verb in VERBS
-        assert {*re.findall(r"--(\S+)", item)} <= names_of_fields(VERBS[verb].request), item
+        assert {*re.findall(r"--(\S+)", item)} <= names_of_fields(VERBS[verb]), item
         if verb == "flops":
             assert item.split()[2] in ("all", *PRESETS)
     else:

@@ -67,7 +67,7 @@ def test_every_flag_is_documented() -> None:
     """Each field of a request and of the configuration is followed by its docstring, which is its help."""
     package = ROOT / "src/electra_trainer"
     settings = (package / "settings/config.py",)
-    kinds = {base for verb in VERBS.values() for base in verb.request.__mro__}
+    kinds = {base for verb in VERBS.values() for base in verb.__mro__}
     names = {kind.__name__ for kind in kinds}
     sources = {Path(sys.modules[kind.__module__].__file__ or "") for kind in kinds if kind is not object}
     checked = 0

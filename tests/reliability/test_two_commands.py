@@ -204,7 +204,7 @@ def with_an_output() -> list[str]:
     return [
         name
         for name, verb in cli.VERBS.items()
-        if is_dataclass(verb.request) and any(one.name == "out" for one in fields(verb.request))
+        if is_dataclass(verb) and any(one.name == "out" for one in fields(verb))
     ]
 
 
@@ -216,7 +216,7 @@ def test_every_verb_with_an_output(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     written = make_dataclass("Written", ["out"], namespace={"run": lambda self: self.out.write_text("mine") and None})
     (tmp_path / "link").symlink_to("out", target_is_directory=True)
     for name in [*(set(found) - {*cli._SHARING}), "new"]:
-        monkeypatch.setitem(cli.VERBS, name, cli.VERBS.get(name, cli.Verb(written, "")))
+        monkeypatch.setitem(cli.VERBS, name, cli.VERBS.get(name, written))
         for path in (tmp_path / "out", tmp_path / "link"):
             monkeypatch.setattr(cli, "read", lambda *_, path=path: written(path))
             with durable.alone(tmp_path / "out"):

@@ -6,10 +6,8 @@ leaves the rest to it: values have names, not types; a default that says nothing
 
 import dataclasses
 import functools
-import operator
 import types
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -68,13 +66,11 @@ _APPENDED = get_args(tyro.conf.UseAppendAction[str])[1]
 _STYLE = (tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName)
 _HIDDEN = get_args(tyro.conf.Suppress[str])[1]
 _FIXED = get_args(tyro.conf.Fixed[str])[1]
-_SAID = {"yes": True, "no": False, "true": True, "false": False}
 _READ: dict[Any, tuple[str, Callable[[str], Any]]] = {
     int: ("a whole number, for example 1000, 1e3 or 1k", whole_number),
     float: ("a number, for example 0.5 or 5e-4", float),
     str: ("a text", str),
     Path: ("a path", Path),
-    bool: ("yes or no", lambda text: _SAID[text.lower()]),
 }
 
 
@@ -113,20 +109,6 @@ def read_request(kind: type[Request], verb: str, words: Sequence[str]) -> Any:
             print(f"These are the flags that most runs need. All of them: electra {verb} --help-all")
 
 
-def print_completion(verbs: Mapping[str, tuple[Any, str]], shell: str = "") -> None:
-    """Print tyro's script by which a shell completes verbs, each given with its request and what it does.
-
-    Raises:
-        ConfigError: an unknown shell.
-    """
-    if shell not in ("bash", "zsh", "fish"):
-        raise ConfigError(f"--completion {shell}: expected bash, zsh or fish.")
-    kinds = [Annotated[kind, tyro.conf.subcommand(name=name, description=what)] for name, (kind, what) in verbs.items()]
-    every: Any = functools.reduce(operator.or_, kinds)
-    with suppress(SystemExit):
-        tyro.cli(every, prog="electra", args=["--tyro-print-completion", shell], config=_STYLE, registry=_registry())
-
-
 def _begun(kind: Any, values: dict[str, Any]) -> Any:
     """The request with these values, its own defaults, and tyro.MISSING where it has none."""
     fields = dataclasses.fields(kind)
@@ -142,35 +124,18 @@ def _from_file(kind: Any, path: Path, words: Sequence[str]) -> Any:
     """
     read = records.read_table(path, expected="a table of flags")
     table = {name.replace("-", "_"): value for name, value in read.items()}
-    owners = {name: (owner, field, hint) for owner, field, name, hint in _leaves(kind)}
-    hints = {name: hint for name, (*_, hint) in owners.items()}
-    texts = {name for name, hint in hints.items() if str in (hint, *get_args(hint))}
-    given = {n: str(value) if n in texts and type(value) in (int, float) else value for n, value in table.items()}
-    values = records.read_values(hints, given, where=str(path))
-    groups: dict[str | None, dict[str, Any]] = {None: {"typed": (*(f"--{name}" for name in table), *words)}}
-    for name, value in values.items():
-        owner, field, _ = owners[name]
-        groups.setdefault(owner, {})[field] = value
-    own, defaults = groups.pop(None), _begun(kind, {})
-    try:
-        inner = {
-            str(owner): dataclasses.replace(getattr(defaults, str(owner)), **some) for owner, some in groups.items()
-        }
-        return _begun(kind, own | inner)
-    except ConfigError as refused:
-        raise ConfigError(f"{path}: {refused}") from None
-
-
-def _leaves(kind: Any) -> Iterator[tuple[str | None, str, str, Any]]:
-    """Each flag of a request: the field of the group that it is in (None: its own), field, name, type."""
-    hints = get_type_hints(kind, include_extras=True)
-    for one in dataclasses.fields(kind):
-        marks, bare = getattr(hints[one.name], "__metadata__", ()), _bare(hints[one.name])
-        if dataclasses.is_dataclass(bare):
-            yield from ((one.name, field, name, hint) for _, field, name, hint in _leaves(bare))
-        elif _HIDDEN not in marks:
-            named = next((str(mark.name) for mark in marks if getattr(mark, "name", None)), one.name)
-            yield None, one.name, named, bare
+    hints = get_type_hints(kind)
+    groups = {name: get_type_hints(hint) for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
+    known = {name: hint for some in (hints, *groups.values()) for name, hint in some.items()}
+    for name, value in table.items():
+        if type(value) in (int, float) and str in (known.get(name), *get_args(known.get(name))):
+            table[name] = str(value)
+    flags = {name: hint for name, hint in known.items() if name not in {"typed", *groups}}
+    values = records.read_values(flags, table, where=str(path))
+    for group, names in groups.items():
+        own = {name: values.pop(name) for name in names.keys() & values.keys()}
+        values[group] = records.read(hints[group], own, where=str(path))
+    return _begun(kind, {**values, "typed": (*(f"--{name}" for name in table), *words)})
 
 
 def _registry(brief: Collection[str] = ()) -> ConstructorRegistry:
@@ -231,31 +196,24 @@ def _named(owner: Any, field: StructFieldSpec, brief: Collection[str]) -> Struct
 
 
 def _reading(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-    """Numbers, texts and paths, each also where it may be None; yes and no where a flag takes them as a value."""
+    """Numbers, and texts and paths that may be None."""
     kind, optional = _without_none(info.type)
-    says_yes = kind is bool and tyro.conf.FlagConversionOff in info.markers
-    if kind not in _READ or not (optional or kind in _NAMES or says_yes):
+    if kind not in _READ or not (optional or kind in _NAMES):
         return None
     expected, read = _READ[kind]
 
     def from_words(words: list[str]) -> Any:
-        if optional and words[0] == "None":
-            return None
         try:
-            return read(words[0])
-        except (ValueError, KeyError):
+            return None if optional and words[0] == "None" else read(words[0])
+        except ValueError:
             raise ValueError(f"expected {expected}") from None
 
     return PrimitiveConstructorSpec(
         nargs=1,
-        metavar="{yes,no}" if kind is bool else _NAMES.get(kind, "TEXT"),
+        metavar=_NAMES.get(kind, "TEXT"),
         instance_from_str=from_words,
-        is_instance=lambda value: (
-            (optional and value is None) or (isinstance(value, kind) and isinstance(value, bool) == (kind is bool))
-        ),
-        str_from_instance=lambda value: [
-            {True: "yes", False: "no"}[value] if kind is bool and value is not None else str(value)
-        ],
+        is_instance=lambda value: isinstance(value, kind) or (optional and value is None),
+        str_from_instance=lambda value: [str(value)],
     )
 
 
@@ -271,8 +229,10 @@ def _default(owner: Any, name: str, label: str) -> str:
 def _metavar(name: str, hint: Any) -> str | None:
     """`OUT`, `N`, `RUN [RUN ...]`, `{a,b}`; None where tyro's own says as much."""
     kind, optional = _without_none(_bare(hint))
-    if kind is bool or get_origin(kind) is Literal:
-        return "{" + ",".join(map(str, get_args(kind) or ("yes", "no"))) + "}" if optional else None
+    if get_origin(kind) is Literal:
+        return f"{{{','.join(get_args(kind))}}}" if optional else None
+    if kind is bool:
+        return None
     word = "RUN" if name == "run_folder" else name.rpartition("_")[2].upper()
     if get_origin(kind) is tuple:
         one = _NAMES.get(get_args(kind)[0], word.removesuffix("S"))

@@ -151,7 +151,7 @@ class Written:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tabulate(Request):
+class Table(Request):
     """A table of the paper with the cells of your experiments under the paper's."""
 
     number: tyro.conf.Positional[int]
