@@ -19,50 +19,27 @@ from electra_trainer.errors import ConfigError, tell
 from electra_trainer.experiments.summary import Summary, remarks
 from electra_trainer.files.reading import refuse_columns
 from electra_trainer.files.sources import Texts
-from electra_trainer.finetuning.model_folder import Finetuned, load_finetuned
+from electra_trainer.finetuning.model_folder import Finetuned as Finetuned
+from electra_trainer.finetuning.model_folder import load_finetuned as load_finetuned
 from electra_trainer.finetuning.request import exported
 from electra_trainer.finetuning.tuning import Tuning
-from electra_trainer.inspection.replay import Evaluated, Replayed, evaluate, replay
-from electra_trainer.inspection.report import write_report as report
-from electra_trainer.paper.cloze import ClozeScores, cloze
-from electra_trainer.paper.minimal_pairs import PairScores, minimal_pairs
+from electra_trainer.inspection.replay import evaluate as evaluate
+from electra_trainer.inspection.replay import replay as replay
+from electra_trainer.inspection.report import write_report
+from electra_trainer.paper.cloze import cloze as cloze
+from electra_trainer.paper.minimal_pairs import minimal_pairs as minimal_pairs
 from electra_trainer.paper.request import Compare
 from electra_trainer.presets.models import preset as preset_named
-from electra_trainer.pretrained.pretrained import Candidate, Pretrained, Scored, export_run, load
+from electra_trainer.pretrained.pretrained import Pretrained as Pretrained
+from electra_trainer.pretrained.pretrained import export_run
+from electra_trainer.pretrained.pretrained import load as load
 from electra_trainer.settings.calls import checked
 from electra_trainer.settings.config import Config
-from electra_trainer.tasks.own_files import OwnTask
+from electra_trainer.tasks.own_files import OwnTask as OwnTask
 from electra_trainer.tasks.recipe import Recipe
 from electra_trainer.tasks.task import TaskSource
 
-__all__ = [
-    "Candidate",
-    "ClozeScores",
-    "Evaluated",
-    "Finetuned",
-    "Manifest",
-    "OwnTask",
-    "PairScores",
-    "Pretrained",
-    "Replayed",
-    "Scored",
-    "Summary",
-    "cloze",
-    "compare",
-    "evaluate",
-    "export",
-    "finetune",
-    "load",
-    "load_finetuned",
-    "minimal_pairs",
-    "prepare",
-    "pretrain",
-    "replay",
-    "report",
-    "train_tokenizer",
-]
-
-export = export_run
+export, report = export_run, write_report
 
 
 @partial(checked, fills=[Reading])
@@ -187,8 +164,7 @@ def pretrain(
     Raises:
         ElectraError: see errors.py.
     """
-    config = preset_named(preset) if isinstance(preset, str) else preset
-    config = config if seed is None else replace(config, seed=seed)
+    config = _config(preset) if seed is None else replace(_config(preset), seed=seed)
     Pretrain(data=Path(data), out=Path(out), settings=config, **fields).run()
     return load(out)
 
@@ -201,8 +177,6 @@ def compare(
     arms: str | Sequence[str],
     preset: str | Config = "small",
     seeds: int | Sequence[int] = 3,
-    shard: tuple[int, int] = (1, 1),
-    metrics: str | Sequence[str] = (),
     **fields: Any,
 ) -> Summary:
     """Pre-train several arms with several seeds at equal compute, and compare what their encoders learned.
@@ -213,10 +187,8 @@ def compare(
         arms: names from `electra_trainer.presets.arms`, or `untrained`; the first is the reference of all differences.
         preset: a preset's name, or a whole Config.
         seeds: how many (1, 2, ...), or which.
-        shard: (i, N) runs every N-th cell, from the i-th on.
-        metrics: whose contrasts are declared; none: those of the probes.
         fields: the other fields of `electra_trainer.paper.request.Compare`, its flags: one of flops and steps; match,
-            probe and what begins with it, sweep; parallel, device, quiet.
+            probe and what begins with it, sweep, metrics; shard, parallel, device, quiet.
 
     Returns:
         Means, differences and the state of every cell; also in `out` as summary.json and summary.md.
@@ -224,17 +196,12 @@ def compare(
     Raises:
         ElectraError: see errors.py.
     """
-    asked = Compare(
-        data=Path(data),
-        out=Path(out),
-        arms=_listed(arms),
-        settings=preset_named(preset) if isinstance(preset, str) else preset,
-        seeds=_listed(seeds),
-        shard="/".join(map(str, shard)),
-        metrics=_listed(metrics) or None,
-        **fields,
-    )
-    return _warned(asked.run())
+    many = {"arms": _listed(arms), "seeds": _listed(seeds)}
+    return _warned(Compare(data=Path(data), out=Path(out), settings=_config(preset), **many, **fields).run())
+
+
+def _config(preset: str | Config) -> Config:
+    return preset_named(preset) if isinstance(preset, str) else preset
 
 
 def _listed(values: str | int | Sequence[object]) -> str:

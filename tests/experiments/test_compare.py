@@ -213,9 +213,9 @@ def test_shards_partition_the_cells(machines: int) -> None:
 
 def test_shards_make_one_experiment(data: Path, whole: Path, tmp_path: Path) -> None:
     """Two machines over one folder: the first alone shows what is missing, both give what one machine gives."""
-    first = run(data, tmp_path / "exp", shard=(1, 2))
+    first = run(data, tmp_path / "exp", shard="1/2")
     assert states(first) == ["done", "done", "missing", "missing"]
-    second = run(data, tmp_path / "exp", shard=(2, 2))
+    second = run(data, tmp_path / "exp", shard="2/2")
     assert states(second) == ["done"] * 4
     assert results(tmp_path / "exp") == results(whole)
 
@@ -503,7 +503,7 @@ def test_probe_folders_are_looked_at_first(data: Path, tmp_path: Path) -> None:
 def test_declared_metrics_need_their_probe(data: Path, tmp_path: Path) -> None:
     """Said before anything is trained: what was declared cannot be changed afterwards."""
     with pytest.raises(ConfigError, match=r"--metrics pos/accuracy: its probe is not requested. Add pos to --probe"):
-        run(data, tmp_path / "exp", metrics=("pos/accuracy",))
+        run(data, tmp_path / "exp", metrics="pos/accuracy")
     assert not (tmp_path / "exp/experiment.json").exists()
 
 

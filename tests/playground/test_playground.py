@@ -357,13 +357,13 @@ def test_the_verb_refuses_in_words(electra: Electra, run: Path) -> None:
         ([run.parent], "neither a run nor an exported model"),
         ([run, "--port", "99999"], "cannot listen on 127.0.0.1, port 99999"),
     ):
-        code, _, err = electra("playground", *words, "--no-browser")
+        code, _, err = electra("playground", *words)
         assert code not in (0, 70) and sentence in err
 
 
 def test_the_verb_serves_until_it_is_interrupted(run: Path) -> None:
     """The verb prints its address, answers there, and Ctrl-C is no failure."""
-    command = [sys.executable, "-m", "electra_trainer", "playground", run, "--port", "0", "--no-browser"]
+    command = [sys.executable, "-m", "electra_trainer", "playground", run, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as started:
         assert started.stdout is not None
         url = started.stdout.readline().split()[0]

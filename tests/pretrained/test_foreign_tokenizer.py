@@ -41,7 +41,7 @@ def test_an_id_beyond_the_vocabulary(work: Path, electra: Electra) -> None:
         ("fill", "exported", "It [MASK] flew"),
         ("finetune", "encoder", "--train", "train.csv", "--out", "exp"),
         ("export", "run", "--out", "out"),
-        ("playground", "exported", "--no-browser", "--port", "0"),
+        ("playground", "exported", "--port", "0"),
     ):
         code, out, err = electra(*words)
         assert code == 65, (words, out, err)

@@ -39,7 +39,7 @@ class Embed(Request):
     """.txt with a text a line, .csv, .tsv, .jsonl, .parquet or .arrow, also .gz .bz2 .xz .zst; a URL; or OWNER/NAME of
     a data set of the Hub."""
     out: Path | None = None
-    """.npy: float32 [N, D]; .parquet: the columns of the file, and a column `vector`."""
+    """.npy: float32 [N, D]; .parquet: the columns of the file, and a column `vector`, in place of one of that name."""
     search: str | None = None
     """Print the texts with the largest cosines to this one."""
     top: int = 5
@@ -131,11 +131,8 @@ def _write(out: Path, table: tables.Table, vectors: "NDArray[np.float32]") -> No
         from pyarrow import parquet
 
         columns = {name: _array(table.column(name)) for name in table.columns}
-        name = "vector"
-        while name in columns:
-            name += "_"
         flat = pa.array(vectors.reshape(-1), type=pa.float32())
-        columns[name] = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
+        columns["vector"] = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
         parquet.write_table(pa.table(columns), stream)
     durable.replace_durably(out, [stream.getbuffer()])
 

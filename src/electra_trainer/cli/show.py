@@ -13,9 +13,9 @@ import tyro
 
 from electra_trainer.cli.shown import Shown
 from electra_trainer.cost import flops, parameters
-from electra_trainer.errors import ConfigError, install
+from electra_trainer.errors import install
 from electra_trainer.presets import models
-from electra_trainer.settings.records import flat, to_dict, to_toml
+from electra_trainer.settings.records import flat, to_dict
 from electra_trainer.settings.request import Request
 
 
@@ -23,21 +23,17 @@ from electra_trainer.settings.request import Request
 class Show(Request):
     """Show a preset: its whole configuration, its parameters and its FLOPs.
 
-    A file with what --toml or --json prints is read by --config.
+    A file with what --json prints is read by --config.
     """
 
     name: tyro.conf.Positional[str]
     """demo, tiny, mini, small, small_plus_plus, base, large, bert_small, bert_base, bert_large; or `all`, which lists
     these and a preset for every other published row, one line each."""
-    toml: bool = False
-    """Print TOML, a preset without its parameters and FLOPs."""
     json: bool = False
     """Print one JSON object."""
 
     def run(self) -> Shown:
         """Facts of a preset."""
-        if self.toml and self.json:
-            raise ConfigError("--toml and --json: give one of them.")
         if self.name == "all":
             return Shown(models.SUMMARIES, [f"{preset:<24} {what}" for preset, what in models.SUMMARIES.items()])
         config = models.preset(self.name)
@@ -48,12 +44,10 @@ class Show(Request):
             "parameters": {"joint": count.joint, "kept": count.kept, **asdict(count)},
             "flops": {"train_paper": cost.paper, "train_real": cost.real, "infer_paper": paper},
         }
-        if self.toml:
-            return Shown(None, [to_toml(facts["config"])])
         lines = []
         for title, table in facts.items():
-            long = {key: f"{value:,}" for key, value in flat(table).items() if isinstance(value, int) and value > 9999}
-            lines += [title, *(f"  {key:<38} {long.get(key, value)}" for key, value in flat(table).items())]
+            rows = {key: f"{value:,}" if type(value) is int else value for key, value in flat(table).items()}
+            lines += [title, *(f"  {key:<38} {value}" for key, value in rows.items())]
         return Shown(facts, lines)
 
 
@@ -114,6 +108,7 @@ def _findings() -> dict[str, str]:
     device = choose_device("auto")
     name = describe(device) or torch.backends.cpu.get_cpu_capability()
     free = shutil.disk_usage(Path.cwd()).free / 1e9
+    versions = {str(one.name).lower(): one.version for one in metadata.distributions()}
     lines = [
         ("electra-trainer", __version__),
         ("python", f"{sys.version.split()[0]} ({sys.executable})"),
@@ -122,13 +117,6 @@ def _findings() -> dict[str, str]:
         ("native kernels", native.status() if device.type == "cpu" else "for CPUs only"),
         ("threads", str(use_threads())),
         ("disk here", f"{free:.1f} GB free"),
-        *((name, _version(name) or f"not installed: {install(extra)}") for name, extra in _PACKAGES.items()),
+        *((name, versions.get(name) or f"not installed: {install(extra)}") for name, extra in _PACKAGES.items()),
     ]
     return dict(lines)
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

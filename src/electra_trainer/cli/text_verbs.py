@@ -13,7 +13,7 @@ import tyro
 
 from electra_trainer.cli.shown import Shown, Ticks
 from electra_trainer.data.corpus import Boundary, PrepareSettings, Reading
-from electra_trainer.errors import ConfigError, DataError, MissingInputError, tell
+from electra_trainer.errors import ConfigError, DataError, tell
 from electra_trainer.settings.request import Request
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from electra_trainer.data.store import Manifest
 
 _SECONDS_BETWEEN_LINES = 10.0
-_OF_TRAINING = ("vocab_size", "cased", "keep_accents", "strip_accents", "nfc")
+_OF_TRAINING = ("vocab_size", "cased", "keep_accents", "nfc")
 _CHARACTERS_MEASURED = 1_000_000
 _HELD_OUT_TOKENS = 2_000
 """Fewer are warned of: a quarter becomes standard fakes, and an AUC on 500 has a standard error of 0.015."""
@@ -93,7 +93,7 @@ class Prepare(Request):
         shard = parse_shard(self.shard) if self.shard is not None else None
         start = time.monotonic()
         beginning = CorpusLines(self.files, self.settings, _CHARACTERS_MEASURED)  # before hours of work
-        warned = shard is None and warn_of_unreadable(statistics(tokenizer, beginning), self.tokenizer)
+        warn_of_unreadable(statistics(tokenizer, beginning), self.tokenizer)
         watch = _Watch()
         manifest = prepare(
             self.files,
@@ -109,8 +109,6 @@ class Prepare(Request):
         if watch.last is not None:
             measured = statistics(tokenizer, watch.last.report.sample.lines)
             lines = [*watch.last.report.summary(), f"vocabulary: {_fit(measured)}"]
-            if not warned:
-                warn_of_unreadable(measured, self.tokenizer)
         if shard is None and (held_out := manifest.valid.text_tokens) < _HELD_OUT_TOKENS:
             tell(
                 f"only {held_out:,} tokens are held out: measurements on so few say little. Give more text or a "
@@ -125,9 +123,6 @@ class Prepare(Request):
 
         if self.tokenizer is None:
             return None
-        if not self.tokenizer.exists():
-            remedy = "Train one with `electra tokenizer FILES --out TOK`, or give the folder of a model."
-            raise MissingInputError(f"--tokenizer {self.tokenizer}: no such file or folder. {remedy}")
         return load_tokenizer(self.tokenizer, cased=self.cased or None, keep_accents=self.keep_accents or None)
 
 
@@ -152,15 +147,14 @@ def _made(manifest: "Manifest") -> list[str]:
     ]
 
 
-def warn_of_unreadable(measured: "Legibility", tokenizer: object) -> bool:
-    """Warn if much of the text is unreadable; returns whether it is."""
+def warn_of_unreadable(measured: "Legibility", tokenizer: object) -> None:
+    """Warn if much of the text is unreadable."""
     if measured.is_much:
         named = tokenizer if isinstance(tokenizer, str | Path) else "the tokenizer"
         tell(
             f"{measured.unreadable_line()}: {named} is not a vocabulary of this language or casing. Train one with "
             "`electra tokenizer`."
         )
-    return measured.is_much
 
 
 def _fit(measured: "Legibility") -> str:
@@ -204,8 +198,6 @@ class Tokenizer(Request):
     add_words: Path | None = None
     """Words to add, one a line, to the tokenizer in the folder that FILES is: in place of its [unusedN] entries, then
     at its end. Its words keep their ids, so that `pretrain --init` takes the model's weights."""
-    strip_accents: bool = False
-    """Remove accents, also where they are part of a script."""
     nfc: bool = False
     """Compose letters and their marks first (Unicode's NFC), for texts that spell the same word in two ways."""
     max_length: int = 512
@@ -221,8 +213,6 @@ class Tokenizer(Request):
 
         if not self.files:
             raise ConfigError("tokenizer: give at least one file, folder or pattern.")
-        if self.strip_accents and self.keep_accents:
-            raise ConfigError("--strip-accents and --keep-accents: give one of them.")
         require_new(self.out)
         if self.add_words is not None:
             return _with_words(self, self.add_words)
@@ -230,7 +220,7 @@ class Tokenizer(Request):
             self.files,
             vocab_size=self.vocab_size,
             cased=self.cased,
-            keep_accents=True if self.keep_accents else False if self.strip_accents else None,
+            keep_accents=self.keep_accents or None,
             nfc=self.nfc,
             reading=self.reading,
         )
@@ -241,7 +231,7 @@ class Tokenizer(Request):
             tell(line)
         words = Counter(word for line in report.sample.lines for word in line.split())
         counts = ((count, word) for word, count in words.items())
-        if not (self.cased or self.keep_accents) and (note := accents_line(counts, stripped=self.strip_accents)):
+        if not (self.cased or self.keep_accents) and (note := accents_line(counts)):
             lines.append(note)
         files = ", ".join(sorted(path.name for path in self.out.iterdir()))
         return Shown(tokenizer, [*lines, f"{self.out}: {files}"])

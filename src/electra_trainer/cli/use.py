@@ -11,8 +11,6 @@ electra track RUN --to tensorboard,wandb
 electra playground RUN [RUN]
 """
 
-import os
-import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -80,7 +78,6 @@ class Score(Request):
 def _warn_of_unreadable(loaded: "Pretrained", text: str, run: Path) -> None:
     """Warn if there are letters that the vocabulary does not know."""
     from electra_trainer.data.tokenizer import statistics
-    from electra_trainer.errors import tell
 
     measured = statistics(loaded.tokenizer, [text])
     if measured.unknown:
@@ -309,8 +306,6 @@ class Playground(Request):
     """Port of the page; 0 takes a free one."""
     host: str = "127.0.0.1"
     """Address to listen on. Anybody who reaches another one than 127.0.0.1 can use the model."""
-    no_browser: bool = False
-    """Do not open a browser, only print the address."""
 
     def run(self) -> None:
         """Load the models, print the address, serve until Ctrl-C."""
@@ -322,10 +317,5 @@ class Playground(Request):
 
         serve, _, url = listen([open_model(name) for name in self.models], host=self.host, port=self.port)
         print(f"{url}  (Ctrl-C ends it)", flush=True)
-        has_screen = sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-        if has_screen and not self.no_browser:  # without one, a browser for terminals would take this terminal
-            import webbrowser
-
-            webbrowser.open(url)
         with suppress(KeyboardInterrupt):  # the way to end it
             serve()

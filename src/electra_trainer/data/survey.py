@@ -134,12 +134,9 @@ class Survey:
         yield accents_line(words) or "accents: in fewer than one word of a thousand"
 
 
-def accents_line(words: Iterable[tuple[int, str]], *, stripped: bool = False) -> str:
+def accents_line(words: Iterable[tuple[int, str]]) -> str:
     """Line on the accents of words (with their counts) that a vocabulary changes by default, without --cased; empty
     where there are next to none.
-
-    Args:
-        stripped: it removes them whatever the script (--strip-accents).
     """
     words = [(times, unicodedata.normalize("NFC", word[:_MOST_LETTERS])) for times, word in words]
     total = sum(times for times, _ in words)
@@ -153,7 +150,7 @@ def accents_line(words: Iterable[tuple[int, str]], *, stripped: bool = False) ->
     share = f"accents: in {percent(accents, total)} of the words"
     if dotless > 0.01 * total:
         return f"{share}; give --cased to `electra tokenizer`: --keep-accents alone lower-cases I to i, not to ı"
-    if needs_marks(letters) and not stripped:
+    if needs_marks(letters):
         return f"{share}; they are part of the script, and `electra tokenizer` keeps them"
     return f"{share}, which lose them unless you give --keep-accents or --cased to `electra tokenizer`"
 

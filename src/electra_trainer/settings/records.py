@@ -261,16 +261,6 @@ def overlay(config: Config, path: Path) -> Config:
     return read(Config, merge(to_dict(config), table), where=str(path))
 
 
-def to_toml(table: Mapping[str, Any], name: str = "") -> str:
-    """Plain tables as TOML; what is None is left out, since TOML has no word for it."""
-    plain = {key: value for key, value in table.items() if value is not None and not isinstance(value, dict)}
-    lines = [f"[{name}]"] if name and plain else []
-    # JSON's texts, numbers and lists are TOML's, too
-    lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in plain.items()]
-    inner = [to_toml(value, f"{name}.{key}".lstrip(".")) for key, value in table.items() if isinstance(value, dict)]
-    return "\n\n".join(part for part in ("\n".join(lines), *inner) if part)
-
-
 def hash_of(value: object) -> str:
     """SHA-256 of plain values, whatever the order of their names."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
