@@ -196,8 +196,8 @@ def compare(
     Raises:
         ElectraError: see errors.py.
     """
-    many = {"arms": _listed(arms), "seeds": _listed(seeds)}
-    return _warned(Compare(data=Path(data), out=Path(out), settings=_config(preset), **many, **fields).run())
+    fields |= {"arms": _listed(arms), "seeds": _listed(seeds), "settings": _config(preset)}
+    return _warned(Compare(data=Path(data), out=Path(out), **fields).run())
 
 
 def _config(preset: str | Config) -> Config:

@@ -166,7 +166,7 @@ def parsers() -> tuple[Parser, ...]:
         Parser("shape", "config.json", shape, _shape),
         Parser("tensors", "a.safetensors", tensors, read_tensors),
         Parser("task", "task.json", task, lambda path: task_from(read_table(path))),
-        Parser("metrics", "metrics.jsonl", metrics, lambda path: (b"".join(truncated(path, 1).content), list(readable_rows(path)), read_run(path.parent))),
+        Parser("metrics", "metrics.jsonl", metrics, lambda path: (truncated(path, 1)[0], list(readable_rows(path)), read_run(path.parent))),
         Parser("run's facts", "environment.json", b'{"run_id": "x", "data": {"tokenizer_sha256": "y", "rows": 3}}', _facts),
         Parser("context", "page.txt", "A page of text – short.".encode(), lambda path: read_context(f"@{path}")),
         *_checkpoint_parsers(),

@@ -73,21 +73,7 @@ class Watch:
             ConfigError: some did not come.
             ElectraError: that of another rank, which failed before it came.
         """
-        end = time.monotonic() + patience.total_seconds()
-        with together():
-            come = self._store.add(_HERE, 1)
-            while come < self._size:
-                if (first := _first(self._store)) is not None:
-                    self._store.add(_HEARD, 1)
-                    self._raised = self._another(first)
-                    raise self._raised
-                if time.monotonic() > end:
-                    late = (
-                        f"{self._size - come} of the {self._size} processes of this run did not come within {patience}."
-                    )
-                    raise ConfigError(f"{late} Start all of them with torchrun, and look at their messages.")
-                time.sleep(_SOON)
-                come = self._store.add(_HERE, 0)
+        self._meet(_HERE, patience)
         self._all_here = True
         self._thread.start()
 
@@ -102,15 +88,25 @@ class Watch:
             ElectraError: that of another rank.
         """
         self._meetings += 1
-        meeting = f"{_MET}/{self._meetings}"
+        self._meet(f"{_MET}/{self._meetings}")
+
+    def _meet(self, name: str, patience: timedelta = timedelta.max) -> None:
+        end = time.monotonic() + patience.total_seconds()
         with together():
-            come = self._store.add(meeting, 1)
+            come = self._store.add(name, 1)
             while come < self._size:
-                if self._heard is not None:
-                    self._raised = self._another(self._heard)
+                if (first := self._heard if self._all_here else _first(self._store)) is not None:
+                    if not self._all_here:
+                        self._store.add(_HEARD, 1)
+                    self._raised = self._another(first)
                     raise self._raised
+                if time.monotonic() > end:
+                    raise ConfigError(
+                        f"{self._size - come} of the {self._size} processes of this run did not come within "
+                        f"{patience}. Start all of them with torchrun, and look at their messages."
+                    )
                 time.sleep(_SOON)
-                come = self._store.add(meeting, 0)
+                come = self._store.add(name, 0)
 
     def settled(self, error: Exception) -> Exception:
         """The error that this rank ends with: `error`, or that of another rank which caused it."""

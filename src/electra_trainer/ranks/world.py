@@ -146,22 +146,15 @@ def local_device(device: torch.device) -> torch.device:
     """The GPU of this process among those of its machine, where torchrun started one for each.
 
     Raises:
-        ConfigError: there are more processes than GPUs, or a device with a number for several processes.
+        ConfigError: there are more processes than GPUs.
     """
-    if device.type != "cuda" or "LOCAL_RANK" not in os.environ:
+    if str(device) != "cuda" or "LOCAL_RANK" not in os.environ:
         return device
-    rank, processes = int(os.environ["LOCAL_RANK"]), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    if str(device) != "cuda":
-        if processes > 1:
-            raise ConfigError(
-                f"--device {device}: the {processes} processes of this machine would all compute on one GPU. Leave "
-                "--device out; each process takes the GPU of its number."
-            )
-        return device
-    count = torch.cuda.device_count()
+    rank, count = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
     if rank >= count:
+        processes = max(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), rank + 1)
         raise ConfigError(
-            f"{max(processes, rank + 1)} processes were started on this machine, and PyTorch finds {count} GPUs. Start "
+            f"{processes} processes were started on this machine, and PyTorch finds {count} GPUs. Start "
             f"as many processes as there are GPUs: --processes {count}, or torchrun --nproc-per-node={count}."
         )
     own = torch.device("cuda", rank)
@@ -216,15 +209,16 @@ def led(work: Callable[[], bytes]) -> bytes:
     return content[1:]
 
 
-def _broadcast(content: bytes) -> bytes:
+def _broadcast(content: bytes, *, source: int = 0) -> bytes:
+    """The content of one rank, on every rank."""
     length = torch.tensor(len(content))
     with together():
-        dist.broadcast(length, src=0)
+        dist.broadcast(length, src=source)
     buffer = torch.empty(int(length), dtype=torch.uint8)
-    if world().leads:
+    if world().rank == source and content:
         buffer.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
     with together():
-        dist.broadcast(buffer, src=0)
+        dist.broadcast(buffer, src=source)
     return buffer.numpy().tobytes()
 
 
@@ -244,18 +238,7 @@ def handed_out(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
 def gathered(content: bytes) -> list[bytes]:
     """The content of each rank, in the order of ranks, on every rank."""
     size = world().size
-    if size == 1:
-        return [content]
-    lengths = [torch.tensor(0) for _ in range(size)]
-    with together():
-        dist.all_gather(lengths, torch.tensor(len(content)))
-    longest = max(1, *(int(length) for length in lengths))
-    mine = torch.zeros(longest, dtype=torch.uint8)
-    mine[: len(content)] = torch.frombuffer(bytearray(content or b"\0"), dtype=torch.uint8)[: len(content)]
-    parts = [torch.empty(longest, dtype=torch.uint8) for _ in range(size)]
-    with together():
-        dist.all_gather(parts, mine)
-    return [part[: int(length)].numpy().tobytes() for part, length in zip(parts, lengths, strict=True)]
+    return [content] if size == 1 else [_broadcast(content, source=rank) for rank in range(size)]
 
 
 def add_counts_over_ranks(counts: dict[str, float]) -> dict[str, float]:

@@ -1,22 +1,17 @@
 """The rows of a run: metrics.jsonl and examples.jsonl, one JSON object a line.
 
 When a run resumes from a checkpoint, the rows of later steps are dropped, since they will be computed again. The file
-may be anybody's: pipes and devices are refused without waiting, it is read a line at a time, and no line that may
-predate the checkpoint is dropped merely because it is unreadable.
+may be anybody's: pipes and devices are refused without waiting, and no line that may predate the checkpoint is dropped
+merely because it is unreadable.
 """
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from electra_trainer.files import durable, reading
 from electra_trainer.runs.run_folder import EXAMPLES, METRICS, RunFolder
-
-_LONGEST = 1 << 24
-"""Bytes beyond which a line is not a row."""
-_PIECE = 1 << 20
 
 
 class Metrics:
@@ -46,28 +41,14 @@ class Metrics:
         for path in (self._folder.path / METRICS, self._folder.path / EXAMPLES):
             if not os.path.lexists(path):
                 continue
-            kept = truncated(path, step)
-            durable.replace_durably(path, kept.content)
-            if kept.unreadable or kept.lost:
+            kept, unreadable, lost = truncated(path, step)
+            durable.replace_durably(path, kept)
+            if unreadable or lost:
                 self._warn(
-                    f"{path}: DAMAGED. Of the lines up to step {step:,}, {kept.unreadable:,} cannot be read and stay "
-                    f"as they are; after them {kept.lost:,} unreadable lines were dropped. Restore the file from a "
+                    f"{path}: DAMAGED. Of the lines up to step {step:,}, {unreadable:,} cannot be read and stay "
+                    f"as they are; after them {lost:,} unreadable lines were dropped. Restore the file from a "
                     "backup, or delete such lines."
                 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kept:
-    """The part of a metrics file that is kept."""
-
-    content: Iterator[bytes]
-    """Its bytes, once."""
-    unreadable: int
-    """Lines of these that cannot be read."""
-    lost: int
-    """Unreadable lines after the last valid row. They are dropped, because they may belong to steps after the
-    checkpoint.
-    """
 
 
 def readable_rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -75,8 +56,7 @@ def readable_rows(path: Path) -> Iterator[dict[str, Any]]:
     file or cannot be read.
     """
     if os.path.lexists(path):
-        with _opened(path) as file:
-            yield from (row for _, row, _ in _lines(file) if row is not None)
+        yield from (row for line in _lines(path) if (row := _row(line)) is not None)
 
 
 def curves(path: Path) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
@@ -92,36 +72,24 @@ def curves(path: Path) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
     return train, valid
 
 
-def truncated(path: Path, step: int) -> Kept:
-    """The file without rows after `step`. An unreadable line is kept only if a later line belongs to `step` or earlier.
+def truncated(path: Path, step: int) -> tuple[bytes, int, int]:
+    """The file without rows after `step`; how many unreadable lines stay in it, since a later line belongs to `step` or
+    earlier; and how many at its end are dropped, because they may belong to later steps.
 
     Raises:
         DataError: it is not a regular file, or over a gigabyte. StorageError: the disk does not give it.
     """
-    at = last = unreadable = waiting = 0
-    with _opened(path) as file:
-        for length, row, ended in _lines(file):
-            at += length
-            if row is None:
-                waiting += ended
-            elif row["step"] <= step:
-                last, unreadable, waiting = at, unreadable + waiting, 0
-    return Kept(content=_content(path, last, step), unreadable=unreadable, lost=waiting)
+    rows = [(line, _row(line)) for line in _lines(path)]
+    end = max((at for at, (_, row) in enumerate(rows, 1) if row is not None and row["step"] <= step), default=0)
+    kept = [line for line, row in rows[:end] if row is None or row["step"] <= step]
+    unreadable, lost = (sum(row is None for _, row in some) for some in (rows[:end], rows[end:]))
+    return b"".join(line + b"\n" for line in kept), unreadable, lost
 
 
-def _opened(path: Path) -> IO[bytes]:
-    return os.fdopen(reading.open_regular(path, limit=reading.MOST_TEXT), "rb")
-
-
-def _lines(file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any] | None, bool]]:
-    """The length of each line, its row (None where it holds none), and whether it ends with a newline, as a line cut
-    short does not.
-    """
-    while line := file.readline(_LONGEST):
-        length, row = len(line), _row(line)
-        while not line.endswith(b"\n") and (line := file.readline(_LONGEST)):
-            length, row = length + len(line), None
-        yield length, row, line.endswith(b"\n")
+def _lines(path: Path) -> list[bytes]:
+    """The lines of a file; one at its end that was cut short is left out."""
+    *lines, last = reading.read_file(path, limit=reading.MOST_TEXT).split(b"\n")
+    return [*lines, last] if _row(last) is not None else lines
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
@@ -131,22 +99,3 @@ def _row(line: bytes) -> dict[str, Any] | None:
         return None
     placed = isinstance(row, dict) and type(row.get("step")) in (int, float) and row["step"] >= 0  # not NaN
     return row if placed else None
-
-
-def _content(path: Path, last: int, step: int) -> Iterator[bytes]:
-    """The lines of the first `last` bytes, without rows after `step`; a newline is added where the last line lacks
-    one.
-    """
-    with _opened(path) as file, _opened(path) as again:
-        for length, row, ended in _lines(file):
-            if last <= 0:
-                return
-            last -= length
-            if row is not None and row["step"] > step:
-                again.seek(length, os.SEEK_CUR)
-                continue
-            while piece := again.read(min(length, _PIECE)):
-                length -= len(piece)
-                yield piece
-            if not ended:
-                yield b"\n"

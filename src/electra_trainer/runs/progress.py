@@ -53,11 +53,10 @@ class Display:
     """
 
     def __init__(self, *, total: int = 0, quiet: bool = False, silent: bool = False) -> None:
-        quiet = quiet or silent
-        self.total, self._silent, self._last_line = total, silent, 0.0
-        self.console = Terminal(file=sys.stderr, quiet=quiet, highlight=False)
+        self.total, self._quiet, self._silent, self._last_line = total, quiet or silent, silent, 0.0
+        self.console = Terminal(file=sys.stderr, highlight=False)
         self._bar: Progress | None = None
-        if self.console.is_terminal and not quiet and not logs():
+        if self.console.is_terminal and not self._quiet and not logs():
             self._bar = Progress(
                 TextColumn("step"),
                 MofNCompleteColumn(),
@@ -80,20 +79,18 @@ class Display:
 
     def say(self, line: str, *, style: str | None = None) -> None:
         """A line that stays. If the terminal is gone the line is lost, and training continues."""
-        if self.console.quiet or logs(line):
-            return
-        with suppress(OSError):
-            self.console.print(escape(line), style=style, soft_wrap=True)
+        if not self._quiet:
+            self._show(line, style, logging.INFO)
 
     def warn(self, line: str, *, style: str | None = None) -> None:
         """A line that stays, and is also shown where only warnings are wanted."""
-        if self._silent or logs(line, logging.WARNING):
-            return
-        if not self.console.quiet:
-            self.say(line, style=style)
-        else:
+        if not self._silent:
+            self._show(line, style, logging.WARNING)
+
+    def _show(self, line: str, style: str | None, level: int) -> None:
+        if not logs(line, level):
             with suppress(OSError):
-                print(line.strip(), file=sys.stderr, flush=True)
+                self.console.print(escape(line), style=style, soft_wrap=True)
 
     def step(self, done: int, metrics: dict[str, float], *, tokens_per_second: float, last: bool = False) -> None:
         """Show the state after `done` steps."""

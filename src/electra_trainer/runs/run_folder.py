@@ -10,6 +10,7 @@ words.safetensors what word embeddings begin with, if that is from co-occurrence
 import json
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -234,23 +235,16 @@ def remedy(environment: Mapping[str, Any], *, again: str | None = None) -> str:
     verb = words[1] if isinstance(words, list) and len(words) > 1 else None
     if verb not in ("pretrain", "compare", "finetune", "glue", "squad"):  # it was called from Python
         return "Repeat the command that it began with to resume, or choose another --out."
-    if words == ["electra", *sys.argv[1:]]:
-        changed = (
-            "That is the command that it began with, so a preset is another one in this version, or something that the "
-            "command names has changed."
-        )
-        return f"{changed} {f'To resume: {again}  Otherwise choose' if again else 'Choose'} another --out."
+    if words == ["electra", *sys.argv[1:]]:  # so a preset is another one in this version, or a named file has changed
+        return f"{f'To resume: {again}  Otherwise choose' if again else 'Choose'} another --out."
     return f"To resume, repeat what it began with: {shlex.join(map(str, words or ()))}  Otherwise choose another --out."
 
 
 def _processor() -> str:
     """The CPU's name and its number of cores, as Linux has them."""
     noted = Path("/proc/cpuinfo")
-    lines = noted.read_text(errors="replace").splitlines() if noted.exists() else []
-    name = next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor()
-    )
-    return f"{name or platform.machine()}, {os.cpu_count()} cores"
+    named = re.search(r"model name\s*: (.+)", noted.read_text(errors="replace") if noted.exists() else "")
+    return f"{named[1].strip() if named else platform.processor() or platform.machine()}, {os.cpu_count()} cores"
 
 
 def git_revision() -> str | None:
