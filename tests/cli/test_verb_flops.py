@@ -92,8 +92,8 @@ def test_two_lengths_are_refused() -> None:
     [
         ("small", "replaced token detection"),
         ("bert_small", "masked language modelling"),
-        ("base_electra_15", "replaced token detection over the masked tokens"),
-        ("base_electra_15_other", "replaced token detection over as many other tokens"),
+        ("base_electra_15", "replaced token detection (loss_over = masked)"),
+        ("base_electra_15_other", "replaced token detection (loss_over = other)"),
         ("base_two_stage", "replaced token detection in two stages"),
         ("base_replace_mlm", "replace MLM"),
         ("base_all_tokens_mlm", "all-tokens MLM"),

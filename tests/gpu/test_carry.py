@@ -36,7 +36,7 @@ def test_a_run_is_carried(tmp_path: Path) -> None:
     content = packed(run, CARRIED)
     found = RunFolder(unpacked(content, tmp_path / "carried"))
     before, after = (
-        checkpoint.newest(one.checkpoints, origin=one.origin, timed=True) for one in (RunFolder(run), found)
+        checkpoint.of_step(one.checkpoints, origin=one.origin, timed=True) for one in (RunFolder(run), found)
     )
     assert (after.step, after.state, found.config()) == (before.step, before.state, RunFolder(run).config())
     assert after.weights.keys() == before.weights.keys() and after.optimizer.keys() == before.optimizer.keys()

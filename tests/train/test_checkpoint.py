@@ -17,7 +17,7 @@ from electra_trainer.errors import CheckpointError, MissingInputError, StorageEr
 from electra_trainer.files import durable
 from electra_trainer.files.durable import Content, pieces, replace_durably
 from electra_trainer.runs import checkpoint
-from electra_trainer.runs.checkpoint import load_newest, newest, numbered, save
+from electra_trainer.runs.checkpoint import load_newest, numbered, of_step, save
 from electra_trainer.runs.verified import Origin, Saved, read, sealed
 
 RUN = Origin(run_id="run-1", config_sha256="1" * 64, data_sha256="2" * 64)
@@ -56,14 +56,14 @@ def test_comes_back_bit_for_bit(tmp_path: Path) -> None:
     assert path.name == "step-00000012"
     assert sorted(file.name for file in path.iterdir()) == sorted(FILES)
     assert_same(load(tmp_path / "checkpoints"), made(12))
-    assert_same(newest(tmp_path / "checkpoints", origin=RUN), made(12))
+    assert_same(of_step(tmp_path / "checkpoints", origin=RUN), made(12))
     assert_same(read(path), made(12))
 
 
 def test_nothing_saved_yet(tmp_path: Path) -> None:
     assert load(tmp_path / "not there") is None
     with pytest.raises(MissingInputError):
-        newest(tmp_path / "not there", origin=RUN)
+        of_step(tmp_path / "not there", origin=RUN)
 
 
 def test_keeps_the_newest_by_number(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_damage_is_found_and_the_one_before_taken(
 ) -> None:
     old, new = save_steps(tmp_path, 1, 2)
     DAMAGE[damage](new / file)
-    assert_same(newest(tmp_path, origin=RUN), made(1))
+    assert_same(of_step(tmp_path, origin=RUN), made(1))
     assert "Trying the checkpoint before it" in capfd.readouterr().err
     assert new.is_dir()  # looking sets nothing aside
     warnings: list[str] = []
@@ -144,7 +144,7 @@ def test_never_silently_from_the_beginning(tmp_path: Path) -> None:
 def test_another_runs_checkpoint_is_refused(tmp_path: Path) -> None:
     save_steps(tmp_path, 1)
     with pytest.raises(CheckpointError, match="none of its 1"):
-        newest(tmp_path, origin=replace(RUN, run_id="run-2"))
+        of_step(tmp_path, origin=replace(RUN, run_id="run-2"))
     with pytest.raises(CheckpointError):
         load(tmp_path, origin=replace(RUN, run_id="run-2"))
 

@@ -16,7 +16,7 @@ import torch
 from tests.train.test_checkpoint import FILES, RUN, assert_same, load, made, reseal, reseal_files, save_steps
 
 from electra_trainer.errors import CheckpointError, StorageError
-from electra_trainer.runs.checkpoint import newest, numbered, save
+from electra_trainer.runs.checkpoint import numbered, of_step, save
 from electra_trainer.runs.verified import PIECE, TensorFile, Unfit, read
 
 
@@ -37,7 +37,7 @@ def test_a_disk_that_does_not_answer_costs_nothing(
             raise OSError(code, os.strerror(code), str(path))
         return real(path, *arguments, **more)
 
-    for look in (lambda: load(tmp_path), lambda: newest(tmp_path, origin=RUN)):
+    for look in (lambda: load(tmp_path), lambda: of_step(tmp_path, origin=RUN)):
         with monkeypatch.context() as patch:
             patch.setattr(os, "open", ill)
             with pytest.raises(StorageError, match=f"step-00000002/{file}: cannot be read now .*Nothing was changed"):
@@ -144,7 +144,7 @@ def test_weights_that_are_not_finite_are_reported(value: float, tmp_path: Path) 
     reseal_files(new)
     with pytest.raises(Unfit, match=r"weights\.safetensors: 'b\.bias' holds NaN or infinite values"):
         read(new)
-    assert_same(newest(tmp_path, origin=RUN), made(1))
+    assert_same(of_step(tmp_path, origin=RUN), made(1))
     assert [step for step, _ in numbered(tmp_path)] == [1, 2]
 
 

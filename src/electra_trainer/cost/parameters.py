@@ -21,12 +21,8 @@ class Parameters:
     beside a discriminator's, and hard-mlm's guesser without the embeddings; 0 otherwise."""
     generator: int
     """The generator on its own, with all that it shares; 0 if it is not a network."""
-    generator_embeddings: int
-    """The generator's own word, position and segment tables and their LayerNorm, without what is shared."""
-    generator_encoder: int
-    """The generator's own projection and layers: 0 where they are shared (`sharing = all`)."""
-    generator_head: int
-    """The generator's own token head, tied to its embeddings."""
+    generator_own: int
+    """The generator without what it shares with the main network."""
 
     @property
     def backbone(self) -> int:
@@ -41,33 +37,31 @@ class Parameters:
     @property
     def joint(self) -> int:
         """Everything that is trained."""
-        own = self.generator_embeddings + self.generator_encoder + self.generator_head
-        return self.kept + self.extra + own
+        return self.kept + self.extra + self.generator_own
 
 
 def parameters(config: Config) -> Parameters:
     """Trainable parameters of `config`'s networks."""
     model, generator, objective = config.model, learned_generator(config), config.objective
-    tables, (width, _) = _embeddings(model), single_output(config)
-    head = _replaced_head(model) if objective.keeps == "discriminator" else _token_head(model)
-    beside = _token_head(model) if objective.keeps == "discriminator" and objective.predicts != "none" else 0
+    tables, (width, _), discriminates = _embeddings(model), single_output(config), objective.keeps == "discriminator"
+    extra = width + 1 if width else 0
+    if discriminates and objective.predicts != "none":
+        extra += _token_head(model)
     if (guesser := guesser_of(config)) is not None:
-        beside += _encoder(guesser)
-    own = (0, 0, 0) if generator is None else (tables, _encoder(generator), _token_head(generator))
-    unshared = {
-        "none": own[0],
-        "disentangled": own[0],
-        "tables": own[0] and (model.type_vocab_size + 2) * model.embedding_size * (model.block == "bert"),
-    }
+        extra += _encoder(guesser)
+    whole = shared = 0
+    if generator is not None:
+        whole = tables + _encoder(generator) + _token_head(generator)
+        apart = (model.type_vocab_size + 2) * model.embedding_size * (model.block == "bert")  # segments and LayerNorm
+        sharing = {"tables": tables - apart, "embeddings": tables, "all": tables + _encoder(model)}
+        shared = sharing.get(config.sharing, 0)
     return Parameters(
         embeddings=tables,
         encoder=_encoder(model),
-        head=head,
-        extra=(width + 1 if width else 0) + beside,
-        generator=sum(own),
-        generator_embeddings=unshared.get(config.sharing, 0),
-        generator_encoder=own[1] if config.sharing != "all" else 0,
-        generator_head=own[2],
+        head=_replaced_head(model) if discriminates else _token_head(model),
+        extra=extra,
+        generator=whole,
+        generator_own=whole - shared,
     )
 
 

@@ -227,7 +227,7 @@ def _finished(run: Path, *, own: Collection[type[Task]]) -> tuple[dict[str, Any]
         records.require_fields({**needed, "task": dict, "recipe": dict}, config, str(path), remedy="")
         records.read(Recipe, config["recipe"], where=f"{path}: recipe", error=DataError)
         task = task_from(config["task"], where=str(path), own=own).settled(result.by_split)
-        weights = checkpoint.newest(run / "weights", origin=run_folder.RunFolder(run).origin).weights
+        weights = checkpoint.of_step(run / "weights", origin=run_folder.RunFolder(run).origin).weights
     except (CheckpointError, ConfigError, DataError, MissingInputError) as error:
         again = f"If it cannot be restored, delete {run} and repeat the command: that run is done again."
         raise type(error)(f"{error} {again}") from None

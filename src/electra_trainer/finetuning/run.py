@@ -487,7 +487,7 @@ class FineTuning(resumable.Resumable[FineTuned]):
     def take_best(self) -> None:
         """Put the weights of the best epoch into the network, where the recipe keeps these."""
         if self.best_epoch is not None:
-            saved = checkpoint.newest(self.folder.path / BEST, origin=self.folder.origin)
+            saved = checkpoint.of_step(self.folder.path / BEST, origin=self.folder.origin)
             restore(self.network, saved.weights)
 
     def save_due(self) -> bool:

@@ -152,12 +152,9 @@ def arm(name: str, config: Config) -> Config:
     if name not in ARMS:
         known = (*ARMS, PRESET)
         raise ConfigError(f"Unknown arm {name!r}.{did_you_mean(name, known)} Known: {', '.join(known)}.")
-    joint = (
-        config
-        if isinstance(config.phases, methods.Joint)
-        else replace(config, phases=methods.Joint(), sharing="embeddings")
-    )
-    return ARMS[name](joint)
+    if isinstance(config.phases, methods.TwoStage):
+        config = replace(config, phases=methods.Joint(), sharing="embeddings")
+    return ARMS[name](config)
 
 
 def arm_of(config: Config) -> str | None:
@@ -183,17 +180,13 @@ def _learned(config: Config, **changes: Any) -> methods.Learned:
     return replace(config.generator if isinstance(config.generator, methods.Learned) else methods.Learned(), **changes)
 
 
-_LOSS_OVER = {"all": "", "masked": " over the masked tokens", "other": " over as many other tokens"}
-
-
 def objective_title(config: Config) -> str:
-    """The objective and the algorithm in words, for the plan and the model card; an objective without a title goes by
-    its kind.
+    """The objective and the algorithm in words, with settings that are not usual, for the plan and the model card; an
+    objective without a title goes by its kind.
     """
     objective = config.objective
     title = objective.title or methods.kind_of(type(objective))
-    if isinstance(objective, methods.RTD):
-        title += _LOSS_OVER[objective.loss_over] + (", lucky samples as fakes" if objective.lucky == "fake" else "")
-    if isinstance(objective, methods.AllTokensMLM) and not objective.copy:
-        title += " without copying"
-    return title + (" in two stages" if isinstance(config.phases, methods.TwoStage) else "")
+    own = [
+        f"{name} = {value}" for name, value in vars(objective).items() if value != getattr(type(objective), name, None)
+    ]
+    return title + f" ({', '.join(own)})" * bool(own) + " in two stages" * isinstance(config.phases, methods.TwoStage)

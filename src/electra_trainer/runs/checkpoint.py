@@ -173,53 +173,43 @@ def load_newest(
         raise unfit[0]
     bad = len(list(folder.glob(f"{_BAD}step-*")))
     if bad:
-        logged = f"{folder}: none of its {bad} checkpoints verifies (set aside as {_BAD}*). {why}"
-        raise errors.CheckpointError(f"{logged}Restore one from a backup, or start again in another --out.")
+        raise errors.CheckpointError(
+            f"{folder}: none of its {bad} checkpoints verifies (set aside as {_BAD}*). {why}Restore one from a backup, "
+            "or start again in another --out."
+        )
     return None
 
 
-def newest(folder: Path, *, origin: Origin, network: Builds | None = None, timed: bool = False) -> Saved:
-    """The newest checkpoint that verifies, for reading only: nothing is set aside, a damaged one is reported on
-    standard error.
+def of_step(
+    folder: Path, step: int | None = None, *, origin: Origin, network: Builds | None = None, timed: bool = False
+) -> Saved:
+    """The checkpoint of a step, by default the newest that verifies, for reading only: nothing is set aside, a damaged
+    one is reported on standard error.
 
     Args:
         network, timed: see `read`.
 
     Raises:
-        MissingInputError: there is none.
-        CheckpointError: none can be used.
-        StorageError: the disk cannot read the folder or a checkpoint now.
+        MissingInputError: there is none. CheckpointError: none can be used. StorageError: the disk cannot read the
+            folder or a checkpoint now.
     """
-    found = numbered(folder)
-    why = ""
-    for _, path in reversed(found):
+    kept, why = dict(numbered(folder)), ""
+    if not kept:
+        raise errors.MissingInputError(f"{folder}: no checkpoint is here yet. Wait for the run, or start it again.")
+    if step is not None and step not in kept:
+        raise errors.MissingInputError(
+            f"{folder}: no checkpoint of step {step} is there. Give one of {', '.join(map(str, kept))}; "
+            "--checkpoint.keep says how many stay."
+        )
+    if step is not None:
+        return read(kept[step], origin=origin, network=network, timed=timed)
+    for path in reversed(kept.values()):
         try:
             return read(path, origin=origin, network=network, timed=timed)
         except errors.CheckpointError as error:
             errors.tell(f"{error} Trying the checkpoint before it.")
             why = why or (str(error) if isinstance(error, Unfit) else "Restore one from a backup.")
-    if found:
-        raise errors.CheckpointError(f"{folder}: none of its {len(found)} checkpoints can be used. {why}")
-    raise errors.MissingInputError(f"{folder}: no checkpoint is here yet. Wait for the run, or start it again.")
-
-
-def of_step(
-    folder: Path, step: int | None, *, origin: Origin, network: Builds | None = None, timed: bool = False
-) -> Saved:
-    """The checkpoint of a step, or the newest one if it is None, for reading only.
-
-    Raises:
-        MissingInputError: there is none of that step. CheckpointError, StorageError: as `newest` and `read`.
-    """
-    kept = dict(numbered(folder))
-    if step is None or not kept:
-        return newest(folder, origin=origin, network=network, timed=timed)
-    if step not in kept:
-        raise errors.MissingInputError(
-            f"{folder}: no checkpoint of step {step} is there. Give one of {', '.join(map(str, kept))}; "
-            "--checkpoint.keep says how many stay."
-        )
-    return read(kept[step], origin=origin, network=network, timed=timed)
+    raise errors.CheckpointError(f"{folder}: none of its {len(kept)} checkpoints can be used. {why}")
 
 
 def numbered(folder: Path) -> list[tuple[int, Path]]:
@@ -244,11 +234,10 @@ def require_space(folder: Path, bytes_needed: int) -> None:
     except OSError as error:
         raise errors.storage_error(error, folder) from None
     if free < bytes_needed:
-        logged = (
+        raise errors.StorageError(
             f"{folder}: {free / 1e6:,.0f} MB free, a run of this size needs {bytes_needed / 1e6:,.0f} MB for its "
-            "checkpoints."
+            "checkpoints. Free some space or choose another --out."
         )
-        raise errors.StorageError(f"{logged} Free some space or choose another --out.")
 
 
 def _facts(content: Content) -> dict[str, Any]:

@@ -17,6 +17,7 @@ fails, whose exit code it returns: the process itself printed its error.
 
 import logging
 import os
+import platform
 import signal
 import sys
 from collections.abc import Sequence
@@ -43,11 +44,7 @@ def trains(words: Sequence[str]) -> bool:
 def tuned() -> dict[str, str]:
     """The variables of a training process: how threads wait and, with glibc, its allocator."""
     settings = dict(THREADS)
-    try:
-        libc = os.confstr("CS_GNU_LIBC_VERSION") if sys.platform.startswith("linux") else None
-    except (OSError, ValueError):
-        libc = None
-    if (libc or "").startswith("glibc"):
+    if platform.libc_ver()[0] == "glibc":
         settings["GLIBC_TUNABLES"] = ":".join(f"glibc.malloc.{tunable}" for tunable in _TUNABLES.split())
     return settings
 

@@ -1,16 +1,14 @@
-"""Calls from Python: arguments are held against the types of their parameters, and errors name keywords, not flags."""
+"""Calls from Python: arguments are held against the types of their parameters."""
 
 import dataclasses
 import inspect
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from os import PathLike
 from types import EllipsisType, UnionType
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from electra_trainer import errors
-from electra_trainer.errors import ConfigError, ElectraError
+from electra_trainer.errors import ConfigError
 from electra_trainer.settings.records import read_values
 
 P = ParamSpec("P")
@@ -18,9 +16,6 @@ R = TypeVar("R")
 Made = TypeVar("Made", bound=type)
 _KNOWN_AS = {"write_report": "report", "export_run": "export"}
 """Names of functions in `electra_trainer`, where they have others than in their files."""
-_COMMAND = re.compile(r"\belectra [a-z]")
-"""In a message that has one, flags are the command's."""
-_FLAG = re.compile(r"--([a-z][a-z-]*)( (?=[-\d'\"]))?")
 
 
 def checked(function: Callable[P, R], *, name: str = "", fills: Sequence[type] = ()) -> Callable[P, R]:
@@ -45,14 +40,7 @@ def checked(function: Callable[P, R], *, name: str = "", fills: Sequence[type] =
             raise ConfigError(f"{name}: {error}. Its parameters: {', '.join(hints)}.") from None
         table |= table.pop(last.name, {}) if last.kind is last.VAR_KEYWORD else {}
         plain = {one: _python(name, one, value, hints[one]) for one, value in table.items() if one in hints}
-        try:
-            return function(**table | read_values(hints, plain, where=name))  # type: ignore[call-arg]
-        except ElectraError as error:
-            if not errors.runs_as_command() and not _COMMAND.search(str(error)):
-                named = {name.replace("_", "-"): name for name in hints}
-                words = _FLAG.sub(lambda at: named[at[1]] + "=" * bool(at[2]) if at[1] in named else at[0], str(error))
-                error.args = (words,)
-            raise
+        return function(**table | read_values(hints, plain, where=name))  # type: ignore[call-arg]
 
     return call
 

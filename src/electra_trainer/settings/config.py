@@ -106,17 +106,12 @@ class Model:
         for name in ("layer_norm_eps", "replaced_head") if modern else ("rotary_theta", *windows):
             value, only = getattr(self, name), getattr(type(self), name)
             require(value == only, f"model.{name}", value, f"{only}, the default, with model.block = {self.block}")
-        linear = self.replaced_head == "linear" and self.hidden_size < 2
-        require(not linear, "model.replaced_head", "linear", "two-layers with a hidden size of 1")
         _check("model", self, "hidden_dropout_prob attention_probs_dropout_prob", "a share between 0 and 1")
         _check("model", self, "layer_norm_eps initializer_range rotary_theta local_rotary_theta", "a number above 0")
         _check("model", self, "local_attention", "at least 0")
         _check("model", self, "global_attn_every_n_layers", "at least 1")
-        most = (
-            f"at most model.vocab_size = {self.vocab_size} with model.word_initializer = co-occurrence, or "
-            "--model.word-initializer random"
-        )
         possible = self.word_initializer == "random" or self.embedding_size <= self.vocab_size
+        most = f"at most model.vocab_size = {self.vocab_size}, or --model.word-initializer random"
         require(possible, "model.embedding_size", self.embedding_size, most)
 
     @property

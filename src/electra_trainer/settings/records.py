@@ -123,9 +123,24 @@ def _members(hint: Any) -> dict[str, type]:
 
 
 def _value(hint: Any, value: Any, where: str, fault: Fault, complete: bool) -> Any:
-    """A plain value as a field of type `hint` holds it, by the first reader that fits both."""
-    read = next(read for fits, read in _READERS if fits(hint, value))
-    return read(hint, value, where, fault, complete)
+    """A plain value as a field of type `hint` holds it."""
+    kind, inner = get_origin(hint), get_args(hint)
+    if _members(hint):
+        return _read_member(hint, value, where, fault, complete)
+    if kind in (Union, types.UnionType):
+        return _read_union(hint, value, where, fault, complete)
+    if dataclasses.is_dataclass(hint) and type(value) is not hint:
+        return _record(hint, value, where, fault, complete)
+    if kind in (dict, Mapping) and isinstance(value, dict):
+        return {name: _value(inner[1], one, f"{where}: {name}", fault, complete) for name, one in value.items()}
+    if _is_list(hint, value):
+        every = inner if kind is tuple and ... not in inner else inner[:1] * len(value)
+        pairs = enumerate(zip(every, value, strict=True))
+        found = [_value(one, each, f"{where}[{at}]", fault, complete) for at, (one, each) in pairs]
+        return found if kind is list else tuple(found)
+    if kind is Literal:
+        return _read_literal(inner, value, where, fault)
+    return value if hint is Any else _read_plain(hint, value, where, fault)
 
 
 def _is_list(hint: Any, value: Any) -> bool:
@@ -162,29 +177,15 @@ def _read_union(hint: Any, value: Any, where: str, fault: Fault, complete: bool)
     return _value((fitting or options)[0], value, where, fault, complete)
 
 
-def _read_literal(hint: Any, value: Any, where: str, fault: Fault, complete: bool) -> Any:
-    inner = get_args(hint)
-    if not any(type(value) is type(one) and value == one for one in inner):
-        near = did_you_mean(str(value), map(str, inner))
-        wanted = " or ".join(map(repr, inner)) if len(inner) < 3 else f"one of {', '.join(map(repr, inner))}"
+def _read_literal(words: tuple[Any, ...], value: Any, where: str, fault: Fault) -> Any:
+    if not any(type(value) is type(one) and value == one for one in words):
+        near = did_you_mean(str(value), map(str, words))
+        wanted = " or ".join(map(repr, words)) if len(words) < 3 else f"one of {', '.join(map(repr, words))}"
         raise fault(f"{where} = {short(value)}: expected {wanted}.{near}")
     return value
 
 
-def _read_table(hint: Any, value: Any, where: str, fault: Fault, complete: bool) -> Any:
-    of = get_args(hint)[1]
-    return {name: _value(of, one, f"{where}: {name}", fault, complete) for name, one in value.items()}
-
-
-def _read_list(hint: Any, value: Any, where: str, fault: Fault, complete: bool) -> Any:
-    inner = get_args(hint)
-    every = inner if get_origin(hint) is tuple and ... not in inner else inner[:1] * len(value)
-    pairs = enumerate(zip(every, value, strict=True))
-    found = [_value(one, each, f"{where}[{at}]", fault, complete) for at, (one, each) in pairs]
-    return found if get_origin(hint) is list else tuple(found)
-
-
-def _read_plain(hint: Any, value: Any, where: str, fault: Fault, complete: bool) -> Any:
+def _read_plain(hint: Any, value: Any, where: str, fault: Fault) -> Any:
     """A number, a text or a path; a whole number is read as a float, and a text as a path or back."""
     kind = get_origin(hint)
     if isinstance(value, int) and value.bit_length() > 63:
@@ -195,19 +196,6 @@ def _read_plain(hint: Any, value: Any, where: str, fault: Fault, complete: bool)
         wanted = hint.__name__ if not kind else "a table" if kind in (dict, Mapping) else "a list"
         raise fault(f"{where} = {short(value)}: expected {wanted}, found {type(value).__name__}.")
     return value
-
-
-_READERS: tuple[tuple[Callable[[Any, Any], bool], Callable[[Any, Any, str, Fault, bool], Any]], ...] = (
-    (lambda hint, value: bool(_members(hint)), _read_member),
-    (lambda hint, value: get_origin(hint) in (Union, types.UnionType), _read_union),
-    (lambda hint, value: dataclasses.is_dataclass(hint) and type(value) is not hint, _record),
-    (lambda hint, value: get_origin(hint) is Literal, _read_literal),
-    (lambda hint, value: get_origin(hint) in (dict, Mapping) and isinstance(value, dict), _read_table),
-    (_is_list, _read_list),
-    (lambda hint, value: hint is Any, lambda hint, value, *_: value),
-    (lambda hint, value: True, _read_plain),
-)
-"""A reader for each kind of type and value, tried in order."""
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
