@@ -397,7 +397,7 @@ EXPORT = _cases(
 ENCODER = _cases(
     "encoder",
     ("another tensor's name", "enc", spoilt("encoder", "model.safetensors", of_bytes(lambda c: c.replace(b"LayerNorm.bias", b"LayerNorm.biaz", 1))), 65, "tensors do not match its config.json"),
-    ("whole numbers for weights", "enc", spoilt("encoder", "model.safetensors", of_bytes(lambda c: c.replace(b'"F32"', b'"I32"'))), 65, "expected floating-point numbers"),
+    ("whole numbers for weights", "enc", spoilt("encoder", "model.safetensors", of_bytes(lambda c: c.replace(b'"F32"', b'"I32"'))), 65, "the floating-point tensors do not match its config.json"),
 )  # fmt: skip
 TUNED = _cases(
     "tuned",

@@ -83,7 +83,7 @@ def _table(path: Path) -> None:
 def _shape(path: Path) -> None:
     """A config.json beside the weights that belong to the sound one."""
     (path.parent / "model.safetensors").write_bytes(_weights())
-    architecture(path.parent)
+    architecture(read_table(path))
     read_encoder(path.parent)
 
 

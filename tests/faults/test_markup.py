@@ -14,7 +14,8 @@ from electra_trainer.experiments.by_class import ClassReport
 from electra_trainer.finetuning.model_folder import finetuned_card
 from electra_trainer.inspection.report import write_report
 from electra_trainer.objectives import Exported, build
-from electra_trainer.pretrained.model_card import Training, model_card
+from electra_trainer.pretrained.export import Form
+from electra_trainer.pretrained.model_card import CardFields, Training, model_card
 from electra_trainer.settings.config import Config
 from electra_trainer.tasks.task import TransformersHead
 from electra_trainer.tasks.texts import Classification
@@ -84,7 +85,10 @@ def test_no_text_becomes_markup(tmp_path: Path) -> None:
         )
         pages[f"card {number}"] = model_card(
             Exported(name=network.name, network=network.network, model=network.model),
-            Training(config=named, init=attack),
+            Training(config=named, step=1, tokens=1, init=attack),
+            fields=CardFields(),
+            networks=[network.name],
+            form=Form(),
         )
     task = Classification(labels=tuple(attacks))
     shares, counts = (0.5,) * len(attacks), (1,) * len(attacks)

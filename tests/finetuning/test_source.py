@@ -174,7 +174,7 @@ SPOILT: dict[str, tuple[Callable[[Path], object], type[Exception], str]] = {
         CheckpointError, r"config\.json: describes 'bert' 'BertModel', expected an 'electra'",
     ),
     "another activation": (lambda f: rewrite(f / "config.json", hidden_act="relu"), CheckpointError, "hidden_act 'relu'"),
-    "another width": (lambda f: rewrite(f / "config.json", intermediate_size=48), CheckpointError, "has shape"),
+    "another width": (lambda f: rewrite(f / "config.json", intermediate_size=48), CheckpointError, "size mismatch for"),
     "more layers": (lambda f: rewrite(f / "config.json", num_hidden_layers=3), CheckpointError, "encoder.layer.2"),
     "a tensor less": (without_a_tensor, CheckpointError, r"encoder\.layer\.1\.output\.dense\.bias"),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), MissingInputError, r"model\.safetensors: no such file"),

@@ -21,7 +21,7 @@ from electra_trainer.errors import CheckpointError, ConfigError, MissingInputErr
 from electra_trainer.inspection.replay import evaluate
 from electra_trainer.objectives import build
 from electra_trainer.pretrained import export, read_back
-from electra_trainer.pretrained.agreement import check_agreement, lines_of, misread
+from electra_trainer.pretrained.agreement import check_agreement, lines_of
 from electra_trainer.pretrained.pretrained import export_run
 from electra_trainer.pretrained.source import InitFrom, load_source
 from electra_trainer.runs.verified import read
@@ -104,7 +104,7 @@ LONG_WORDS = {
 
 @pytest.mark.parametrize("kind", LONG_WORDS)
 def test_words_of_more_than_100_letters(kind: str, tmp_path: Path) -> None:
-    """AutoTokenizer reads them as the vocabulary does; where BERT's classes do not, their number is named and no vocab.txt written."""
+    """AutoTokenizer reads them as the vocabulary does; where BERT's classes do not, no vocab.txt is written."""
     import transformers
 
     letters, is_long = LONG_WORDS[kind]
@@ -126,8 +126,6 @@ def test_words_of_more_than_100_letters(kind: str, tmp_path: Path) -> None:
     differ = {name: sum(a != b for a, b in zip(mine, ids, strict=True)) for name, ids in theirs.items()}
     assert differ == {"AutoTokenizer": 0, "BertTokenizer": odd, "ElectraTokenizer": odd}
     assert (tmp_path / "vocab.txt").exists() is not is_long
-    found = misread(tmp_path, load_tokenizer(tmp_path), lines)
-    assert f"BertTokenizer and ElectraTokenizer read {odd} of these lines otherwise" in found if odd else not found
 
 
 def test_ids_are_compared_on_text_of_the_run(tmp_path: Path, electra: Electra) -> None:
@@ -141,13 +139,10 @@ def test_ids_are_compared_on_text_of_the_run(tmp_path: Path, electra: Electra) -
     run = pretrain(settings, tmp_path / "data", out=tmp_path / "run", device="cpu", quiet=True)
     whole = [word for line in lines_of(run) for word in line.split() if word in lines]
     assert len(whole) > 30
-    code, said, _ = electra("export", run, "--out", tmp_path / "out")
-    count = len([word for line in lines_of(run) for word in line.split() if len(word) > 100])
-    assert code == 0 and f"ElectraTokenizer read {count} of these lines otherwise" in said
     shutil.rmtree(tmp_path / "data")
     assert lines_of(run) == []
-    code, said, _ = electra("export", run, "--out", tmp_path / "again")
-    assert code == 0 and "has the ids of 1,000 lines" in said and "otherwise" not in said
+    code, said, _ = electra("export", run, "--out", tmp_path / "out")
+    assert code == 0 and "has the ids of 1,000 lines" in said
 
 
 @pytest.mark.parametrize("name", ["discriminator", "generator"])
@@ -208,17 +203,16 @@ def test_rounded_tables_of_several_parameters(
         for parameter in made.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=source) / 20)
     tokenizer = write_store(tmp_path / "data") / "tokenizer"
-    words, found = load_tokenizer(tokenizer), list[float]()
+    found = list[float]()
     for dtype in ("float16", "bfloat16"):
         export.export(
             made.exported(),
             card=lambda _: "",
             tokenizer=tokenizer,
-            pad_id=0,
             length=32,
             out=tmp_path / dtype,
             form=export.Form(dtype=dtype, bert=(block, width) == ("bert", 32)),
-            compare=lambda place, network: found.append(check_agreement(place, network, words, length=30)),
+            compare=lambda *written: found.append(check_agreement(*written, length=30)),
         )
     assert len(found) == 6 and max(found) <= 1e-5
 
@@ -302,7 +296,7 @@ def test_refusals(run: Path, exported: Path, tmp_path: Path) -> None:
 DAMAGE = {
     "not safetensors": ("model.safetensors", b"\x80\x04K\x01.", CheckpointError, "safetensors"),
     "huge header": ("model.safetensors", b"\xff" * 8 + b"{}", CheckpointError, "safetensors"),
-    "another model": ("config.json", b'{"model_type": "bert", "architectures": ["BertModel"]}', CheckpointError, "expected an 'electra'"),
+    "another model": ("config.json", b'{"model_type": "bert", "architectures": ["BertForMaskedLM"]}', CheckpointError, "expected an 'electra'"),
     "broken json": ("config.json", b"{", ConfigError, "not valid JSON"),
     "wrong type": ("config.json", b'{"model_type": "electra", "architectures": ["ElectraForPreTraining"], "hidden_size": "x"}', CheckpointError, "config.json"),
     "other shape": ("config.json", None, CheckpointError, "shape"),

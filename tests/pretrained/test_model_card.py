@@ -14,11 +14,13 @@ from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError
 from electra_trainer.model.networks import Discriminator
 from electra_trainer.objectives import Exported
+from electra_trainer.pretrained.export import Form
 from electra_trainer.pretrained.model_card import CardFields, Training, is_on_hub, model_card
 from electra_trainer.pretrained.pretrained import export_run
 from electra_trainer.settings import records
 
 CONFIG = small_config()
+TRAINING = Training(config=CONFIG, step=1, tokens=1)
 NETWORK = Exported(name="discriminator", network=Discriminator(CONFIG.model), model=CONFIG.model)
 
 
@@ -54,19 +56,17 @@ def test_what_the_hub_would_refuse(field: tuple[str, str]) -> None:
 
 
 def test_a_base_model_is_a_name_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And not a folder of this machine, whose path is nobody's business."""
+    """And not a folder of this machine, whose path is nobody's business. A network alone has the name itself."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()
     assert is_on_hub("google/electra-small-discriminator") and not is_on_hub("runs/gone") and not is_on_hub("/a/b")
-    began = Training(config=CONFIG, init="google/electra-small-discriminator")
-    assert header(model_card(NETWORK, began))["base_model"] == began.init
-    card = model_card(NETWORK, replace(began, init="runs/old"))
+    names = {"networks": ["discriminator"], "form": Form()}
+    began = replace(TRAINING, init="google/electra-small-discriminator")
+    alone = model_card(NETWORK, began, fields=CardFields(name="me/electra-tr"), **names)
+    assert header(alone)["base_model"] == began.init
+    assert 'from_pretrained("me/electra-tr")' in alone and "Use the generator" not in alone
+    card = model_card(NETWORK, replace(began, init="runs/old"), fields=CardFields(), **names)
     assert "base_model" not in header(card) and "| the weights of old |" in card
-
-
-def test_a_network_that_is_alone_has_the_name_itself() -> None:
-    card = model_card(NETWORK, Training(config=CONFIG), fields=CardFields(name="me/electra-tr"))
-    assert 'from_pretrained("me/electra-tr")' in card and "Use the generator" not in card
 
 
 def test_data_sets_of_the_hub(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

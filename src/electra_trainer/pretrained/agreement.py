@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.data.store import Store
-from electra_trainer.data.tokenizer import CONFIG
 from electra_trainer.errors import CheckpointError, ConfigError, ElectraError, install
 from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.pretrained import as_modern
@@ -109,22 +108,6 @@ def check_agreement(
             f"{folder}: {outputs(table)} differ from transformers' by {difference:.1e}. Please report it."
         )
     return difference
-
-
-def misread(folder: Path, tokenizer: Tokenizer, own: Sequence[str] = ()) -> str:
-    """A clause on lines, of those that `check_agreement` reads, to which BERT's own classes in transformers give other
-    ids than `AutoTokenizer` and the run; empty if there are none, or the tokenizer is of another kind.
-    """
-    import transformers
-
-    if "do_lower_case" not in read_table(folder / CONFIG):
-        return ""
-    texts = some_lines(own)
-    theirs = transformers.BertTokenizerFast.from_pretrained(folder)(texts)["input_ids"]
-    odd = sum(one.ids != other for one, other in zip(tokenizer.encode_batch(texts), theirs, strict=True))
-    found = f"; BertTokenizer and ElectraTokenizer read {odd:,} of these lines otherwise"
-    why = "a word of more than 100 letters is [UNK] there, and no letters are composed"
-    return f"{found} ({why}): load it by AutoTokenizer" if odd else ""
 
 
 def outputs(network: Path | Mapping[str, Any]) -> str:

@@ -205,20 +205,17 @@ def modern_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-def our_tensors(tensors: Mapping[str, Tensor], *, discriminator: bool = False) -> dict[str, Tensor]:
-    """The tensors of a ModernBERT by our names; others keep theirs.
-
-    Args:
-        tensors: by transformers' names, those of the encoder with `model.` or, of a ModernBertModel, without.
-        discriminator: the head is a discriminator's.
+def our_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a ModernBERT by our names, those of the encoder with `model.` or, of a ModernBertModel, without;
+    others keep theirs.
     """
-    head = f"{'discriminator' if discriminator else 'generator'}_predictions."
+    head = f"{'discriminator' if 'classifier.weight' in tensors else 'generator'}_predictions."
     back = {theirs: mine for mine, theirs in _NAMES.items()} | {"head.": head}
-    bare = {theirs.removeprefix("model."): mine for theirs, mine in back.items()}
+    back |= {theirs.removeprefix("model."): mine for theirs, mine in back.items()}
     found = {}
     for name, tensor in tensors.items():
-        theirs = next((part for part in (*back, *bare) if name.startswith(part)), "")
-        if theirs == "classifier." and len(tensor) == len(LABELS):
+        theirs = next((part for part in back if name.startswith(part)), "")
+        if theirs == "classifier." and tensor.shape[:1] == (len(LABELS),):
             tensor = tensor[1:] - tensor[:1]
-        found[(back | bare).get(theirs, "") + name.removeprefix(theirs)] = tensor
+        found[back.get(theirs, "") + name.removeprefix(theirs)] = tensor
     return found

@@ -85,14 +85,14 @@ def vector_files(*, width: int, length: int) -> dict[str, bytes]:
     return {name: (json.dumps(table, indent=2) + "\n").encode() for name, table in tables.items()}
 
 
-def read_form(folder: Path) -> VectorForm:
-    """The form that a folder's files say, of an export or of a model that sentence-transformers saved.
+def read_form(folder: Path | None) -> VectorForm:
+    """The form that a folder's files say, of an export or of a model that sentence-transformers saved; None or without
+    them: the default.
 
     Raises:
         CheckpointError: it has a part that this program does not compute.
     """
-    path = folder / MODULES
-    if not path.is_file():
+    if folder is None or not (path := folder / MODULES).is_file():
         return VectorForm()
     modules: Any = parse_json(read_file(path), where=str(path), remedy="Export it again.", error=CheckpointError)
     kinds = [str(one.get("type")).rpartition(".")[2] if isinstance(one, dict) else "" for one in modules or [{}]]
@@ -160,8 +160,8 @@ class Embedder:
         for index, text in enumerate(given):
             if not isinstance(text, str) or not text.strip():
                 raise DataError(f"embed: item {index} is {short(text)}, expected a text.")
-        done, tally = 0, Legibility()
-        counting = replace(self.text, tally=tally)
+        done, tally, longest = 0, Legibility(), self.text.length
+        counting = replace(self.text, tally=tally, length=min(self.form.max_length or longest, longest))
         with placed(self.encoder, device) as where:
             precision, encoder = choose_precision(precision, where), self.encoder.eval()
             found = np.empty((len(given), encoder.encoder.model.hidden_size), dtype=np.float32)
@@ -179,18 +179,6 @@ class Embedder:
         if reader is not None:
             tally.report(reader=reader, longer="Split them, or put first what matters.")
         return found
-
-
-def embedder(encoder: Encoder, text: Text, *, folder: Path | None) -> Embedder:
-    """An encoder with the form of the folder that it was read from, or that of an export.
-
-    Args:
-        text: with rows of the length that it was trained on.
-    """
-    form = VectorForm() if folder is None else read_form(folder)
-    return Embedder(
-        encoder=encoder, text=replace(text, length=min(form.max_length or text.length, text.length)), form=form
-    )
 
 
 def pooled(hidden_BTD: Tensor, batch: Batch, pooling: Pooling) -> Tensor:

@@ -15,16 +15,17 @@ An exported folder appears whole, read back and on the disk, or not at all.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from electra_trainer.data.tokenizer import load_tokenizer
+from electra_trainer.data.tokenizer import load_tokenizer, specials_of
 from electra_trainer.errors import CheckpointError, ConfigError, storage_error, tell
 from electra_trainer.files.durable import alone, make_folder, new_folder, scratch, sweep, sync_folder, write_durably
 from electra_trainer.kernels.declared import other_class
@@ -51,6 +52,10 @@ class Form:
     def is_bert(self, exported: Exported) -> bool:
         """Whether this network is written as a BERT."""
         return self.bert and as_bert.fits_bert(exported.model)
+
+
+Compare = Callable[[Path, nn.Module, Tokenizer], object]
+"""Function of an exported network's folder, and the network and tokenizer of the run."""
 
 
 def shape_table(model: Model, *, pad_id: int, layers: Layers | None = None) -> dict[str, Any]:
@@ -90,15 +95,14 @@ def shape_table(model: Model, *, pad_id: int, layers: Layers | None = None) -> d
 
 
 def export(
-    networks: list[Exported],
+    networks: Sequence[Exported],
     *,
     card: Callable[[Exported], str],
     tokenizer: Path,
-    pad_id: int,
     length: int,
     out: Path,
     form: Form,
-    compare: Callable[[Path, nn.Module], object] | None = None,
+    compare: Compare | None = None,
 ) -> list[Path]:
     """Write one folder a network under `out`.
 
@@ -106,11 +110,11 @@ def export(
         networks: what the objective exports.
         card: the text of a network's README.md.
         tokenizer: folder with the tokenizer's files.
-        pad_id: id of [PAD].
         length: longest training row in tokens.
         out: a new or empty folder.
         form: how the weights are stored.
-        compare: is given each folder with its network before they appear under `out`, and raises where they disagree.
+        compare: is given each folder with its network and tokenizer before they appear under `out`, and raises where
+            they disagree.
 
     Raises:
         ConfigError: `out` holds something already, the layers are not those of transformers' ELECTRA, or `form` cannot
@@ -123,6 +127,7 @@ def export(
     if form.bert:
         as_bert.require_bert(networks[0].model)
     words = load_tokenizer(tokenizer)
+    pad_id = specials_of(words).pad
 
     def files() -> Iterator[tuple[str, bytes]]:
         for exported in networks:
@@ -130,14 +135,10 @@ def export(
                 **as_modern.tokenizer_files(words, exported.model, max_length=length),
                 "config.json": (json.dumps(_table(exported, pad_id, form), indent=2) + "\n").encode(),
                 "model.safetensors": safetensors_bytes(_stored(exported, form)),
-                # nobody embeds texts with the generator
-                **(
-                    vector_files(width=exported.model.hidden_size, length=length)
-                    if exported.name != "generator"
-                    else {}
-                ),
                 "README.md": card(exported).encode(),
             }
+            if exported.name != "generator":  # nobody embeds texts with it
+                contents |= vector_files(width=exported.model.hidden_size, length=length)
             yield from ((f"{exported.name}/{name}", content) for name, content in contents.items())
 
     def check(folder: Path) -> None:
@@ -145,14 +146,15 @@ def export(
             place = folder / exported.name
             check_equal(place, read_tensors(place / "model.safetensors"), _stored(exported, form))
             if compare is not None:
-                compare(place, exported.network)
+                compare(place, exported.network, words)
 
     publish(out, files(), check)
     return [out / exported.name for exported in networks]
 
 
 def _table(exported: Exported, pad_id: int, form: Form) -> dict[str, Any]:
-    shape = shape_table(exported.model, pad_id=pad_id, layers=_layers_of(exported.network))
+    network: Any = exported.network
+    shape = shape_table(exported.model, pad_id=pad_id, layers=network.electra.encoder)
     table = {"architectures": [exported.architecture], ROLE: exported.name, **shape}
     if exported.model.block == "modern":
         return table | as_modern.class_fields(exported.architecture)
@@ -170,11 +172,6 @@ def _stored(exported: Exported, form: Form) -> dict[str, Tensor]:
     if form.is_bert(exported):
         tensors = as_bert.bert_tensors(tensors, exported.architecture)
     return {name: tensor.to(_DTYPES[form.dtype]) for name, tensor in tensors.items()}
-
-
-def _layers_of(network: nn.Module) -> Layers | None:
-    layers = getattr(getattr(network, "electra", None), "encoder", None)
-    return layers if isinstance(layers, Layers) else None
 
 
 def publish(

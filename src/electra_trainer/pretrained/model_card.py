@@ -13,13 +13,22 @@ from electra_trainer.version import __version__
 
 if TYPE_CHECKING:
     from electra_trainer.objectives import Exported
+    from electra_trainer.pretrained.export import Form
     from electra_trainer.settings.config import Config
 
 TAG = "electra-trainer"
 """A tag of every card of this program."""
-_LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
-_LANGUAGE = re.compile(r"[a-z]{2,3}|multilingual|code")
-_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+HUB_NAME = re.compile(r"(?!.*(--|\.\.))(?=.{3,96}$)\w[\w.-]*/\w[\w.-]*", re.ASCII)
+"""OWNER/NAME on the Hub."""
+_FORMS = {
+    "license": (
+        re.compile(r"[a-z0-9][a-z0-9.+-]*"),
+        "an identifier of the Hub, in lower case, such as mit or apache-2.0",
+    ),
+    "language": (re.compile(r"[a-z]{2,3}|multilingual|code"), "codes of ISO 639, such as en or tr, or multilingual"),
+    "name": (HUB_NAME, "OWNER/NAME of letters, digits, -, _ and ., such as me/electra-tr"),
+}
+"""Form of a card's fields that the Hub accepts, and that form in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,34 +40,19 @@ class CardFields:
     language: tuple[str, ...] = ()
     """ISO 639 codes of two or three letters, or multilingual."""
     name: str | None = None
-    """OWNER/NAME on the Hub; `hub_name` says how the networks are called."""
+    """OWNER/NAME on the Hub. Of several networks each has OWNER/NAME-NETWORK."""
 
     def __post_init__(self) -> None:
-        if self.license is not None and not _LICENSE.fullmatch(self.license):
-            raise ConfigError(
-                f"--license {self.license!r}: expected an identifier of the Hub, in lower case: mit, apache-2.0, "
-                "cc-by-4.0, other. All: https://huggingface.co/docs/hub/repositories-licenses"
-            )
-        for code in self.language:
-            if not _LANGUAGE.fullmatch(code):
-                raise ConfigError(f"--language {code!r}: expected codes of ISO 639, such as en or tr, or multilingual.")
-        if (name := self.name) is None:
-            return
-        if not _HUB_NAME.fullmatch(name) or len(name) > 80 or "--" in name or ".." in name:
-            raise ConfigError(
-                f"--name {name!r}: expected OWNER/NAME of letters, digits, -, _ and ., at most 80 in all, such as "
-                "me/electra-tr."
-            )
-
-
-def hub_name(name: str, network: str, *, alone: bool) -> str:
-    """The repository of a network: OWNER/NAME, or OWNER/NAME-NETWORK unless it is the only one."""
-    return name if alone else f"{name}-{network}"
+        given = [("license", self.license), *(("language", code) for code in self.language), ("name", self.name)]
+        for flag, value in given:
+            form, expected = _FORMS[flag]
+            if value is not None and not form.fullmatch(value):
+                raise ConfigError(f"--{flag} {value!r}: expected {expected}.")
 
 
 def is_on_hub(name: str) -> bool:
     """Whether a model's name can only be one of the Hub: OWNER/NAME, and no folder OWNER is here."""
-    return _HUB_NAME.fullmatch(name) is not None and not Path(name).parent.exists()
+    return HUB_NAME.fullmatch(name) is not None and not Path(name).parent.exists()
 
 
 def card_head(fields: CardFields, *, tags: Sequence[str] = (), **known: Any) -> str:
@@ -80,10 +74,10 @@ class Training:
     """Facts on the training of a run's networks."""
 
     config: "Config"
-    step: int | None = None
-    """Step of the weights; None: the last one."""
-    tokens: int | None = None
-    """Tokens up to there; None: as many as the config's steps read."""
+    step: int
+    """Step of the weights."""
+    tokens: int
+    """Tokens up to there."""
     init: str | None = None
     """The model whose weights the run began with, or DISCRIMINATOR,GENERATOR; None: fresh weights."""
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -93,13 +87,7 @@ class Training:
 
 
 def model_card(
-    exported: "Exported",
-    training: Training,
-    *,
-    fields: CardFields | None = None,
-    networks: Sequence[str] = (),
-    bert: bool = False,
-    dtype: str = "float32",
+    exported: "Exported", training: Training, *, fields: CardFields, networks: Sequence[str], form: "Form"
 ) -> str:
     """Markdown with the Hub's header.
 
@@ -107,18 +95,15 @@ def model_card(
         exported: the network.
         training: its run.
         fields: what its owner says.
-        networks: names of those that are exported, this one among them; empty: it is alone.
-        bert: it is written as a BERT.
-        dtype: of the stored weights.
+        networks: names of those that are exported, this one among them.
+        form: how it is stored.
     """
-    config, fields = training.config, fields or CardFields()
-    objective, steps = objective_title(config), config.schedule.steps
-    step = steps if training.step is None else training.step
-    tokens = step * config.tokens_per_step if training.tokens is None else training.tokens
+    objective = objective_title(training.config)
     began = training.init.split(",") if training.init else []
     on_hub = [one for one in began if is_on_hub(one)]
-    names = networks or (exported.name,)
-    paths = {name: hub_name(fields.name, name, alone=len(names) == 1) if fields.name else "PATH" for name in names}
+    paths = {
+        name: f"{fields.name}-{name}" if fields.name and networks[1:] else fields.name or "PATH" for name in networks
+    }
     head = card_head(
         fields,
         tags=[objective.replace(" ", "-")],
@@ -129,20 +114,12 @@ def model_card(
     )
     return head + render(
         "model_card.md",
-        name=exported.name,
-        model=exported.model,
-        config=config,
+        exported=exported,
+        training=training,
         objective=objective,
-        bert=bert,
-        dtype=dtype,
-        path=paths[exported.name],
-        generator=paths.get("generator"),
-        length=config.batch.sequence_length,
-        steps=steps,
-        step=step,
-        tokens=tokens,
+        bert=form.is_bert(exported),
+        dtype=form.dtype,
+        paths=paths,
         init=", ".join(one if one in on_hub else PurePath(one).name for one in began),
-        data_sets=training.data_sets,
-        metrics=training.metrics,
         version=__version__,
     )

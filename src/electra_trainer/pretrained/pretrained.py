@@ -4,13 +4,12 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
-from torch import nn
 
 from electra_trainer.cost.flops import run_cost
 from electra_trainer.data.batches import encode_rows
@@ -23,10 +22,10 @@ from electra_trainer.files.wording import Printed, Table
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.objectives import Exported
-from electra_trainer.pretrained.embedding import embedder
-from electra_trainer.pretrained.export import Form, export
+from electra_trainer.pretrained.embedding import Embedder, read_form
+from electra_trainer.pretrained.export import Compare, Form, export
 from electra_trainer.pretrained.model_card import CardFields, Training, model_card
-from electra_trainer.pretrained.read_back import DISCRIMINATOR, PREDICTOR, network_folders, read_network, roles
+from electra_trainer.pretrained.read_back import DISCRIMINATOR, PREDICTOR, network_folders, read_network
 from electra_trainer.runs.metrics import readable_rows
 from electra_trainer.runs.run_folder import METRICS, RunFolder
 from electra_trainer.settings.calls import checked
@@ -34,6 +33,7 @@ from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import is_run, read_table, run_and_step
 from electra_trainer.train.weights import trained
 
+T = TypeVar("T")
 _ON_THE_CARD = (
     "generator_loss",
     "generator_accuracy",
@@ -74,19 +74,33 @@ class Pretrained:
     specials: Specials
     length: int
     """Length of the training rows, in tokens."""
-    discriminator: Discriminator | None
-    generator: TokenPredictor | None
-    """Fills gaps: the generator, or the encoder of a run without one."""
-    encoder: TokenPredictor | None = None
-    """The main network of mlm, replace-mlm, all-tokens-mlm and rtd-mlm runs, with its token head."""
-    networks: tuple[Exported, ...] = ()
-    """Networks that a run exports; empty for an exported folder."""
+    networks: tuple[Exported, ...]
+    """The main one first."""
     config: Config | None = None
+    """The run's; None for an exported folder."""
     step: int | None = None
     name: str = "this model"
     """Where it was loaded from, for messages."""
     folder: Path | None = None
     """Exported folder of its main network, for how `embed` makes one vector of a text; None for a run."""
+
+    @property
+    def discriminator(self) -> Discriminator | None:
+        """Scores tokens."""
+        return self._network(Discriminator, "discriminator")
+
+    @property
+    def generator(self) -> TokenPredictor | None:
+        """Fills gaps: the generator, or the encoder of a run without one."""
+        return self._network(TokenPredictor, "generator") or self.encoder
+
+    @property
+    def encoder(self) -> TokenPredictor | None:
+        """The main network of mlm, replace-mlm, all-tokens-mlm and rtd-mlm runs, with its token head."""
+        return self._network(TokenPredictor, "encoder")
+
+    def _network(self, kind: type[T], name: str) -> T | None:
+        return next((one.network for one in self.networks if one.name == name and isinstance(one.network, kind)), None)
 
     def __repr__(self) -> str:
         step = "" if self.step is None else f" at step {self.step:,}"
@@ -94,9 +108,8 @@ class Pretrained:
 
     def to(self, device: torch.device | str) -> "Pretrained":
         """Move the networks of this object to `device`, and return it. `score` and `fill` need the CPU."""
-        for network in (self.discriminator, self.generator, self.encoder):
-            if network is not None:
-                network.to(device)
+        for one in self.networks:
+            one.network.to(device)
         return self
 
     def score(self, text: str) -> Scored:
@@ -137,9 +150,7 @@ class Pretrained:
         ids = [self.specials.cls, *self._ids(text, specials=True), self.specials.sep]
         gaps = [index for index, token in enumerate(ids) if token == self.specials.mask]
         if not gaps:
-            other = re.search(r"<mask>|\[mask\]|_{2,}", text)
-            found = f" {other[0]} is not the mask of this model." if other else ""
-            raise DataError(f'fill: the text has no [MASK], for example "the [MASK] cooked the meal".{found}')
+            raise DataError('fill: the text has no [MASK], for example "the [MASK] cooked the meal".')
         if len(ids) > self.length:
             raise DataError(f"fill: the text has {len(ids)} tokens; the training rows had {self.length}. Shorten it.")
         batch = encode_rows([ids])
@@ -163,7 +174,7 @@ class Pretrained:
         of its tokens. Longer texts are cut to a training row. Arguments and errors are those of `Embedder.embed`.
         """
         text = Text.of(self.tokenizer, length=self.length)
-        made = embedder(kept_encoder(self), text, folder=self.folder)
+        made = Embedder(encoder=kept_encoder(self), text=text, form=read_form(self.folder))
         return made.embed(texts, device=device, precision=precision, progress=progress, reader=self.name)
 
     def _token(self, token_id: int) -> str:
@@ -193,9 +204,7 @@ def replaced_probability(discriminator: Discriminator, row: list[int]) -> list[f
 
 def kept_encoder(pretrained: Pretrained) -> Encoder:
     """The encoder for downstream use: the discriminator's, or a masked language model's own."""
-    read = pretrained.discriminator or pretrained.encoder or pretrained.generator
-    kept = pretrained.networks[0].network if pretrained.networks else read
-    encoder = getattr(kept, "electra", None)
+    encoder = getattr(pretrained.networks[0].network, "electra", None)
     assert isinstance(encoder, Encoder)
     return encoder
 
@@ -210,41 +219,34 @@ def load(path: str | Path) -> Pretrained:
         CheckpointError: its files do not verify.
     """
     folder, wanted = run_and_step(path)
-    run: dict[str, Any] = {}
+    config = step = place = None
     if is_run(path):
-        place = RunFolder(folder)
-        config = place.config()
-        objective, step = trained(place, config, step=wanted)
-        exported = tuple(objective.eval().exported())
-        networks: dict[str, nn.Module] = {item.name: item.network for item in exported}
-        words, length, tokenizer = config.model.vocab_size, config.batch.sequence_length, place.tokenizer
-        run = {"networks": exported, "config": config, "step": step}
+        run = RunFolder(folder)
+        config = run.config()
+        objective, step = trained(run, config, step=wanted)
+        networks = tuple(objective.eval().exported())
+        tokenizer, length = run.tokenizer, config.batch.sequence_length
     else:
-        parts = network_folders(folder) or ([folder] if (folder / "config.json").is_file() else [])
-        if not parts:
+        parts = network_folders(folder)
+        if not parts and not (folder / "config.json").is_file():
             raise MissingInputError(f"{path}: neither a run nor an exported model. Check the path.")
-        read, tokenizer = {part: read_network(part) for part in parts}, parts[0]
-        by_role = roles(parts)
-        networks = {role: read[part][0] for role, part in by_role.items()}
-        words = min(model.vocab_size for _, model in read.values())
-        length = trained_length(tokenizer, read[tokenizer][1].max_position_embeddings)
-        run["folder"] = by_role.get("discriminator", by_role.get("encoder", tokenizer))
-    discriminator, encoder = networks.get("discriminator"), networks.get("encoder")
-    generator = networks.get("generator", encoder)
-    assert discriminator is None or isinstance(discriminator, Discriminator)
-    assert generator is None or isinstance(generator, TokenPredictor)
-    assert encoder is None or isinstance(encoder, TokenPredictor)
+        tokenizer = place = next(iter(parts.values()), folder)
+        read = {role: read_network(part) for role, part in (parts or {"encoder": folder}).items()}
+        networks = tuple(
+            Exported(name=cast(Any, role), network=one, model=model) for role, (one, model) in read.items()
+        )
+        length = trained_length(place, networks[0].model.max_position_embeddings)
     loaded = load_tokenizer(tokenizer)
-    require_rows(loaded, words, where=tokenizer)
+    require_rows(loaded, min(one.model.vocab_size for one in networks), where=tokenizer)
     return Pretrained(
         tokenizer=loaded,
         specials=specials_of(loaded),
         length=length,
-        discriminator=discriminator,
-        generator=generator,
-        encoder=encoder,
+        networks=networks,
+        config=config,
+        step=step,
         name=str(path),
-        **run,
+        folder=place,
     )
 
 
@@ -256,10 +258,6 @@ def trained_length(folder: Path, positions: int) -> int:
     table = read_table(path) if path.is_file() else {}
     written = table.get("model_max_length", table.get("max_len"))  # the second is its name in old folders
     return int(min(positions, written)) if isinstance(written, int | float) and written > 2 else positions
-
-
-Compare = Callable[[Path, nn.Module, Tokenizer], object]
-"""Function of an exported network's folder, and the network and tokenizer of the run."""
 
 
 @checked
@@ -290,17 +288,16 @@ def export_run(
     if pretrained.config is None:
         raise ConfigError(f"{run}: is an exported model already. Give a run folder.")
     folder, form = RunFolder(run_and_step(run)[0]), Form(dtype=dtype, bert=bert)
-    training, networks = _training(folder, pretrained.config, pretrained.step or 0), list(pretrained.networks)
-    names = [exported.name for exported in networks]
+    training = _training(folder, pretrained.config, pretrained.step or 0)
+    names = [exported.name for exported in pretrained.networks]
     return export(
-        networks,
+        pretrained.networks,
         tokenizer=folder.tokenizer,
-        pad_id=pretrained.specials.pad,
         length=pretrained.length,
         out=Path(out),
         form=form,
-        card=lambda one: model_card(one, training, fields=card, networks=names, bert=form.is_bert(one), dtype=dtype),
-        compare=compare and (lambda folder, network: compare(folder, network, pretrained.tokenizer)),
+        card=lambda one: model_card(one, training, fields=card or CardFields(), networks=names, form=form),
+        compare=compare,
     )
 
 

@@ -18,9 +18,9 @@ from electra_trainer.data import tokenizer as words
 from electra_trainer.data.tokenizer import ADDED, SPECIALS_MAP
 from electra_trainer.errors import ConfigError, MissingInputError
 from electra_trainer.model.encoder import Encoder
-from electra_trainer.model.networks import TokenPredictor, build_encoder, initialize
+from electra_trainer.model.networks import build_encoder, initialize
 from electra_trainer.pretrained import as_modern, embedding, read_back
-from electra_trainer.pretrained.as_bert import is_bert, not_taken
+from electra_trainer.pretrained.model_card import HUB_NAME
 from electra_trainer.pretrained.pretrained import kept_encoder, load, trained_length
 from electra_trainer.randomness import key
 from electra_trainer.settings import records
@@ -71,8 +71,8 @@ class Source:
 
     def embedder(self) -> embedding.Embedder:
         """The encoder that gives one vector for each text."""
-        encoder = self.encoder(dropout=0.0, attention_dropout=0.0)
-        return embedding.embedder(encoder, self.text(self.length), folder=self.folder)
+        encoder, form = self.encoder(dropout=0.0, attention_dropout=0.0), embedding.read_form(self.folder)
+        return embedding.Embedder(encoder=encoder, text=self.text(self.length), form=form)
 
     @cached_property
     def sha256(self) -> str:
@@ -105,23 +105,21 @@ def load_source(name: str | Path, *, bert: bool = False) -> Source:
 
 def _as_it_is(name: str | Path, *, bert: bool) -> Source:
     if records.is_run(name):
-        pretrained = load(name)
-        assert pretrained.config is not None
-        encoder, model, place = kept_encoder(pretrained), pretrained.config.model, None
-        tokenizer, length = pretrained.tokenizer, pretrained.length
+        run = load(name)
+        encoder, model, folder = kept_encoder(run), run.networks[0].model, None
+        tokenizer, length = run.tokenizer, run.length
     else:
         folder = located(name)
-        parts = read_back.roles(read_back.network_folders(folder))
         bare = folder / "encoder"  # of a fine-tuned model whose head transformers does not have
-        folder = parts.get("discriminator", parts.get("encoder", bare if (bare / "config.json").is_file() else folder))
+        without = bare if (bare / "config.json").is_file() else folder
+        folder = next(iter(read_back.network_folders(folder).values()), without)
         if not (folder / "config.json").is_file():
             meant = f"Did you mean {folder / 'model'}? " if (folder / "model" / "config.json").is_file() else ""
             raise MissingInputError(f"{name}: holds neither a run nor an ELECTRA (no config.json). {meant}{_EXPECTED}")
-        network, model = read_back.read_bert(folder) if bert and is_bert(folder) else read_back.read_encoder(folder)
-        encoder = network.electra if isinstance(network, TokenPredictor) else network
+        encoder, model = read_back.read_encoder(folder, bert=bert)
         tokenizer = words.load_tokenizer(folder)
         words.require_rows(tokenizer, model.vocab_size, where=folder)
-        length, place = trained_length(folder, model.max_position_embeddings), folder
+        length = trained_length(folder, model.max_position_embeddings)
     return Source(
         name=str(name),
         model=model,
@@ -129,7 +127,7 @@ def _as_it_is(name: str | Path, *, bert: bool) -> Source:
         tokenizer=tokenizer,
         specials=words.specials_of(tokenizer, where=str(name)),
         length=length,
-        folder=place,
+        folder=folder,
     )
 
 
@@ -181,24 +179,22 @@ class InitFrom:
             MissingInputError, CheckpointError, ConfigError: as `load_source`. ConfigError: the two are not a
                 discriminator and a generator, or have other vocabularies.
         """
-        alone = Path(self.name).exists() or records.is_run(self.name) or "," not in self.name
-        read = {name: _networks(name) for name in ([self.name] if alone else self.name.split(","))}
+        whole = Path(self.name).exists() or records.is_run(self.name)
+        read = {name: _networks(name) for name in ([self.name] if whole else self.name.split(","))}
         main, found = self.name, read.get(self.name, {})
-        if not alone:
+        if len(read) > 1:
             places = {role: name for name, networks in read.items() for role in networks}
-            if sum(map(len, read.values())) != 2 or places.keys() != {"discriminator", "encoder"}:
+            if sorted(role for networks in read.values() for role in networks) != ["discriminator", "encoder"]:
                 raise ConfigError(
                     f"--init {self.name}: expected a discriminator and its generator, such as google/electra-small-"
                     "discriminator,google/electra-small-generator. A run or an export that holds both is given alone."
                 )
-            main, generator = places["discriminator"], places["encoder"]
-            found = {"discriminator": read[main]["discriminator"], "generator": read[generator]["encoder"]}
-            if (
-                load_source(generator, bert=True).tokenizer.get_vocab()
-                != _as_it_is(main, bert=True).tokenizer.get_vocab()
-            ):
+            main, other = places["discriminator"], places["encoder"]
+            found = read[main] | {"generator": read[other]["encoder"]}
+            first, second = (_as_it_is(name, bert=True).tokenizer.get_vocab() for name in (main, other))
+            if first != second:
                 raise ConfigError(
-                    f"--init {self.name}: {generator} has another vocabulary than {main}. Give two of one model."
+                    f"--init {self.name}: {other} has another vocabulary than {main}. Give two of one model."
                 )
         source = _as_it_is(main, bert=True)
         networks = {name: _tensors(network) for name, (network, _) in found.items()}
@@ -213,60 +209,37 @@ class InitFrom:
             encoder=source.weights,
             networks=networks,
             shapes={name: model for name, (_, model) in found.items()},
-            dropped=_dropped(main),
         )
 
 
-Networks = Mapping[str, tuple[nn.Module, Model]]
-"""Networks with a pre-training head and their shapes, by the names that a run gives them."""
-
-
-def _networks(name: str) -> Networks:
-    """Networks in a run or folder. A folder with one network yields the main network."""
+def _networks(name: str) -> dict[str, tuple[nn.Module, Model]]:
+    """Networks of a run or folder with a pre-training head, and their shapes, by role. A folder with one network yields
+    the main network.
+    """
     if records.is_run(name):
         return {exported.name: (exported.network, exported.model) for exported in load(name).networks}
-    folder = located(name)
-    alone = (folder / "config.json").is_file()
-    if alone and is_bert(folder):
-        bert, shape = read_back.read_bert(folder)
-        return {"encoder": (bert, shape)} if isinstance(bert, TokenPredictor) else {}
-    parts = read_back.roles(
-        [folder]
-        if alone and read_back.architecture(folder) in read_back.NETWORKS
-        else read_back.network_folders(folder)
-    )
-    read = {part: read_back.read_network(part) for part in parts.values()}
-    return {role: read[part] for role, part in parts.items()}
-
-
-def _dropped(name: str) -> tuple[str, ...]:
-    """Parts of a BERT that no network here has."""
-    if records.is_run(name) or not is_bert(located(name)):
-        return ()
-    return tuple(not_taken(read_back.read_tensors(located(name) / "model.safetensors")))
+    parts = read_back.network_folders(located(name))
+    return {role: read_back.read_network(part, bert=True) for role, part in parts.items()}
 
 
 def _download(name: str) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
     nowhere = f"{name or repr(name)}: no such folder"
-    begin = f"begin with google/electra-small-discriminator, or train it with electra pretrain DATA --out {name}"
-    no_run = "" if name.startswith("google/") else f" (no run is there: {begin})"
-    if name.count("/") != 1 or not all(name.split("/")):
+    if not HUB_NAME.fullmatch(name):
         raise MissingInputError(f"{nowhere}. {_EXPECTED}")
+    if not name.startswith("google/"):
+        begin = f"begin with google/electra-small-discriminator, or train it with electra pretrain DATA --out {name}"
+        nowhere += f" (no run is there: {begin})"
     try:
         folder = Path(snapshot_download(name, allow_patterns=[*_HUB_FILES, *(f"encoder/{one}" for one in _HUB_FILES)]))
-    except HFValidationError:
-        raise MissingInputError(f"{nowhere}. {_EXPECTED}") from None
     except RepositoryNotFoundError:
-        raise MissingInputError(
-            f"{nowhere}{no_run}, and no such model on the Hub that may be read. Check the name."
-        ) from None
+        raise MissingInputError(f"{nowhere}, and no such model on the Hub that may be read. Check the name.") from None
     except (HfHubHTTPError, OSError) as error:
         why = (str(error) or type(error).__name__).splitlines()[0]
         raise MissingInputError(
-            f"{nowhere}{no_run}, and the Hub could not be asked ({why}). Check the name and the network."
+            f"{nowhere}, and the Hub could not be asked ({why}). Check the name and the network."
         ) from None
     if not any((folder / place / "model.safetensors").is_file() for place in ("", "encoder")):
         raise _pickled(name, folder, where="has no model.safetensors on the Hub")

@@ -128,8 +128,6 @@ class Initial:
     """Shapes of each of them, where they are known."""
     new_words: int = 0
     """Words that the run's vocabulary has in addition; see new_words.py."""
-    dropped: tuple[str, ...] = ()
-    """Parts of the model that no network here has, in words."""
 
     @property
     def identity(self) -> dict[str, str]:
@@ -308,8 +306,6 @@ def told_of(initial: Initial, fresh: list[str], objective: Objective) -> str:
         facts += f"; {initial.new_words:,} new words begin as the mean of their pieces"
     if for_generator := _for_generator(initial, config)[1]:
         facts += f", and for the generator {for_generator}"
-    if initial.dropped:
-        facts += f"; without {' and '.join(initial.dropped)}"
     if (before := initial.model.max_position_embeddings) < (positions := config.model.max_position_embeddings):
         facts += f"; positions {before:,} to {positions - 1:,} begin as copies of those from 0 on"
     facts += f"; fresh: {', '.join([*parts_of(fresh), 'moments and step count of the optimizer'])}. "
