@@ -95,9 +95,3 @@ def test_a_mutant_differs_from_its_file_by_one_change() -> None:
         compile(mutant.text, mutant.file, "exec")
         changed = [line for line in difflib.ndiff(before, mutant.text.splitlines()) if line[0] in "+-"]
         assert 0 < len(changed) < 12, mutant.change
-
-
-def test_every_file_of_the_runs_has_tests_for_its_mutants() -> None:
-    files = {f"runs/{path.name}" for path in (PACKAGE / "runs").glob("[!_]*.py")}
-    assert mutants.TESTS.keys() == files | {"train/step.py"}
-    assert all((ROOT / "tests" / test).is_file() for tests in mutants.TESTS.values() for test in tests)
