@@ -24,7 +24,7 @@ from electra_trainer.presets import models
 from electra_trainer.runs.launcher import restart_tuned
 from electra_trainer.settings.config import Config
 from electra_trainer.train import device as devices
-from electra_trainer.train.graph import forget, in_words, news
+from electra_trainer.train.fast_step import in_words
 from electra_trainer.train.timing import DTYPES, activation_bytes, free_bytes, timed
 
 _MATRIX = {"cpu": 2048, "cuda": 8192}
@@ -98,11 +98,11 @@ def rows_to_time(config: Config, device: torch.device, precision: str, *, rate: 
 def step_seconds(config: Config, device: torch.device, precision: str, *, limit: float) -> tuple[float, str]:
     """Median seconds of a step after warming up, and, on a GPU, what it was made of."""
     trial = make(config, device, precision=precision)
-    for _ in range(3 if device.type == "cuda" else 1):  # a GPU compiles and records
-        trial.step()
-    made_of = news()
-    seconds = trial.seconds_per_step(least=1, most=10, limit=limit / 2)
-    forget()
+    with trial.fast:
+        for _ in range(3 if device.type == "cuda" else 1):  # a GPU compiles and records
+            trial.step()
+        made_of = trial.fast.made_of
+        seconds = trial.seconds_per_step(least=1, most=10, limit=limit / 2)
     return seconds, in_words(made_of) if made_of else ""
 
 

@@ -23,7 +23,6 @@ from benchmarks.parity import WAYS, switches
 from benchmarks.synthetic import make, sized
 from electra_trainer.cost.flops import step_flops
 from electra_trainer.settings.config import Config
-from electra_trainer.train import graph
 from electra_trainer.train.timing import Trial, timed
 
 WINDOWS = 5
@@ -54,15 +53,15 @@ def measure(config: Config, device: torch.device, *, precision: str, limit: floa
         warnings.simplefilter("always")
         try:
             made = make(config, device, precision=precision)
-            step = seconds_a_step(made, limit=limit)
-            line |= {"in use": graph.in_use(), "seconds": step, "tokens_per_second": config.tokens_per_step / step}
+            with made.fast:
+                step = seconds_a_step(made, limit=limit)
+                line["in use"] = made.fast.made_of and made.fast.made_of["step"]
+            line |= {"seconds": step, "tokens_per_second": config.tokens_per_step / step}
             line["share_of_matrix_rate"] = step_flops(config).real / step / rate
             if device.type == "cuda":
                 line["peak_memory_bytes"] = torch.cuda.max_memory_reserved(device)
         except Exception as error:  # out of memory is a result too
             line["error"] = f"{type(error).__name__}: {error}"[:200]
-        finally:
-            graph.forget()
     notes = sorted({str(warning.message)[:200] for warning in said if warning.category is UserWarning})
     return {**line, "said": notes} if notes else line
 
@@ -120,7 +119,7 @@ def profiled(device: torch.device, given: argparse.Namespace) -> None:
         "preset": given.preset,
         "batch": config.batch.size,
         "device": str(device),
-        "in use": graph.in_use(),
+        "in use": made.fast.made_of and made.fast.made_of["step"],
         "milliseconds": round(total / 5 / 1e3, 3),
         "wall, by threads": wall,
         "gap": round(min(wall.values()) - total / 5 / 1e3, 3) if on_gpu else None,

@@ -22,17 +22,13 @@ from electra_trainer.objectives.generation import corrupt
 from electra_trainer.presets import arms
 from electra_trainer.settings.config import Config, changed
 from electra_trainer.settings.methods import TwoStage
-from electra_trainer.train import graph
+from electra_trainer.train.fast_step import COMPILE, GRAPH
 from electra_trainer.train.optim import optimizer_tensors
+from electra_trainer.train.timing import Trial
 
 LIMITS = {"fp32": 1e-3, "bf16": 0.15}
 """Relative, of the gradient; a tenth of it of the losses."""
-WAYS = {
-    "plain": (),
-    "compiled": (graph.COMPILE,),
-    "graph": (graph.GRAPH,),
-    "graph, compiled": (graph.GRAPH, graph.COMPILE),
-}
+WAYS = {"plain": (), "compiled": (COMPILE,), "graph": (GRAPH,), "graph, compiled": (GRAPH, COMPILE)}
 """What is on; all else is off."""
 WAYS_OF_ARMS = ("plain", "graph")
 LOSSES = ("generator_loss", "discriminator_loss", "encoder_loss", "sentence_loss")
@@ -40,7 +36,7 @@ LOSSES = ("generator_loss", "discriminator_loss", "encoder_loss", "sentence_loss
 
 def switches(on: tuple[str, ...]) -> dict[str, str]:
     """The environment in which only `on` is used."""
-    return {name: "on" if name in on else "off" for name in (graph.GRAPH, graph.COMPILE)}
+    return {name: "on" if name in on else "off" for name in (GRAPH, COMPILE)}
 
 
 def settings(preset: str, layers: int) -> Config:
@@ -59,15 +55,14 @@ def by_place(masked: Masked, _: Tensor) -> Corrupted:
     return corrupt(masked, words % 997 + 5)
 
 
-def one_step(config: Config, device: torch.device, precision: str) -> tuple[dict[str, float], Tensor]:
+def one_step(made: Trial) -> tuple[dict[str, float], Tensor]:
     """Mean losses, and the gradient as one vector on the CPU."""
-    made = make(config, device, precision=precision)
     with mock.patch("electra_trainer.objectives.generation.corrupt", by_place):
-        result = graph.train_step(made.objective, made.optimizer, made.feed, step=0, diagnose=True)
+        result = made.fast.step(made.objective, 0, diagnose=True)
     moments = optimizer_tensors(made.objective, made.optimizer)
     means = [value.flatten().cpu() for name, value in sorted(moments.items()) if name.endswith("/exp_avg")]
     losses = {name: value for name, value in result.metrics.items() if name in LOSSES}
-    return losses, torch.cat(means) / (1 - config.optimizer.beta1)
+    return losses, torch.cat(means) / (1 - made.objective.config.optimizer.beta1)
 
 
 def compare(
@@ -83,13 +78,12 @@ def compare(
     with mock.patch.dict(os.environ, switches(WAYS[way])), warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
-            losses, gradient = one_step(config, device, precision)
+            with (made := make(config, device, precision=precision)).fast:
+                losses, gradient = one_step(made)
+                line["in use"] = made.fast.made_of and made.fast.made_of["step"]
         except Exception as error:
             print(json.dumps({**line, "ok": False, "error": f"{type(error).__name__}: {error}"[:300]}), flush=True)
             return False
-        finally:
-            line["in use"] = graph.in_use()
-            graph.forget()
     different = {name: abs(value / expected[0][name] - 1) for name, value in losses.items()}
     distance = float((gradient - expected[1]).norm() / expected[1].norm())
     limit = LIMITS[precision]
@@ -108,13 +102,13 @@ def main() -> None:
     parser.add_argument("--arms", action="store_true", help="every arm of the paper's experiments in fp32 too")
     given = parser.parse_args()
     device, config = torch.device(given.device), settings(given.preset, given.layers)
-    expected = one_step(config, torch.device("cpu"), "fp32")
+    expected = one_step(make(config, torch.device("cpu"), precision="fp32"))
     good = [compare(config, device, precision, way, expected) for precision in LIMITS for way in WAYS]
     for name in arms.ARMS if given.arms else ():
         changed = arms.arm(name, config)
         if isinstance(changed.phases, TwoStage):
             continue  # the networks and losses of sharing-none
-        expected = one_step(changed, torch.device("cpu"), "fp32")
+        expected = one_step(make(changed, torch.device("cpu"), precision="fp32"))
         good += [compare(changed, device, "fp32", way, expected, name) for way in WAYS_OF_ARMS]
     raise SystemExit(0 if all(good) else 1)
 

@@ -52,7 +52,7 @@ SLOWEST = (
     "paper/test_rows.py",
     "pretrained/test_export.py",
     "kernels/native/test_layers.py",
-    "train/test_graph.py",
+    "train/test_fast_step.py",
     "test_speed_benchmark.py",
     "data/test_words.py",
     "data/test_prepare.py",

@@ -27,7 +27,7 @@ from electra_trainer.pretrained.pretrained import Scored
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.settings.config import changed
-from electra_trainer.train import loop, plan
+from electra_trainer.train import fast_step, loop, plan
 from electra_trainer.train.plan import Length, Timing
 
 LEARNED = {
@@ -127,14 +127,14 @@ def test_a_demo_ends_in_time(
 ) -> None:
     """With a clock that only steps move: where the machine slows down the run ends early, and the same command resumes it. A signal is no such
     end."""
-    now, real = [1000.0], loop.train_step
+    now, real = [1000.0], fast_step.train_step
 
     def step(*arguments: Any, **more: Any) -> Any:
         now[0] += 2 if now[0] < 1040 else 6
         return real(*arguments, **more)
 
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(loop, "train_step", step)
+    monkeypatch.setattr(fast_step, "train_step", step)
     monkeypatch.setattr(loop, "measure_time", lambda *_, **__: Timing(step=2.0, evaluation=0.0))
     quick = {"evaluation": {"rows": 0}, "checkpoint": {"every": 1000}}  # a run of a hundred steps has little else to do
     config, out, ends = changed(small_config(lanes=1), **quick), RunFolder(tmp_path / "run"), []
@@ -146,7 +146,7 @@ def test_a_demo_ends_in_time(
     assert capsys.readouterr().out.count("training ends early") == 1
     assert 20 < ends[0] < ends[1] == ends[2] == out.config().schedule.steps == 47
 
-    monkeypatch.setattr(loop, "train_step", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr(fast_step, "train_step", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
     with pytest.raises(Interrupted):
         demo._train(demo.Demo(out=tmp_path / "stopped"), config, data, end=now[0] + 105)
 

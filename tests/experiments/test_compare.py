@@ -29,7 +29,7 @@ from electra_trainer.paper.compare import arm_config
 from electra_trainer.paper.probes import parse_probes
 from electra_trainer.settings.config import Masking
 from electra_trainer.settings.records import to_dict
-from electra_trainer.train import loop
+from electra_trainer.train import fast_step
 from electra_trainer.train.step import Feed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -150,7 +150,7 @@ def test_interrupted_it_resumes_to_the_same_results(
     data: Path, whole: Path, tmp_path: Path, stop_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A signal in the first or in the second cell: the summary says what is missing, the same call ends as if nothing had been."""
-    real, done = loop.train_step, []
+    real, done = fast_step.train_step, []
 
     def interrupted(*arguments: Any, **more: Any) -> Any:
         done.append(1)
@@ -158,7 +158,7 @@ def test_interrupted_it_resumes_to_the_same_results(
             signal.raise_signal(signal.SIGTERM)
         return real(*arguments, **more)
 
-    monkeypatch.setattr(loop, "train_step", interrupted)
+    monkeypatch.setattr(fast_step, "train_step", interrupted)
     with pytest.raises(Interrupted, match="The same command continues"):
         run(data, tmp_path / "exp", seeds=1)
     finished = list(results(tmp_path / "exp"))
@@ -179,7 +179,7 @@ def test_killed_while_probing_only_the_probe_is_repeated(
     with pytest.raises(KeyboardInterrupt):
         run(data, tmp_path / "exp", seeds=1)
     monkeypatch.undo()
-    monkeypatch.setattr(loop, "train_step", _counted(loop.train_step, steps := []))
+    monkeypatch.setattr(fast_step, "train_step", _counted(fast_step.train_step, steps := []))
     run(data, tmp_path / "exp", seeds=1)
     assert len(steps) == STEPS
     assert results(tmp_path / "exp") == of_seed(1, whole)
@@ -194,7 +194,7 @@ def _counted(real: Any, calls: list[int]) -> Any:
 
 
 def test_finished_cells_are_not_run_again(data: Path, whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "train_step", None)
+    monkeypatch.setattr(fast_step, "train_step", None)
     monkeypatch.setattr(cells_module, "probe", None)
     summary = run(data, whole)
     assert states(summary) == ["done"] * 4
@@ -247,8 +247,8 @@ def test_a_signal_stops_runs_in_parallel(
     timer = threading.Timer(0.2, stop_when_training)
     with monkeypatch.context() as patch:  # workers whose steps are slow, so that the signal comes between them
         copy_workers(patch)
-        step = loop.train_step
-        patch.setattr(loop, "train_step", lambda *words, **more: (time.sleep(0.2), step(*words, **more))[1])
+        step = fast_step.train_step
+        patch.setattr(fast_step, "train_step", lambda *words, **more: (time.sleep(0.2), step(*words, **more))[1])
         timer.start()
         with pytest.raises(Interrupted, match="The same command resumes"):
             run(data, out, parallel=2)
@@ -281,7 +281,7 @@ def test_more_seeds_arms_and_probes_extend(data: Path, tmp_path: Path, monkeypat
     first = run(data, out, arms=("electra",), seeds=1)
     assert first.contrasts == [] and first.rows["electra"]["held-out/loss"].sd is None
     before = (out / "cells/electra/seed-1/result.json").read_text()
-    monkeypatch.setattr(loop, "train_step", _counted(loop.train_step, steps := []))
+    monkeypatch.setattr(fast_step, "train_step", _counted(fast_step.train_step, steps := []))
     second = run(data, out, arms=("untrained", "mlm", "electra"), seeds=[2, 1])
     assert len(steps) == 3 * STEPS
     apart = "Not compared with the first arm, because no declared metric is measured for both: mlm. Repeat the command"
@@ -370,14 +370,14 @@ def test_a_treebank_that_changed_is_named(data: Path, tmp_path: Path) -> None:
 def test_a_cell_that_diverges_is_reported_and_the_others_go_on(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = loop.train_step
+    real = fast_step.train_step
 
     def broken(objective: Any, optimizer: Any, feed: Any, **more: Any) -> Any:
         result = real(objective, optimizer, feed, **more)
         bad = feed.config.seed == 2 and not feed.config.objective.uses_generator
         return replace(result, finite=False) if bad else result
 
-    monkeypatch.setattr(loop, "train_step", broken)
+    monkeypatch.setattr(fast_step, "train_step", broken)
     summary = run(data, tmp_path / "exp", steps=12)
     assert states(summary) == ["done", "done", "done", "failed"]
     assert "not a finite number" in summary.failed["mlm"][2]
@@ -386,7 +386,7 @@ def test_a_cell_that_diverges_is_reported_and_the_others_go_on(
     assert summary.rows["mlm"]["held-out/loss"].n == 1 and summary.rows["electra"]["held-out/loss"].n == 2
     assert all(one.found.note == "needs at least 2 seeds" for one in summary.contrasts)
     assert "mlm: FAILED: seed 2: the gradient" in (tmp_path / "exp/summary.md").read_text()
-    monkeypatch.setattr(loop, "train_step", None)
+    monkeypatch.setattr(fast_step, "train_step", None)
     assert run(data, tmp_path / "exp", steps=12).results == summary.results  # it would diverge again
 
 

@@ -20,12 +20,13 @@ from tests.prepared import small_config
 from electra_trainer.errors import ElectraError
 from electra_trainer.settings.config import changed
 from electra_trainer.train import health, loop, step
+from electra_trainer.train.fast_step import FastStep
 
 
 def main(data: str, out: str, options: dict[str, Any]) -> None:
     config = changed(small_config(steps=options.get("steps", 6), lanes=2), model={"hidden_size": 64})
     config = dataclasses.replace(config, precision="auto", deterministic=options.get("deterministic", False))
-    computed = loop.train_step
+    computed = FastStep.step
 
     def slowly(*given: Any, **named: Any) -> step.StepResult:
         time.sleep(options.get("pause", 0.0))
@@ -36,7 +37,7 @@ def main(data: str, out: str, options: dict[str, Any]) -> None:
         mock.patch.object(health, "health_line", lambda *_, **__: "values are not pretended"),
         mock.patch.object(health, "alarms", lambda *_, **__: []),
         mock.patch.object(step, "example_rows", lambda *_: []),
-        mock.patch.object(loop, "train_step", slowly),
+        mock.patch.object(FastStep, "step", slowly),
         mock.patch.object(torch, "isfinite", lambda _: torch.ones(1, dtype=torch.bool)),
     ):
         loop.pretrain(config, Path(data), out=Path(out), device="cuda", quiet=True)

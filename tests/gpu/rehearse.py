@@ -15,7 +15,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 from unittest import mock
 
@@ -26,7 +26,7 @@ from electra_trainer.batch import Losses
 from electra_trainer.cost.parameters import memory_bytes
 from electra_trainer.presets import arms
 from electra_trainer.settings.config import Config, changed
-from electra_trainer.train import graph, measures, step
+from electra_trainer.train import fast_step, measures, step
 from electra_trainer.train.optim import Phases, optimizer_tensors
 
 STEPS = 7
@@ -67,32 +67,31 @@ def steps(case: dict[str, Any], line: dict[str, Any]) -> None:
     config, device = config_of(case), torch.device(case.get("device", "cuda"))
     made = make(config, device, precision=case.get("precision", "bf16"))
     phases, times = Phases(config, made.objective), []
-    for number in range(STEPS):
-        mark(f"step {number}")
-        began = time.perf_counter()
-        graph.train_step(phases.at(number), made.optimizer, made.feed, step=number, diagnose=number == DIAGNOSED)
-        times.append(time.perf_counter() - began)
-        mark(f"after step {number}")
-    line |= {
-        "left out": graph.news()["left_out"],
-        "in use": graph.in_use(),
-        "seconds": [round(one, 5) for one in times],
-    }
-    line |= {"reserved": torch.cuda.memory_reserved(device), "estimated": memory_bytes(config, gpu=2)}
-    mark("evaluate")
-    line["evaluated"] = len(step.evaluate(made.objective, made.feed, limit=64))
-    mark("state")
-    line["moments"] = len(optimizer_tensors(made.objective, made.optimizer))
-    mark("again")
-    graph.train_step(phases.at(STEPS - 1), made.optimizer, made.feed, step=STEPS - 1)
-    mark("end")
+    with closing(made.fast) as fast:
+        for number in range(STEPS):
+            mark(f"step {number}")
+            began = time.perf_counter()
+            fast.step(phases.at(number), number, diagnose=number == DIAGNOSED)
+            times.append(time.perf_counter() - began)
+            mark(f"after step {number}")
+        assert fast.made_of is not None
+        line |= {"left out": fast.made_of["left_out"], "in use": fast.made_of["step"]}
+        line |= {"seconds": [round(one, 5) for one in times]}
+        line |= {"reserved": torch.cuda.memory_reserved(device), "estimated": memory_bytes(config, gpu=2)}
+        mark("evaluate")
+        line["evaluated"] = len(step.evaluate(made.objective, made.feed, limit=64))
+        mark("state")
+        line["moments"] = len(optimizer_tensors(made.objective, made.optimizer))
+        mark("again")
+        fast.step(phases.at(STEPS - 1), STEPS - 1)
+        mark("end")
 
 
 def rehearse(case: dict[str, Any]) -> dict[str, Any]:
     """Print the result of a case."""
     line: dict[str, Any] = {"case": case, "in use": []}
     device = torch.device(case.get("device", "cuda"))
-    switches = {graph.GRAPH: "on", graph.COMPILE: "on" if case.get("compile") else "off"}
+    switches = {fast_step.GRAPH: "on", fast_step.COMPILE: "on" if case.get("compile") else "off"}
     gc.collect()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
@@ -103,7 +102,6 @@ def rehearse(case: dict[str, Any]) -> dict[str, Any]:
             steps(case, line)
         except Exception as error:
             line["error"] = f"{type(error).__name__}: {error}"[:700]
-        graph.forget()
     gc.collect()
     line["peak"] = torch.cuda.max_memory_reserved(device)
     line["left"] = torch.cuda.memory_allocated(device) - before

@@ -18,7 +18,7 @@ from tests.prepared import small_config, write_store
 from torch import Tensor
 
 from electra_trainer.settings.config import Config, changed
-from electra_trainer.train import graph, step
+from electra_trainer.train import step
 from electra_trainer.train.loop import pretrain
 from electra_trainer.train.timing import Trial
 
@@ -33,7 +33,6 @@ STEPS = 20
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
     yield
-    graph.forget()
     gc.collect()
     torch.cuda.empty_cache()
 
@@ -46,9 +45,9 @@ def config(preset: str = "small", *, layers: int = 2, batch: int = 16, determini
 
 def steps(made: Trial, count: int, *, evaluated: bool = False, **switches: str) -> dict[str, Tensor]:
     """The weights after `count` steps, with an evaluation after each if `evaluated`."""
-    with mock.patch.dict(os.environ, switches):
+    with mock.patch.dict(os.environ, switches), made.fast as fast:
         for number in range(count):
-            result = graph.train_step(made.objective, made.optimizer, made.feed, step=number)
+            result = fast.step(made.objective, number)
             assert result.finite
             if evaluated:
                 step.evaluate(made.objective, made.feed, limit=32)
@@ -72,9 +71,10 @@ def equal(found: dict[str, Tensor], expected: dict[str, Tensor]) -> list[str]:
 def test_nothing_is_left_out_of(preset: str) -> None:
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
-        steps(make(config(preset, layers=1, batch=8), DEVICE), 2)
+        made = make(config(preset, layers=1, batch=8), DEVICE)
+        steps(made, 2)
     assert [str(one.message) for one in raised if "left out" in str(one.message)] == []
-    assert graph.in_use() == ["CUDA graph", "compiled layers"]
+    assert made.fast.made_of and made.fast.made_of["step"] == ["CUDA graph", "compiled layers"]
 
 
 @pytest.mark.parametrize(("preset", "count"), [("bert_small", STEPS), ("small", 1)])
@@ -85,8 +85,9 @@ def test_the_graph_computes_the_step(preset: str, count: int) -> None:
     """
     off, fixed = {"ELECTRA_GPU_COMPILE": "off"}, config(preset, deterministic=True)
     eager = steps(make(fixed, DEVICE, precision="fp32"), count, ELECTRA_GPU_GRAPH="off", **off)
-    recorded = steps(make(fixed, DEVICE, precision="fp32"), count, **off)
-    assert graph.in_use()[:1] == ["CUDA graph"]
+    made = make(fixed, DEVICE, precision="fp32")
+    recorded = steps(made, count, **off)
+    assert made.fast.made_of and made.fast.made_of["step"] == ["CUDA graph"]
     assert farthest(recorded, eager) <= 2e-5
 
 
@@ -122,7 +123,6 @@ def test_memory_comes_back() -> None:
     left = []
     for _ in range(3):
         steps(make(config(batch=64), DEVICE), 3)
-        graph.forget()
         gc.collect()
         left.append(torch.cuda.memory_allocated())
     assert left[2] - left[1] <= 1 << 20, left

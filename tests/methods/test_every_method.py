@@ -27,7 +27,7 @@ from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.verified import read
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import Learned, TwoStage, kind_of
-from electra_trainer.train import loop
+from electra_trainer.train import fast_step
 from electra_trainer.train.loop import pretrain
 from electra_trainer.train.measures import divisors
 from electra_trainer.train.optim import Phases, build_optimizer
@@ -278,7 +278,7 @@ def test_resumed_run_is_the_run(name: str, data: Path, tmp_path: Path, monkeypat
     """Stopped, for two-stage right at the switch: weights, moments and curve are bit for bit those of the whole run."""
     config = run_config(name)
     whole = pretrain(config, data, out=tmp_path / "whole", device="cpu", quiet=True)
-    real, stops = loop.train_step, {config.first_stage_steps or 3}
+    real, stops = fast_step.train_step, {config.first_stage_steps or 3}
 
     def interrupted(*arguments: Any, step: int, **more: Any) -> Any:
         if step + 1 in stops:
@@ -286,7 +286,7 @@ def test_resumed_run_is_the_run(name: str, data: Path, tmp_path: Path, monkeypat
             signal.raise_signal(signal.SIGTERM)
         return real(*arguments, step=step, **more)
 
-    monkeypatch.setattr(loop, "train_step", interrupted)
+    monkeypatch.setattr(fast_step, "train_step", interrupted)
     with pytest.raises(Interrupted):
         pretrain(config, data, out=tmp_path / "run", device="cpu", quiet=True)
     pretrain(config, data, out=tmp_path / "run", device="cpu", quiet=True)

@@ -27,7 +27,7 @@ from electra_trainer.presets.arms import arm
 from electra_trainer.settings.config import changed
 from electra_trainer.settings.methods import Learned
 from electra_trainer.settings.records import to_dict
-from electra_trainer.train import loop
+from electra_trainer.train import fast_step
 
 STEPS = 4
 
@@ -116,7 +116,7 @@ def test_a_sweep_is_an_experiment(run: Run, tmp_path: Path, electra: Electra, mo
     assert (ran["generator"]["width"], ran["masking"]["fraction"], ran["seed"]) == (1.0, 0.3, 2)
     assert summary.rows[rows[1]]["pos/accuracy"].mean == pytest.approx(0.9)
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "train_step", None)
+        patch.setattr(fast_step, "train_step", None)
         assert run().results == summary.results
     values = iter([0.95] * 2)
     more = run(arms=("mlm",), sweep=("masking.fraction=0.2",))

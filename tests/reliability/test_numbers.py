@@ -27,7 +27,7 @@ from electra_trainer.ranks.world import joined
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.verified import read
 from electra_trainer.settings.config import Config
-from electra_trainer.train import loop, step
+from electra_trainer.train import fast_step, loop, step
 from electra_trainer.train.loop import pretrain
 from electra_trainer.train.optim import build_optimizer
 from electra_trainer.train.resumable import BAD_STEPS_IN_A_ROW
@@ -158,7 +158,7 @@ def train(
     rank: int | None,
 ) -> None:
     """A run in which `poison` is applied before the steps `at`, on `rank` alone, or on all."""
-    real = loop.train_step
+    real = fast_step.train_step
     current: list[loop.Pretraining] = []
     begin = loop.Pretraining.train
 
@@ -177,7 +177,7 @@ def train(
             if hasattr(run, "poison"):
                 run.poison.remove()
 
-    loop.Pretraining.train, loop.train_step = noted, poisoned  # type: ignore[method-assign]
+    loop.Pretraining.train, fast_step.train_step = noted, poisoned  # type: ignore[method-assign]
     pretrain(settings, data, out=out, device="cpu", quiet=True)
 
 
@@ -301,7 +301,7 @@ def test_bad_weights_and_moments_are_never_saved(
 def test_the_message_of_the_end(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setattr(loop.Pretraining, "train", loop.Pretraining.train)
-    monkeypatch.setattr(loop, "train_step", loop.train_step)
+    monkeypatch.setattr(fast_step, "train_step", fast_step.train_step)
     with pytest.raises(
         Diverged,
         match=r"for 10 steps, up to step 15; the weights from before are saved\. In the last of them the loss is NaN or infinite in rows \d",

@@ -19,7 +19,7 @@ from tests.reliability.runs import curve
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.verified import read
 from electra_trainer.settings.config import Config, Evaluation
-from electra_trainer.train import loop
+from electra_trainer.train import fast_step
 from electra_trainer.train.loop import pretrain
 
 
@@ -43,7 +43,7 @@ def train(config: Config, data: Path, out: Path) -> Path:
 @contextmanager
 def each_step(before: Any, after: Any = None) -> Iterator[None]:
     """Call `before(step)` before each training step and `after(step)` after it."""
-    real = loop.train_step
+    real = fast_step.train_step
 
     def watched(*arguments: Any, step: int, **more: Any) -> Any:
         before(step)
@@ -52,7 +52,7 @@ def each_step(before: Any, after: Any = None) -> Iterator[None]:
             after(step)
         return result
 
-    with mock.patch.object(loop, "train_step", watched):
+    with mock.patch.object(fast_step, "train_step", watched):
         yield
 
 

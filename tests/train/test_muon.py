@@ -19,7 +19,7 @@ from tests.train.test_resume import assert_same_end
 from electra_trainer.errors import CheckpointError, Interrupted
 from electra_trainer.objectives import Objective, build
 from electra_trainer.settings.config import Config, Optimizer, changed
-from electra_trainer.train import loop
+from electra_trainer.train import fast_step
 from electra_trainer.train.loop import pretrain
 from electra_trainer.train.optim import (
     build_optimizer,
@@ -169,7 +169,7 @@ def settings() -> Config:
 
 
 def test_a_run_stopped_in_the_middle_ends_with_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data, real = write_store(tmp_path / "data"), loop.train_step
+    data, real = write_store(tmp_path / "data"), fast_step.train_step
     whole = pretrain(settings(), data, out=tmp_path / "whole", device="cpu", quiet=True)
 
     def interrupted(*arguments: Any, step: int, **more: Any) -> Any:
@@ -177,7 +177,7 @@ def test_a_run_stopped_in_the_middle_ends_with_the_same_bits(tmp_path: Path, mon
             signal.raise_signal(signal.SIGTERM)
         return real(*arguments, step=step, **more)
 
-    monkeypatch.setattr(loop, "train_step", interrupted)
+    monkeypatch.setattr(fast_step, "train_step", interrupted)
     with pytest.raises(Interrupted, match="saved at step 6 of 12"):
         pretrain(settings(), data, out=tmp_path / "run", device="cpu", quiet=True)
     monkeypatch.undo()

@@ -21,7 +21,7 @@ from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.verified import read
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import to_dict
-from electra_trainer.train import loop
+from electra_trainer.train import fast_step
 from electra_trainer.train.loop import pretrain
 from electra_trainer.train.plan import Length
 
@@ -64,14 +64,14 @@ def test_stop_at_every_step(
     data: Path, whole: Path, tmp_path: Path, stop_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A signal in the middle of step `stop_at`: the step is given up, the state before it saved, and the same call resumes."""
-    real = loop.train_step
+    real = fast_step.train_step
 
     def interrupted(*arguments: Any, step: int, **more: Any) -> Any:
         if step + 1 == stop_at:
             signal.raise_signal(signal.SIGTERM)
         return real(*arguments, step=step, **more)
 
-    monkeypatch.setattr(loop, "train_step", interrupted)
+    monkeypatch.setattr(fast_step, "train_step", interrupted)
     with pytest.raises(Interrupted, match=f"saved at step {stop_at - 1} of 12"):
         pretrain(config(), data, out=tmp_path / "run", device="cpu", quiet=True)
     monkeypatch.undo()
@@ -95,14 +95,14 @@ def test_another_arithmetic_is_reported(
 
 def test_sigkill_between_checkpoints(data: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed hard in another process after a step that no checkpoint holds; its logged rows are computed again, the same."""
-    real, run = loop.train_step, tmp_path / "run"
+    real, run = fast_step.train_step, tmp_path / "run"
 
     def killed(*arguments: Any, step: int, **more: Any) -> Any:
         if step == 7:
             os.kill(os.getpid(), signal.SIGKILL)
         return real(*arguments, step=step, **more)
 
-    monkeypatch.setattr(loop, "train_step", killed)
+    monkeypatch.setattr(fast_step, "train_step", killed)
     ended = in_a_child(lambda: pretrain(config(), data, out=run, device="cpu", quiet=True) and None)
     monkeypatch.undo()
     assert ended == -signal.SIGKILL

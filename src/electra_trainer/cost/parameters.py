@@ -169,7 +169,7 @@ def memory_bytes(config: Config, *, gpu: int = 0) -> int:
     and the allocator's slack. bf16 and fused attention need less, and so does two-stage training, whose stages are not
     there at once.
 
-    On a GPU a compiled and recorded step (train/graph.py) keeps, next to weights, gradients and moments: in bf16 the
+    On a GPU a compiled, recorded step (train/fast_step.py) keeps, next to weights, gradients and moments: in bf16 the
     layers' matrices once more, with gradients; the sum over several lanes; and of each row what a layer keeps, without
     attention weights, and of the logits their gradient. PyTorch's allocator needed 3.0 GB of a pretended card for Small
     (128 rows) and 20.3 GB for Base (64 rows). The GPU's context is extra.

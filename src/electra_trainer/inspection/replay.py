@@ -31,9 +31,10 @@ from electra_trainer.settings.calls import checked
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import run_and_step
 from electra_trainer.train import device as devices
-from electra_trainer.train import graph, measures, optim, plan, weights, word_start
+from electra_trainer.train import measures, optim, plan, weights, word_start
 from electra_trainer.train import step as steps
 from electra_trainer.train.continued import Continued, ContinueFrom, same_weights
+from electra_trainer.train.fast_step import FastStep
 from electra_trainer.train.narrow_tables import fit_tables
 from electra_trainer.train.new_words import fit_words
 
@@ -154,12 +155,12 @@ def replay(run: str | Path, *, step: int, data: str | Path | None = None, device
         tell(f"training again from step {began:,} to {step - 1:,} ({step - 1 - began:,} steps), in memory")
     phases = optim.Phases(config, objective)
     objective.train()
-    for at in range(began, step - 1):
-        graph.train_step(phases.at(at), optimizer, feed, step=at, diagnose=(at + 1) % config.log_every == 0)
-    part = phases.at(step - 1)
-    rows, metrics = rows_of_step(part, feed, store, step=step - 1)
-    result = graph.train_step(part, optimizer, feed, step=step - 1, diagnose=True)
-    graph.forget()
+    with FastStep(optimizer, feed) as fast:
+        for at in range(began, step - 1):
+            fast.step(phases.at(at), at, diagnose=(at + 1) % config.log_every == 0)
+        part = phases.at(step - 1)
+        rows, metrics = rows_of_step(part, feed, store, step=step - 1)
+        result = fast.step(part, step - 1, diagnose=True)
     if not result.finite:
         result = replace(result, metrics=metrics)
     elif result.metrics != metrics:

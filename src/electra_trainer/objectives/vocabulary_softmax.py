@@ -154,7 +154,7 @@ class _Found(NamedTuple):
 
 class _Look(nn.Module):
     """All that is as wide as the vocabulary, but the products: a module, so that a GPU's step compiles it
-    (train/graph.py) as it does the layers.
+    (train/fast_step.py) as it does the layers.
     """
 
     def forward(

@@ -8,7 +8,7 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +32,7 @@ from electra_trainer.settings.config import FOLLOWS_FROM_STEPS, Config
 from electra_trainer.train import health, optim, plan, resumable, step
 from electra_trainer.train.continued import Continued, ContinueFrom, check_continued, same_weights
 from electra_trainer.train.device import arithmetic, choose_device, choose_precision, describe, use_threads
-from electra_trainer.train.graph import forget, in_words, news, train_step
+from electra_trainer.train.fast_step import FastStep, in_words
 from electra_trainer.train.narrow_tables import fit_tables
 from electra_trainer.train.new_words import fit_words
 from electra_trainer.train.step import Feed, StepResult, evaluate
@@ -78,6 +78,7 @@ def pretrain(
     folder = run_folder.RunFolder(out)
     last_words = status.failed if status else lambda _: None
     with (
+        ExitStack() as last,
         closing(folder),
         signals.StopRequest(at_once=True) as stop,
         joined(lambda: local_device(choose_device(device)), last_words=last_words) as (here, where),
@@ -92,6 +93,7 @@ def pretrain(
         display.total = config.schedule.steps
         run = _built(config, store, where, folder=folder, initial=initial, stop=stop, display=display)
         run.resume()
+        last.enter_context(run.fast)  # its memory is freed when the ranks have parted
         on = f"{describe(where) or where.type} {arithmetic(run.precision, where)}"
         run.display.say(
             f"{config.preset}: {parameters(config).joint:,} parameters, {config.schedule.steps:,} steps, {on}, "
@@ -103,7 +105,6 @@ def pretrain(
             run.train(lambda: stop.name or ("paused" if pause and pause(run) else None))
         if status:
             status.message = "; ".join(health.alarms_in(folder))
-    forget()
     return out
 
 
@@ -138,6 +139,8 @@ class Pretraining(resumable.Resumable[Objective]):
     """On rank 0 the weights to begin with, or the state to go on from; None for fresh weights."""
     stop: signals.StopRequest
     phases: optim.Phases = field(init=False)
+    made_of: dict[str, Any] | None = None
+    """Parts of the steps that were reported last."""
     held_out: list[dict[str, float]] = field(default_factory=list)
     """Metrics of the evaluations, on rank 0."""
 
@@ -171,14 +174,16 @@ class Pretraining(resumable.Resumable[Objective]):
     def compute(self, *, logged: bool) -> StepResult:
         """See `Resumable`."""
         with self._given_up_on_a_signal():
-            return train_step(self.phases.at(self.step), self.optimizer, self.feed, step=self.step, diagnose=logged)
+            return self.fast.step(self.phases.at(self.step), self.step, diagnose=logged)
 
     def after_step(self) -> None:
         """Say what the first step was made of, on a GPU; evaluate on held-out rows where that is due."""
-        if made_of := news():
+        made_of = self.fast.made_of
+        if made_of is not None and made_of is not self.made_of:
             self.say(in_words(made_of))
             if world().leads:
                 self.folder.note(computed_by=made_of)
+        self.made_of = made_of
         if self._due():
             with self._given_up_on_a_signal():
                 self._evaluate()
@@ -186,6 +191,11 @@ class Pretraining(resumable.Resumable[Objective]):
     def save_due(self) -> bool:
         """Every `checkpoint.every` steps, and where the rate of `wsd` begins to fall."""
         return self.step % self.config.checkpoint.every == 0 or self.step in self.trunk
+
+    @cached_property
+    def fast(self) -> FastStep:
+        """Computes the steps; asked for after `resume`."""
+        return FastStep(self.optimizer, self.feed)
 
     @cached_property
     def _continued(self) -> dict[str, Any]:

@@ -239,7 +239,7 @@ class StaticStep:
         return _Ready(step=step, lanes=lanes, counts=counts, divisors=divisors, rate=rate)
 
     def run_lane(self) -> None:
-        """One lane. A CUDA graph takes its place (graph.py), and that of the update."""
+        """One lane. A CUDA graph takes its place (fast_step.py), and that of the update."""
         self.lane()
 
     def run_update(self) -> None:

@@ -14,7 +14,7 @@ from electra_trainer.objectives import Objective, build
 from electra_trainer.ranks import world
 from electra_trainer.settings.config import Config
 from electra_trainer.train import optim, plan
-from electra_trainer.train.graph import forget, train_step
+from electra_trainer.train.fast_step import FastStep
 from electra_trainer.train.step import EVALUATION_ROWS, Feed, evaluate, on_standard_fakes
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -44,6 +44,7 @@ class Trial:
         self.objective = build(config).to(feed.device)
         self.optimizer = optim.build_optimizer(self.objective, config.optimizer, precision=feed.precision)
         self._phases = optim.Phases(config, self.objective)
+        self.fast = FastStep(self.optimizer, feed)
         self.begin_at(0)
 
     def begin_at(self, step: int) -> None:
@@ -52,7 +53,7 @@ class Trial:
 
     def step(self) -> None:
         """One whole training step."""
-        train_step(self._part, self.optimizer, self.feed, step=self._step)
+        self.fast.step(self._part, self._step)
         self._step += 1
 
     def seconds_per_step(self, *, least: int, most: int, limit: float) -> float:
@@ -78,11 +79,11 @@ def measure_time(
     second = 1 - turn / config.schedule.steps
     step = 0.0
     shares = {0: 1 - second, turn: second}  # by the first step of each stage; joint training has the second alone
-    for first, share in shares.items():
-        trial.begin_at(first)
-        trial.step()  # warms up
-        step += share * trial.seconds_per_step(least=3, most=1 << 30, limit=limit * share)
-    forget()
+    with trial.fast:
+        for first, share in shares.items():
+            trial.begin_at(first)
+            trial.step()  # warms up
+            step += share * trial.seconds_per_step(least=3, most=1 << 30, limit=limit * share)
     return plan.Timing(step=step, evaluation=_evaluation_seconds(trial.objective, feed))
 
 

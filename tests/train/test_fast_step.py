@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import json
+import math
 import os
 import signal
 import weakref
@@ -29,18 +30,17 @@ from electra_trainer.ranks import world
 from electra_trainer.runs.signals import StopRequest
 from electra_trainer.settings.config import BatchShape
 from electra_trainer.settings.methods import TwoStage
-from electra_trainer.train import graph, loop
+from electra_trainer.train import fast_step, loop
+from electra_trainer.train.fast_step import FastStep, GraphStep
 from electra_trainer.train.optim import Phases, build_optimizer
 from electra_trainer.train.static_step import StaticStep
-from electra_trainer.train.step import Feed
-from electra_trainer.train.step import train_step as plain_step
+from electra_trainer.train.step import Feed, train_step
 
 
 @pytest.fixture(autouse=True)
 def switches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(graph.GRAPH, raising=False)
-    monkeypatch.setenv(graph.COMPILE, "off")
-    monkeypatch.setattr(graph, "_latest", [])
+    monkeypatch.delenv(fast_step.GRAPH, raising=False)
+    monkeypatch.setenv(fast_step.COMPILE, "off")
 
 
 def made(name: str = "adam", **changes: Any) -> tuple[torch.nn.Module, torch.optim.Optimizer, Feed]:
@@ -52,11 +52,11 @@ def made(name: str = "adam", **changes: Any) -> tuple[torch.nn.Module, torch.opt
 def test_where_no_graph_can_be_recorded_steps_run_and_are_the_same() -> None:
     objective, optimizer, given = made()
     with pytest.warns(UserWarning, match=r"the CUDA graph is left out: .*ELECTRA_GPU_GRAPH=off skips it"):
-        step = graph.build_fast_step(objective, optimizer, given)  # type: ignore[arg-type]
+        step = FastStep(optimizer, given).build(objective)  # type: ignore[arg-type]
     assert step is not None
     other, its_optimizer, _ = made()
     for number in range(3):
-        one, two = step(number), plain_step(other, its_optimizer, given, step=number)  # type: ignore[arg-type]
+        one, two = step(number), train_step(other, its_optimizer, given, step=number)  # type: ignore[arg-type]
         assert one.gradient_norm == pytest.approx(two.gradient_norm, rel=1e-5)
     expected = weights(other)  # type: ignore[arg-type]
     for name, value in weights(objective).items():  # type: ignore[arg-type]
@@ -67,20 +67,20 @@ def test_where_no_graph_can_be_recorded_steps_run_and_are_the_same() -> None:
 def test_layers_are_compiled_for_the_step_alone(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One graph a layer, without breaks; `aot_eager` traces as `inductor` does."""
     as_on_a_gpu.use(monkeypatch)
-    monkeypatch.delenv(graph.COMPILE)
-    monkeypatch.setattr(graph, "_BACKEND", "aot_eager")
+    monkeypatch.delenv(fast_step.COMPILE)
+    monkeypatch.setattr(fast_step, "_BACKEND", "aot_eager")
     layer = dataclasses.replace(config().model, num_hidden_layers=1)
     objective, optimizer, given = made(model=layer)
     with pytest.warns(UserWarning) as said:
-        step = graph.build_fast_step(objective, optimizer, dataclasses.replace(given, precision=precision))  # type: ignore[arg-type]
+        step = FastStep(optimizer, dataclasses.replace(given, precision=precision)).build(objective)  # type: ignore[arg-type]
     assert ["CUDA graph" in str(warning.message) for warning in said] == [True]  # compiling itself gave no warning
-    assert isinstance(step, graph.GraphStep)
+    assert isinstance(step, GraphStep)
     layers = [module for module in objective.modules() if isinstance(module, Layer)]
     assert list(step.compiled) == [*layers, LOOK] and all(layer._compiled_call_impl is None for layer in layers)
     other, its_optimizer, _ = made(model=layer)
     plain = dataclasses.replace(given, precision=precision)
     for number in range(2):
-        one, two = step(number), plain_step(other, its_optimizer, plain, step=number)  # type: ignore[arg-type]
+        one, two = step(number), train_step(other, its_optimizer, plain, step=number)  # type: ignore[arg-type]
         assert one.gradient_norm == pytest.approx(two.gradient_norm, rel=1e-5 if precision == "fp32" else 2e-2)
 
 
@@ -90,15 +90,14 @@ def test_the_layers_of_a_frozen_generator_are_compiled_too() -> None:
     every = [module for module in objective.modules() if isinstance(module, Layer)]
     stages = Phases(settings, objective)
     for stage in (objective, stages.at(0), stages.at(settings.first_stage_steps)):
-        assert len(every) == 4 and set(graph._layers(stage)) == set(every)
+        assert len(every) == 4 and set(fast_step.layers_of(stage)) == set(every)
 
 
 def test_one_side_stream_a_device_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph, "_streams", {})
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: object())
     first, second = torch.device("cuda", 0), torch.device("cuda", 1)
-    assert graph._side_stream(first) is graph._side_stream(first) is not graph._side_stream(second)
-    assert graph._side_stream(torch.device("cpu")) is None
+    assert fast_step.side_stream(first) is fast_step.side_stream(first) is not fast_step.side_stream(second)
+    assert fast_step.side_stream(torch.device("cpu")) is None
 
 
 class FakeGraph:
@@ -137,51 +136,71 @@ def test_what_is_recorded_is_the_whole_step(lanes: int, deterministic: bool, mon
             else:
                 real(self)
 
-        monkeypatch.setattr(graph.GraphStep, name, noted, raising=False)
+        monkeypatch.setattr(GraphStep, name, noted, raising=False)
     shape = BatchShape(size=12, sequence_length=24, lanes=lanes)
     (objective, optimizer, given), (other, its_optimizer, _) = (
         made(batch=shape, deterministic=deterministic) for _ in "ab"
     )
-    step = graph.build_fast_step(objective, optimizer, given)  # type: ignore[arg-type]
-    assert isinstance(step, graph.GraphStep) and step.recorded
-    for number in range(3):
-        one = step(number, diagnose=True)
-        two = plain_step(other, its_optimizer, given, step=number, diagnose=True)  # type: ignore[arg-type]
-        assert one.gradient_norm == pytest.approx(two.gradient_norm, rel=1e-5)
-        assert one.metrics == pytest.approx(two.metrics, rel=1e-4)
+    with FastStep(optimizer, given) as fast:
+        fast.build(objective)  # type: ignore[arg-type]
+        assert fast.made_of is not None and fast.made_of["step"] == ["CUDA graph"]
+        for number in range(3):
+            one = fast.step(objective, number, diagnose=True)  # type: ignore[arg-type]
+            two = train_step(other, its_optimizer, given, step=number, diagnose=True)  # type: ignore[arg-type]
+            assert one.gradient_norm == pytest.approx(two.gradient_norm, rel=1e-5)
+            assert one.metrics == pytest.approx(two.metrics, rel=1e-4)
     expected = weights(other)  # type: ignore[arg-type]
     for name, tensor in weights(objective).items():  # type: ignore[arg-type]
         assert (tensor - expected[name]).norm() <= 2e-5 * expected[name].norm() + 1e-6, name
 
 
-def attempt(made: Callable[[], dict[str, float]], undone: list[int]) -> dict[str, float]:
-    before = {"loss": 2.0, "norm": 1.0}
-    given = feed(config())
-    return graph._try(given, made, before, 0.1, "the CUDA graph", lambda: undone.append(1))
+def build_fast(run: tuple[torch.nn.Module, torch.optim.Optimizer, Feed]) -> FastStep:
+    """The steps of a run as on a GPU: built before the first."""
+    objective, optimizer, given = run
+    fast = FastStep(optimizer, given)
+    fast.build(objective)  # type: ignore[arg-type]
+    return fast
 
 
-def test_a_part_that_does_not_agree_is_undone() -> None:
-    undone: list[int] = []
-    with pytest.warns(UserWarning, match="the CUDA graph is left out: ArithmeticError: norm is 1.2 with it, 1 without"):
-        assert attempt(lambda: {"loss": 2.0, "norm": 1.2}, undone) == {"loss": 2.0, "norm": 1.0}
-    with pytest.warns(UserWarning, match="nan with it"):
-        attempt(lambda: {"loss": float("nan"), "norm": 1.0}, undone)
-    assert attempt(lambda: {"loss": 2.01, "norm": 1.0}, undone)["loss"] == 2.01 and undone == [1, 1]
+@pytest.mark.parametrize(
+    ("norm", "warning"),
+    [
+        (1.001, None),
+        (1.2, r"ArithmeticError: the norm of the gradient is \S+ with it, \S+ without"),
+        (math.nan, "is nan with it"),
+    ],
+)
+def test_a_part_that_does_not_agree_is_undone(
+    norm: float, warning: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def capture(self: GraphStep) -> dict[str, float]:
+        found = self.rehearse()
+        self._graph = FakeGraph()  # type: ignore[assignment]
+        return found | {"the norm of the gradient": norm * found["the norm of the gradient"]}
+
+    monkeypatch.setattr(GraphStep, "capture", capture)
+    expected = (
+        nullcontext() if warning is None else pytest.warns(UserWarning, match=f"CUDA graph is left out: .*{warning}")
+    )
+    with expected:
+        fast = build_fast(made())
+    assert fast.made_of is not None and ("CUDA graph" in fast.made_of["step"]) == (warning is None)
 
 
-def test_a_failed_part_holds_no_memory() -> None:
+def test_a_failed_part_holds_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error keeps the frames that it passed, and all their tensors."""
     kept: list[weakref.ref[torch.Tensor]] = []
 
-    def fails() -> dict[str, float]:
+    def fails(self: GraphStep) -> dict[str, float]:
         large = torch.zeros(3)
         kept.append(weakref.ref(large))
         raise RuntimeError("capture failed")
 
+    monkeypatch.setattr(GraphStep, "capture", fails)
     gc.disable()
     try:
         with pytest.warns(UserWarning, match="capture failed"):
-            attempt(fails, [])
+            build_fast(made())
         assert kept[0]() is None
     finally:
         gc.enable()
@@ -196,16 +215,16 @@ def test_a_failed_part_holds_no_memory() -> None:
         "Triton Error [CUDA]: out of memory",
     ],
 )
-def test_a_step_without_memory_says_what_to_set(words: str) -> None:
+def test_a_step_without_memory_says_what_to_set(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No slower step is tried, which would need more."""
-    undone: list[int] = []
 
-    def fails() -> dict[str, float]:
+    def fails(self: GraphStep) -> dict[str, float]:
         raise RuntimeError(words)
 
+    monkeypatch.setattr(GraphStep, "capture", fails)
     with pytest.raises(ConfigError, match=r"Set --batch.lanes 2, or more") as raised:
-        attempt(fails, undone)
-    assert not undone and ("2.50 GiB more are needed" in str(raised.value)) == ("2.50 GiB" in words)
+        build_fast(made())
+    assert ("2.50 GiB more are needed" in str(raised.value)) == ("2.50 GiB" in words)
 
 
 def killed(*_: object) -> dict[str, float]:
@@ -219,11 +238,11 @@ def killed(*_: object) -> dict[str, float]:
 
 @pytest.mark.parametrize("at", ["rehearse", "compile", "capture"])
 def test_a_signal_ends_the_building_of_a_step(at: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(graph.COMPILE)
-    monkeypatch.setattr(graph.GraphStep, "compile", lambda self: self.rehearse())
-    monkeypatch.setattr(graph.GraphStep, at, killed)
+    monkeypatch.delenv(fast_step.COMPILE)
+    monkeypatch.setattr(GraphStep, "compile", lambda self: self.rehearse())
+    monkeypatch.setattr(GraphStep, at, killed)
     with StopRequest(at_once=True, quiet=True) as stop, pytest.raises(Interrupted):
-        graph.build_fast_step(*made())  # type: ignore[arg-type]
+        build_fast(made())
     assert stop.name == "SIGTERM"
 
 
@@ -247,63 +266,67 @@ def test_a_signal_waits_until_a_rehearsal_has_taken_its_step_back(monkeypatch: p
 
 
 @pytest.mark.filterwarnings("ignore:the CUDA graph is left out")
-def test_the_parts_of_a_step_are_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = made()
-    graph._fast_step(*run)  # type: ignore[arg-type]
-    found = graph.news()
+def test_a_step_says_what_it_is_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = build_fast(made()).made_of
     assert found is not None and found["step"] == ["one operation at a time"]
     assert found["left_out"].keys() == {"torch.compile", "the CUDA graph"}
     assert found["left_out"]["torch.compile"] == "ELECTRA_GPU_COMPILE=off"
     words = "a step is one operation at a time; without torch.compile: ELECTRA_GPU_COMPILE=off; "
-    assert words in graph.in_words(found)
-    graph._fast_step(*run)  # type: ignore[arg-type]
-    assert graph.news() is None
-    monkeypatch.setenv(graph.GRAPH, "off")
-    graph._fast_step(*made())  # type: ignore[arg-type]
-    found = graph.news()
-    assert found is not None and found["left_out"] == {
+    assert words in fast_step.in_words(found)
+    monkeypatch.setenv(fast_step.GRAPH, "off")
+    plain = build_fast(made())
+    assert plain.made_of is not None and plain.made_of["left_out"] == {
         "the CUDA graph": "ELECTRA_GPU_GRAPH=off and ELECTRA_GPU_COMPILE=off"
     }
 
 
 def test_a_run_notes_what_its_steps_are_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, though each of its three steps knows."""
     found = {"device": "a card", "step": ["a part"], "left_out": {"another": "a reason"}}
-    waiting = [None, found]
-    monkeypatch.setattr(loop, "news", lambda: waiting.pop() if waiting else None)
+    real = FastStep.step
+
+    def step(self: FastStep, *given: Any, **named: Any) -> Any:
+        self.made_of = found
+        return real(self, *given, **named)
+
+    monkeypatch.setattr(FastStep, "step", step)
     out = loop.pretrain(small_config(steps=3), write_store(tmp_path / "data"), out=tmp_path / "run", quiet=True)
     environment = json.loads((out / "environment.json").read_text())
     assert environment["computed_by"] == found and environment["run_id"]
     assert (out / "log.txt").read_text().count("a step is a part; without another: a reason") == 1
 
 
-def test_with_deterministic_pytorch_adds_in_a_fixed_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(graph.GRAPH, "off")
+@pytest.mark.parametrize("ending", [None, RuntimeError])
+def test_with_deterministic_pytorch_adds_in_a_fixed_order(
+    ending: type[Exception] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the first step to the end of the run, however it ends."""
+    monkeypatch.setenv(fast_step.GRAPH, "off")
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
-    graph._fast_step(*made())  # type: ignore[arg-type]
+    build_fast(made())
     assert not torch.are_deterministic_algorithms_enabled()
-    graph._fast_step(*made(deterministic=True))  # type: ignore[arg-type]
-    assert torch.are_deterministic_algorithms_enabled() and not torch.is_deterministic_algorithms_warn_only_enabled()
-    graph.forget()
+    with pytest.raises(ending) if ending else nullcontext(), build_fast(made(deterministic=True)):
+        assert torch.are_deterministic_algorithms_enabled()
+        assert not torch.is_deterministic_algorithms_warn_only_enabled()
+        if ending:
+            raise ending
     assert not torch.are_deterministic_algorithms_enabled()
-
-
-def test_the_switch_takes_the_plain_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(graph.GRAPH, "off")
-    assert graph.build_fast_step(*made()) is None  # type: ignore[arg-type]
 
 
 def test_what_one_rank_cannot_use_no_rank_uses(monkeypatch: pytest.MonkeyPatch) -> None:
-    def capture(self: graph.GraphStep) -> dict[str, float]:
+    def capture(self: GraphStep) -> dict[str, float]:
         if world.world().rank == 1:
             raise RuntimeError("no graph on this machine")
         self._graph = FakeGraph()  # type: ignore[assignment]
         return self.rehearse()
 
     def of_two(rank: int) -> None:
-        monkeypatch.setattr(graph.GraphStep, "capture", capture)
+        monkeypatch.setattr(GraphStep, "capture", capture)
         with world.joined(lambda: torch.device("cpu")), pytest.warns(UserWarning) as said:
-            step = graph.build_fast_step(*made(batch=BatchShape(size=12, sequence_length=24, lanes=2)))  # type: ignore[arg-type]
-            assert step is not None and not step.recorded and step(0).finite  # type: ignore[attr-defined]
+            run = made(batch=BatchShape(size=12, sequence_length=24, lanes=2))
+            fast = build_fast(run)
+            assert fast.made_of is not None and fast.made_of["step"] == ["one operation at a time"]
+            assert fast.step(run[0], 0).finite  # type: ignore[arg-type]
             (line,) = [str(warning.message) for warning in said]
             assert ("RuntimeError: no graph on this machine" if rank else "another process could not use it") in line
 
@@ -311,9 +334,22 @@ def test_what_one_rank_cannot_use_no_rank_uses(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_one_recorded_step_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    built: list[object] = []
-    monkeypatch.setattr(graph, "build_fast_step", lambda objective, optimizer, feed: built.append(optimizer))
-    one, two = made(), made()
-    for run in (one, one, two, two, one):
-        graph._fast_step(*run)  # type: ignore[arg-type]
-    assert [optimizer is one[1] for optimizer in built] == [True, False, True]
+    """The step of the part that trains: the one before is gone when another is built."""
+    monkeypatch.setattr(GraphStep, "capture", lambda self: self.rehearse())
+    one, optimizer, given = made()
+    other = build(given.config)
+    built: list[weakref.ref[GraphStep]] = []
+    real = GraphStep.__init__
+
+    def noted(self: GraphStep, *run: Any) -> None:
+        assert not any(earlier() for earlier in built)
+        built.append(weakref.ref(self))
+        real(self, *run)
+
+    monkeypatch.setattr(GraphStep, "__init__", noted)
+    fast = FastStep(optimizer, given)
+    for part in (one, other, one):
+        fast.build(part)  # type: ignore[arg-type]
+    assert len(built) == 3
+    fast.close()
+    assert built[2]() is None
