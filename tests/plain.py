@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from electra_trainer.objectives.vocabulary_softmax import invert
+from electra_trainer.kernels.vocabulary_softmax import invert
 
 
 def sample(logits_KV: Tensor, generator: torch.Generator) -> Tensor:

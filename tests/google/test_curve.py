@@ -151,7 +151,7 @@ def replaced(tree: Path, file: str, edit: Callable[[str], str]) -> str:
     ("file", "edit"),
     [
         ("objectives/rtd.py", lambda text: text.replace("weight=self.settings.weight", "weight=1.0")),
-        ("objectives/vocabulary_softmax.py", lambda text: text.replace("right=True", "right=False")),
+        ("kernels/vocabulary_softmax.py", lambda text: text.replace("right=True", "right=False")),
         ("data/masking.py", lambda text: text.replace("np.rint", "np.floor")),
         ("train/optim.py", lambda text: text.replace("1 - rate", "1 + rate", 1)),
         ("model/networks.py", lambda text: text.replace("a=-2 * std", "a=-3 * std")),

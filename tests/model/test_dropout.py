@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from electra_trainer.model.attention import Dropout, drop, kept_bits, kept_scale
+from electra_trainer.kernels.cpu_dropout import drop, kept_bits, kept_scale
+from electra_trainer.model.attention import Dropout
 
 TYPES = [torch.bfloat16, torch.float32, torch.float64]
 

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from electra_trainer.batch import Corrupted, Masked
-from electra_trainer.objectives import vocabulary_softmax
+from electra_trainer.kernels import vocabulary_softmax
 from electra_trainer.objectives.all_tokens_mlm import mixture
 from electra_trainer.objectives.generation import corrupt
 from electra_trainer.settings.config import Config

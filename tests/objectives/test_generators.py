@@ -14,9 +14,9 @@ from tests.small import WORDS
 from torch import Tensor
 
 from electra_trainer.data.store import Store
+from electra_trainer.kernels.vocabulary_softmax import Sampling, invert, token_softmax
 from electra_trainer.model.networks import WordFrequencies
 from electra_trainer.objectives import build
-from electra_trainer.objectives.vocabulary_softmax import Sampling, invert, token_softmax
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import (

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from electra_trainer.objectives import vocabulary_softmax as module
-from electra_trainer.objectives.vocabulary_softmax import log_probabilities, log_probability
+from electra_trainer.kernels import vocabulary_softmax as module
+from electra_trainer.kernels.vocabulary_softmax import log_probabilities, log_probability
 
 POSITIONS, WORDS, WIDTH = 37, 53, 8
 CHUNKS = pytest.mark.parametrize("rows", [1, 5, 36, 37, 1000])

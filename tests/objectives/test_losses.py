@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from electra_trainer.batch import Losses, Term
+from electra_trainer.kernels.vocabulary_softmax import TokenSoftmax, token_softmax
 from electra_trainer.objectives.rtd import replaced_loss
-from electra_trainer.objectives.vocabulary_softmax import TokenSoftmax, token_softmax
 
 
 def of_logits(logits_KV: Tensor, labels_K: Tensor) -> TokenSoftmax:

@@ -9,8 +9,8 @@ from tests.plain import sample
 from torch import Tensor
 from torch.distributions import Categorical
 
-from electra_trainer.objectives import vocabulary_softmax as module
-from electra_trainer.objectives.vocabulary_softmax import TokenSoftmax, token_softmax
+from electra_trainer.kernels import vocabulary_softmax as module
+from electra_trainer.kernels.vocabulary_softmax import TokenSoftmax, token_softmax
 
 SLOTS, WORDS, WIDTH = 23, 101, 12
 CHUNKS = pytest.mark.parametrize("rows", [1, 5, 23, 1000], ids=lambda rows: f"{rows}-rows-a-chunk")

@@ -23,9 +23,9 @@ from tests.small import config, feed
 from tests.train.test_static import weights
 
 from electra_trainer.errors import ConfigError, Interrupted
+from electra_trainer.kernels.vocabulary_softmax import LOOK
 from electra_trainer.model.encoder import Layer
 from electra_trainer.objectives import build
-from electra_trainer.objectives.vocabulary_softmax import LOOK
 from electra_trainer.ranks import world
 from electra_trainer.runs.signals import StopRequest
 from electra_trainer.settings.config import BatchShape

@@ -145,7 +145,7 @@ def single_output(config: Config) -> tuple[int, int]:
 
 _BYTES = 4  # fp32
 _STATE_COPIES = 4  # weight, gradient, and the optimizer's two moments
-_LOGITS_AT_ONCE = 4_000_000  # where all tokens are predicted: objectives/vocabulary_softmax.py's chunk
+_LOGITS_AT_ONCE = 4_000_000  # where all tokens are predicted: kernels/vocabulary_softmax.py's chunk
 _LOGITS_COPIES = 4  # logits, probabilities and their gradients
 
 

@@ -100,7 +100,7 @@ class TokenPredictor(nn.Module):
 
     def forward(self, ids_BT: Tensor, batch: Batch, slots_K: Tensor) -> Tensor:
         """Logits over the vocabulary at `slots_K`, fp32 [K, V]. Training does without them:
-        objectives/vocabulary_softmax.py.
+        kernels/vocabulary_softmax.py.
         """
         return F.linear(self.project(ids_BT, batch, slots_K), *self.output()).float()
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from electra_trainer.batch import Corrupted, Masked, Term
+from electra_trainer.kernels.vocabulary_softmax import Sampling, token_softmax
 from electra_trainer.model.networks import TokenPredictor, WordFrequencies
-from electra_trainer.objectives.vocabulary_softmax import Sampling, token_softmax
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import Learned

@@ -10,8 +10,9 @@ Siblings:  rtd.py adds a discriminator behind a smaller one of these.
 from torch import Tensor
 
 from electra_trainer import batch, randomness
+from electra_trainer.kernels import vocabulary_softmax
 from electra_trainer.model.networks import TokenPredictor, build_masked_lm
-from electra_trainer.objectives import protocol, vocabulary_softmax
+from electra_trainer.objectives import protocol
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import MLM
 

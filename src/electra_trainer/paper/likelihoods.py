@@ -39,8 +39,8 @@ from electra_trainer.batch import Batch
 from electra_trainer.cost.parameters import slots
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.errors import ConfigError, did_you_mean, require
+from electra_trainer.kernels.vocabulary_softmax import log_probability
 from electra_trainer.model.networks import Discriminator, TokenPredictor
-from electra_trainer.objectives.vocabulary_softmax import log_probability
 from electra_trainer.pretrained.pretrained import Pretrained, load
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import RTD, Learned, SentenceContrast

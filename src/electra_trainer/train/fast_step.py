@@ -22,9 +22,9 @@ from torch import nn
 
 from electra_trainer.errors import ElectraError, out_of_memory, tell
 from electra_trainer.kernels.native import layers
+from electra_trainer.kernels.vocabulary_softmax import LOOK
 from electra_trainer.model.modern import AnyLayer
 from electra_trainer.objectives import Objective
-from electra_trainer.objectives.vocabulary_softmax import LOOK
 from electra_trainer.ranks.world import any_rank, world
 from electra_trainer.runs.signals import finish_first, raise_again
 from electra_trainer.train.device import describe, need_memory

@@ -12,7 +12,7 @@ from torch.distributions import Categorical
 
 from electra_trainer.kernels.native import library
 from electra_trainer.kernels.native import native_softmax as native
-from electra_trainer.objectives.vocabulary_softmax import invert
+from electra_trainer.kernels.vocabulary_softmax import invert
 
 pytestmark = pytest.mark.usefixtures("variant")
 

@@ -1,4 +1,4 @@
-"""The vocabulary's softmax through the kernels: what objectives/vocabulary_softmax.py computes, without writing the
+"""The vocabulary's softmax through the kernels: what kernels/vocabulary_softmax.py computes, without writing the
 logits.
 """
 
