@@ -114,7 +114,7 @@ class Finetuned:
         Args:
             texts: strings; pairs of strings if it learned from pairs; lists of words for tagging; (question, context)
                 for questions.
-            device: auto, cpu, cuda, cuda:N or mps.
+            device: auto, cpu, cuda, cuda:N.
 
         Raises:
             DataError: one of them is not a text, or not a pair.

@@ -9,7 +9,6 @@ code "uniform").
 
 import math
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TypeVar
 
 import torch
@@ -263,12 +262,6 @@ class WordFrequencies(nn.Module):
         sums_V = counts_V.double().cumsum(0)
         self.cumulative_V.copy_(sums_V / sums_V[-1])
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "WordFrequencies":
-        """Move to another device; stay on the CPU where that is a Mac's GPU, which has no fp64."""
-        with suppress(TypeError):
-            super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        return self
-
     @property
     def probability_V(self) -> Tensor:
         """Probability of each word, fp64 [V]."""
@@ -281,9 +274,8 @@ class WordFrequencies(nn.Module):
             draws_K: uniform numbers.
             without_K: a word for each draw that is not to be sampled; the others keep their proportions.
         """
-        device, draws_K = draws_K.device, draws_K.to(self.cumulative_V)
+        draws_K = draws_K.to(self.cumulative_V)
         if without_K is not None:
-            without_K = without_K.to(self.cumulative_V.device)
             end_K = self.cumulative_V[without_K]
             start_K = torch.where(without_K > 0, self.cumulative_V[without_K - 1], 0.0)
             draws_K = draws_K * (1 - (end_K - start_K))
@@ -291,8 +283,7 @@ class WordFrequencies(nn.Module):
                 draws_K >= start_K, draws_K - start_K + end_K, draws_K
             )  # step over the word's own share
         # right=True finds the first entry above the draw, so a word of probability 0 is never taken
-        found_K = torch.searchsorted(self.cumulative_V, draws_K, right=True).clamp(max=len(self.cumulative_V) - 1)
-        return found_K.to(device)
+        return torch.searchsorted(self.cumulative_V, draws_K, right=True).clamp(max=len(self.cumulative_V) - 1)
 
     def entropy(self) -> Tensor:
         """Nats, fp64 scalar."""

@@ -15,18 +15,15 @@ from electra_trainer.kernels.native import library
 
 
 def choose_device(name: str) -> torch.device:
-    """The device called `auto` (CUDA's GPU if there is one), `cpu`, `cuda`, `cuda:1` or `mps`; a GPU that has a number
-    becomes the current one.
-
-    `mps`, the GPU of a Mac, has not been tried, so only asking for it by name gives it.
+    """The device called `auto` (CUDA's GPU if there is one), `cpu`, `cuda` or `cuda:1`; a GPU that has a number becomes
+    the current one.
 
     Raises:
         ConfigError: PyTorch cannot use the device, or finds none where there is one.
     """
-    try:
-        device = torch.device("cuda" if name == "auto" else name)
-    except RuntimeError:
-        raise ConfigError(f"--device {name!r}: expected auto, cpu, cuda, cuda:N or mps.") from None
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", name):
+        raise ConfigError(f"--device {name!r}: expected auto, cpu, cuda or cuda:N.")
+    device = torch.device("cuda" if name == "auto" else name)
     found = torch.cuda.is_available()
     if name == "auto" and not found and not _unused_driver():
         return torch.device("cpu")
@@ -40,8 +37,6 @@ def choose_device(name: str) -> torch.device:
 def _unusable(device: torch.device, *, found: bool) -> str:
     """Why PyTorch cannot compute on the device, and what to do; empty if it can. `found`: it finds a GPU of CUDA's."""
     this = f"PyTorch {torch.__version__}"
-    if device.type == "mps" and not torch.backends.mps.is_available():
-        return f"{this} finds no GPU of a Mac here. Use --device cpu."
     if device.type != "cuda":
         return ""
     if not found and (old := _unused_driver()):
@@ -55,10 +50,10 @@ def _unusable(device: torch.device, *, found: bool) -> str:
     count = torch.cuda.device_count()
     if str(device) != "cuda" and device.index >= count:
         return f"GPUs are counted from 0, and PyTorch finds {count} here."
-    architecture, known = _architecture(device), torch.cuda.get_arch_list()
-    if not _covered(architecture, known):
+    (major, minor), known = torch.cuda.get_device_capability(device), torch.cuda.get_arch_list()
+    if not _covered(10 * major + minor, known):
         return (
-            f"{this} has no code for {torch.cuda.get_device_name(device)} ({architecture}); it was built for "
+            f"{this} has no code for {torch.cuda.get_device_name(device)} (sm_{major}{minor}); it was built for "
             f"{', '.join(known)}. Install a PyTorch that has (pytorch.org lists them by CUDA; builds for CUDA 12.6 "
             "have code for older GPUs), or use --device cpu."
         )
@@ -86,24 +81,10 @@ def driver() -> str:
     return next((word for word in text.split() if re.fullmatch(r"\d+\.\d+(\.\d+)?", word)), "unknown")
 
 
-def _architecture(device: torch.device) -> str:
-    """Architecture of a GPU as PyTorch's builds list them: `sm_90`, or `gfx942` of an AMD card."""
-    if torch.version.hip:
-        return str(torch.cuda.get_device_properties(device).gcnArchName).split(":")[0]
-    return "sm_{}{}".format(*torch.cuda.get_device_capability(device))
-
-
-def _covered(architecture: str, known: list[str]) -> bool:
+def _covered(wanted: int, known: list[str]) -> bool:
     """Whether a build with code for `known` runs on a GPU: code of the same major version, or any older `compute_`."""
-    if architecture in known or not known or not architecture.startswith("sm_"):
-        return architecture in known or not known
-    wanted = int(architecture.removeprefix("sm_"))
-    for name in known:
-        kind, _, number = name.partition("_")
-        built = int(re.sub(r"\D", "", number) or 0)
-        if built <= wanted and (kind == "compute" or built // 10 == wanted // 10):
-            return True
-    return False
+    built = [(kind, int(number)) for kind, number in re.findall(r"(sm|compute)_(\d+)", " ".join(known))]
+    return not built or any(n <= wanted and (kind == "compute" or n // 10 == wanted // 10) for kind, n in built)
 
 
 def describe(device: torch.device) -> str:
@@ -150,10 +131,7 @@ def choose_precision(name: str, device: torch.device) -> str:
     if name != "auto":
         return name
     if device.type == "cuda":
-        fast = torch.cuda.is_bf16_supported(including_emulation=False)  # ROCm's says so of every card
-        return "bf16" if fast and not (torch.version.hip and _architecture(device).startswith("gfx10")) else "fp32"
-    if device.type == "mps":
-        return "fp32"
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     probes = (getattr(torch.cpu, f"_is_{name}_supported", lambda: False) for name in ("amx_tile", "avx512_bf16"))
     tiles, vectors = (probe() for probe in probes)
     halved = library.cpu_field("vendor_id") == "GenuineIntel"  # vdpbf16ps has half of fp32's rate; AMD's is quick
