@@ -28,7 +28,7 @@ from electra_trainer.pretrained.pretrained import export_run
 from electra_trainer.runs.progress import Status
 from electra_trainer.runs.run_folder import METRICS, RunFolder
 from electra_trainer.settings.config import Config, changed
-from electra_trainer.train.continued import ContinueFrom
+from electra_trainer.train.begin.continued import ContinueFrom
 from electra_trainer.train.device import choose_device, choose_precision
 from electra_trainer.train.loop import pretrain
 from electra_trainer.train.plan import Length, fit_to_data, steps_for

@@ -19,7 +19,8 @@ from electra_trainer.cli.main import main
 from electra_trainer.errors import as_command
 from electra_trainer.inspection import report
 from electra_trainer.settings.config import Config
-from electra_trainer.train import loop, timing
+from electra_trainer.train import timing
+from electra_trainer.train.begin import settle
 
 TESTS = Path(__file__).resolve().parent
 SHARED = TESTS.parents[1] / "shared"
@@ -125,7 +126,7 @@ def pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 def quick_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a second of steps tells commands in this process how long one takes, instead of six."""
     measure = functools.partial(timing.measure_time, limit=0.5)
-    for module in (timing, loop):
+    for module in (timing, settle):
         monkeypatch.setattr(module, "measure_time", measure)
 
 

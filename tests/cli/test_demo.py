@@ -28,6 +28,7 @@ from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.settings.config import changed
 from electra_trainer.train import fast_step, loop, plan
+from electra_trainer.train.begin import settle
 from electra_trainer.train.plan import Length, Timing
 
 LEARNED = {
@@ -135,7 +136,7 @@ def test_a_demo_ends_in_time(
 
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setattr(fast_step, "train_step", step)
-    monkeypatch.setattr(loop, "measure_time", lambda *_, **__: Timing(step=2.0, evaluation=0.0))
+    monkeypatch.setattr(settle, "measure_time", lambda *_, **__: Timing(step=2.0, evaluation=0.0))
     quick = {"evaluation": {"rows": 0}, "checkpoint": {"every": 1000}}  # a run of a hundred steps has little else to do
     config, out, ends = changed(small_config(lanes=1), **quick), RunFolder(tmp_path / "run"), []
     for _ in range(3):

@@ -22,8 +22,8 @@ from electra_trainer.model.networks import Discriminator, PrintedReplacedHead
 from electra_trainer.objectives import build
 from electra_trainer.pretrained.source import InitFrom
 from electra_trainer.settings.config import Config, Model, changed
+from electra_trainer.train.begin.initial import begin_with
 from electra_trainer.train.loop import pretrain
-from electra_trainer.train.weights import begin_with
 
 LINEAR = dataclasses.replace(config().model, replaced_head="linear")
 

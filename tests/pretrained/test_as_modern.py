@@ -34,9 +34,9 @@ from electra_trainer.tasks.examples import TextExample
 from electra_trainer.tasks.recipe import recipe
 from electra_trainer.tasks.task import TaskData
 from electra_trainer.tasks.texts import Classification, Regression, TextTask
+from electra_trainer.train.begin.initial import begin_with, check_initial, shape_differences
+from electra_trainer.train.begin.narrow_tables import fit_tables
 from electra_trainer.train.loop import pretrain
-from electra_trainer.train.narrow_tables import fit_tables
-from electra_trainer.train.weights import _differences, begin_with, check_initial
 
 NETWORKS = ("discriminator", "encoder", "generator")
 EACH = pytest.mark.parametrize("name", NETWORKS)
@@ -282,8 +282,8 @@ def test_shapes_that_mean_the_same(folder: Path) -> None:
     shape = read_back.read_encoder(folder / "discriminator")[1]
     alone = dataclasses.replace(shape, num_hidden_layers=1)
     same = [(shape, {"max_position_embeddings": 8}), (alone, {"local_attention": 0, "local_rotary_theta": 7.0})]
-    assert not any(_differences(one, dataclasses.replace(one, **change)) for one, change in same)
-    assert _differences(shape, dataclasses.replace(shape, local_attention=8)).keys() == {"local_attention"}
+    assert not any(shape_differences(one, dataclasses.replace(one, **change)) for one, change in same)
+    assert shape_differences(shape, dataclasses.replace(shape, local_attention=8)).keys() == {"local_attention"}
 
 
 def test_folder_of_a_pair_head(modern: Path, tmp_path: Path, electra: Electra) -> None:

@@ -18,7 +18,7 @@ from electra_trainer.train import loop, step
 
 MOMENTS: dict[str, tuple[Any, str, int]] = {
     "joining": (failure.Watch, "wait_for_all", 1),
-    "start-up": (loop, "begin", 1),
+    "start-up": (loop, "settle", 1),
     "data": (step.Feed, "lanes", 11),
     "step": (step, "update", 11),
     "evaluation": (loop, "evaluate", 2),

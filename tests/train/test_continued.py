@@ -21,8 +21,9 @@ from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.settings.config import Config, changed
 from electra_trainer.settings.methods import Learned, TwoStage
 from electra_trainer.settings.records import to_dict
-from electra_trainer.train import loop
-from electra_trainer.train.continued import ContinueFrom
+from electra_trainer.train import fast_step
+from electra_trainer.train.begin import settle
+from electra_trainer.train.begin.continued import ContinueFrom
 from electra_trainer.train.loop import pretrain
 from electra_trainer.train.optim import flat_ends
 from electra_trainer.train.plan import Length, Timing
@@ -122,13 +123,14 @@ def test_it_resumes_and_is_replayed_as_other_runs(
         raise Killed
 
     first, out = shutil.copytree(runs[SHORT], tmp_path / "first"), tmp_path / "run"
-    for name in ("check_continued", "train_step"):
-        for moment in ("begin_run", name) if name == "check_continued" else (name,):
-            monkeypatch.setattr(loop, moment, killed)
-            with pytest.raises(Killed):
-                go_on(config(LONG), data, out, f"{first}@{FROM}")
-            monkeypatch.undo()
-    with pytest.raises(ConfigError, match=f"repeat --continue-from {first}@{FROM} to resume"):
+    for module, moment in ((settle, "begin_run"), (settle, "check_continued"), (fast_step, "train_step")):
+        monkeypatch.setattr(module, moment, killed)
+        with pytest.raises(Killed):
+            go_on(config(LONG), data, out, f"{first}@{FROM}")
+        monkeypatch.undo()
+    with pytest.raises(
+        ConfigError, match=f"began with --continue-from {first}@{FROM}, and this command asks for fresh weights"
+    ):
         pretrain(config(LONG), data, out=out, device="cpu", quiet=True)
     go_on(config(LONG), data, out, f"{first}@{FROM}")
     assert_same_end(out, runs[LONG])
@@ -224,9 +226,8 @@ def test_other_flags_are_told_the_command_that_the_run_began_with(
     began = re.search(r"what it began with: electra (.*?)  ", err)
     assert began and shlex.split(began[1]) == [*map(str, words)]
     code, _, err = electra(*words, "--steps", LONG)
-    longer = re.search(r"To train it longer: electra (.*)$", err.strip())
-    assert code == 78 and longer, err
-    code, _, err = electra(*shlex.split(longer[1]))
+    assert code == 78 and f"To train it longer, add --continue-from '{run}'" in err, err
+    code, _, err = electra(*words, "--steps", LONG, "--continue-from", run, "--out", tmp_path / f"my run-{LONG}")
     assert code == 0, err
     assert RunFolder(tmp_path / f"my run-{LONG}").config().schedule.steps == LONG
     monkeypatch.setattr("sys.argv", ["train.py", "data"])  # from Python
@@ -234,12 +235,11 @@ def test_other_flags_are_told_the_command_that_the_run_began_with(
     assert "Repeat the command that it began with" in electra(*words, "--seed", "9")[2]
 
 
-def test_a_larger_budget_is_answered(
-    data: Path, tmp_path: Path, electra: Electra, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+def test_another_budget_is_refused(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The length is settled when a run begins: one that is done is refused with the command that trains it longer, which works; one that is
-    not resumes and says so. The same and a smaller budget are quiet."""
-    monkeypatch.setattr(loop, "measure_time", lambda *_, **__: Timing(step=1.0, evaluation=0.0))
+    """The length is settled when a run begins, and not measured again."""
+    monkeypatch.setattr(settle, "measure_time", lambda *_, **__: Timing(step=1.0, evaluation=0.0))
     out = tmp_path / "run"
 
     def train(budget: str, steps: int = 99) -> str:
@@ -250,15 +250,8 @@ def test_a_larger_budget_is_answered(
     with pytest.raises(Interrupted):
         train("6s", steps=2)
     assert "measuring the speed of this machine" in capfd.readouterr().err
-    resumed = train("12s")
-    assert "began with --budget 6s, which settled its 5 steps. It resumes with these" in resumed
-    assert "resuming at step 2 of 5" in resumed and "measuring" not in resumed
-    for budget in ("6s", "3s"):
-        again = train(budget)
-        assert "all 5 steps are done already; a longer run needs another --out" in again and "began" not in again
-    with pytest.raises(
-        ConfigError, match=r"settled its 5 steps\. All are done\. To train it longer: electra "
-    ) as refused:
+    with pytest.raises(ConfigError, match=r"budget: 6s -> 12s.* To train it longer, add --continue-from"):
         train("12s")
-    assert electra(*shlex.split(str(refused.value).partition("longer: electra ")[2]))[0] == 0
-    assert RunFolder(tmp_path / "run-11").config().schedule.steps == 11
+    resumed = train("6s")
+    assert "resuming at step 2 of 5" in resumed and "measuring" not in resumed
+    assert "all 5 steps are done already; a longer run needs another --out" in train("6s")

@@ -121,11 +121,6 @@ def test_two_folders_give_both_networks(
     assert f"| began with | the weights of {names.replace(',', ', ')} |" in card.read_text()
 
 
-def test_the_log_names_the_pair_where_the_generator_is_fresh(data: Path, exported: Path, tmp_path: Path) -> None:
-    begun(data, tmp_path / "run", exported / "discriminator", config())
-    assert "--init DISCRIMINATOR,GENERATOR begins with a trained generator too." in log_of(tmp_path / "run")
-
-
 def begin(data: Path, out: Path, name: str, settings: Config) -> None:
     pretrain(settings, data, out=out, init=InitFrom(name=name), device="cpu", quiet=True)
 
@@ -143,29 +138,20 @@ def test_what_is_no_pair(data: Path, first: Path, exported: Path, tmp_path: Path
     assert not (tmp_path / "run" / "config.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("changes", "sharing"),
-    [
-        ({"word_embeddings": 1, "LayerNorm.bias": 1}, "none"),
-        ({"LayerNorm.bias": 1}, "tables"),
-        ({"token_type_embeddings": 1}, "tables"),
-    ],
-)
-def test_tables_that_differ_are_refused(
-    data: Path, exported: Path, tmp_path: Path, changes: dict[str, int], sharing: Literal["none", "tables"]
-) -> None:
+@pytest.mark.parametrize("part", ["word_embeddings", "LayerNorm.bias", "token_type_embeddings"])
+def test_tables_that_differ_are_refused(data: Path, exported: Path, tmp_path: Path, part: str) -> None:
     """With the flag that takes both as they are, which works."""
     discriminator, generator = hub_form(exported, tmp_path)
     tensors = safetensors.torch.load_file(generator / "model.safetensors")
     del tensors["generator_lm_head.weight"]
     for name, tensor in tensors.items():
-        tensor += float(any(part in name and "embeddings" in name for part in changes))
+        tensor += float(part in name and "embeddings" in name)
     safetensors.torch.save_file(tensors, generator / "model.safetensors")
     names = f"{discriminator},{generator}"
-    with pytest.raises(ConfigError, match=rf"sharing = 'embeddings' makes one.* Set --sharing {sharing}\."):
+    with pytest.raises(ConfigError, match=r"sharing = 'embeddings' makes one.* Set --sharing none\."):
         begin(data, tmp_path / "run", names, config())
     assert not (tmp_path / "run" / "config.json").exists()
-    begin(data, tmp_path / "run", names, config(sharing=sharing))
+    begin(data, tmp_path / "run", names, config(sharing="none"))
     mine = read(tmp_path / "run" / "checkpoints" / "step-00000000").weights
     assert torch.equal(
         mine["generator.electra.embeddings.LayerNorm.bias"], tensors["electra.embeddings.LayerNorm.bias"]
@@ -271,7 +257,7 @@ def test_killed_before_the_first_checkpoint(
     with pytest.raises(Killed):
         pretrain(config(), data, out=tmp_path / "run", init=InitFrom(name=str(first)), device="cpu", quiet=True)
     monkeypatch.undo()
-    with pytest.raises(ConfigError, match="repeat --init"):
+    with pytest.raises(ConfigError, match=f"began with --init {first}, and this command asks for fresh weights"):
         pretrain(config(), data, out=tmp_path / "run", device="cpu", quiet=True)
     mine = begun(data, tmp_path / "run", first, config())
     assert equal(mine, last(first)) == mine.keys()
@@ -285,7 +271,7 @@ def test_going_on_needs_the_other_run_no_more(data: Path, first: Path, tmp_path:
     shutil.rmtree(tmp_path / "first")
     pretrain(config(), data, out=tmp_path / "run", init=begin, device="cpu", quiet=True)
     assert equal(last(tmp_path / "run"), ended) == ended.keys()
-    with pytest.raises(ConfigError, match="fresh weights: leave --init out"):
+    with pytest.raises(ConfigError, match="began with fresh weights, and this command asks for --init"):
         pretrain(config(), data, out=first, init=begin, device="cpu", quiet=True)
 
 
@@ -300,7 +286,7 @@ def test_another_generator_is_refused(data: Path, first: Path, tmp_path: Path) -
     """Before anything is written, with flags that work."""
     wide = config(generator=Learned(width=1.0, depth=0.5))
     with pytest.raises(
-        ConfigError, match=r"hidden_size 16 there and 32 here.*Set --generator\.width 0\.5 --generator\.depth 1\."
+        ConfigError, match=r"hidden_size 16 there and 32 here.*Set --generator\.width and --generator\.depth"
     ):
         begin(data, tmp_path / "run", str(first), wide)
     assert not (tmp_path / "run" / "config.json").exists()

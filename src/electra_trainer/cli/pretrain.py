@@ -81,7 +81,7 @@ class Pretrain(TrainingRequest):
         from electra_trainer.pretrained.source import InitFrom
         from electra_trainer.runs.progress import Status
         from electra_trainer.runs.signals import process_leads
-        from electra_trainer.train.continued import ContinueFrom
+        from electra_trainer.train.begin.continued import ContinueFrom
         from electra_trainer.train.loop import pretrain
 
         length = self.length

@@ -31,12 +31,13 @@ from electra_trainer.settings.calls import checked
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import run_and_step
 from electra_trainer.train import device as devices
-from electra_trainer.train import measures, optim, plan, weights, word_start
+from electra_trainer.train import measures, optim, plan, weights
 from electra_trainer.train import step as steps
-from electra_trainer.train.continued import Continued, ContinueFrom, same_weights
+from electra_trainer.train.begin.continued import Continued, ContinueFrom, same_weights
+from electra_trainer.train.begin.initial import begin_with
+from electra_trainer.train.begin.settle import fitted
+from electra_trainer.train.begin.word_start import begin_words
 from electra_trainer.train.fast_step import FastStep
-from electra_trainer.train.narrow_tables import fit_tables
-from electra_trainer.train.new_words import fit_words
 
 _PLACE = {"step", "tokens", "flops", "flops_real", "seconds", "tokens_per_second"}
 """Fields of a row of metrics.jsonl that its step did not compute."""
@@ -132,7 +133,7 @@ def replay(run: str | Path, *, step: int, data: str | Path | None = None, device
         run: the run folder; nothing in it is changed.
         step: from 1, as in metrics.jsonl; may be beyond the run's last step so far.
         data: the prepared folder; None: where it was when the run began.
-        device: auto (the run's), cpu, cuda, cuda:N or mps.
+        device: auto (the run's), cpu, cuda, cuda:N.
 
     Raises:
         ConfigError: no such step.
@@ -224,10 +225,9 @@ def _restore_before(step: int, folder: RunFolder, objective: Objective, optimize
             )
         if isinstance(initial, Continued):
             return _restored(initial.saved, objective, optimizer)
-        initial = fit_tables(fit_words(initial, load_tokenizer(folder.tokenizer)), objective.config)
-        weights.begin_with(objective, initial)
+        begin_with(objective, fitted(initial, load_tokenizer(folder.tokenizer), objective.config))
     else:
-        word_start.begin_words(objective, folder)
+        begin_words(objective, folder)
     return 0
 
 

@@ -25,7 +25,9 @@ from electra_trainer.settings import records
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import differences, to_dict
 from electra_trainer.settings.request import dotted_names
-from electra_trainer.train import loop, optim, plan, weights, word_start
+from electra_trainer.train import loop, optim, plan, weights
+from electra_trainer.train.begin.settle import begin_run
+from electra_trainer.train.begin.word_start import begin_words
 
 Match = Literal["paper-flops", "real-flops", "steps"]
 UNTRAINED = "untrained"
@@ -247,12 +249,12 @@ def initial_run(config: Config, store: Store, out: Path) -> None:
     folder = run_folder.RunFolder(out)
     folder.open_for_writing()
     if not folder.exists:
-        loop.begin_run(folder, config, store, {})
+        begin_run(folder, config, store, {})
     elif changed := differences(folder.config(), config):
         raise ConfigError(f"{out} began with other settings ({'; '.join(changed)}). Choose another --out.")
     objective = build(config)
     weights.give_frequencies(objective, store)
-    word_start.begin_words(objective, folder)
+    begin_words(objective, folder)
     saved = weights.state_of(objective, optim.build_optimizer(objective, config.optimizer), step=0, seconds=0.0)
     checkpoint.save(folder.checkpoints, saved, origin=folder.origin, keep=1)
 

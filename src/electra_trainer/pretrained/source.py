@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 import safetensors.torch
 import torch
@@ -25,7 +26,7 @@ from electra_trainer.pretrained.pretrained import kept_encoder, load, trained_le
 from electra_trainer.randomness import key
 from electra_trainer.settings import records
 from electra_trainer.settings.config import Model
-from electra_trainer.train.weights import Initial
+from electra_trainer.train.begin.initial import Initial
 
 _EXPECTED = "Expected a run folder, an exported folder or a Hub name such as google/electra-small-discriminator."
 _HUB_FILES = (
@@ -170,6 +171,7 @@ class InitFrom:
     a comma between them.
     """
 
+    flag: ClassVar = "--init"
     name: str
 
     def read(self) -> Initial:

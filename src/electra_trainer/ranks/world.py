@@ -209,6 +209,18 @@ def led(work: Callable[[], bytes]) -> bytes:
     return content[1:]
 
 
+def on_rank_0(work: Callable[[], T]) -> T | None:
+    """The result of `work` on rank 0, None on the others; its error is raised on every rank."""
+    found: list[T] = []
+
+    def kept() -> bytes:
+        found.append(work())
+        return b""
+
+    led(kept)
+    return found[0] if found else None
+
+
 def _broadcast(content: bytes, *, source: int = 0) -> bytes:
     """The content of one rank, on every rank."""
     length = torch.tensor(len(content))

@@ -4,7 +4,7 @@ config.json       the complete resolved config        metrics.jsonl    one objec
 environment.json  versions, device, git, data         examples.jsonl   some held-out rows as the networks read them
 tokenizer/        the tokenizer of the data           log.txt          every message
 checkpoints/      see checkpoint.py                   report.html      see report.py
-words.safetensors what word embeddings begin with, if that is from co-occurrence (train/word_start.py)
+words.safetensors what word embeddings begin with, if that is from co-occurrence (train/begin/word_start.py)
 """
 
 import json

@@ -1,12 +1,8 @@
-"""Pre-training, top to bottom: `pretrain` settles and restores a run, and `Pretraining` says what its steps do
-(resumable.py loops).
-
-`begin` settles before the first step whether the run is new, its length and settings, and the weights it begins with.
+"""Pre-training, top to bottom: `pretrain` settles (begin/settle.py) and restores a run, and `Pretraining` says what its
+steps do (resumable.py loops).
 """
 
-import json
 import os
-import shlex
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -19,26 +15,22 @@ import torch
 from electra_trainer.cost.flops import run_cost
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.data.store import Store
-from electra_trainer.data.tokenizer import tokenizer_files
-from electra_trainer.errors import ConfigError, DataError, Interrupted, tell
-from electra_trainer.files.durable import write_output
+from electra_trainer.errors import Interrupted
 from electra_trainer.objectives import Objective, build
 from electra_trainer.ranks.world import check_tree, joined, led, local_device, patiently, world
 from electra_trainer.runs import checkpoint, progress, run_folder, signals
 from electra_trainer.runs.metrics import curves
 from electra_trainer.runs.verified import Saved
-from electra_trainer.settings import records
-from electra_trainer.settings.config import FOLLOWS_FROM_STEPS, Config
+from electra_trainer.settings.config import Config
 from electra_trainer.train import health, optim, plan, resumable, step
-from electra_trainer.train.continued import Continued, ContinueFrom, check_continued, same_weights
+from electra_trainer.train.begin.continued import Continued, ContinueFrom
+from electra_trainer.train.begin.initial import Initial, ReadsInitial, begin_with, told_of
+from electra_trainer.train.begin.settle import settle
+from electra_trainer.train.begin.word_start import begin_words
 from electra_trainer.train.device import arithmetic, choose_device, choose_precision, describe, use_threads
 from electra_trainer.train.fast_step import FastStep, in_words
-from electra_trainer.train.narrow_tables import fit_tables
-from electra_trainer.train.new_words import fit_words
 from electra_trainer.train.step import Feed, StepResult, evaluate
-from electra_trainer.train.timing import activation_bytes, free_bytes, measure_time
-from electra_trainer.train.weights import Initial, ReadsInitial, begin_with, check_initial, give_frequencies, told_of
-from electra_trainer.train.word_start import begin_words, keep_directions
+from electra_trainer.train.weights import give_frequencies
 
 MANY_PASSES = 10
 """Passes over the same text from which a run says so; at most five were measured (docs/recipes.md)."""
@@ -87,7 +79,7 @@ def pretrain(
         wanted = length or plan.Length()
         display = progress.Display(quiet=quiet, silent=not here.leads)
         given: dict[str, Any] = {"device": where, "init": init, "status": status, "say": display.say}
-        config, initial = begin(config, folder, store, wanted, **given)
+        config, initial = settle(config, folder, store, wanted, **given)
         if config.deterministic:
             check_tree(config.batch.lanes)
         display.total = config.schedule.steps
@@ -276,138 +268,3 @@ def open_rows(data: Path) -> Store:
     """
     verifies = os.environ.get(VERIFY) != "off" and os.environ.get("LOCAL_RANK", "0") == "0"
     return Store.open(data, verify=verifies)
-
-
-def begin(
-    config: Config,
-    folder: run_folder.RunFolder,
-    store: Store,
-    length: plan.Length,
-    *,
-    device: torch.device,
-    init: ReadsInitial | ContinueFrom | None,
-    status: progress.Status | None = None,
-    say: Callable[[str], None],
-) -> tuple[Config, Initial | Continued | None]:
-    """Open the run folder on rank 0, and settle the config on every rank: that of the run on disk if there is one.
-
-    Returns:
-        The complete config; and on rank 0 what to begin with, None for fresh weights and on resume.
-
-    Raises:
-        ConfigError, DataError, StorageError: on every rank.
-    """
-    config = plan.fit_to_data(config, store)
-    step.check_words(config, store)
-    precision = choose_precision(config.precision, device)
-    computed = arithmetic(precision, device)
-    gpu = activation_bytes(precision, device)
-    if gpu and (why := plan.does_not_fit(config, free_bytes(device) or 0, gpu=gpu)):
-        raise ConfigError(f"The step does not fit {device}: {why}.")
-    initial: list[Initial | Continued | None] = []
-
-    def opened() -> bytes:
-        folder.open_for_writing()
-        if folder.exists and status is not None:
-            status.running(folder)
-        initial.append(_read_initial(init, folder, config, store))
-        return json.dumps(_went_on(config, folder, store, length, computed)).encode() if folder.exists else b""
-
-    def begun() -> bytes:
-        complete = plan.steps_for(length, config, timing)
-        if isinstance(initial[0], Continued):
-            check_continued(initial[0], complete, store)
-        init = {"init": initial[0].identity} if initial[0] else {}
-        if complete.model.word_initializer != "random" and not init:
-            say(f"computing word vectors from co-occurrence in {len(store.rows('train')):,} rows")
-        facts = {"budget": length.budget, "device": device.type, "arithmetic": computed, "processes": world().size}
-        begin_run(folder, complete, store, init, **facts)
-        if status is not None:
-            status.running(folder)
-        return json.dumps(records.to_dict(complete)).encode()
-
-    settled = led(opened)
-    if not settled:
-        timing = None
-        if length.budget is not None:
-            say("measuring the speed of this machine: a few steps and an evaluation, which take 6 s or more")
-            timing = measure_time(config, store, device=device, precision=precision)
-        settled = led(begun)
-    return records.read(Config, json.loads(settled), where=str(folder.path)), initial[0] if initial else None
-
-
-def _read_initial(
-    init: ReadsInitial | ContinueFrom | None, folder: run_folder.RunFolder, config: Config, store: Store
-) -> Initial | Continued | None:
-    began = folder.environment().get("init") if folder.exists else None
-    asked = f"{'--continue-from' if isinstance(init, ContinueFrom) else '--init'} {init.name}" if init else None
-    given = f"{'--continue-from' if 'step' in began else '--init'} {began['name']}" if began else None
-    if folder.exists and asked != given:
-        flag = str(asked).split()[0]
-        before = f"the weights of {began['name']}: repeat {given}" if began else f"fresh weights: leave {flag} out"
-        raise ConfigError(f"{folder.path} began with {before} to resume, or choose another --out.")
-    if init is None or (folder.exists and checkpoint.numbered(folder.checkpoints)):
-        return None
-    initial = init.read()
-    if isinstance(initial, Initial):
-        initial = fit_tables(fit_words(initial, store.tokenizer()), config)
-        check_initial(initial, config, store)
-    if began and not same_weights(began, initial.identity):  # it ended before its first checkpoint
-        raise ConfigError(f"{folder.path}: the weights of {initial.name} changed after it began. Choose another --out.")
-    return initial
-
-
-def _went_on(config: Config, folder: run_folder.RunFolder, store: Store, length: plan.Length, computed: str) -> Any:
-    """The config of the run on disk as plain tables; an error if it differs from the one asked for."""
-    began, facts = folder.config(), folder.environment()
-    if facts.get("data") != store.identity:
-        remedy = "Give the folder that it began with, or another --out."
-        raise DataError(f"{folder.path} was trained on other data than {store.folder}. {remedy}")
-    asked = plan.steps_for(length, config, None) if length.budget is None else config
-    changed = records.differences(began, asked)
-    if length.budget is not None:  # its steps were measured when the run began
-        changed = [c for c in changed if not c.startswith(FOLLOWS_FROM_STEPS)]
-    if changed:
-        data, run, steps = shlex.quote(str(store.folder)), shlex.quote(str(folder.path)), asked.schedule.steps
-        config_file = shlex.quote(str(folder.path / "config.json"))
-        remedy = run_folder.remedy(facts, again=f"electra pretrain {data} --config {config_file} --out {run}")
-        if steps > began.schedule.steps and all(c.startswith(FOLLOWS_FROM_STEPS) for c in changed):
-            remedy += _longer(folder, store, steps)
-        raise ConfigError(f"{folder.path} began with other settings ({'; '.join(changed)}). {remedy}")
-    budget, steps = facts.get("budget") if length.budget else None, began.schedule.steps
-    if budget and (more := plan.seconds(str(length.budget)) / plan.seconds(budget)) > 1:
-        why = f"{folder.path} began with --budget {budget}, which settled its {steps:,} steps."
-        longer = _longer(folder, store, int(more * steps) + 1)
-        if [at for at, _ in checkpoint.numbered(folder.checkpoints)][-1:] == [steps]:
-            raise ConfigError(f"{why} All are done.{longer}")
-        tell(f"{why} It resumes with these. When they are done:{longer}")
-    if facts.get("arithmetic") not in (None, computed):
-        changed_to = (
-            f"{folder.path} started in {facts['arithmetic']}, resuming in {computed}: sums round differently from here "
-            "on."
-        )
-        folder.log(changed_to)
-        tell(changed_to)
-    return records.to_dict(began)
-
-
-def _longer(folder: run_folder.RunFolder, store: Store, steps: int) -> str:
-    if folder.config().first_stage_steps:  # the switch of stages would move
-        return " To train it longer, begin again in another --out."
-    data, run, out = (shlex.quote(str(path)) for path in (store.folder, folder.path, f"{folder.path}-{steps}"))
-    return f" To train it longer: electra pretrain {data} --continue-from {run} --steps {steps} --out {out}"
-
-
-def begin_run(folder: run_folder.RunFolder, config: Config, store: Store, init: dict[str, Any], **facts: Any) -> None:
-    """Write the identity of a run of this config on these rows; before it the tokenizer, and what its word embeddings
-    begin with.
-
-    Args:
-        init: `{"init": identity}` of what it begins with; empty for fresh weights.
-        facts: what computes it.
-    """
-    # not the folder's files: only tokenizer.json was compared with the manifest; the others follow from it
-    for name, content in tokenizer_files(store.tokenizer(), max_length=store.sequence_length).items():
-        write_output(folder.tokenizer / name, content)
-    words = {} if init else keep_directions(folder, config, store)
-    folder.begin(config, store.identity, **init, **words, data_folder=str(store.folder), **facts)

@@ -343,7 +343,7 @@ def rate_at(step: int, config: Config) -> float:
 
 def flat_ends(config: Config) -> frozenset[int]:
     """The steps after which the rate of a `wsd` schedule falls, one a stage: from there the run can be trained longer
-    (continued.py).
+    (begin/continued.py).
     """
     if config.schedule.shape != "wsd":
         return frozenset()

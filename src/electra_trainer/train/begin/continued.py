@@ -8,7 +8,7 @@ With equal settings it is the old run, bit for bit.
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from electra_trainer.cost.flops import run_cost
 from electra_trainer.data.store import Store
@@ -70,6 +70,7 @@ def same_weights(one: Mapping[str, Any], two: Mapping[str, Any]) -> bool:
 class ContinueFrom:
     """A run to go on from, `RUN` (its newest checkpoint) or `RUN@STEP`."""
 
+    flag: ClassVar = "--continue-from"
     name: str
     step: int | None = None
     """The checkpoint, where the name says none."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from electra_trainer.settings.config import Config
-from electra_trainer.train.weights import Initial
+from electra_trainer.train.begin.initial import Initial
 
 _WORDS, _PROJECTION = "embeddings.word_embeddings.weight", "embeddings_project.weight"
 _CLOSE = 0.01

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from electra_trainer.data.tokenizer import as_plain_text, specials_of, vocab_size_of
 from electra_trainer.data.vocabulary import UNUSED
-from electra_trainer.train.weights import Initial
+from electra_trainer.train.begin.initial import Initial
 
 _TABLES = ("word_embeddings.", "generator_lm_head.")
 """Parts of the names of tensors that have a row for each word."""
