@@ -139,7 +139,7 @@ CONFIGS: dict[str, tuple[str, list[str]]] = {
     "wrong type": ('{"batch": {"size": "8"}}', ["size = '8': expected int"]),
     "boolean": ('{"seed": true}', ["seed = True: expected int"]),
     "not json": ("{", ["not valid JSON"]),
-    "not a table": ("[]", ["expected a table"]),
+    "not a table": ("[]", ["expected a JSON object"]),
     "bad kind": ('{"objective": {"kind": "mml"}}', ["unknown kind 'mml'", "Did you mean 'mlm'?"]),
     "bad choice": ('{"precision": "fp8"}', ["expected one of 'auto', 'fp32', 'bf16'"]),
 }

@@ -275,7 +275,7 @@ ROWS = _cases(
 )  # fmt: skip
 CONFIG = _cases(
     "config",
-    ("YAML", "c.yaml", b"batch:\n  size: 8\n", 78, "c.yaml:1", "YAML is not read"),
+    ("YAML", "c.yaml", b"batch:\n  size: 8\n", 78, "c.yaml:1", "TOML in a .toml file"),
     ("unknown key", "c.json", b'{"bacth": {}}', 78, "unknown field 'bacth'", "Did you mean 'batch'?"),
     ("NaN", "c.json", b'{"optimizer": {"learning_rate": NaN}}', 78, "c.json", "learning_rate = nan"),
     ("Infinity", "c.json", b'{"optimizer": {"learning_rate": Infinity}}', 78, "c.json", "learning_rate = inf"),
@@ -284,7 +284,7 @@ CONFIG = _cases(
     ("number of 10,000 digits", "c.json", b'{"seed": ' + LONG_NUMBER + b"}", 78, "c.json", "thousands of digits"),
     ("deep JSON", "c.json", DEEP, 78, "c.json", "nested too deeply"),
     ("deep table", "c.json", b'{"batch": ' * 900 + b"1" + b"}" * 900, 78, "c.json"),
-    ("list", "c.json", b"[1, 2]", 78, "c.json: expected a table", "[1, 2]"),
+    ("list", "c.json", b"[1, 2]", 78, "c.json: is [1, 2], expected a JSON object", "[1, 2]"),
     ("cut", "c.json", b'{\n"batch": {\n"size": 8', 78, "c.json:3", "not valid JSON"),
     ("TOML cut", "c.toml", b"[batch\nsize = 8", 78, "c.toml", "not valid TOML"),
     ("TOML deep", "c.toml", b"a = " + DEEP, 78, "c.toml", "nested too deeply"),

@@ -247,4 +247,4 @@ def _facts(path: Path) -> None:
     (path.parent / "metrics.jsonl").write_bytes(b'{"step": 1}\n')
     read_run(path.parent)
     folder = RunFolder(path.parent)
-    assert folder.run_id is not None and folder.tokenizer_sha256 is not None
+    assert folder.fact(str, "run_id") and folder.fact(str, "data", "tokenizer_sha256")

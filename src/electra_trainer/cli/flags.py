@@ -60,18 +60,16 @@ def whole_number(text: str) -> int:
     return int(value)
 
 
-_NAMES: dict[Any, str] = {int: "N", float: "X"}
-_APPENDED = get_args(tyro.conf.UseAppendAction[str])[1]
-"""Marks a flag that is given once for each of its values."""
 _STYLE = (tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName)
 _HIDDEN = get_args(tyro.conf.Suppress[str])[1]
 _FIXED = get_args(tyro.conf.Fixed[str])[1]
-_READ: dict[Any, tuple[str, Callable[[str], Any]]] = {
-    int: ("a whole number, for example 1000, 1e3 or 1k", whole_number),
-    float: ("a number, for example 0.5 or 5e-4", float),
-    str: ("a text", str),
-    Path: ("a path", Path),
+_READ: dict[Any, tuple[str, str, Callable[[str], Any]]] = {
+    int: ("N", "a whole number, for example 1000, 1e3 or 1k", whole_number),
+    float: ("X", "a number, for example 0.5 or 5e-4", float),
+    str: ("TEXT", "a text", str),
+    Path: ("PATH", "a path", Path),
 }
+"""How values of a type are shown, described and read."""
 
 
 def read_request(kind: type[Request], verb: str, words: Sequence[str]) -> Any:
@@ -182,7 +180,6 @@ def _named(owner: Any, field: StructFieldSpec, brief: Collection[str]) -> Struct
         return " ".join(((field.helptext() if callable(field.helptext) else field.helptext) or "").split())
 
     shown = tyro.conf.arg(
-        metavar=_metavar(field.name, hint),
         aliases=_ALIASES.get(key),
         help_behavior_hint=lambda label: "" if "Default:" in words() else _default(owner, field.name, label),
     )
@@ -196,11 +193,16 @@ def _named(owner: Any, field: StructFieldSpec, brief: Collection[str]) -> Struct
 
 
 def _reading(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-    """Numbers, and texts and paths that may be None."""
+    """Numbers, texts, paths and choices, also where they may be None."""
     kind, optional = _without_none(info.type)
-    if kind not in _READ or not (optional or kind in _NAMES):
-        return None
-    expected, read = _READ[kind]
+    if get_origin(kind) is Literal and optional:
+        choices = f"{{{','.join(get_args(kind))}}}"
+        return dataclasses.replace(_reading_of(str, optional=True), choices=get_args(kind), metavar=choices)
+    return _reading_of(kind, optional=optional) if kind in _READ else None
+
+
+def _reading_of(kind: Any, *, optional: bool) -> PrimitiveConstructorSpec[Any]:
+    shown, expected, read = _READ[kind]
 
     def from_words(words: list[str]) -> Any:
         try:
@@ -210,7 +212,7 @@ def _reading(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
 
     return PrimitiveConstructorSpec(
         nargs=1,
-        metavar=_NAMES.get(kind, "TEXT"),
+        metavar=shown,
         instance_from_str=from_words,
         is_instance=lambda value: isinstance(value, kind) or (optional and value is None),
         str_from_instance=lambda value: [str(value)],
@@ -224,20 +226,6 @@ def _default(owner: Any, name: str, label: str) -> str:
         if len(set(both.values())) > 1:
             return f"Default: {', '.join(f'{kind} {value}' for kind, value in both.items())}."
     return "" if label in _SILENT else f"Default: {label}."
-
-
-def _metavar(name: str, hint: Any) -> str | None:
-    """`OUT`, `N`, `RUN [RUN ...]`, `{a,b}`; None where tyro's own says as much."""
-    kind, optional = _without_none(_bare(hint))
-    if get_origin(kind) is Literal:
-        return f"{{{','.join(get_args(kind))}}}" if optional else None
-    if kind is bool:
-        return None
-    word = "RUN" if name == "run_folder" else name.rpartition("_")[2].upper()
-    if get_origin(kind) is tuple:
-        one = _NAMES.get(get_args(kind)[0], word.removesuffix("S"))
-        return one if _APPENDED in get_args(hint) else f"{one} [{one} ...]"
-    return _NAMES.get(kind, word)
 
 
 def _bare(hint: Any) -> Any:

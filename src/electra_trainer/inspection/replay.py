@@ -339,7 +339,7 @@ def evaluate(run: str | Path, data: str | Path, *, device: str = "auto") -> Eval
     path, step = run_and_step(run)
     folder, store, where = RunFolder(path), Store.open(Path(data)), devices.choose_device(device)
     config = plan.fit_to_data(folder.config(), store)
-    if folder.tokenizer_sha256 != store.manifest.tokenizer_sha256:
+    if folder.fact(str, "data", "tokenizer_sha256") != store.manifest.tokenizer_sha256:
         raise errors.DataError(
             f"{data}: was prepared with another tokenizer than {run}. Prepare it with --tokenizer {folder.tokenizer}."
         )

@@ -93,7 +93,7 @@ class RunFolder:
         path = self.path / "config.json"
         return records.read(Config, read_table(path), where=str(path))
 
-    def _fact(self, kind: type[T], *names: str) -> T:
+    def fact(self, kind: type[T], *names: str) -> T:
         """A field of environment.json, or of a table in it; DataError if it is missing or of another type."""
         found: Any = self.environment()
         for name in names:
@@ -104,24 +104,9 @@ class RunFolder:
         return found
 
     @property
-    def run_id(self) -> str:
-        """The run's unique name."""
-        return self._fact(str, "run_id")
-
-    @property
-    def tokenizer_sha256(self) -> str:
-        """Hash of the tokenizer that made the run's rows."""
-        return self._fact(str, "data", "tokenizer_sha256")
-
-    @property
-    def words_sha256(self) -> str:
-        """Hash of the file of vectors that the run's word embeddings began with."""
-        return self._fact(str, "words_sha256")
-
-    @property
     def origin(self) -> Origin:
         """The mark of the run's checkpoints."""
-        run_id, data = self.run_id, self._fact(dict, "data")
+        run_id, data = self.fact(str, "run_id"), self.fact(dict, "data")
         config = read_table(self.path / "config.json")
         return Origin(run_id=run_id, config_sha256=hash_of(config), data_sha256=hash_of(data), config=config, data=data)
 

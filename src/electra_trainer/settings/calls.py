@@ -14,8 +14,6 @@ from electra_trainer.settings.records import read_values
 P = ParamSpec("P")
 R = TypeVar("R")
 Made = TypeVar("Made", bound=type)
-_KNOWN_AS = {"write_report": "report", "export_run": "export"}
-"""Names of functions in `electra_trainer`, where they have others than in their files."""
 
 
 def checked(function: Callable[P, R], *, name: str = "", fills: Sequence[type] = ()) -> Callable[P, R]:
@@ -27,7 +25,7 @@ def checked(function: Callable[P, R], *, name: str = "", fills: Sequence[type] =
         name: its name in messages, where it has another one.
         fills: dataclasses whose plain fields are its further keywords.
     """
-    name, signature = name or _KNOWN_AS.get(function.__name__, function.__name__), inspect.signature(function)
+    name, signature = name or function.__name__, inspect.signature(function)
     *_, last = signature.parameters.values()
 
     @wraps(function)

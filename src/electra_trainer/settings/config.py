@@ -160,12 +160,10 @@ class Masking:
         both = self.mask_share + self.random_share
         require(both <= 1 + 1e-9, "masking.mask_share + masking.random_share", both, "at most 1")
         require(0 <= self.rarity <= 8, "masking.rarity", self.rarity, "a number from 0 to 8")
-        allowed = self.rarity == 0 or self.draw == "distinct"
-        require(allowed, "masking.rarity", self.rarity, "0 with masking.draw = with-replacement")
+        tokens = self.draw == "distinct" and self.unit == "token"
+        require(self.rarity == 0 or tokens, "masking.rarity", self.rarity, "0 unless single tokens are drawn, distinct")
         words = self.unit == "word"
         require(not words or self.draw == "distinct", "masking.draw", self.draw, "distinct with masking.unit = word")
-        expected = "0 with masking.unit = word (tokens are counted, and a word has several)"
-        require(not words or self.rarity == 0, "masking.rarity", self.rarity, expected)
 
     def positions(self, tokens: int, length: int | None = None) -> int:
         """Masked positions k of a row of `length` tokens, `tokens` of them real (all if None); 1 at least."""

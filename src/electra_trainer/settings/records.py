@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, Refusal, did_you_mean
-from electra_trainer.files.reading import BOM, json_object, parse_json, read_file, short
+from electra_trainer.files.reading import BOM, json_object, read_file, short
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import ObjectiveSettings, kind_of
 
@@ -220,23 +220,13 @@ def read_table(path: Path, *, expected: str = "as in the config.json of a run") 
             TOML, or not a table.
     """
     content = read_file(path, error=ConfigError)
-    if path.suffix == ".toml":
-        table: Any = _toml(content, path)
-    else:
-        yaml = " YAML is not read." if path.suffix in (".yaml", ".yml") else ""
-        remedy = f"Expected a JSON object, or TOML in a .toml file, {expected}.{yaml}"
-        table = parse_json(content, where=str(path), remedy=remedy, error=ConfigError)
-    if not isinstance(table, dict):
-        raise ConfigError(f"{path}: expected a table of fields, {expected}; found {short(table)}.")
-    return table
-
-
-def _toml(content: bytes, path: Path) -> dict[str, Any]:
+    if path.suffix != ".toml":
+        remedy = f"Expected a JSON object, or TOML in a .toml file, {expected}."
+        return json_object(content, where=str(path), remedy=remedy, error=ConfigError)
     try:
         return tomllib.loads(content.removeprefix(BOM).decode())
     except (ValueError, RecursionError) as error:  # text that is not UTF-8 is a ValueError
-        why = "nested too deeply" if isinstance(error, RecursionError) else error
-        raise ConfigError(f"{path}: is not valid TOML: {why}. Correct it, or write JSON into a .json file.") from None
+        raise ConfigError(f"{path}: is not valid TOML: {error}. Correct it, or write JSON into a .json file.") from None
 
 
 def overlay(config: Config, path: Path) -> Config:
@@ -262,15 +252,11 @@ def differences(first: object, second: object, *, show: Callable[[object], str] 
 
 
 def flat(table: dict[str, Any]) -> dict[str, Any]:
-    """Nested tables, however deep, as one table with dotted names; an empty one is a value."""
+    """Nested tables as one table with dotted names; an empty one is a value."""
     found: dict[str, Any] = {}
-    waiting = list(reversed(table.items()))
-    while waiting:
-        name, value = waiting.pop()
-        if isinstance(value, dict) and value:
-            waiting += [(f"{name}.{inner}", one) for inner, one in reversed(value.items())]
-        else:
-            found[name] = value
+    for name, value in table.items():
+        inner = flat(value) if isinstance(value, dict) else {}
+        found |= {f"{name}.{one}": each for one, each in inner.items()} or {name: value}
     return found
 
 

@@ -106,7 +106,7 @@ def check_continued(continued: Continued, config: Config, store: Store) -> None:
     odd = [one for one in records.differences(theirs, config) if one.startswith(_TENSORS)]
     faults = {
         f"{facts} {store.folder} was prepared with another tokenizer. Take --tokenizer {folder.tokenizer}.": (
-            folder.tokenizer_sha256 != store.manifest.tokenizer_sha256
+            folder.fact(str, "data", "tokenizer_sha256") != store.manifest.tokenizer_sha256
         ),
         f"{facts} weights and moments are those of other settings ({'; '.join(odd)}). Leave these flags out, or take "
         "the weights alone with --init.": bool(odd),
