@@ -1,7 +1,5 @@
 """`electra demo`: vocabulary, rows, pre-training and scored sentences on text that is already installed."""
 
-import math
-import shlex
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -22,8 +20,6 @@ _BEYOND = 10.0
 """Seconds beyond the planned ones after which training ends: the machine may have become slower."""
 _AFTERWARDS = 5.0
 """Seconds for the report and the sentences."""
-_FEW = 100
-"""Steps in which a demo has learned too little to find exchanged words; it began at about that many."""
 _EVERY = 500
 """Steps from one evaluation and save to the next; twenty of both in a run would take a tenth of the time."""
 _LEAST = 20.0
@@ -111,11 +107,6 @@ def _score(request: Demo, data: Path) -> None:
     assert loaded.discriminator is not None
     found = suspect(loaded.discriminator, store, exchange_words(store, count=_EXCHANGED))
     right, chance = sum(one.found for one in found), sum(1 / len(one.scored.tokens) for one in found)
-    if (loaded.step or 0) < _FEW and right < chance + 2 * math.sqrt(chance):
-        again = f"electra demo --steps {3 * _FEW} --out {shlex.quote(f'{request.out}-{3 * _FEW}')}"
-        fitted = f"only {loaded.step} step{'s' if loaded.step != 1 else ''} fitted (this machine is slow or busy)"
-        _say(f"     too early to tell: {fitted}. Wait until it is free, or type, for as long as it takes: {again}")
-        return
     for one in found[:_SHOWN]:
         _say("\n".join(shown_scores(one.scored)))
         outcome = "found" if one.found else f"not found, it suspects {one.suspect!r}"
