@@ -124,7 +124,7 @@ FURTHER = (
         put="        list(handed_out(moments))\n",
         caught_by={"tests/train/test_resume.py::test_stop_at_every_step[6]": r"assert torch\.equal\(mine\[name\], theirs\[name\]\)"}),
     Sabotage("rows-taken-back", "rows of metrics beyond the checkpoint are taken back before their steps are done again",
-        "train/resumable.py", sought="            self.metrics.forget_after(self.step)\n", put="",
+        "train/resumable.py", sought="            forget_after(self.folder, self.step, self.warn)\n", put="",
         caught_by={"tests/train/test_resume.py::test_sigkill_between_checkpoints": r"assert curve\(one\) == curve\(two\)"}),
     Sabotage("numbers-only", "weights that are no numbers are never saved", "train/resumable.py",
         sought="            if bad is not None:\n", put="            if False:\n",

@@ -23,8 +23,9 @@ from tests.reliability.whole_runs import differences, each_step, store, tiny_run
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from electra_trainer.objectives import Objective
-from electra_trainer.runs import checkpoint, metrics, run_folder
+from electra_trainer.runs import checkpoint, run_folder
 from electra_trainer.runs.checkpoint import Saver, numbered
+from electra_trainer.train import resumable
 
 STEPS, EVERY = 16, 4
 CONFIG = tiny_run(steps=STEPS, every=EVERY)
@@ -197,6 +198,6 @@ def killed_on_a_slow_disk(data: Path, whole: Path, out: Path, progress: Progress
 def killed_without_going_back(data: Path, whole: Path, out: Path, progress: Progress) -> bool:
     """Control: one kill, and rows of metrics.jsonl beyond the checkpoint stay, as where a file is only added to."""
     assert session(data, out, progress, Death("step", EVERY + 3)) == -signal.SIGKILL
-    with mock.patch.object(metrics.Metrics, "forget_after", lambda *_: None):
+    with mock.patch.object(resumable, "forget_after", lambda *_: None):
         assert session(data, out, progress, Death("nothing", 1)) == 0
     return differences(whole, out) == []

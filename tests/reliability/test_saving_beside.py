@@ -73,7 +73,7 @@ def test_saving_beside_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     folder.open_for_writing()
     folder.begin(to_dict(small.config()), {"train_sha256": "0"})
     said: list[str] = []
-    saver = Saver(folder, keep=1, say=said.append)
+    saver = Saver(folder=folder, keep=1, say=said.append)
     waits, pauses, copies, in_step, in_blocks, idle = [], [], [], [], [], []
     gc.disable()
     try:

@@ -66,7 +66,7 @@ def test_training_continues_while_the_disk_is_slow(
         return real(*arguments, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(checkpoint, "save", slow)
-    saver, moving = Saver(folder, keep=2, say=said.append), made(4)
+    saver, moving = Saver(folder=folder, keep=2, say=said.append), made(4)
     saver.begin(moving)
     assert steps_on_disk(folder) == []
     moving.weights["a"].mul_(-1)
@@ -87,7 +87,7 @@ def test_failed_saves_are_told_and_survived(
     folder: RunFolder, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing(monkeypatch, lambda number: number in (2, 3, 5, 6))
-    saver = Saver(folder, keep=9, say=said.append)
+    saver = Saver(folder=folder, keep=9, say=said.append)
     for step in range(1, 8):
         saver.begin(made(step))
     saver.finish(made(8))
@@ -97,7 +97,7 @@ def test_failed_saves_are_told_and_survived(
 
 def test_several_in_a_row_end_the_run(folder: RunFolder, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     failing(monkeypatch, lambda number: number > 1)
-    saver = Saver(folder, keep=9, say=said.append)
+    saver = Saver(folder=folder, keep=9, say=said.append)
     saver.begin(made(1))
     with pytest.raises(StorageError, match=r"3 saves in a row failed; the newest checkpoint is that of step 1\."):
         for step in range(2, 9):
@@ -110,7 +110,7 @@ def test_several_in_a_row_end_the_run(folder: RunFolder, said: list[str], monkey
 
 def test_the_last_save_is_tried_twice(folder: RunFolder, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     failing(monkeypatch, lambda number: number in (1, 3, 4))
-    saver = Saver(folder, keep=9, say=said.append)
+    saver = Saver(folder=folder, keep=9, say=said.append)
     saver.finish(made(1))
     assert steps_on_disk(folder) == [1] and "Trying once more" in said[0]
     with pytest.raises(StorageError):
@@ -124,7 +124,7 @@ def test_an_error_that_is_not_the_disks_is_not_swallowed(
         raise ZeroDivisionError
 
     monkeypatch.setattr(checkpoint, "save", broken)
-    saver = Saver(folder, keep=9, say=said.append)
+    saver = Saver(folder=folder, keep=9, say=said.append)
     saver.begin(made(1))
     with pytest.raises(ZeroDivisionError), saver:
         pass

@@ -452,8 +452,9 @@ class FineTuning(resumable.Resumable[FineTuned]):
             saved = verified.Saved(step=self.step, weights=stored(self.network), optimizer={}, state={"score": main})
             place, origin = self.folder.path / BEST, self.folder.origin
             checkpoint.surely(lambda: checkpoint.save(place, saved, origin=origin, keep=1), say=self.warn)
-        if self.metrics is not None:
-            self.metrics.write({"step": self.step, "split": split, "epoch": round(self.epochs, 3), **scores})
+        if self.saver is not None:
+            row = {"step": self.step, "split": split, "epoch": round(self.epochs, 3), **scores}
+            self.folder.append(run_folder.METRICS, row)
         name = data.task.metric
         shown = f"{name.replace('_', ' ')} {cells.printed(main, name)}{', the best so far' * better}"
         self.say(f"epoch {self.epochs:g} of {recipe.epochs:g}: {split} {shown}")

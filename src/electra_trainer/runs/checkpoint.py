@@ -22,7 +22,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -260,41 +260,36 @@ RETRY_AFTER = 1.0
 """Seconds before a save that must succeed is repeated."""
 
 
+@dataclass(kw_only=True)
 class Saver:
-    """Saves a run. A context manager, which waits at its end for the save in progress.
+    """Saves a run. A context manager, which waits at its end for the save in progress."""
 
-    Args:
-        folder: of a run that has begun.
-        keep: newest checkpoints that stay.
-        say: shows a person one line.
-        always: steps whose checkpoints stay too.
-    """
+    folder: run_folder.RunFolder
+    """Of a run that has begun."""
+    keep: int
+    """Newest checkpoints that stay."""
+    say: Callable[[str], None]
+    """Shows a person one line."""
+    always: frozenset[int] = frozenset()
+    """Steps whose checkpoints stay too."""
+    _thread: threading.Thread | None = None
+    _error: BaseException | None = None
+    _failures: int = 0
 
-    def __init__(
-        self,
-        folder: run_folder.RunFolder,
-        *,
-        keep: int,
-        say: Callable[[str], None],
-        always: frozenset[int] = frozenset(),
-    ) -> None:
-        self._folder, self._keep, self._say, self._always = folder, keep, say, always
-        self._origin = folder.origin
-        self._thread: threading.Thread | None = None
-        self._error: BaseException | None = None
-        self._failures = 0
+    def __post_init__(self) -> None:
+        self._origin = self.folder.origin
 
     def __enter__(self) -> "Saver":
         return self
 
     def __exit__(self, *_: object) -> None:
         if failure := self._outcome():
-            self._say(f"the last save failed: {failure}")
+            self.say(f"the last save failed: {failure}")
 
     def write(self, saved: Saved) -> None:
         """Save now, metrics.jsonl and examples.jsonl first, and wait for it; StorageError."""
-        self._folder.sync_rows()
-        save(self._folder.checkpoints, saved, origin=self._origin, keep=self._keep, always=self._always)
+        self.folder.sync_rows()
+        save(self.folder.checkpoints, saved, origin=self._origin, keep=self.keep, always=self.always)
 
     def begin(self, saved: Saved) -> None:
         """Copy the tensors and write them while training continues; waits only for the save before.
@@ -319,8 +314,8 @@ class Saver:
     def finish(self, saved: Saved) -> None:
         """The last save: it waits, and is tried twice. Raises StorageError."""
         if failure := self._outcome():
-            self._say(f"a save failed: {failure}")
-        surely(lambda: self.write(saved), say=self._say)
+            self.say(f"a save failed: {failure}")
+        surely(lambda: self.write(saved), say=self.say)
 
     def _write_aside(self, saved: Saved) -> None:
         try:
@@ -343,13 +338,13 @@ class Saver:
         failure = self._outcome()
         if failure is None:
             return
-        kept = numbered(self._folder.checkpoints)
+        kept = numbered(self.folder.checkpoints)
         newest = f"that of step {kept[-1][0]:,}" if kept else "none"
         if self._failures >= FAILURES_IN_A_ROW:
             raise errors.StorageError(
                 f"{self._failures} saves in a row failed; the newest checkpoint is {newest}. {failure}"
             )
-        self._say(
+        self.say(
             f"SAVING FAILED ({self._failures} of {FAILURES_IN_A_ROW} before the run stops): {failure} Training "
             f"continues; the newest checkpoint is {newest}."
         )

@@ -14,41 +14,23 @@ from electra_trainer.files import durable, reading
 from electra_trainer.runs.run_folder import EXAMPLES, METRICS, RunFolder
 
 
-class Metrics:
-    """Records the rows of a run, on disk before the checkpoint that follows (`RunFolder.sync_rows`).
+def forget_after(folder: RunFolder, step: int, warn: Callable[[str], None]) -> None:
+    """Drop the rows of a run after `step`, and warn of lines that cannot be read.
 
-    Args:
-        warn: shows a person one line and logs it.
+    Raises:
+        DataError: a file is not a regular one, or over a gigabyte. StorageError: it cannot be read or written.
     """
-
-    def __init__(self, folder: RunFolder, warn: Callable[[str], None]) -> None:
-        self._folder, self._warn = folder, warn
-
-    def write(self, row: dict[str, Any]) -> None:
-        """Record a row: `step`, metrics by name, and `split` if they are held-out."""
-        self._folder.append(METRICS, row)
-
-    def write_examples(self, row: dict[str, Any]) -> None:
-        """Record held-out examples: `step` and `rows`."""
-        self._folder.append(EXAMPLES, row)
-
-    def forget_after(self, step: int) -> None:
-        """Drop the rows after `step`, and warn of lines that cannot be read.
-
-        Raises:
-            DataError: a file is not a regular one, or over a gigabyte. StorageError: it cannot be read or written.
-        """
-        for path in (self._folder.path / METRICS, self._folder.path / EXAMPLES):
-            if not os.path.lexists(path):
-                continue
-            kept, unreadable, lost = truncated(path, step)
-            durable.replace_durably(path, kept)
-            if unreadable or lost:
-                self._warn(
-                    f"{path}: DAMAGED. Of the lines up to step {step:,}, {unreadable:,} cannot be read and stay "
-                    f"as they are; after them {lost:,} unreadable lines were dropped. Restore the file from a "
-                    "backup, or delete such lines."
-                )
+    for path in (folder.path / METRICS, folder.path / EXAMPLES):
+        if not os.path.lexists(path):
+            continue
+        kept, unreadable, lost = truncated(path, step)
+        durable.replace_durably(path, kept)
+        if unreadable or lost:
+            warn(
+                f"{path}: DAMAGED. Of the lines up to step {step:,}, {unreadable:,} cannot be read and stay as they "
+                f"are; after them {lost:,} unreadable lines were dropped. Restore the file from a backup, or delete "
+                "such lines."
+            )
 
 
 def readable_rows(path: Path) -> Iterator[dict[str, Any]]:

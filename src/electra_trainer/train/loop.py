@@ -236,13 +236,13 @@ class Pretraining(resumable.Resumable[Objective]):
     def _evaluate(self) -> None:
         limit = self.config.evaluation.rows
         metrics = evaluate(self.network, self.feed, limit=limit) if limit else {}
-        if self.metrics is None:
+        if self.saver is None:
             return
         rows = step.example_rows(self.network, self.feed, self.store.tokenizer()) if limit else []
         signals.finish_first()
         if metrics:
             row = {**self.place_of(), **metrics, "standard_words": self.feed.standard_words}
-            self.metrics.write({**row, "split": "valid"})
+            self.folder.append(run_folder.METRICS, {**row, "split": "valid"})
             vocab_size, turn = self.config.model.vocab_size, self.config.first_stage_steps
             shown = health.begun(row, step=self.step, turn=turn)
             later = f"; the discriminator begins after step {turn:,}" if self.step <= turn else ""
@@ -250,7 +250,7 @@ class Pretraining(resumable.Resumable[Objective]):
             self.say(f"step {self.step}  held-out: {line}{later}")
             self.held_out.append(row)
         if rows:
-            self.metrics.write_examples({"step": self.step, "rows": rows})
+            self.folder.append(run_folder.EXAMPLES, {"step": self.step, "rows": rows})
         for alarm in health.alarms_in(self.folder):
             self.warn(f"  ALARM: {alarm}")
 

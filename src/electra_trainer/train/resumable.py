@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from electra_trainer.errors import Diverged, Interrupted
 from electra_trainer.ranks.world import any_rank, handed_out, led, world
 from electra_trainer.runs import checkpoint, progress, run_folder, verified
-from electra_trainer.runs.metrics import Metrics
+from electra_trainer.runs.metrics import forget_after
 from electra_trainer.settings.config import Optimizer
 from electra_trainer.train.optim import Share, build_optimizer, check_optimizer_tensors, load_optimizer_tensors
 from electra_trainer.train.step import StepResult
@@ -60,8 +60,7 @@ class Resumable(ABC, Generic[Network]):
     """When this session's training began; None while none is in progress."""
     optimizer: torch.optim.Optimizer = field(init=False)
     saver: checkpoint.Saver | None = None
-    metrics: Metrics | None = None
-    """These two are None on a process that does not write: rank 0 does."""
+    """None on a process that does not write: rank 0 does."""
 
     keeps_checkpoints: ClassVar[bool]
     """True: checkpoints are the run's result, so it saves at step 0, at the end and when it diverges. False: they only
@@ -72,8 +71,7 @@ class Resumable(ABC, Generic[Network]):
 
     def __post_init__(self) -> None:
         if world().leads:
-            self.saver = checkpoint.Saver(self.folder, keep=self.keep, say=self.warn, always=self.trunk)
-            self.metrics = Metrics(self.folder, self.warn)
+            self.saver = checkpoint.Saver(folder=self.folder, keep=self.keep, say=self.warn, always=self.trunk)
 
     @abstractmethod
     def compute(self, *, logged: bool) -> StepResult:
@@ -131,7 +129,6 @@ class Resumable(ABC, Generic[Network]):
         moments: dict[str, Tensor] = {}  # on rank 0
 
         def restored() -> bytes:
-            assert self.metrics is not None
             checkpoints, origin = self.folder.checkpoints, self.folder.origin
             found = checkpoint.load_newest(checkpoints, origin=origin, warn=self.warn, network=lambda: self.network)
             saved = found or self.begin()
@@ -147,7 +144,7 @@ class Resumable(ABC, Generic[Network]):
             elif self.step < self.steps:
                 ahead = sum(step > self.step for step in self.trunk)
                 checkpoint.require_space(self.folder.path, one * (2 + ahead))
-            self.metrics.forget_after(self.step)
+            forget_after(self.folder, self.step, self.warn)
             if found is not None:
                 done = f"all {self.steps:,} steps are done already; a longer run needs another --out"
                 self.say(done if self.step == self.steps else f"resuming at step {self.step:,} of {self.steps:,}")
@@ -249,9 +246,9 @@ class Resumable(ABC, Generic[Network]):
             raise Diverged(f"the gradient was not a finite number for {many}{ending}")
 
     def _record(self, result: StepResult, *, tokens_per_second: float) -> None:
-        if self.metrics is not None:
+        if self.saver is not None:
             rates = {"learning_rate": result.learning_rate, "gradient_norm": result.gradient_norm}
             speed = {"tokens_per_second": round(tokens_per_second, 1)}
-            self.metrics.write({**self.place_of(), **result.metrics, **rates, **speed})
+            self.folder.append(run_folder.METRICS, {**self.place_of(), **result.metrics, **rates, **speed})
         last = self.step == self.steps
         self.display.step(self.step, result.metrics, tokens_per_second=tokens_per_second, last=last)
