@@ -188,7 +188,7 @@ ANSWER = {"--context": CONTEXT, "--question": "Who?", "--top": "1"}
     [
         ("always", "predict", {"--null-threshold": "0"}, 78, "--null-threshold 0: squad"),
         ("labels", "predict", {"--null-threshold": "0"}, 78, "--null-threshold 0: classification"),
-        ("model", "predict", {"--out": "said.csv"}, 78, "predictions are not written as .csv. Name it said.json"),
+        ("model", "predict", {"--out": "said.csv"}, 78, "expected a name that ends in .json or .jsonl"),
         ("model", "predict", {"--text": "body"}, 78, "--text body"),
         ("model", "answer", {"--context": "@none.txt"}, 66, "none.txt: no such file"),
         ("model", "answer", {"--context": "  "}, 65, "holds no text"),

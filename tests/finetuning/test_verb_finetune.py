@@ -338,7 +338,7 @@ WRONG: list[tuple[str, int, str]] = [
     ("predict exp/model news.csv", 66, "news.csv: no such file"),
     ("predict exp/model pairs.jsonl", 65, "pairs.jsonl: has no column 'text', which the training file has. Its columns: 'premise', 'hypothesis', 'score'. Rename it; in a file to predict it can be named: --text COLUMN"),
     ("predict exp/model new.csv --out ./new.csv", 78, "--out new.csv: is the file to predict"),
-    ("predict exp/model new.csv --out said.tsv", 78, "--out said.tsv: predictions are not written as .tsv. Name it said.csv, or said.jsonl."),
+    ("predict exp/model new.csv --out said.tsv", 78, "--out said.tsv: expected a name that ends in .csv or .jsonl or .txt."),
     ("predict exp/model new.csv --out encoder", 78, "--out encoder: is a folder, expected a file"),
     ("predict exp/model new.csv --out no/where.csv", 74, "--out no/where.csv: the folder no does not exist. Make it, or choose another --out"),
 ]  # fmt: skip

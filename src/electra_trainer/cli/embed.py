@@ -97,12 +97,10 @@ class Embed(Request):
                 "embed: give --out vectors.npy (or .parquet), or --search TEXT.": out is None and self.search is None,
                 f"--top {self.top}: expected at least 1.": self.top < 1,
                 "--search: is empty. Give a text.": self.search is not None and not self.search.strip(),
-                f"--out {out}: expected a name that ends in .npy or .parquet.": out is not None
-                and out.suffix not in _ENDINGS,
             }
         )
         if out is not None:
-            require_file(out)
+            require_file(out, _ENDINGS)
             if out.suffix == ".parquet":
                 need(f"--out {out}", ["pyarrow"], extra="hub")
 

@@ -61,16 +61,14 @@ class Predict(Request):
         from electra_trainer.finetuning.model_folder import load_finetuned
 
         out = self.out
-        if out is not None:
-            require_file(out)
-            if out.resolve() == self.file.resolve():
-                raise ConfigError(f"--out {out}: is the file to predict. Choose another one.")
-        as_json = self.json or (out is not None and out.suffix == ".jsonl")
         model = load_finetuned(self.folder)
         if self.null_threshold is not None:
             model = model.with_threshold(self.null_threshold)
         if out is not None:
-            _require_ending(out, model.task.endings)
+            require_file(out, model.task.endings)
+            if out.resolve() == self.file.resolve():
+                raise ConfigError(f"--out {out}: is the file to predict. Choose another one.")
+        as_json = self.json or (out is not None and out.suffix == ".jsonl")
         rows = model.task.examples_in(
             self.file, like=model.columns, pair=model.pair, as_json=as_json, text=self.text, text_pair=self.text_pair
         )
@@ -86,14 +84,6 @@ class Predict(Request):
                 print(path)
             elif not beside:
                 sys.stdout.write(content)
-
-
-def _require_ending(out: Path, endings: Sequence[str]) -> None:
-    if endings and out.suffix not in endings:
-        raise ConfigError(
-            f"--out {out}: predictions are not written as {out.suffix or 'this'}. Name it {out.stem}{endings[0]}, or "
-            f"{out.stem}{endings[1]}."
-        )
 
 
 def _scored(model: "Finetuned", rows: "Unlabelled", predictions: "Sequence[Prediction]", file: Path) -> str:

@@ -28,10 +28,12 @@ class Ticks:
         return True
 
 
-def require_file(out: Path) -> None:
-    """Raise ConfigError where --out is a folder, StorageError where its folder does not exist."""
+def require_file(out: Path, endings: Sequence[str] = ()) -> None:
+    """Raise ConfigError where --out is a folder or has another ending, StorageError where its folder does not exist."""
     if out.is_dir():
         raise ConfigError(f"--out {out}: is a folder, expected a file.")
+    if endings and out.suffix not in endings:
+        raise ConfigError(f"--out {out}: expected a name that ends in {' or '.join(filter(None, endings))}.")
     if not out.parent.is_dir():
         raise StorageError(f"--out {out}: the folder {out.parent} does not exist. Make it, or choose another --out.")
 
