@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import re
-from dataclasses import is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
-from electra_trainer.cli import pretrain
-from electra_trainer.cli.flags import FILE_ONLY
+from tests.cli.test_flags import flags_of
+
 from electra_trainer.cli.main import VERBS
+from electra_trainer.cli.pretrain import Pretrain
 from electra_trainer.paper import published
 from electra_trainer.presets.arms import ARMS
 from electra_trainer.presets.models import PRESETS
-from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import GENERATORS, PHASES, ObjectiveSettings
 from electra_trainer.settings.records import to_dict
 
@@ -107,33 +105,9 @@ def test_test_files_speak_of_what_they_hold() -> None:
         assert module in text or name in text or shared, row[:3]
 
 
-def flags() -> set[str]:
-    """Every flag of `electra pretrain`, over all members of the tagged unions."""
-    found = {f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(pretrain.Pretrain)}
-    members: list[tuple[str, Any]] = [("", Config)]
-    members += [("objective.", cls) for cls in ObjectiveSettings.kinds.values()]
-    members += [("generator.", cls) for cls in GENERATORS.values()] + [("phases.", cls) for cls in PHASES.values()]
-    for prefix, cls in members:
-        hints = get_type_hints(cls)
-        for field in dataclasses.fields(cls):
-            inner = hints[field.name]
-            path = prefix + field.name
-            if dataclasses.is_dataclass(inner) and inner is not ObjectiveSettings:
-                found |= {f"--{path}.{part.name}".replace("_", "-") for part in dataclasses.fields(inner)}
-            else:
-                found.add(f"--{path}".replace("_", "-"))
-    return found - {f"--{name}".replace("_", "-") for name in FILE_ONLY}
-
-
-def names_of_fields(cls: Any) -> set[str]:
-    """Names of a request's flags, with those of the settings in it."""
-    found = set()
-    for field in dataclasses.fields(cls):
-        hint = get_type_hints(cls, include_extras=True)[field.name]
-        kinds = [kind for kind in (hint, *get_args(hint)) if isinstance(kind, type) and is_dataclass(kind)]
-        named = {name for one in getattr(hint, "__metadata__", ()) if (name := getattr(one, "name", None))}
-        found |= {field.name.replace("_", "-"), *named}.union(*map(names_of_fields, kinds))
-    return found
+def names_of_flags(kind: Any) -> set[str]:
+    """Names of a request's flags, over all members of the tagged unions."""
+    return {name.replace("_", "-") for name in flags_of(kind)}
 
 
 CHOICES = {"--objective": ObjectiveSettings.kinds, "--generator": GENERATORS, "--phases": PHASES}
@@ -148,7 +122,7 @@ def check_choice(item: str) -> None:
     """A preset, an arm, a flag (with its value, where it has one), or a command."""
     if item.startswith("--"):
         flag, *value = item.split()
-        assert flag in flags()
+        assert flag.removeprefix("--") in names_of_flags(Pretrain)
         if flag in CHOICES:
             assert all(word in CHOICES[flag] for word in value)
         elif flag == "--phases.start":
@@ -156,7 +130,7 @@ def check_choice(item: str) -> None:
     elif item.startswith("electra "):
         verb = item.split()[1]
         assert verb in VERBS
-        assert {*re.findall(r"--(\S+)", item)} <= names_of_fields(VERBS[verb]), item
+        assert {*re.findall(r"--(\S+)", item)} <= names_of_flags(VERBS[verb]), item
         if verb == "flops":
             assert item.split()[2] in ("all", *PRESETS)
     else:
@@ -206,8 +180,3 @@ def test_numbers_of_the_text_are_the_papers() -> None:
 
 def test_no_number_is_a_blank_to_fill() -> None:
     assert not re.search(r"NUM_|TODO|\?\?", PAGE)
-
-
-def test_links_lead_somewhere() -> None:
-    links = re.findall(r"\]\(([^)#]+)\)", PAGE)
-    assert all((ROOT / "docs" / link).exists() for link in links), links

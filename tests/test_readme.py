@@ -1,8 +1,5 @@
 """The README's commands exist, and its journey runs as it is written, on a smaller scale."""
 
-import contextlib
-import functools
-import io
 import json
 import re
 import shlex
@@ -12,6 +9,7 @@ import pytest
 from tests.finetuning.own_files import rows, write_csv, write_encoder
 from tests.prepared import write_store, write_text
 from tests.tasks.glue_samples import write_glue
+from tests.test_site import help_of
 
 from electra_trainer.cli.main import VERBS, main
 from electra_trainer.presets.models import MODELS
@@ -27,26 +25,16 @@ COMMANDS = [
 ]
 
 
-@functools.cache
-def help_of(verb: str) -> str:
-    with contextlib.redirect_stdout(io.StringIO()) as said:
-        assert main([verb, "--help"]) == 0
-    return said.getvalue()
-
-
 def test_commands_name_verbs_and_flags() -> None:
     assert len(COMMANDS) >= 9
     for command in COMMANDS:
         words = shlex.split(command)
         assert words[1] in VERBS
         for flag in (word for word in words if word.startswith("--")):
-            assert flag in help_of(words[1]), f"{command}: {flag}"
+            assert flag in help_of(words[1], "--help"), f"{command}: {flag}"
 
 
-def test_links_and_paths_exist() -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
-        if not target.startswith("http"):
-            assert (ROOT / target).exists(), target
+def test_paths_of_tests_exist() -> None:
     for path in re.findall(r"`pytest ([^`]+)`", README):
         for name in path.split():
             assert (ROOT / name).exists(), name

@@ -26,9 +26,9 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
 @functools.cache
-def help_of(verb: str) -> str:
+def help_of(verb: str, which: str = "--help-all") -> str:
     with contextlib.redirect_stdout(io.StringIO()) as said:
-        assert main([verb, "--help-all"]) == 0
+        assert main([verb, which]) == 0
     return said.getvalue()
 
 

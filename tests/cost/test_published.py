@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 from tests.cost.architectures import ARCHITECTURES, ELMO_MEASURED, XLNET_MEASURED, elmo_softmax, elmo_word, xlnet_row
 
@@ -44,6 +42,7 @@ PRINTED = {
 
 @pytest.mark.parametrize("name", TOTALS)
 def test_totals_are_those_of_the_authors_script(name: str) -> None:
+    assert PUBLISHED.keys() == TOTALS.keys()
     assert cost_of(name).train_paper == pytest.approx(TOTALS[name], rel=1e-9)
 
 
@@ -96,34 +95,11 @@ def test_architectures_explain_what_was_measured() -> None:
 
 
 def test_real_counts_by_hand() -> None:
-    """GPT: 12 layers of 12 h² and attention over 512 tokens, and 40,000 words everywhere, twice and three times; 960,800 steps of 128."""
-    gpt = 3 * 960_800 * 128 * 512 * (12 * (24 * 768**2 + 4 * 512 * 768) + 2 * 768 * 40000)
-    assert cost_of("gpt").train_real == pytest.approx(gpt)
-    # BERT-Large: look-ups that are free are a fifth of what the paper counts of a pass
-    assert 1.2 < cost_of("bert_large").train_real / cost_of("bert_large").train_paper < 1.5
-    albert = (
-        3
-        * 1.5e6
-        * 4096
-        * (512 * (12 * (24 * 4096**2 + 4 * 512 * 4096) + 2 * 128 * 4096) + 77 * 2 * 128 * (4096 + 30000))
-    )
+    """ALBERT; and of BERT-Large look-ups that are free are a fifth of what the paper counts of a pass."""
+    words = 77 * 2 * 128 * (4096 + 30000)
+    albert = 3 * 1.5e6 * 4096 * (512 * (12 * (24 * 4096**2 + 4 * 512 * 4096) + 2 * 128 * 4096) + words)
     assert cost_of("albert").train_real == pytest.approx(albert)
-
-
-def test_t5_reads_five_hundred_and_twelve_tokens_and_writes_a_hundred_and_fourteen() -> None:
-    h, heads, inner, rows = 1024, 128 * 128, 65536, 2048e6
-    encoder = 512 * (8 * h * heads + 4 * heads * 512 + 4 * h * inner)
-    decoder = 114 * (8 * h * heads + 4 * heads * 114 + 4 * h * inner)
-    across = 114 * (4 * h * heads + 4 * heads * 512) + 512 * 4 * h * heads
-    expected = 3 * rows * (24 * (encoder + decoder + across) + 114 * 2 * h * 32000)
-    assert cost_of("t5_11b").train_real == pytest.approx(expected)
-
-
-def test_every_row_is_a_number() -> None:
-    assert PUBLISHED.keys() == TOTALS.keys()
-    for name in PUBLISHED:
-        cost = cost_of(name)
-        assert all(math.isfinite(x) and x > 0 for x in (cost.train_paper, cost.train_real, cost.infer_paper))
+    assert 1.2 < cost_of("bert_large").train_real / cost_of("bert_large").train_paper < 1.5
 
 
 def test_a_wrong_name_is_an_error() -> None:
