@@ -391,7 +391,7 @@ EXPORT = _cases(
     ("a billion layers", "net", spoilt(ONE, "config.json", fields(num_hidden_layers=10**9)), 65, "num_hidden_layers 1,000,000,000"),
     ("hidden size is a text", "net", spoilt(ONE, "config.json", fields(hidden_size="32")), 65, "hidden_size = '32': expected int"),
     ("size of 30 digits", "net", spoilt(ONE, "config.json", fields(vocab_size=10**30)), 65, "config.json"),
-    ("config is a list", "net", spoilt(ONE, "config.json", b"[]"), 78, "config.json: expected a table"),
+    ("config is a list", "net", spoilt(ONE, "config.json", b"[]"), 78, "config.json: is [], expected a JSON object"),
     ("no tokenizer", "net", spoilt(ONE, "tokenizer.json", lambda place, _: place.with_name("vocab.txt").unlink()), 66, "holds neither tokenizer.json nor vocab.txt"),
 )  # fmt: skip
 ENCODER = _cases(

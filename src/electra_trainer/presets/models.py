@@ -43,10 +43,11 @@ _LARGE = _Size(_size(24, 1024), 2e-4, config.BatchShape(size=2048, sequence_leng
 
 
 def _published(name: str, size: _Size, *, steps: int, **changes: Any) -> config.Config:
-    """Replaced token detection with 15 % masked and a generator of a quarter of the width, or other `changes`."""
     plain = config.Config(
         preset=name,
         model=size.model,
+        objective=methods.RTD(),
+        masking=config.Masking(fraction=0.15),
         optimizer=config.Optimizer(learning_rate=size.learning_rate),
         schedule=config.Schedule(steps=steps, warmup_steps=10_000),
         batch=size.batch,
@@ -56,7 +57,7 @@ def _published(name: str, size: _Size, *, steps: int, **changes: Any) -> config.
 
 def small() -> config.Config:
     """ELECTRA-Small (Table 5): 128 tokens, 1M steps, 14M parameters."""
-    return _published("small", _SMALL, steps=1_000_000)
+    return _published("small", _SMALL, steps=1_000_000, generator=methods.Learned(width=1 / 4))
 
 
 def small_plus_plus() -> config.Config:
@@ -72,7 +73,8 @@ def base() -> config.Config:
 
 def large() -> config.Config:
     """ELECTRA-Large (Table 5): 512 tokens, 400K steps, 335M parameters; 25 % masked, as released."""
-    return _published("large", _LARGE, steps=400_000, masking=config.Masking(fraction=0.25))
+    masking = config.Masking(fraction=0.25)
+    return _published("large", _LARGE, steps=400_000, generator=methods.Learned(width=1 / 4), masking=masking)
 
 
 def bert_small() -> config.Config:
@@ -106,6 +108,7 @@ def tiny() -> config.Config:
             word_initializer="co-occurrence",
         ),
         generator=methods.Learned(width=1 / 2, depth=1 / 3),
+        objective=methods.RTD(),
         masking=config.Masking(fraction=0.5),
         optimizer=config.Optimizer(name="muon", learning_rate=4e-3, beta2=0.98),
         schedule=config.Schedule(steps=6000, warmup_steps=260),
