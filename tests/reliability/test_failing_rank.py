@@ -223,7 +223,7 @@ def test_under_torchrun_and_a_supervisor(
     if fault == "memory":
         assert "electra: not enough memory" in said
         assert_all_know(out)
-        assert len(json.loads((out / "status.json").read_text())["starts"]) == 1
+        assert json.loads((out / "status.json").read_text())["starts"] == 1
     else:
         assert "config.json: is not on this machine" in said
     took = round(time.monotonic() - began, 1)

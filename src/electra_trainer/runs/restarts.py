@@ -46,34 +46,32 @@ def supervise(command: Sequence[str], out: Path, *, restarts: int, pause: float 
     Returns:
         The exit code of the run (errors.py).
     """
-    run, starts, fruitless = RunFolder(out), list[dict[str, Any]](), 0
+    run, starts, fruitless = RunFolder(out), 0, 0
     step = _step(run, 0)
     with signals.StopRequest(quiet=True) as stop:
         while True:
-            launch = uuid.uuid4().hex
+            launch, starts = uuid.uuid4().hex, starts + 1
             code, why = _start(command, stop, launch)
             if code == _STOPPED and (own := _own(run, launch)):  # a launcher does not know whether the run saved
                 code = own.get("exit_code", _FAILED)
             before, step = step, _step(run, step)
             fruitless = 0 if step > before else fruitless + 1
-            starts.append({"exit_code": code, "why": why, "step": step})
-            left = restarts - len(starts) + 1
+            left = restarts - starts + 1
             again = code in _AGAIN and stop.name is None and left > 0 and fruitless < _FRUITLESS
-            # processes of a launcher that was killed may still save, and hold the run's lock
-            _record(run, launch, starts, code, why, wait=600.0 if again else 2.0)
             if again:
                 seconds = min(60.0, pause * 2**fruitless)
                 tell(f"{why}; starting again from step {step:,} in {seconds:.0f} s ({left} restarts left)")
+                # processes of a launcher that was killed may still save, and hold the run's lock
+                _record(run, launch, code, why, wait=600.0, step=step, starts=starts)
                 end = time.monotonic() + seconds
                 while time.monotonic() < end and stop.name is None:
                     time.sleep(_LOOK)
                 if stop.name is None:
                     continue
                 code, why = _STOPPED, f"{stop.name}: stopped before the next start"
-                _record(run, launch, starts, code, why, wait=2.0)
-            elif stop.name is None:
-                loop = f"{fruitless} starts in a row without a new checkpoint"
-                why += f"; giving up after {loop if fruitless >= _FRUITLESS else f'{restarts} restarts'}"
+            elif code in _AGAIN and fruitless >= _FRUITLESS:
+                why += f"; giving up after {fruitless} starts in a row without a new checkpoint"
+            _record(run, launch, code, why, wait=2.0, step=step, starts=starts)
             if again or code in _AGAIN:
                 tell(f"{why}. The same command resumes at step {step:,}.")
             return code
@@ -111,8 +109,8 @@ def _step(run: RunFolder, known: int) -> int:
     return known
 
 
-def _record(run: RunFolder, launch: str, starts: list[dict[str, Any]], code: int, why: str, *, wait: float) -> None:
-    """Write status.json with the history of all starts, if there is a run."""
+def _record(run: RunFolder, launch: str, code: int, why: str, *, wait: float, **facts: int) -> None:
+    """Write status.json with the step and the number of starts, if there is a run."""
     table = _own(run, launch)
     if table.get("exit_code") != code:  # it had no time to write how it ended
         state = {0: "done", _STOPPED: "stopped"}.get(code, "failed")
@@ -120,6 +118,6 @@ def _record(run: RunFolder, launch: str, starts: list[dict[str, Any]], code: int
         table = {"state": state, "exit_code": code, "message": why, "time": now, "launch": launch}
     try:
         if run.exists:
-            progress.put_status(run, table | {"step": starts[-1]["step"], "starts": starts}, wait=wait)
+            progress.put_status(run, table | facts, wait=wait)
     except StorageError as error:
         tell(str(error))
