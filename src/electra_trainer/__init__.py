@@ -8,8 +8,6 @@ from electra_trainer.version import __version__
 
 if TYPE_CHECKING:
     from electra_trainer.api import *  # noqa: F403
-    from electra_trainer.presets.models import preset
-    from electra_trainer.settings.config import Config
 
 if sys.platform == "win32":
     raise SystemExit(
@@ -22,14 +20,12 @@ __all__ = [  # noqa: F405
     "load", "load_finetuned", "minimal_pairs", "prepare", "preset", "pretrain", "replay", "report", "train_tokenizer",
 ]  # fmt: skip
 
-_HOMES = {"Config": "electra_trainer.settings.config", "preset": "electra_trainer.presets.models"}
-
 
 def __getattr__(name: str) -> object:
     """Import what is asked for when it is asked for: the command's help does not wait for torch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES.get(name, "electra_trainer.api")), name)
+    return getattr(importlib.import_module("electra_trainer.api"), name)
 
 
 def __dir__() -> list[str]:

@@ -29,12 +29,12 @@ from electra_trainer.inspection.report import write_report
 from electra_trainer.paper.cloze import cloze as cloze
 from electra_trainer.paper.minimal_pairs import minimal_pairs as minimal_pairs
 from electra_trainer.paper.request import Compare
-from electra_trainer.presets.models import preset as preset_named
+from electra_trainer.presets.models import preset as preset
 from electra_trainer.pretrained.pretrained import Pretrained as Pretrained
 from electra_trainer.pretrained.pretrained import export_run
 from electra_trainer.pretrained.pretrained import load as load
 from electra_trainer.settings.calls import checked
-from electra_trainer.settings.config import Config
+from electra_trainer.settings.config import Config as Config
 from electra_trainer.tasks.own_files import OwnTask as OwnTask
 from electra_trainer.tasks.recipe import Recipe
 from electra_trainer.tasks.task import TaskSource
@@ -200,8 +200,8 @@ def compare(
     return _warned(Compare(data=Path(data), out=Path(out), **fields).run())
 
 
-def _config(preset: str | Config) -> Config:
-    return preset_named(preset) if isinstance(preset, str) else preset
+def _config(given: str | Config) -> Config:
+    return preset(given) if isinstance(given, str) else given
 
 
 def _listed(values: str | int | Sequence[object]) -> str:

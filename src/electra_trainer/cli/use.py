@@ -86,25 +86,17 @@ def _warn_of_unreadable(loaded: "Pretrained", text: str, run: Path) -> None:
 
 
 def shown_scores(scored: "Scored") -> list[str]:
-    """Two lines: the tokens, and under each the probability of "replaced"; likely replacements are highlighted: those
+    """Two lines: the tokens, and under each the probability of "replaced"; likely replacements are in brackets: those
     at twice the sentence's mean, or at 0.2 where that is more.
     """
-    from rich.text import Text
-
-    from electra_trainer.files.wording import Terminal
-
     probabilities = scored.replaced_probability
     limit = max(0.2, 2 * sum(probabilities) / len(probabilities))
-    words, numbers = Text("  "), Text("  ")
+    words = numbers = "  "
     for token, probability in zip(scored.tokens, probabilities, strict=True):
-        width, suspect = max(len(token) + 2, 6), probability >= limit
-        words.append(f"[{token}]".ljust(width) if suspect else f" {token} ".ljust(width), "bold red" if suspect else "")
-        numbers.append(f" {probability:.2f} ".ljust(width), "red" if suspect else "dim")
-    console = Terminal(highlight=False, soft_wrap=True)
-    with console.capture() as captured:
-        console.print(words)
-        console.print(numbers)
-    return captured.get().splitlines()
+        width = max(len(token) + 2, 6)
+        words += (f"[{token}]" if probability >= limit else f" {token} ").ljust(width)
+        numbers += f" {probability:.2f} ".ljust(width)
+    return [words, numbers]
 
 
 @dataclass(frozen=True, kw_only=True)

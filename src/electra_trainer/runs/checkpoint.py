@@ -265,7 +265,7 @@ class Saver:
     """Saves a run. A context manager, which waits at its end for the save in progress."""
 
     folder: run_folder.RunFolder
-    """Of a run that has begun."""
+    """The run, which has begun."""
     keep: int
     """Newest checkpoints that stay."""
     say: Callable[[str], None]
