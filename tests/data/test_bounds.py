@@ -16,7 +16,7 @@ import pytest
 
 from electra_trainer.data.corpus import CorpusReport, documents
 from electra_trainer.errors import DataError
-from electra_trainer.files import sources
+from electra_trainer.files import formats, opening
 
 needs_arrow = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="needs the extra [hub]: pyarrow")
 
@@ -40,13 +40,13 @@ def same_text(path: Path, text: str, rows: int, **options: Any) -> Path:
 @needs_arrow
 def test_parquet_of_one_long_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a dictionary and as texts: 1.2 kB that are 1.1 GB in one batch of rows."""
-    monkeypatch.setattr(sources, "FREE", 1 << 25)
+    monkeypatch.setattr(opening, "FREE", 1 << 25)
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # of other tests' processes
     resident = (
         int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() // 1024
     )  # a child begins with it
     path = same_text(tmp_path / "a.parquet", "a" * 4_000_000, 300)
-    with pytest.raises(DataError, match=r"a\.parquet: has [\d,]+ bytes on disk and unpacks to over \d+ MiB of text"):
+    with pytest.raises(DataError, match=r"a\.parquet: has [\d,]+ bytes on disk and unpacks to over \d+ MiB, "):
         count(path)
     path = same_text(tmp_path / "b.parquet", "a" * 12_000_000, 100, store_schema=False)
     with pytest.raises(DataError, match=r"b\.parquet: is damaged, or a batch of its rows takes over 600 MiB"):
@@ -57,7 +57,7 @@ def test_parquet_of_one_long_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @needs_arrow
 def test_parquet_of_endless_rows(tmp_path: Path) -> None:
     path = same_text(tmp_path / "a.parquet", "a", 5_000_000)
-    with pytest.raises(DataError, match=r"a\.parquet: .* unpacks to over .* or 2,\d+,\d+ rows"):
+    with pytest.raises(DataError, match=r"a\.parquet: .* unpacks to over "):
         count(path)
     assert count(same_text(tmp_path / "b.parquet", "A sentence of some words.", 20_000)) == 20_000
 
@@ -97,8 +97,8 @@ def test_repetitive_text_is_read_and_endless_text_is_not(tmp_path: Path, monkeyp
             path.write_bytes(pack(text.encode()))
             assert path.stat().st_size < len(text) / 40
             assert count(path) >= 1
-    monkeypatch.setattr(sources, "FREE", 1 << 16)
-    monkeypatch.setattr(sources, "RATIO", 10)
+    monkeypatch.setattr(opening, "FREE", 1 << 16)
+    monkeypatch.setattr(opening, "RATIO", 10)
     for name, text in contents.items():
         with pytest.raises(
             DataError, match=re.escape(f"{name}.gz: has") + r".*too much for its size.*not compressed"
@@ -114,7 +114,11 @@ def test_repetitive_text_is_read_and_endless_text_is_not(tmp_path: Path, monkeyp
     ("name", "data", "words"),
     [
         ("a.json", b'{"text": "a", "x": [' + b"{}," * 5_000_000 + b"{}]}", "more than 1,000,000 values"),
-        ("a.wet", b"WARC/1.0\r\n" + b"A: b\r\n" * 200_000 + b"\r\n", "a record of over 1 MiB"),
+        (
+            "a.wet",
+            b"WARC/1.0\r\nWARC-Type: conversion\r\nContent-Length: 2000000\r\n\r\n" + b"a" * 2_000_000,
+            "record 1 is cut short, or over 1 MiB",
+        ),
         (
             "a.wet",
             b"WARC/1.0\r\nWARC-Type: conversion\r\nContent-Length: " + b"9" * 6000 + b"\r\n\r\na\n",
@@ -126,7 +130,7 @@ def test_repetitive_text_is_read_and_endless_text_is_not(tmp_path: Path, monkeyp
 def test_one_value_is_bounded(
     tmp_path: Path, name: str, data: bytes, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "_LONGEST", 1 << 20)  # bytes of a record, of which 64 MiB are read in a minute
+    monkeypatch.setattr(formats, "_LONGEST", 1 << 20)  # bytes of a record, of which 64 MiB are read in a minute
     (tmp_path / name).write_bytes(data)
     with pytest.raises(DataError, match=re.escape(words)):
         count(tmp_path / name)

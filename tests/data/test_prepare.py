@@ -323,21 +323,6 @@ def test_the_embedded_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     Store.open(tmp_path / "out", verify=True)
 
 
-def test_few_long_documents_are_held_out_with_a_warning(
-    tmp_path: Path, tokenizer: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """One of three, and not where as large a part was asked for, or where documents are many."""
-    (tmp_path / "x.txt").write_text("\n\n".join(" ".join(embedded_lines(90)[at::3]) for at in range(3)))
-    prepare([tmp_path / "x.txt"], tokenizer=tokenizer, sequence_length=32, out=tmp_path / "out")
-    told = capsys.readouterr().err
-    assert re.search(r"[234]\d % of the text is held out, 1 of 3 documents\. .*--documents line", told)
-    settings = PrepareSettings(valid_fraction=0.3)
-    prepare([tmp_path / "x.txt"], tokenizer=tokenizer, sequence_length=32, out=tmp_path / "asked", settings=settings)
-    (tmp_path / "x.txt").write_text("\n\n".join(["a word " * 1000, *embedded_lines(90)]))
-    prepare([tmp_path / "x.txt"], tokenizer=tokenizer, sequence_length=32, out=tmp_path / "many")
-    assert "held out" not in capsys.readouterr().err
-
-
 def test_from_python(text_file: Path, tmp_path: Path) -> None:
     """Documents in memory give the rows of the file that holds them; a generator is read to its end twice for a vocabulary."""
     texts = ["\n".join(one) for one in documents([text_file], report=CorpusReport())]

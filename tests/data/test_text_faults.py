@@ -25,13 +25,13 @@ FINETUNE = (
 )
 SURVEY = ("prepare", "{}", "--tokenizer", "{model}", "--dry-run")
 PARTED = "of the words and are read as spaces"
-MIXED = "1 line is not UTF-8, and others hold UTF-8 beyond ASCII"
+MIXED = "bytes that are not UTF-8"
 FAULTS = {
     "glued-words/vertical-tab.txt": [(PREPARE, 0, PARTED), (SURVEY, 0, "lines with control characters: ")],
     "glued-words/next-line.txt": [(PREPARE, 0, PARTED), (SURVEY, 0, PARTED)],
     "lone-cr/mixed-ends.txt": [(PREPARE, 0, "150 documents, 150 lines")],
     "mixed-encodings/one-latin-line.txt": [(PREPARE, 65, MIXED), (PREPARE, 65, ":61: ")],
-    "mixed-encodings/table.csv": [(FINETUNE, 65, MIXED)],
+    "mixed-encodings/table.csv": [(FINETUNE, 65, "not UTF-8 at byte ")],
     "unreadable-symbols/emoji.txt": [(SURVEY, 0, "and 100.0 % of the symbols and punctuation marks are unreadable")],
     "unreadable-symbols/only-emoji-differs.csv": [(FINETUNE, 0, "for example '🎉' (36 x), '💀' (36 x)")],
     "bombs/ruler.txt": [(SURVEY, 0, "for example '=' (4,000 x)")],

@@ -258,23 +258,21 @@ def test_special_tokens_have_one_name_each_here(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("form", "words"),
     [
-        ("{} ", "It has '[PAD] ': remove the spaces around the tokens."),
-        (" {}", "It has ' [PAD]': remove the spaces around the tokens."),
-        ("{}\t-3.5", r"It has '[PAD]\t-3.5': a table, such as a .vocab of SentencePiece."),
-        ("7\t{}", r"It has '7\t[PAD]': a table, "),
-        ("small", "It has '[pad]': write [PAD], or name the other in tokenizer_config.json as pad_token."),
-        ("<", "It has '<PAD>': write [PAD], or name the other "),
-        ("none", "Expected the tokens [PAD] [UNK] [CLS] [SEP] [MASK]."),
+        ("{} ", "Did you mean '[PAD] '?"),
+        ("{}\t-3.5", "without spaces, tabs or scores around them"),
+        ("small", "other names belong into tokenizer_config.json, as pad_token and so on."),
+        ("none", "Expected the tokens [PAD] [UNK] [CLS] [SEP] [MASK], "),
     ],
 )
 def test_the_cause_of_missing_special_tokens(tmp_path: Path, form: str, words: str) -> None:
     """A vocabulary that has them in another form is distinguished from one without them."""
-    forms = {"small": str.lower, "<": lambda token: token.replace("[", "<").replace("]", ">"), "none": lambda token: token[1:-1].lower()}  # fmt: skip
+    forms = {"small": str.lower, "none": lambda token: token[1:-1].lower()}  # fmt: skip
     tokens = [*map(forms.get(form, form.format), SPECIAL_TOKENS), "a", "padding", "##pad"]
     (tmp_path / "vocab.txt").write_text("\n".join(tokens) + "\n")
     with pytest.raises(DataError) as refused:
         load_tokenizer(tmp_path / "vocab.txt")
-    assert f"vocab.txt: has no [PAD], [UNK], [CLS], [SEP], [MASK]. {words}" in str(refused.value)
+    said = str(refused.value)
+    assert "vocab.txt: has no [PAD], [UNK], [CLS], [SEP], [MASK]. Expected" in said and words in said
     if form == "small":
         names = {f"{token[1:-1].lower()}_token": token.lower() for token in SPECIAL_TOKENS}
         (tmp_path / "tokenizer_config.json").write_text(json.dumps(names))

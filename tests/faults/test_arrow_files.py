@@ -21,7 +21,7 @@ from tests.reliability.figures import LONG
 
 from electra_trainer.data.corpus import CorpusReport, Reading, documents
 from electra_trainer.errors import DataError, ElectraError
-from electra_trainer.files import processes, sources
+from electra_trainer.files import columnar, processes
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="needs the extra [hub]: pyarrow")
 CASES = 10_000 if LONG else 60
@@ -128,7 +128,7 @@ class Forked:
             try:
                 faulthandler.disable()  # pytest's would print each crash
                 self.pipe.close()
-                sources._serve(theirs)
+                columnar._serve(theirs)
             finally:
                 os._exit(99)
         theirs.close()
@@ -163,15 +163,20 @@ def test_mutated_arrow_and_parquet_files(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(processes, "Child", Forked)
     chance, files = random.Random(20), list(sound_files().items())
     files = files if LONG else files[::2]  # of nine encodings a table: the next table has the others
-    path = tmp_path / "a.parquet"
+    paths = {
+        "P": tmp_path / "a.parquet",
+        "s": tmp_path / "a.arrow",
+        "f": tmp_path / "a.arrow",
+        "F": tmp_path / "a.feather",
+    }
     for name, sound in files:
-        path.write_bytes(sound)
+        (path := paths[name[0]]).write_bytes(sound)
         if "lists" not in name and name != "Feather 1":
             assert len(list(documents([path], report=CorpusReport()))) in (60, 200), name
     counts, worst, wrong, before, most = Counter[str](), 0.0, [], resident(), 0.0
     for number in range(CASES):
         name, sound = files[number % len(files)]
-        path.write_bytes(mutated(sound, chance))
+        (path := paths[name[0]]).write_bytes(mutated(sound, chance))
         start = time.process_time()
         try:
             list(documents([path], report=CorpusReport(), reading=Reading(on_bad_text="skip")))
@@ -200,6 +205,6 @@ def test_a_reader_that_crashes_is_a_sentence(tmp_path: Path, monkeypatch: pytest
     path.write_bytes(sound_files()["Parquet plain none"])
     monkeypatch.setattr(processes, "Child", Forked)
     for number in (signal.SIGSEGV, signal.SIGKILL):
-        monkeypatch.setattr(sources, "_serve", lambda _, number=number: os.kill(os.getpid(), number))
+        monkeypatch.setattr(columnar, "_serve", lambda _, number=number: os.kill(os.getpid(), number))
         with pytest.raises(DataError, match=r"a\.parquet: is damaged: the process that read it ended"):
             list(documents([path], report=CorpusReport()))

@@ -1,8 +1,9 @@
-"""Inputs of both halves: each format that `prepare` reads gives the same rows for labels, vectors and tags."""
+"""Inputs of both halves: each format that `prepare` reads gives the same rows to every verb that reads rows."""
 
 from __future__ import annotations
 
 import bz2
+import csv
 import gzip
 import importlib.util
 import json
@@ -11,17 +12,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from tests.command import Electra
+from tests.finetuning.own_files import write_encoder
 
 from electra_trainer.cli.embed import read_texts
 from electra_trainer.data.corpus import CorpusReport, Reading, documents
 from electra_trainer.errors import DataError
-from electra_trainer.files import rows, sources
+from electra_trainer.files import opening, rows
 from electra_trainer.files.rows import read_rows
-from electra_trainer.tasks.own_files import OwnTask
 from electra_trainer.tasks.tagged_files import read_tagged
-from electra_trainer.tasks.task import TaskData
-from electra_trainer.tasks.texts import Classification
 
 LABELLED = [{"text": f"the {word} number {n}", "label": word} for n in range(12) for word in ("apple", "saw")]
 TAGGED = [{"words": ["Ada", "lives", "here"], "labels": ["B-PER", "O", "O"]}] * 3
@@ -78,8 +79,9 @@ PLAIN: dict[str, Callable[[list[dict[str, Any]]], bytes]] = {
 BINARY = (".parquet", ".arrow", ".feather")
 FORMATS = [
     pytest.param(ending + packed, marks=[needs_arrow] if packed == ".zst" or ending in BINARY else [])
-    for ending, packed in [*((one, two) for one in PLAIN for two in COMPRESSED), *((one, "") for one in BINARY)]
+    for ending, packed in [*((one, "") for one in (*PLAIN, *BINARY)), (".csv", ".gz"), (".jsonl", ".zst")]
 ]
+SHORT = ("--seeds", 1, "--epochs", 1, "--parallel", 1, "--device", "cpu")
 
 
 def written(path: Path, found: list[dict[str, Any]]) -> Path:
@@ -90,23 +92,29 @@ def written(path: Path, found: list[dict[str, Any]]) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_encoder(tmp_path_factory.mktemp("rows") / "encoder", hidden_size=16, layers=1)
+
+
 @pytest.mark.parametrize("ending", FORMATS)
-def test_each_format_is_read_by_both_halves(tmp_path: Path, ending: str) -> None:
-    """Training, development, test and predicted rows, vectors, tags of words, and pre-training."""
-    path, plain = written(tmp_path / f"a{ending}", LABELLED), written(tmp_path / "plain.jsonl", LABELLED)
-    texts = [row["text"] for row in LABELLED]
+def test_every_verb_reads_each_format(tmp_path: Path, ending: str, encoder: Path, electra: Electra) -> None:
+    """Pre-training; training, development and predicted rows of `finetune`, `predict`, `embed`; and tagging."""
+    path, texts = written(tmp_path / f"a{ending}", LABELLED), [row["text"] for row in LABELLED]
     assert ["\n".join(one) for one in documents([path], report=CorpusReport(), reading=Reading())] == texts
-    table, vectors = read_texts(path, column=None)
-    assert vectors == texts and table.columns == ("text", "label") and table.where(0).startswith(f"{path}:")
-    found, known = (OwnTask(train=one, dev=one, test=one, predict=one).load() for one in (path, plain))
-    assert isinstance(found.task, Classification) and found.task.labels == ("apple", "saw")
-    assert examples(found) == examples(known)
-    assert ending.startswith((".csv", ".tsv")) or sentences(written(path, TAGGED)) == [TAGGED[0]] * 3
-
-
-def examples(data: TaskData) -> list[list[tuple[str, str | None]]]:
-    parts = [data.train, *data.dev.values(), *data.tested.values(), *data.test.values()]
-    return [[(one.text, one.label) for one in part] for part in parts]
+    out = tmp_path / "texts"
+    assert electra("finetune", encoder, "--train", path, "--dev", path, "--predict", path, "--out", out, *SHORT)[0] == 0
+    assert electra("predict", out / "model", path, "--out", tmp_path / "again.csv")[0] == 0
+    predicted = (tmp_path / "again.csv").read_text()
+    assert (out / "predictions.csv").read_text() == predicted
+    assert [row[:2] for row in csv.reader(predicted.splitlines())][1:] == [[*row.values()] for row in LABELLED]
+    assert electra("embed", encoder, path, "--out", tmp_path / "v.npy")[0] == 0
+    assert np.load(tmp_path / "v.npy").shape == (len(texts), 16)
+    if not ending.startswith((".csv", ".tsv")):  # there words are in columns, a word a line
+        path, out = written(path, TAGGED), tmp_path / "tags"
+        words = ("--task", "tagging", "--train", path, "--dev", path, "--predict", path, "--out", out, *SHORT)
+        assert sentences(path) == [TAGGED[0]] * 3 and electra("finetune", encoder, *words)[0] == 0
+        assert electra("predict", out / "model", path, "--out", tmp_path / "tags.txt")[0] == 0
 
 
 def sentences(path: Path) -> list[dict[str, Any]]:
@@ -150,4 +158,4 @@ def test_a_file_at_a_url_is_one(tmp_path: Path) -> None:
         written(tmp_path / name, LABELLED)
     with pytest.raises(DataError, match=r"names 2 files\. Name one"):
         read_rows(f"file://{tmp_path}/*.csv")
-    assert sources.is_url("file:///a") and not rows.has_named_columns(tmp_path / "a.csv")
+    assert opening.is_url("file:///a") and not rows.has_named_columns(tmp_path / "a.csv")

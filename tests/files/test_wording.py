@@ -1,22 +1,18 @@
-"""One table in every form: alignment, escapes, links."""
+"""One table in every form: alignment and escapes."""
 
 import csv
 import io
 
-from electra_trainer.files.wording import Link, Table, escape_markdown
+from electra_trainer.files.wording import Table, escape_markdown
 
-TABLE = Table(
-    head=["", "a|b", "runs"],
-    rows=[["x_y", "1.5", [Link("1", "run s/1"), Link("2", "run s/2")]], ["[dim]", "–", "10 %"]],
-    words=1,
-)
+TABLE = Table(head=["", "a|b", "runs"], rows=[["x_y", "1.5", "1 2"], ["[dim]", "–", "10 %"]], words=1)
 
 
-def test_markdown_escapes_and_links() -> None:
+def test_markdown_escapes() -> None:
     assert TABLE.markdown().splitlines() == [
         r"|  | a\|b | runs |",
         "| --- | --: | --: |",
-        r"| x\_y | 1.5 | [1](run%20s/1) [2](run%20s/2) |",
+        r"| x\_y | 1.5 | 1 2 |",
         r"| \[dim\] | – | 10 % |",
     ]
 
@@ -29,12 +25,12 @@ def test_cells_may_hold_markdown_themselves() -> None:
 def test_latex() -> None:
     text = TABLE.latex(caption="50 %", notes=["a_b"])
     assert r"\caption{50 \%}" in text and r"a\_b\par" in text and r"\begin{tabular}{lrr}" in text
-    assert r"x\_y & 1.5 & 1 2 \\" in text and "href" not in text  # a printed page has no folders
+    assert r"x\_y & 1.5 & 1 2 \\" in text
 
 
 def test_csv_parses_back() -> None:
     rows = list(csv.reader(io.StringIO(TABLE.csv())))
-    assert rows == [["", "a|b", "runs"], ["x_y", "1.5", "run s/1;run s/2"], ["[dim]", "–", "10 %"]]
+    assert rows == [["", "a|b", "runs"], ["x_y", "1.5", "1 2"], ["[dim]", "–", "10 %"]]
 
 
 def test_text_is_aligned() -> None:

@@ -22,46 +22,43 @@ WRONG: dict[str, tuple[str, bytes, str, str]] = {
     # name of the case: file, content, where, words that must be said
     "empty file": ("a.csv", b"", "a.csv", "is empty. Expected column names on the first line"),
     "blank lines only": ("a.csv", b"\n\r\n  \n", "a.csv", "is empty"),
-    "header only": ("a.csv", b"text,label\n", "a.csv", "holds column names (text, label) and no rows"),
+    "header only": ("a.csv", b"text,label\n", "a.csv", "is empty, or holds no rows with names of columns"),
     "duplicate column": ("a.csv", b"text,label,text\na,b,c\n", "a.csv:1", "column 'text' occurs 2 times. Rename or remove one"),
-    "unnamed column": ("a.csv", b"text,,label\na,b,c\n", "a.csv:1", "column 2 has no name. Give it one"),
     "short row": ("a.csv", b"text,label\nan apple,fruit\na saw\n", "a.csv:3", "expected 2 fields (text, label), found 1. Put a field that holds a comma in double quotes"),
     "long row": ("a.csv", b"text,label\na saw, a drill,tool\n", "a.csv:2", "found 3. Put a field that holds a comma in double quotes"),
     "short row after a field of two lines": ("a.csv", b'text,label\n"an\napple",fruit\na saw\n', "a.csv:4", "found 1"),
     "unclosed quote": ("a.csv", b'text,label\na,b\n"an apple,fruit\na saw,tool\n', "a.csv:3", "the row is not CSV on line 4 (unexpected end of data). Put a field that holds a comma, a quote"),
     "text after a quote": ("a.csv", b'text,label\n"an apple,fruit\n"a saw",tool\n', "a.csv:2", 'the row is not CSV on line 3 (\',\' expected after'),
     "NUL byte": ("a.csv", b"text,label\nan app\0le,fruit\n", "a.csv:2", "NUL at byte 7 of the line"),
-    "UTF-16 with its mark": ("a.csv", "text,label\na,b\n".encode("utf-16"), "a.csv", "is UTF-16. Save it as UTF-8 text"),
-    "UTF-16 without its mark": ("a.csv", "text,label\na,b\n".encode("utf-16-le"), "a.csv", "is UTF-16LE. Save it as UTF-8 text: `iconv -f UTF-16LE"),
-    "a Latin-1 letter": ("a.csv", "text,label\na,b\ncafé,c\n".encode("latin-1"), "a.csv:3", "not UTF-8 at byte 4 of the line (0xe9). Save it as UTF-8 text: `iconv -f CP1252 -t UTF-8 a.csv > a-new.csv`"),
+    "UTF-16 with its mark": ("a.csv", "text,label\na,b\n".encode("utf-16"), "a.csv", "is UTF-16. Save it as UTF-8: `iconv -f UTF-16"),
+    "UTF-16 without its mark": ("a.csv", "text,label\na,b\n".encode("utf-16-le"), "a.csv:1", "NUL at byte 2 of the line: UTF-16, or not text at all"),
+    "a Latin-1 letter": ("a.csv", "text,label\na,b\ncafé,c\n".encode("latin-1"), "a.csv:3", "not UTF-8 at byte 4 of the line (0xe9). Convert the bytes that are not UTF-8: `python -c"),
     "cut within a letter": ("a.csv", "text,label\na,é".encode()[:-1], "a.csv:2", "not UTF-8 at byte 3 of the line (0xc3)"),
     "short row next to semicolons": ("a.csv", b"text;label\nan apple\n", "a.csv:2", "expected 2 fields (text, label), found 1"),
-    "tabs in a .csv": ("a.csv", b"text\tlabel\nan apple\tfruit\n", "a.csv:1", "tabs between the columns, expected commas in a .csv. Rename it to .tsv, or save it"),
-    "commas in a .tsv": ("a.tsv", GOOD, "a.tsv:1", "commas between the columns, expected tabs in a .tsv. Rename it to .csv, or save it"),
-    "bars": ("a.csv", b"text|label\na|b\n", "a.csv:1", "bars between the columns, expected commas in a .csv. Save it with the right separator"),
+    "tabs in a .csv": ("a.csv", b"text\tlabel\nan apple\tfruit\n", "a.csv:1", "'\\t' between the columns, expected commas or semicolons in a .csv. Rename the file"),
+    "commas in a .tsv": ("a.tsv", GOOD, "a.tsv:1", "',' between the columns, expected tabs in a .tsv. Rename the file"),
+    "bars": ("a.csv", b"text|label\na|b\n", "a.csv:1", "'|' between the columns, expected commas or semicolons in a .csv. Rename"),
     "no header, numbers": ("a.csv", b"0,an apple\n1,a saw\n", "a.csv:1", "'0' is not a column name. Put a line of column names on top of the file"),
     "no header, numbers with a point": ("a.tsv", b"an apple\t0.5\na saw\t1e3\n", "a.tsv:1", "'0.5' is not a column name"),
-    "line ends of old Macs": ("a.csv", b"text,label\rab,x\rcd,y\r", "a.csv:1", r"lines end in CR alone, as in files of old Macs. Expected LF or CR LF. Write them so: tr '\r' '\n'"),
-    "line ends of old Macs in a .tsv": ("a.tsv", b"text\tlabel\rab\tx\rcd\ty\r", "a.tsv", "and no rows"),
-    "tab within a field": ("a.tsv", b"text\tlabel\nan\tapple\tfruit\n", "a.tsv:2", "found 3. A field of a .tsv can hold neither a tab nor a line end: remove it, or save the file as .csv"),
-    "line end within a field": ("a.tsv", b'text\tlabel\n"an\napple"\tfruit\n', "a.tsv:2", "found 1. A field of a .tsv can hold neither a tab nor a line end"),
-    "unknown extension": ("a.data", GOOD, "a.data", "the name ends in '.data', expected .csv, .tsv, .jsonl"),
-    "no extension": ("data", GOOD, "data", "the name ends in 'nothing', expected .csv"),
-    "a list in JSON": ("a.json", b'[{"text": "a"}]', "a.json", "is JSON over several lines, or in one array. Write an object a line: `python -c"),
-    "blank text file": ("a.txt", b"\n \n", "a.txt", "is empty. Expected a text a line"),
+    "tab within a field": ("a.tsv", b"text\tlabel\nan\tapple\tfruit\n", "a.tsv:2", "found 3. Put a field that holds a comma in double quotes; a field of a .tsv can hold neither a tab"),
+    "line end within a field": ("a.tsv", b'text\tlabel\n"an\napple"\tfruit\n', "a.tsv:2", "found 1. Put a field that holds a comma in double quotes; a field of a .tsv"),
+    "unknown extension": ("a.data", GOOD, "a.data", "the name ends in '.data', expected .txt, .jsonl"),
+    "no extension": ("data", GOOD, "data", "the name ends in 'nothing', expected .txt"),
+    "a list in JSON": ("a.json", b'[{"text": "a"}]', "a.json", "is JSON over several lines, or in one array. Write an object a line: `jq -c"),
+    "blank text file": ("a.txt", b"\n \n", "a.txt", "is empty, or holds no rows"),
     "damaged gzip": ("a.csv.gz", b"\x1f\x8b\x08rest", "a.csv.gz", "is damaged or not a .gz file"),
     "damaged Parquet": ("a.parquet", b"PAR1rest", "a.parquet", "is damaged, or a batch of its rows takes over"),
-    "Parquet in name only": ("a.parquet", GOOD, "a.parquet", "is not a Parquet file, though it is named so"),
-    "Excel": ("a.xlsx", b"PK\3\4", "a.xlsx", "the name ends in '.xlsx', expected .csv, .tsv, .jsonl, .json"),
-    "Excel by another name": ("a.csv", b"PK\3\4rest", "a.csv", "is a zip or an Excel file. Unpack it: `python -m zipfile"),
-    "gzip by another name": ("a.tsv", b"\x1f\x8b\x08rest", "a.tsv", "is compressed with gzip"),
-    "empty .jsonl": ("a.jsonl", b"\n\n", "a.jsonl", "is empty, or holds objects without names only. Expected an object such as"),
-    "no object": ("a.jsonl", b'{"text": "a"}\n"b"\n', "a.jsonl:2", "is 'b', expected a JSON object. Expected an object such as"),
-    "list of objects": ("a.jsonl", b'[{"text": "a"}]\n', "a.jsonl:1", "is [{'text': 'a'}], expected a JSON object. Expected an object such as"),
+    "Parquet in name only": ("a.parquet", GOOD, "a.parquet", "is damaged, or a batch of its rows takes over"),
+    "Excel": ("a.xlsx", b"PK\3\4", "a.xlsx", "the name ends in '.xlsx', expected .txt, .jsonl"),
+    "Excel by another name": ("a.csv", b"PK\3\4rest", "a.csv", "is an archive (zip, 7z, rar or tar). Unpack it"),
+    "gzip by another name": ("a.tsv", b"\x1f\x8b\x08rest", "a.tsv", "is compressed, and its name does not say how"),
+    "empty .jsonl": ("a.jsonl", b"\n\n", "a.jsonl", "is empty, or holds no rows with names of columns. Expected rows such as"),
+    "no object": ("a.jsonl", b'{"text": "a"}\n"b"\n', "a.jsonl:2", "invalid JSON: it is 'b', not an object. Expected rows such as"),
+    "list of objects": ("a.jsonl", b'[{"text": "a"}]\n', "a.jsonl", "is JSON over several lines, or in one array. Write an object a line"),
     "broken JSON": ("a.jsonl", b'{"text": "a"}\n\n{"text": "b"\n', "a.jsonl:3", "not valid JSON (Expecting"),
-    "objects over several lines": ("a.jsonl", b'{\n"text": "a"\n}\n', "a.jsonl:1", "not valid JSON (Expecting property name"),
-    "objects without keys": ("a.jsonl", b'{}\n{}\n', "a.jsonl", "holds objects without names only. Expected"),
-    "objects with a nameless key": ("a.jsonl", b'\n{"": 5}\n', "a.jsonl", "holds objects without names only. Expected"),
+    "objects over several lines": ("a.jsonl", b'{\n"text": "a"\n}\n', "a.jsonl", "is JSON over several lines, or in one array"),
+    "objects without keys": ("a.jsonl", b'{}\n{}\n', "a.jsonl", "holds no rows with names of columns. Expected"),
+    "objects with a nameless key": ("a.jsonl", b'\n{"": 5}\n', "a.jsonl", "holds no rows with names of columns. Expected"),
     "endless nesting": ("a.jsonl", b"[" * 100_000 + b"\n", "a.jsonl:1", "nested too deeply"),
     "endless number": ("a.jsonl", b'{"label": ' + b"1" * 5000 + b"}\n", "a.jsonl:1", "a number of thousands of digits"),
 }  # fmt: skip
@@ -77,7 +74,7 @@ def test_faults_are_reported(case: str, tmp_path: Path, monkeypatch: pytest.Monk
     message = str(caught.value)
     assert message.startswith(where + ": ")
     assert words in message
-    assert len(message) < 400 and "\n" not in message
+    assert len(message) < 600 and "\n" not in message
 
 
 def test_long_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,12 +175,11 @@ def test_index_of_pandas(tmp_path: Path) -> None:
     assert read(tmp_path, "a.csv", b",text,label\n0,a,b\n").columns == ("", "text", "label")
 
 
-def test_the_field_limit_of_csv_is_put_back(tmp_path: Path) -> None:
-    before = csv.field_size_limit()
-    read(tmp_path, "a.csv", GOOD)
-    with pytest.raises(DataError):
-        read(tmp_path, "b.csv", b'text,label\n"a')
-    assert csv.field_size_limit() == before
+def test_line_ends_of_old_macs(tmp_path: Path) -> None:
+    """CR alone ends a row, and belongs to a field between quotes."""
+    table = read(tmp_path, "a.csv", b'text,label\r"a\rb",x\r\rcd,y\r')
+    assert table.rows == [("a\rb", "x"), ("cd", "y")]
+    assert read(tmp_path, "a.tsv", b"text\tlabel\rab\tx\rcd\ty").rows == [("ab", "x"), ("cd", "y")]
 
 
 LOOSE = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -232,7 +228,7 @@ def test_what_a_csv_writer_wrote_is_read(tmp_path: Path, rows: list[tuple[str, s
 def test_what_json_wrote_is_read(tmp_path: Path, rows: list[dict[str, object]]) -> None:
     content = "".join(json.dumps(row) + "\n" for row in rows).encode()
     if not any(name for row in rows for name in row):
-        with pytest.raises(DataError, match="objects without names only"):
+        with pytest.raises(DataError, match="no rows with names of columns"):
             read(tmp_path, "a.jsonl", content)
         return
     table = read(tmp_path, "a.jsonl", content)

@@ -67,8 +67,6 @@ ALLOWED = {
     ("runs/checkpoint.py", "except that hides"),
     # an error of a tracker's thread is reported, and ends nothing else
     ("inspection/trackers.py", "except that hides"),
-    # the checksum of a header, to refuse archives; nothing is unpacked
-    ("files/reading.py", "tarfile"),
     # GLUE's submission is written as a zip; none is read
     ("finetuning/glue_table.py", "zipfile"),
     # a folder that was just exported, read by transformers to compare ids and logits, and to write ONNX
@@ -87,9 +85,10 @@ ALLOWED = {
     ("playground/server.py", "http"),
     ("cli/use.py", "webbrowser"),
     # only for an input that is a URL, looks like a name of the Hub and is not on the disk, or is a folder of save_to_disk
-    ("files/sources.py", "fsspec"),
+    ("files/opening.py", "fsspec"),
     ("files/sources.py", "huggingface_hub"),
     ("files/sources.py", "datasets"),
+    ("files/columnar.py", "datasets"),
 }
 
 

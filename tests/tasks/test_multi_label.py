@@ -78,7 +78,7 @@ def test_columns_of_0_and_1_and_what_is_wrong(tmp_path: Path) -> None:
         ("odd.csv:62: column 'fruit' holds '2', expected 0 or 1", lambda: MultiLabelTask(train=odd, labels="fruit,red").load()),
         ("--labels blue: ", lambda: MultiLabelTask(train=train, labels="fruit,blue").load()),
         ("label 'blue' in column 'label' never occurs", lambda: MultiLabelTask(train=split, dev=new, label_separator=";").load()),
-        ("listed.csv:62: column 'label' holds \"['red', 'fruit']\", a list as Python prints it", lambda: MultiLabelTask(train=listed, label_separator=",").load()),
+        ("listed.csv:62: column 'label' holds \"['red', 'fruit']\", a printed list", lambda: MultiLabelTask(train=listed, label_separator=",").load()),
         ("in one column or in several", lambda: MultiLabelTask(train=split, labels="fruit", label_separator=";")),
     ):  # fmt: skip
         with pytest.raises((ConfigError, DataError), match=re.escape(said)):

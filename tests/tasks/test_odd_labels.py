@@ -41,26 +41,26 @@ def said(path: Path, **arguments: Any) -> list[str]:
 
 
 COMMA, REGRESSION = {"label_separator": ","}, {"source": RegressionTask}
-PYTHON, JSON_LIST, PRINTED = "a list as Python prints it", "a JSON list", "a printed list"
-LOOK = "classes look like lists: {} is {}. For several labels of a text give --label-separator"
+PRINTED = "a printed list"
+LOOK = "classes look like lists, such as {}. For several labels of a text give --label-separator"
 KINDS: list[tuple[str, Sequence[Any], dict[str, Any], str]] = [
     # file, its labels in turn, arguments, words that must be said ("": nothing is)
     *(("a.csv", labels, COMMA, f"/a.csv:2: column 'label' holds {labels[0]!r}, {kind}. Write labels with") for labels, kind in (
-        (["['bad']", "['good', 'short']"], PYTHON), (['["bad"]', '["good", "short"]'], JSON_LIST), (["('bad',)", "('good', 'short')"], PRINTED),
-        (["{'bad'}", "{'good', 'short'}"], PRINTED), (["[1, 0, 0]", "[0, 1, 1]"], PRINTED), (["[0, 1]", "[1, 0]"], PRINTED), (["[1. 0. 1.]"], PRINTED),
-        (["[True False]"], PRINTED), (["[pos, a]", "[neg]"], PRINTED), (["[neg]", "[pos, a]"], PRINTED), (["[]", "[pos]"], PRINTED), (["()"], PRINTED),
-        (["array([1, 0])"], PRINTED), (["Index(['a'], dtype='object')"], PRINTED), (["[np.str_('a')]", "[]"], PRINTED),
+        (["['bad']", "['good', 'short']"], PRINTED), (['["bad"]', '["good", "short"]'], PRINTED), (["('bad',)", "('good', 'short')"], PRINTED),
+        (["{'bad'}", "{'good', 'short'}"], PRINTED), (["[1, 0, 0]", "[0, 1, 1]"], PRINTED), (["[1, 0]", "[0, 1]"], PRINTED), (["[1. 0. 1.]"], PRINTED),
+        (["[True False]"], PRINTED), (["[pos, a]", "[neg]"], PRINTED), (["[]", "[pos]"], PRINTED), (["()"], PRINTED),
+        (["array([1, 0])"], PRINTED), (["Index(['a'], dtype='object')"], PRINTED), (["[]", "[np.str_('a')]"], PRINTED),
         (["1,0,0", "0,1,1"], "a mark for each label"),
     )),
     ("a.csv", ["pos", "[pos, a]"], COMMA, "/a.csv:3: column 'label' holds '[pos, a]', a printed list"),
-    ("a.jsonl", ['["a"]'], COMMA, f"/a.jsonl:1: column 'label' holds '[\"a\"]', {JSON_LIST}. Write"),
+    ("a.jsonl", ['["a"]'], COMMA, f"/a.jsonl:1: column 'label' holds '[\"a\"]', {PRINTED}. Write"),
     ("a.jsonl", [[1, 0, 0], [0, 1, 1]], COMMA, "/a.jsonl:1: column 'label' holds [1, 0, 0], a mark for each label"),
     ("a.jsonl", [["a"], ["b"]], {}, "holds ['a'], expected one label: a short text, a whole number or a truth value. For several labels of a text give --label-separator"),
     ("a.csv", [str([0] * 90), str([1] * 90)], {}, "expected one label: a short text, a whole number or a truth value. For several labels of a text give"),
     ("a.csv", [f"['{n}']" for n in range(60)], {}, "60 different labels in 60 rows, for example \"['0']\" and \"['1']\". For several labels of a text give"),
-    ("a.csv", ["['bad']", "['good', 'short']"], {}, "warning: 2 of 2 " + LOOK.format("['bad']", PYTHON)),
-    ("a.tsv", ["pos", "[]"], {}, "warning: 1 of 2 " + LOOK.format("[]", PRINTED)),
-    ("a.csv", ["[27]", "[3, 5]"], {}, "warning: 2 of 2 " + LOOK.format("[27]", PRINTED)),
+    ("a.csv", ["['bad']", "['good', 'short']"], {}, "warning: 2 of 2 " + LOOK.format("['bad']")),
+    ("a.tsv", ["pos", "[]"], {}, "warning: 1 of 2 " + LOOK.format("[]")),
+    ("a.csv", ["[27]", "[5, 3]"], {}, "warning: 2 of 2 " + LOOK.format("[27]")),
     *(("a.csv", labels, arguments, "") for arguments in ({}, COMMA) for labels in (
         ["[Music]", "[Applause]"], ["(unknown)", "pos"], ["(1)", "(2)"], ["[ ]", "[x]"], ["C (old)", "(new) C"],
     )),
@@ -139,7 +139,7 @@ def test_numbers_of_a_test_file_and_repeated_rows_are_noted(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("name", "arguments", "words"),
     [
-        ("printed-lists/names-without-flag.csv", {}, "2 of 2 " + LOOK.format("['bad']", PYTHON)),
+        ("printed-lists/names-without-flag.csv", {}, "2 of 2 " + LOOK.format("['bad']")),
         ("printed-lists/tuples.csv", COMMA, "holds \"('bad',)\", a printed list. Write"),
         ("printed-lists/zeros-and-ones.csv", COMMA, "holds '[0, 0, 1]', a printed list. Write"),
         (

@@ -250,7 +250,7 @@ def test_what_counts_is_in_the_hash(tmp_path: Path) -> None:
 def test_small_files_are_read_more_often(tmp_path: Path) -> None:
     assert OwnTask(train=write_csv(tmp_path / "a.csv", [("a", "b")] * 9_000)).epochs == 10
     assert OwnTask(train=write_csv(tmp_path / "b.csv", [("a", "b")] * 10_000)).epochs == 3
-    note = "fewer than 10,000 lines: without --epochs 10 epochs, for larger files 3."
+    note = "fewer than 10,000 rows: without --epochs 10 epochs, for larger files 3."
     short = OwnTask(train=write_csv(tmp_path / "c.csv", rows(40))).load()
     assert note in short.notes_for([]) and note not in short.notes_for(["epochs"])
     many = [(f"{text} {number}", label) for number, (text, label) in enumerate(rows(200) * 50)]

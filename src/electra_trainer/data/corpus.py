@@ -9,16 +9,17 @@ CR LF or CR, and nothing else: U+2028, U+0085 and the like are ordinary characte
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from electra_trainer.data.document import Document, Place
-from electra_trainer.errors import DataError, require
-from electra_trainer.files import sources
-from electra_trainer.files.reading import NotJson, half_character, json_value, not_utf8, short
-from electra_trainer.files.sources import RECORD, Bound, ByteLine, Source, TextFile
+from electra_trainer.errors import require
+from electra_trainer.files import formats, opening, sources
+from electra_trainer.files.opening import ByteLine, Fault, Rows, TextFile
+from electra_trainer.files.reading import short
+from electra_trainer.files.sources import Source
 
 Boundary = Literal["blank", "line", "file"]
 OnBadText = Literal["error", "skip"]
@@ -27,7 +28,6 @@ DOCSTRINGS = "docstrings"
 """The path name that means the embedded corpus."""
 
 _LINE = re.compile(r"[^\r\n]+")
-_JSON_LINE_BYTES = 1 << 24  # a JSON line must be held whole; longer ones are bad text
 _TEXT_LINE_BYTES = 1 << 20  # a text line is cut at a space near here
 _SAMPLED_CHARACTERS = 2000  # of a part of a line
 
@@ -78,7 +78,7 @@ def input_name(path: Input) -> str:
     name = str(path)
     if isinstance(path, Path):
         return path.name
-    return name if sources.is_url(name) else str(sources.data_set(name) or Path(name).name)
+    return name if opening.is_url(name) else str(sources.data_set(name) or Path(name).name)
 
 
 def documents(
@@ -101,9 +101,8 @@ def documents(
         that is not a regular file. StorageError: a file that cannot be read. ConfigError: the extra [hub] is missing.
     """
     reading = reading or Reading()
-    named, skipped, repeated = sources.find_sources([path for path in paths if str(path) != DOCSTRINGS])
+    named, skipped = sources.find_sources([path for path in paths if str(path) != DOCSTRINGS])
     report.skipped_files += skipped
-    report.repeated_files += repeated
     has_docstrings = shard[0] == 1 and any(str(path) == DOCSTRINGS for path in paths)
     found = named[shard[0] - 1 :: shard[1]]
     report.disk_total += sum(source.size for source in found)
@@ -130,7 +129,6 @@ class _Source:
     def __init__(self, source: Source, reading: Reading, report: "CorpusReport") -> None:
         self._reading, self._report, self._source = reading, report, source
         self._path, self._taken = str(source), 0
-        self._bound = Bound(self._path, source.size if isinstance(source, TextFile) else 0)
         self._lines: list[str] = []
         self._first = self._last = 0
         self._characters = 0
@@ -142,27 +140,33 @@ class _Source:
         def tick(position: int) -> None:
             self._report.disk_bytes = done + position
 
-        if isinstance(source, sources.DataSet) and source.is_folder:
-            return self._from_values(sources.folder_texts(source.name, column))
         if not isinstance(source, TextFile):
-            return self._from_values(source.texts(column))
-        if (values := sources.records(source, column, tick)) is not None:
-            return self._from_values(values)
-        is_json = source.suffix in sources.JSON_LINES
-        lines = sources.read_lines(source, limit=_JSON_LINE_BYTES if is_json else _TEXT_LINE_BYTES, on_progress=tick)
-        return self.from_json(lines) if is_json else self.from_text(lines)
+            return self.from_rows(source.rows(column))
+        if (reader := formats.reader_of(source)) is not formats.text_rows:
+            return self.from_rows(reader(source, column, tick))
+        return self.from_text(opening.read_lines(source, limit=_TEXT_LINE_BYTES, on_progress=tick))
 
-    def _from_values(self, values: sources.Values) -> Iterator[Document]:
-        """A document a value."""
-        for value, number in values:
-            self._bound.add(len(value) if isinstance(value, str) else 0, least=RECORD)
-            if value is not None and not isinstance(value, str):
-                self._left_out("not a text", number, detail=f": {short(value)}")
-            elif value is not None and (text := self._sound(value, number)) is not None:
+    def from_rows(self, rows: Rows) -> Iterator[Document]:
+        """A document a row."""
+        for row, number in rows:
+            text = row if isinstance(row, Fault) else self._text_of(row)
+            if isinstance(text, Fault):
+                self._left_out(text, number)
+            elif text is None:
+                self._report.empty_documents += 1
+            else:
                 self._report.bytes += 1 + (len(text) if text.isascii() else len(text.encode()))
                 yield from self._whole(text, number)
-            elif value is None:
-                self._report.empty_documents += 1
+
+    def _text_of(self, row: Mapping[str, Any]) -> str | Fault | None:
+        column = self._reading.text_field
+        if column not in row:
+            named = ", ".join(str(name)[:40] for name in [*row][:12])
+            return Fault(f"has no column {column!r}", f". The columns are: {named}. Choose one with --text-field")
+        text = row[column]
+        if isinstance(text, str):
+            return opening.sound(text)
+        return None if text is None else Fault("not a text", f": {short(text)}")
 
     def _whole(self, text: str, number: int) -> Iterator[Document]:
         """The document that a text is."""
@@ -176,7 +180,9 @@ class _Source:
         boundary = self._reading.boundary
         for line in lines:
             self._report.bytes += line.length
-            if (text := self._decoded(line)) is None:
+            text = opening.decoded(line.data)
+            if isinstance(text, Fault):
+                self._left_out(text, line.number)
                 continue
             if text := text.strip():
                 yield from self._add(text, line.number)
@@ -184,68 +190,12 @@ class _Source:
                 yield from self._end()
         yield from self._end()
 
-    def from_json(self, lines: Iterator[ByteLine]) -> Iterator[Document]:
-        too_long = False
-        for line in lines:
-            self._bound.add(line.length, least=RECORD)
-            self._report.bytes += line.length
-            if too_long or not line.ends:  # a line beyond the limit comes in parts; none of them can be used
-                if not too_long:
-                    self._left_out("JSON line over 16 MiB", line)
-                too_long = not line.ends
-                continue
-            if not line.data.strip():
-                continue
-            if (text := self._json_text(line)) is not None:
-                yield from self._whole(text, line.number)
-
-    def _json_text(self, line: ByteLine) -> str | None:
-        """The text of a JSON record, or None where the policy says to leave it out."""
-        text = self._decoded(line)
-        if text is None:
-            return None
-        try:
-            record = json_value(text)
-        except NotJson as error:
-            return self._left_out("invalid JSON", line, detail=f" (it is {error})")
-        fields = record if isinstance(record, dict) else {}
-        name = self._reading.text_field
-        if isinstance(value := fields.get(name), str):
-            return self._sound(value, line)
-        hint = f" The fields are: {', '.join(map(short, list(fields)[:8]))}." if fields else ""
-        detail = f".{hint} Choose one with --text-field"
-        return self._left_out(f"JSON without a text in field {name!r}", line, detail=detail)
-
-    def _decoded(self, line: ByteLine) -> str | None:
-        """Text of a line's bytes, or None where the policy says to leave the line out."""
-        try:
-            return self._sound(line.data.decode(), line)
-        except UnicodeDecodeError as error:
-            return self._left_out("bytes that are not UTF-8", line, at=error.start)
-
-    def _sound(self, text: str, where: ByteLine | int) -> str | None:
-        """The text, or None where there is something in it that is no text."""
-        if "\0" in text:
-            return self._left_out("NUL characters", where)
-        if (at := half_character(text)) is not None:
-            is_byte = "\udc80" <= text[at] <= "\udcff" and isinstance(where, int)  # as readers of records mark it
-            return self._left_out("bytes that are not UTF-8" if is_byte else "half a surrogate pair", where)
-        return text
-
-    def _left_out(self, kind: str, where: ByteLine | int, *, at: int = 0, detail: str = "") -> str | None:
-        """Count a problem of a line, or of the line or row with that number, and return None. Raises DataError where
-        the policy is to stop.
-        """
-        number, offset = (where, "") if isinstance(where, int) else (where.number, f" at byte {where.offset + at:,}")
+    def _left_out(self, fault: Fault, number: int) -> None:
+        """Count what is wrong with a line or a row. Raises DataError where the policy is to stop."""
         if self._reading.on_bad_text == "error":
-            unit = "records" if isinstance(where, int) else "lines"
-            remedy = f"--on-bad-text skip leaves such {unit} out"
-            if "UTF-8" in kind and not isinstance(where, int):
-                remedy = f"{not_utf8(self._path)} Or drop them: {remedy}"
-            raise DataError(f"{self._path}:{number}: {kind}{offset}{detail}. Expected UTF-8 text; {remedy}.")
-        self._report.bad_text[kind] += 1
-        self._report.examples.setdefault(kind, f"{self._path}:{number}")
-        return None
+            raise fault.error(self._path, number, "Mend it, or leave such lines and rows out: --on-bad-text skip.")
+        self._report.bad_text[fault.kind] += 1
+        self._report.examples.setdefault(fault.kind, f"{self._path}:{number}")
 
     def _add(self, line: str, number: int) -> Iterator[Document]:
         limit = self._reading.max_document_chars
@@ -304,8 +254,6 @@ class CorpusReport:
     """Some lines from all over the text."""
     skipped_files: int = 0
     """Files in folders whose names say that they hold no text."""
-    repeated_files: int = 0
-    """Files that were named more than once; each is read once."""
     bad_text: Counter[str] = field(default_factory=Counter)
     """Problem -> lines (or records) that had it."""
     examples: dict[str, str] = field(default_factory=dict)
@@ -329,7 +277,7 @@ class CorpusReport:
 
     def counts(self) -> dict[str, Any]:
         """The counts that the manifest keeps."""
-        kept = "files documents lines bytes characters empty_documents tokenless_documents skipped_files repeated_files"
+        kept = "files documents lines bytes characters empty_documents tokenless_documents skipped_files"
         counts = {name: getattr(self, name) for name in kept.split()}
         return counts | {"bad_text": dict(sorted(self.bad_text.items()))}
 
@@ -343,7 +291,6 @@ class CorpusReport:
             (self.empty_documents, "empty documents left out"),
             (self.tokenless_documents, "documents without tokens left out: the tokenizer drops all their characters"),
             (self.skipped_files, "files in folders skipped by their names (name tables, .json, .md and others alone)"),
-            (self.repeated_files, "files named twice, read once"),
         ]
         found += [f"{count:,} {what}" for count, what in notes if count]
         return found + [

@@ -11,12 +11,10 @@ Only prose is taken from a docstring: code, tables, signatures and formulas teac
 import ast
 import gc
 import importlib.util
-import inspect
 import json
 import re
 import sysconfig
 import warnings
-from ast import parse
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -34,8 +32,6 @@ _SKIPPED_FOLDERS = {
     "externals", "_inductor", "include", "share",
 }  # fmt: skip
 _MAX_FILE_BYTES = 1_500_000
-_MIN_QUOTED = 0.15  # share of a file in triple quotes; parsing the others takes 30 % of the time, gives 6 % of the text
-_MIN_STRING = 200  # characters of a string outside of a docstring that may be documentation, as in torch and numpy
 
 
 @cache
@@ -89,55 +85,29 @@ def _serve(pipe: Connection) -> None:
 
 
 def _module_lines(path: Path) -> list[str]:
-    """Paragraphs of prose in one source file; empty when it cannot be read as Python."""
+    """Paragraphs of prose in the docstrings of one source file; empty when it cannot be read as Python."""
     try:
-        source = path.read_bytes()
-        quoted = source.replace(b"'''", b'"""').split(b'"""')[1::2]
-        if sum(map(len, quoted)) < _MIN_QUOTED * len(source):
-            return []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = parse(source)
+            tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    return [line for text in _texts(tree) for line in paragraphs(inspect.cleandoc(text))]
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    nodes = (node for node in ast.walk(tree) if isinstance(node, kinds))
+    return [line for node in nodes for line in paragraphs(ast.get_docstring(node) or "")]
 
 
-def _texts(tree: ast.Module) -> Iterator[str]:
-    """Docstrings in the order of the source, and long strings given to calls or assigned in the body of a module."""
-    for node in tree.body:
-        if isinstance(node, ast.Assign) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
-            for inner in ast.walk(node.value):
-                text = inner.value if isinstance(inner, ast.Constant) else None
-                if isinstance(text, str) and len(text) >= _MIN_STRING and "\n" in text:
-                    yield text
-    yield from _docstrings(tree)
-
-
-def _docstrings(node: ast.AST) -> Iterator[str]:
-    body: list[ast.stmt] = getattr(node, "body", [])
-    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-        text = ast.get_docstring(node, clean=False)
-        if text:
-            yield text
-    for name in ("body", "orelse", "handlers", "finalbody"):
-        for child in getattr(node, name, []) if body else []:
-            if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.If | ast.Try | ast.With):
-                yield from _docstrings(child)
-
-
-_HEADING = re.compile(r"^([=\-~^*+#\"'`.:_])\1{2,}\s*$")
-_SIGNATURE = re.compile(
-    r"^\*{0,2}\w[\w.,*/ `\"'|-]*\s:(?:\s.*)?$|^:?\w+( \w+)?:$|^:(param|type|rtype|returns|raises)\b[^:]*:\s*\S*$"
+_LEFT_OUT = re.compile(
+    r"^ *(?:>>>|In \[).*(?:\n.*\S.*)*"  # code and what it prints
+    r"|^( *)\.\. .*(?:\n *(?=\n)|\n\1 +\S.*)*"  # a directive with its content
+    r"|^.*\n *([=\-~^*+#\"'`.:_])\2{2,} *$",  # a title over a rule
+    re.MULTILINE,
 )
-_DIRECTIVE = re.compile(r"^\.\.\s+([\w:-]+?)::\s*(.*)$")
-_TALKING = frozenset("note warning seealso tip important deprecated versionadded versionchanged admonition".split())
-_ROLE = re.compile(r":(?:[\w+-]{1,40}:){1,4}`~?\.?([^`<\s]*(?:\s+[^`<\s]+)*)\s*(?:<[^>`]*>)?`")
-_LINK = re.compile(r"`(\s*[^`<>\s]+(?:\s+[^`<>\s]+)*)\s*<[^>`]*>`_{1,2}")
-_TICKS = re.compile(r"`{1,2}([^`]+)`{1,2}_{0,2}")
-_STARS = re.compile(r"(?<!\w)\*{1,2}([^*\s][^*]*)\*{1,2}(?!\w)")
-_FIELD = re.compile(r"^:(?:param|type|rtype|returns?|raises|arg|keyword)\b[^:]*:\s*")
-_BULLET = re.compile(r"^(?:[-*+•]|\(?[0-9a-z]{1,2}[.)]|\[\d+\]_?|\.\. \[\w+\]|\w+ \([^()]*\):)\s+")
+_ITEM = re.compile(
+    r"^ *(?:[-*+•] |\(?\w{1,2}[.)] |:\w+[^:\n]*:|\w+ \([^()\n]*\):|\*{0,2}\w[\w.,*/ `]{0,60} :(?: .*)?$)", re.MULTILINE
+)
+"""The beginning of an item of a list or of a parameter: its mark, or its name and type."""
+_MARKUP = re.compile(r":[\w:+-]{1,80}:(?=`)|(?<=`)~| <[^<>`\n]*>(?=`)|`{1,2}_{1,2}(?!\w)|[`*]")
 _WORD = re.compile(r"^[(\"'\[]*[A-Za-z][a-z]*(?:[-'’][a-z]+)*[)\"'\].,;:!?]*$")
 _COMMON = frozenset(
     "a an and are as at be but by can for from has have if in into is it its may more no not of on only or should so "
@@ -151,13 +121,13 @@ _MIN_COMMON = 0.15  # of the words are among the commonest
 def paragraphs(text: str) -> Iterator[str]:
     """Paragraphs of prose in a cleaned docstring, each as one line with single spaces.
 
-    Parameter lists give their descriptions, without names and types; lists give their items; doctests, directives that
-    hold code or formulas, headings and tables are left out.
+    Lists of parameters give their descriptions; code, directives and titles are left out.
     """
-    for block in _blocks(text.expandtabs().split("\n")):
-        line = _plain(" ".join(block))
-        if is_prose(line):
-            yield line
+    for block in re.split(r"\n\s*\n", _LEFT_OUT.sub("", text)):
+        for item in _ITEM.split(block):
+            line = " ".join(_MARKUP.sub("", item).replace("::", ":").split())
+            if is_prose(line):
+                yield line
 
 
 def is_prose(line: str) -> bool:
@@ -165,58 +135,6 @@ def is_prose(line: str) -> bool:
     words = line.split()
     if len(words) < _MIN_WORDS or not line.isascii():
         return False
-    common, english = map(sum, zip(*map(_kind, words), strict=True))
+    common = sum(word.lower().rstrip(".,;:") in _COMMON for word in words)
+    english = sum(_WORD.match(word) is not None for word in words)
     return common >= _MIN_COMMON * len(words) and english >= _MIN_SHARE * len(words)
-
-
-@cache
-def _kind(word: str) -> tuple[bool, bool]:
-    """Whether a word is one of the commonest, and whether it looks English."""
-    return word.lower().rstrip(".,;:") in _COMMON, _WORD.match(word) is not None
-
-
-def _plain(text: str) -> str:
-    text = _FIELD.sub("", text)
-    if "`" in text or "*" in text:
-        for marked in (_LINK, _ROLE, _TICKS, _STARS):
-            text = marked.sub(r"\1", text)
-    return " ".join(text.replace("::", ":").split())
-
-
-def _blocks(lines: list[str]) -> Iterator[list[str]]:
-    """Groups of lines that belong together, by blank lines, indentation, list items and markup."""
-    block: list[str] = []
-    start, of_item = 0, False  # indentation of the block's first line, and whether that is a list item
-    for depth, text, is_item in _prose(lines):
-        goes_on = text and not is_item and (depth > start if of_item else depth == start)
-        if block and not goes_on:
-            yield block
-            block = []
-        if text:
-            if not block:
-                start, of_item = depth, is_item
-            block.append(text)
-    if block:
-        yield block
-
-
-def _prose(lines: list[str]) -> Iterator[tuple[int, str, bool]]:
-    """Indentation of each line, its text (empty outside prose), and whether it begins a list item."""
-    hidden: int | None = None  # indentation of a directive whose content is left out
-    in_doctest, is_rule = False, _HEADING.match(lines[0].strip()) is not None
-    for raw, following in zip(lines, [*lines[1:], ""], strict=True):
-        line = raw.strip()
-        depth = len(raw) - len(raw.lstrip())
-        if hidden is not None and line and depth <= hidden:
-            hidden = None
-        in_doctest = bool(line) and (in_doctest or line.startswith((">>>", "In [")))
-        directive = _DIRECTIVE.match(line) if line.startswith("..") else None
-        was_rule, is_rule = is_rule, _HEADING.match(following.strip()) is not None
-        # a heading, its underline, a directive, or the name and type of a parameter
-        is_markup = any([was_rule, is_rule, directive, ":" in line and _SIGNATURE.match(line)])
-        is_text = bool(line) and not any([in_doctest, hidden is not None, is_markup])
-        text = _BULLET.sub("", line) if is_text else ""
-        yield depth, text, text != line
-        silent = directive is not None and directive[1] not in _TALKING
-        if hidden is None and (silent or (is_text and line.endswith("::"))):
-            hidden = depth

@@ -22,16 +22,15 @@ from electra_trainer.data import docstrings, encode, pack, store, vocabulary
 from electra_trainer.data.corpus import DOCSTRINGS, CorpusReport, Input, PrepareSettings, Reading, documents, input_name
 from electra_trainer.data.document import Place
 from electra_trainer.data.tokenizer import save_tokenizer, saved_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
-from electra_trainer.errors import DataError, MissingInputError, require, storage_error, tell
+from electra_trainer.errors import DataError, MissingInputError, require, storage_error
 from electra_trainer.files import sources
+from electra_trainer.files.opening import TextFile, beginning
 from electra_trainer.files.processes import cores
 from electra_trainer.files.reading import HEAD
 from electra_trainer.settings.records import hash_of
 
 _NAME = re.compile(r"shard-\d{5}-of-(\d{5})")
 _ROWS = 1 << 14
-_ONCE = ("skipped_files", "repeated_files")
-"""Counts that every shard has of the whole corpus."""
 
 
 @dataclass
@@ -121,18 +120,18 @@ def _deciding(
     """
     kept = asdict(settings) | {"inputs": [input_name(path) for path in paths]}
     del kept["workers"]
-    found, _, _ = sources.find_sources([path for path in paths if str(path) != DOCSTRINGS])
+    found, _ = sources.find_sources([path for path in paths if str(path) != DOCSTRINGS])
     names, latest = [f"{Path(str(source)).name}\0{source.size}" for source in found], 0.0
     if shard is not None:
         kept["shard"] = "{}/{}".format(*shard)
     else:
         if any(str(path) == DOCSTRINGS for path in paths):
-            found += [sources.TextFile(one.path, one.path.stat().st_size) for one in docstrings.files()]
+            found += [TextFile(one.path, one.path.stat().st_size) for one in docstrings.files()]
         for source in found:
             if isinstance(source, sources.Texts) or (isinstance(source, sources.DataSet) and source.is_folder):
                 return kept, latest
-            if isinstance(source, sources.TextFile) and not source.url:
-                names.append(hashlib.sha256(begins := sources.beginning(source)).hexdigest())
+            if isinstance(source, TextFile) and not source.url:
+                names.append(hashlib.sha256(begins := beginning(source)).hexdigest())
                 latest = max(latest, source.path.stat().st_ctime * (len(begins) == HEAD))
     kept["sources"] = hashlib.sha256("\n".join(names).encode("utf-8", "surrogateescape")).hexdigest()
     return kept, latest
@@ -181,8 +180,6 @@ class _Rows:
                 _require_documents(self._folder, split, packer.documents)
             self._write(split, packer.finish())
         counts = {split: (one.documents, one.text_tokens, one.padding) for split, one in self._packers.items()}
-        if self._shard is None:
-            _tell_of_share(counts, settings)
         return store.Manifest(
             version=store.VERSION,
             sequence_length=self._length,
@@ -203,22 +200,6 @@ def _require_documents(folder: Path, split: store.Split, documents: int) -> None
             f"{folder}: nothing is left to {what}, the text holds fewer than two different documents. Documents end at "
             "blank lines, with --documents line at each line end. Break the text into lines, give more of "
             "it, or prepare shards again with a larger --valid-fraction."
-        )
-
-
-_FEW_DOCUMENTS = 50
-"""Below this many the held-out part can be much larger than was asked for."""
-
-
-def _tell_of_share(counts: dict[store.Split, tuple[int, int, int]], settings: dict[str, Any]) -> None:
-    """Warn where documents are so few and long that the held-out ones are a large part of the text."""
-    (kept, trained, _), (documents, held_out, _) = counts["train"], counts["valid"]
-    share = held_out / (trained + held_out)
-    if share > max(0.1, 5 * settings["valid_fraction"]) and kept + documents < _FEW_DOCUMENTS:
-        remedy = " If its lines are texts of their own, --documents line divides it more evenly."
-        blank = settings["boundary"] == "blank"
-        tell(
-            f"{100 * share:.0f} % of the text is held out, {documents} of {kept + documents} documents.{remedy * blank}"
         )
 
 
@@ -393,8 +374,7 @@ def _summed(counts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     for one in counts:
         bad.update(one["bad_text"])
     numbers = {
-        name: max(one[name] for one in counts) if name in _ONCE else sum(one[name] for one in counts)
-        for name in counts[0]
-        if name != "bad_text"
-    }
+        name: sum(one[name] for one in counts) for name in counts[0] if name not in ("bad_text", "skipped_files")
+    }  # every shard counts the files that it leaves out of all folders
+    numbers["skipped_files"] = counts[0]["skipped_files"]
     return numbers | {"bad_text": dict(sorted(bad.items()))}

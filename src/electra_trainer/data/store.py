@@ -44,7 +44,6 @@ MARKER = "preparing.json"
 NAMES = "documents.jsonl"
 _FILES = ("train.bin", "valid.bin", "train.documents", "valid.documents", NAMES)
 _OURS = {MANIFEST, "tokenizer", *_FILES}
-_CHUNK = 1 << 22
 VERSION = 4
 _ENTRY = struct.Struct("<5q")
 DAMAGED = "It is damaged; prepare again with --overwrite."
@@ -229,10 +228,8 @@ def _check_file(path: Path, info: FileInfo, *, verify: bool) -> None:
             raise DataError(f"{path}: has {size:,} bytes, expected {info.bytes:,}. {DAMAGED}")
         if not verify:
             return
-        digest = hashlib.sha256()
         with path.open("rb") as stream:
-            while chunk := stream.read(_CHUNK):
-                digest.update(chunk)
+            digest = hashlib.file_digest(stream, "sha256")
     except OSError as error:
         raise storage_error(error, path) from None
     if digest.hexdigest() != info.sha256:

@@ -167,7 +167,7 @@ def survey(paths: Sequence[Input], reading: Reading | None = None) -> Survey:
     """
     found, reading = Survey(), replace(reading or Reading(), on_bad_text="skip")
     named = [path for path in paths if str(path) != DOCSTRINGS]
-    sources, found.report.skipped_files, found.report.repeated_files = find_sources(named)
+    sources, found.report.skipped_files = find_sources(named)
     inputs: list[Input] = [one if isinstance(one, Texts) else str(one) for one in sources]
     for one in [DOCSTRINGS, *inputs] if len(named) < len(paths) else inputs:
         try:

@@ -9,7 +9,6 @@ tokens.
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from electra_trainer.errors import (
     DataError,
     ElectraError,
     MissingInputError,
+    did_you_mean,
     storage_error,
     tell,
 )
@@ -312,17 +312,11 @@ def specials_of(tokenizer: Tokenizer, *, where: str = "tokenizer") -> Specials:
     found = {token: tokenizer.token_to_id(token) for token in SPECIAL_TOKENS}
     missing = [token for token, number in found.items() if number is None]
     if missing:
-        remedy = f"Expected the tokens {' '.join(SPECIAL_TOKENS)}"
-        for token in reversed(missing):
-            like = re.compile(rf"[\W\d]+{token[1:-1]}\W", re.IGNORECASE)
-            if near := min(filter(like.match, tokenizer.get_vocab(with_added_tokens=True)), key=len, default=""):
-                remedy = f"write {token}, or name the other in {CONFIG} as {token[1:-1].lower()}_token"
-                if near.strip() == token:
-                    remedy = "remove the spaces around the tokens"
-                elif "\t" in near:
-                    remedy = "a table, such as a .vocab of SentencePiece. Give the tokenizer.json of that model"
-                remedy = f"It has {reading.short(near)}: {remedy}"
-        raise DataError(f"{where}: has no {', '.join(missing)}. {remedy}.")
+        near = did_you_mean(missing[0], tokenizer.get_vocab(with_added_tokens=True))
+        raise DataError(
+            f"{where}: has no {', '.join(missing)}. Expected the tokens {' '.join(SPECIAL_TOKENS)}, without spaces, "
+            f"tabs or scores around them; other names belong into {CONFIG}, as pad_token and so on.{near}"
+        )
     return Specials(**{token.strip("[]").lower(): number for token, number in found.items() if number is not None})
 
 

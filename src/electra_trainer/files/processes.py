@@ -5,15 +5,14 @@ a script needs no `__main__` guard. It has its own session and ignores the signa
 parent is gone, however it ended, the pipe ends, and the child with it.
 """
 
+import itertools
 import json
 import os
-import queue
 import signal
 import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -144,46 +143,37 @@ class Workers(Pool):
 
     def __init__(self, entry: str, *, setup: bytes, count: int) -> None:
         super().__init__(entry, count=count)
-        self._threads = ThreadPoolExecutor(count, thread_name_prefix="worker")
-        self._free: queue.SimpleQueue[Child] = queue.SimpleQueue()
         for child in self.children:
-            self._free.put(child)
-            try:
-                child.pipe.send_bytes(setup)
-            except BrokenPipeError:
-                raise WorkerDied(child) from None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is not None:
-            for child in self.children:
-                child.process.kill()
-        self._threads.shutdown(wait=True, cancel_futures=True)
-        super().__exit__(kind, error, trace)
+            _send(child, setup)
 
     def map(self, requests: Iterable[bytes]) -> Iterator[bytes]:
-        """Answers in the order of the requests; about two requests a child are under way at any time.
+        """Answers in the order of the requests, of which each child has one at any time.
 
         Raises:
             WorkerDied: a child ended. ElectraError: raised in a child, raised again here.
         """
-        waiting: deque[Future[bytes]] = deque()
-        for request in requests:
-            waiting.append(self._threads.submit(self._ask, request))
-            if len(waiting) > 2 * len(self.children):
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        waiting: deque[Child] = deque()
+        for child, request in zip(itertools.cycle(self.children), requests, strict=False):
+            ready = [_reply(waiting.popleft())] if len(waiting) == len(self.children) else []
+            _send(child, request)
+            waiting.append(child)
+            yield from ready
+        yield from map(_reply, waiting)
 
-    def _ask(self, request: bytes) -> bytes:
-        child = self._free.get()
-        try:
-            child.pipe.send_bytes(request)
-            reply = child.pipe.recv_bytes()
-        except (EOFError, OSError):
-            raise WorkerDied(child) from None
-        finally:
-            self._free.put(child)
-        if reply[:1] == b"+":
-            return reply[1:]
-        kind, words = json.loads(reply[1:])
-        raise named(kind)(words)
+
+def _send(child: Child, message: bytes) -> None:
+    try:
+        child.pipe.send_bytes(message)
+    except OSError:
+        raise WorkerDied(child) from None
+
+
+def _reply(child: Child) -> bytes:
+    try:
+        reply = child.pipe.recv_bytes()
+    except (EOFError, OSError):
+        raise WorkerDied(child) from None
+    if reply[:1] == b"+":
+        return reply[1:]
+    kind, words = json.loads(reply[1:])
+    raise named(kind)(words)

@@ -1,36 +1,24 @@
-"""Parse a table of one's own, .csv, .tsv or .jsonl (records.py opens it), and say what is wrong, with
-the line.
+"""A table in memory: rows of any input (rows.py), whose columns are read as texts, labels or numbers.
 
-.csv    RFC 4180: commas; a field between double quotes may hold commas, line ends and doubled quotes. Semicolons where
-        the line of column names has them and no comma, as spreadsheets write them where the comma is the decimal sign;
-        numbers there may have a decimal comma.
-.tsv    One line a row, tabs between fields, quotes are ordinary characters, as in GLUE's files. But a field that is
-        quoted whole, every quote within doubled, as pandas writes it, is taken out of its quotes.
-.jsonl  One object a line; columns are the keys in the order in which they first come.
-
-UTF-8, with or without a byte order mark. Column names lose the spaces around them; blank lines are left out; a first
-column without a name (pandas' index) is never taken for text or label. Columns are read as texts, labels or numbers;
-an error names the first row that is something else.
+Column names lose the spaces around them; a first column without a name (pandas' index) is never taken for text or
+label. An error names the first row that is something else.
 """
 
-import csv
 import hashlib
 import json
 import math
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 from electra_trainer.errors import DataError
 from electra_trainer.files import reading
+from electra_trainer.files.opening import Fault, Rows
 from electra_trainer.files.reading import half_character, short
 
-SUFFIXES = (".csv", ".tsv", ".jsonl")
 MAX_FIELD = 1_000_000
 """Characters of a text; what is longer is nearly always a quote left open."""
 _MAX_LABEL = 200
@@ -42,27 +30,13 @@ _SPACES = str.maketrans("\u00a0\u2009\u202f\u2019\u2212", "   '-")
 _SWAPPED = str.maketrans(".,", ",.")
 _CELLS, _SPARSE = 1_000_000, 50
 """Most cells of a .jsonl table: that many, and that many for each value, so that memory grows with the file."""
-_NAMED = {",": ".csv", "\t": ".tsv", ";": ".csv"}
-_SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
-_QUOTING = (
-    "the row is not CSV on line {last} ({error}). Put a field that holds a comma, a quote or a line end between double "
-    'quotes, and write a quote in it twice ("").'
-)
-_CARRIAGE_RETURNS = (
-    r"lines end in CR alone, as in files of old Macs. Expected LF or CR LF. Write them so: tr '\r' '\n' < OLD > NEW"
-)
-_RAGGED = {
-    ".csv": "Put a field that holds a comma in double quotes.",
-    ".tsv": "A field of a .tsv can hold neither a tab nor a line end: remove it, or save the file as .csv.",
-}
-_KINDS = {'[""': "a JSON list", "[''": "a list as Python prints it", "": "a printed list"}
 _MARKS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
 _LISTS = "Write labels with the separator alone, or lists in a .jsonl file; marks of 0 and 1 as columns: --labels A,B"
 SEVERAL = 'For several labels of a text give --label-separator ";" and write good;short, or a list in a .jsonl file'
 MISSING = ("na", "n/a", "nan", "none", "null")
 """Words of a cell without a value, in small letters."""
 UNITS = " \u00a0%\u2030\u00b0$\u20ac\u00a3\u00a5\u20b9"
-_EXAMPLE = 'Expected an object such as {"text": "...", "label": "..."}, one a line.'
+_EXAMPLE = 'Expected rows such as {"text": "...", "label": "..."}, in JSON an object a line.'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,159 +64,40 @@ class Table:
         return [row[at] for row in self.rows]
 
 
-def parse(content: bytes, path: Path, *, suffix: str) -> Table:
-    """The rows of a file's bytes.
-
-    Args:
-        content: decompressed.
-        path: name of the file in messages.
-        suffix: .csv, .tsv or .jsonl.
-
-    Raises:
-        DataError: not such a file; says file:line and what to do.
-    """
-    lines, digest = reading.lines(content, path, ends=True), hashlib.sha256(content).hexdigest()
-    if suffix == ".jsonl":
-        objects = (
-            (number, reading.json_object(line, where=f"{path}:{number}", remedy=_EXAMPLE))
-            for number, line in lines
-            if line.strip()
-        )
-        return of_objects(path, objects, digest=digest)
-    (_, columns), *numbered = stream(path, lines, suffix=suffix)
-    if not numbered:
-        raise DataError(f"{path}: holds column names ({shown(columns)}) and no rows.")
-    rows, numbers = [row for _, row in numbered], [number for number, _ in numbered]
-    head = next((line for _, line in reading.lines(content, path) if line.strip()), "")
-    semicolons = suffix == ".csv" and _separator(head) == ";"
-    return Table(path=path, columns=columns, rows=rows, lines=numbers, sha256=digest, semicolons=semicolons)
-
-
-def _csv(path: Path | str, lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
-    """Fields of each record and the line on which it begins."""
-    head: list[str] = []
-    for _, line in lines:
-        head.append(line)
-        if line.strip():
-            break
-    rest = (line for _, line in lines)
-    separator = _separator("".join(head))
-    spaced = f"{separator} " in "".join(head)
-    reader = csv.reader(chain(head, rest), delimiter=separator, strict=True, skipinitialspace=spaced)
-    before = csv.field_size_limit(reading.MOST_LINE)
-    try:
-        while True:
-            first = reader.line_num + 1
-            try:
-                yield first, next(reader)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                if "new-line character" in str(error):
-                    raise DataError(f"{path}:{first}: {_CARRIAGE_RETURNS}") from None
-                raise DataError(f"{path}:{first}: {_QUOTING.format(error=error, last=reader.line_num)}") from None
-    finally:
-        csv.field_size_limit(before)
-
-
-def _separator(head: str) -> str:
-    """The sign between the columns of a .csv, from its line of column names."""
-    return ";" if ";" in head and "," not in head else ","
-
-
-def _tsv(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
-    """Fields of each line."""
-    for number, line in lines:
-        yield number, [_unquoted(field) for field in line.removesuffix("\n").removesuffix("\r").split("\t")]
-
-
-def _unquoted(field: str) -> str:
-    if len(field) >= 2 and field[0] == field[-1] == '"' and '"' not in field[1:-1].replace('""', ""):
-        return field[1:-1].replace('""', '"')
-    return field
-
-
-def stream(path: Path | str, lines: Iterator[tuple[int, str]], *, suffix: str) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """The column names of a .csv or .tsv, then its rows, each with the line on which it begins; nothing is held but a
-    row.
-
-    Args:
-        path: name of the file in messages.
-        lines: numbered, with their ends (`reading.lines`).
-        suffix: .csv or .tsv.
-
-    Raises:
-        DataError: as `parse` says.
-    """
-    columns: tuple[str, ...] = ()
-    for number, fields in _csv(path, lines) if suffix == ".csv" else _tsv(lines):
-        where = f"{path}:{number}"
-        if len(fields) < 2 and not "".join(fields).strip():
-            continue
-        if not columns:
-            columns = _header(where, suffix, [name.strip() for name in fields])
-            yield number, columns
-            continue
-        if len(fields) != len(columns):
-            expected = f"expected {len(columns)} fields ({shown(columns)}), found {len(fields)}"
-            raise DataError(f"{where}: {expected}. {_RAGGED[suffix]}")
-        yield number, tuple(fields)
-    if not columns:
-        raise DataError(f"{path}: is empty. Expected column names on the first line, then a row a line.")
-
-
 def shown(names: Sequence[str], width: int = 62) -> str:
     """The first twelve of these names, each at most that wide, for a message."""
     more = f" and {len(names) - 12:,} more" if len(names) > 12 else ""
     return ", ".join(name[:width] for name in names[:12]) + more
 
 
-def _header(where: str, suffix: str, names: list[str]) -> tuple[str, ...]:
-    wanted = "," if suffix == ".csv" else "\t"
-    faults = [
-        f"{word} between the columns, expected {_SEPARATORS[wanted]} in a {suffix}. "
-        f"{f'Rename it to {_NAMED[separator]}, or save' if separator in _NAMED else 'Save'} it with the right separator"
-        for separator, word in _SEPARATORS.items()
-        if len(names) == 1 and separator != wanted and separator in names[0]
-    ]
-    counts = Counter(names)
-    for at, name in enumerate(names, 1):
-        if NUMBER.fullmatch(name):
-            faults.append(f"{short(name)} is not a column name. Put a line of column names on top of the file")
-        if name and counts[name] > 1:
-            faults.append(f"column {short(name)} occurs {counts[name]} times. Rename or remove one")
-        if not name and at > 1:
-            faults.append(f"column {at} has no name. Give it one, or remove the column")
-        if faults:
-            raise DataError(f"{where}: {faults[0]}.")
-    return tuple(names)
-
-
-def of_objects(path: Path, objects: Iterable[tuple[int, Mapping[str, Any]]], *, digest: str = "") -> Table:
-    """A table of numbered mappings; its columns are their keys in the order in which they first come.
+def of_rows(path: Path, rows: Rows, *, digest: str = "", semicolons: bool = False) -> Table:
+    """A table of rows; its columns are their keys in the order in which they first come.
 
     Args:
         path: name of their source in messages.
-        objects: each with its line or row.
+        rows: each with its line or number.
         digest: hash of the source; "": the hash of the rows as JSON.
+        semicolons: see `Table`.
 
     Raises:
-        DataError: no rows, no names, or far more columns than values.
+        DataError: a row that cannot be read, no rows, no names, or far more columns than values.
     """
     found: list[tuple[int, Mapping[str, Any]]] = []
     columns: dict[str, None] = {}
-    for number, row in objects:
+    for row, number in rows:
+        if isinstance(row, Fault):
+            raise row.error(str(path), number, _EXAMPLE)
         found.append((number, row))
         for key in row:
             columns.setdefault(reading.encodable(str(key), f"{path}:{number}: key {short(key)}"))
     if not any(columns):
-        raise DataError(f"{path}: is empty, or holds objects without names only. {_EXAMPLE}")
+        raise DataError(f"{path}: is empty, or holds no rows with names of columns. {_EXAMPLE}")
     if len(found) * len(columns) > _CELLS + _SPARSE * sum(len(row) for _, row in found):
         sparse = f"{len(columns):,} different keys in {len(found):,} lines, over {_SPARSE} columns for each value"
         raise DataError(f"{path}: {sparse}. Write the same keys in every line. {_EXAMPLE}")
     digest = digest or hashlib.sha256(json.dumps([dict(row) for _, row in found], default=str).encode()).hexdigest()
-    rows, numbers = [tuple(map(row.get, columns)) for _, row in found], [number for number, _ in found]
-    return Table(path=path, columns=tuple(columns), rows=rows, lines=numbers, sha256=digest)
+    values, numbers = [tuple(map(row.get, columns)) for _, row in found], [number for number, _ in found]
+    return Table(path=path, columns=tuple(columns), rows=values, lines=numbers, sha256=digest, semicolons=semicolons)
 
 
 T = TypeVar("T")
@@ -267,47 +122,35 @@ def label_lists(table: Table, column: str, separator: str) -> list[tuple[str, ..
         return cell.split(separator) if isinstance(cell, str) else cell if isinstance(cell, list) else [cell]
 
     def read(cell: Any) -> tuple[str, ...]:
-        if kind := (isinstance(cell, str) and listed.get(cell)) or (placed and "a mark for each label"):
+        if placed or looks_listed(cell):
+            kind = "a mark for each label" if placed else "a printed list"
             raise ValueError(f"holds {short(cell)}, {kind}. {_LISTS}")
         return tuple(dict.fromkeys(_label(part) for part in parted(cell) if str(part).strip()))
 
-    cells = [cell for cell in table.column(column) if not _is_empty(cell)]
-    listed = printed_lists([cell for cell in cells if isinstance(cell, str)], separator)
-    lengths = {all(str(part).strip().lower() in _MARKS for part in parts) * len(parts) for parts in map(parted, cells)}
+    cells = [parted(cell) for cell in table.column(column) if not _is_empty(cell)]
+    lengths = {all(str(part).strip().lower() in _MARKS for part in parts) * len(parts) for parts in cells}
     placed = len(lengths) == 1 and max(lengths) > 1
     return _each(table, column, read, empty=())
 
 
-def printed_lists(cells: Iterable[str], separator: str | None = None) -> dict[str, str]:
-    """Cells that look like printed lists, with the kind of each. Where all are in brackets and one is surely a list,
-    all are; labels such as [Music] or (unknown) are not. A separator within the brackets makes one too.
+def looks_listed(cell: Any) -> bool:
+    """Whether a text looks like a list that a program printed: in brackets, with quotes, commas or numbers in it. An
+    interval such as [18, 25] and words such as (unknown) do not.
     """
-    found = {cell: _printed(cell) for cell in dict.fromkeys(cells)}
-    least = 0 if all(kind for kind, _ in found.values()) and any(sure for _, sure in found.values()) else 2
-    listed = {cell: kind for cell, (kind, sure) in found.items() if kind and sure >= least}
-    parts = {cell: cell.split(separator) for cell, (kind, _) in found.items() if kind and separator}
-    return listed | {cell: found[cell][0] for cell, (first, *more) in parts.items() if more and not _printed(first)[0]}
-
-
-def _printed(cell: str) -> tuple[str, int]:
-    """The kind of list that a text in brackets looks like ("": it has none), and how surely: 2, or 1 if others are in
-    brackets too, or 0 next to lists only, as for a word and for an interval such as [18, 25].
-    """
-    text = cell.strip()
-    if re.match(r"[A-Za-z_][\w.]{0,40}\([\[({]", text) and text[-1] == ")":  # array([1, 0])
-        return _KINDS[""], 2
-    if f"{text[:1]}{text[-1:]}" not in ("[]", "()", "{}"):
-        return "", 0
+    text = cell.strip() if isinstance(cell, str) else ""
     inside = text[1:-1].strip()
-    kind = _KINDS.get(text[0] + inside[:1] + inside[-1:], _KINDS[""])
-    comma, items = "," in inside, re.split(r"[\s,]+", inside.strip(", "))
+    if re.fullmatch(r"[A-Za-z_][\w.]{0,40}\([\[({].*\)", text, re.DOTALL):  # array([1, 0])
+        return True
+    if f"{text[:1]}{text[-1:]}" not in ("[]", "()", "{}"):
+        return False
+    items = re.split(r"[\s,]+", inside.strip(", "))
     values = [float(item) for item in items if NUMBER.fullmatch(item)]
-    if comma and len(values) == len(items) == 2 and values[0] < values[1]:
-        return kind, 0
-    plain = len(values) + sum(map(("True", "False", "None", "nan").count, items)) == len(items)
+    if len(values) == len(items) == 2 and "," in inside and values[0] < values[1]:
+        return False
     quoted = inside[:1] in ("'", '"') and inside.count(inside[0]) > 1
-    sure = len(text) == 2 or quoted or (plain and (comma or (text[0] != "(" and (values or len(items) > 1))))
-    return kind, 2 if sure else int(comma)
+    plain = len(values) + sum(map(("True", "False", "None", "nan").count, items)) == len(items)
+    is_square, has_comma = text[0] == "[", "," in inside
+    return len(text) == 2 or quoted or (plain and (is_square or has_comma)) or (is_square and has_comma)
 
 
 def marks(table: Table, column: str) -> list[bool]:
@@ -397,7 +240,7 @@ def _label(cell: Any) -> str:
         remedy = "Name the columns with --text and --label; for numbers, --task regression"
         raise ValueError(
             f"holds {short(cell)}, expected one label: a short text, a whole number or a truth value. "
-            f"{SEVERAL if isinstance(cell, list) or (isinstance(cell, str) and printed_lists([cell])) else remedy}"
+            f"{SEVERAL if isinstance(cell, list) or looks_listed(cell) else remedy}"
         )
     return unicodedata.normalize("NFC", _text(cell.strip()))
 

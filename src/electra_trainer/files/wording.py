@@ -16,13 +16,12 @@ import itertools
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote
+from typing import IO, TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -174,14 +173,6 @@ class Terminal(Console):
             yield segment if segment.control else Segment(plain(segment.text, keep="\n"), segment.style)
 
 
-class Link(NamedTuple):
-    """A text that leads somewhere."""
-
-    text: str
-    address: str
-
-
-Cell = str | list[Link]
 _TEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}", "±": r"$\pm$",
@@ -199,7 +190,7 @@ class Table:
     """Rows of cells under a head. Columns of words are aligned left, columns of numbers right."""
 
     head: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Sequence[str]]
     words: int | None = None
     """Leading columns that hold words; None: all of them."""
 
@@ -217,29 +208,21 @@ class Table:
         def line(cells: Iterable[str]) -> str:
             return f"| {' | '.join(cells)} |"
 
-        def plain(text: str) -> str:
-            return escape_markdown(text, escaped)
-
-        rows = _written((self.head, *self.rows), plain, lambda text, address: f"[{text}]({quote(address)})")
+        head, *rows = ([escape_markdown(cell, escaped) for cell in row] for row in (self.head, *self.rows))
         dashes = line("---" if index < self._left else "--:" for index in range(len(self.head)))
-        return "\n".join([line(next(rows)), dashes, *map(line, rows)])
+        return "\n".join([line(head), dashes, *map(line, rows)])
 
     def latex(self, *, caption: str, notes: Sequence[str] = ()) -> str:
-        """A float with the table (booktabs), its caption and its notes, all of which are escaped. Of links only
-        the texts: a printed page has no folders.
-        """
-        rows = [" & ".join(cells) for cells in _written((self.head, *self.rows), escape_tex, lambda text, _: text)]
+        """A float with the table (booktabs), its caption and its notes, all of which are escaped."""
+        rows = [" & ".join(map(escape_tex, cells)) for cells in (self.head, *self.rows)]
         columns = "l" * self._left + "r" * (len(self.head) - self._left)
         escaped = [escape_tex(note) for note in notes]
         return render("table.tex", rows=rows, columns=columns, caption=escape_tex(caption), notes=escaped)
 
     def csv(self) -> str:
-        """Comma-separated values; of links the addresses, `;` between them."""
+        """Comma-separated values."""
         text = io.StringIO()
-        rows = (
-            [cell if isinstance(cell, str) else ";".join(at for _, at in cell) for cell in row] for row in self.rows
-        )
-        csv.writer(text, lineterminator="\n").writerows([self.head, *rows])
+        csv.writer(text, lineterminator="\n").writerows([self.head, *self.rows])
         return text.getvalue()
 
     def text(self, *, least: int = 0) -> str:
@@ -248,7 +231,7 @@ class Table:
         Args:
             least: smallest width of a column of numbers.
         """
-        rows = list(_written((self.head, *self.rows), str, lambda text, _: text))
+        rows = [self.head, *self.rows]
         widths = [max(map(len, column)) for column in zip(*filter(None, rows), strict=True)]
 
         def padded(index: int, cell: str, width: int) -> str:
@@ -275,14 +258,3 @@ class Printed:
 def as_html(table: str) -> str:
     """A table of `Table.text` for a notebook."""
     return f"<pre>{html.escape(plain(table, keep=chr(10)))}</pre>"
-
-
-def _written(
-    rows: Iterable[Sequence[Cell]], plain: Callable[[str], str], link: Callable[[str, str], str]
-) -> Iterator[list[str]]:
-    """The cells as texts: `plain` escapes a text, `link` makes a link of an escaped text and an address."""
-
-    def written(cell: Cell) -> str:
-        return plain(cell) if isinstance(cell, str) else " ".join(link(plain(text), at) for text, at in cell)
-
-    return ([written(cell) for cell in row] for row in rows)

@@ -544,14 +544,14 @@ def write(table: PaperTable, form: Format, *, base: Path) -> str:
     return "\n".join([title, "", shown.markdown(), "", *(f"- {wording.escape_markdown(note)}" for note in notes), ""])
 
 
-def _cells(row: PaperRow, table: PaperTable, split: bool, exact: bool, base: Path) -> list[wording.Cell]:
+def _cells(row: PaperRow, table: PaperTable, split: bool, exact: bool, base: Path) -> list[str]:
     absent = ABSENT_CSV if exact else ABSENT
-    cells: list[wording.Cell] = [row.model, row.source, *([row.split or absent] if split else [])]
+    cells = [row.model, row.source, *([row.split or absent] if split else [])]
     for column in table.columns:
         value = row.values.get(column.key, Value())
         cells += _exact(value, column) if exact else [_shown(value, column)]
-    runs = [wording.Link(str(seed), _relative(run, base)) for seed, run in row.runs]
-    return [*cells, str(row.seeds or absent), runs or absent]
+    runs = [_relative(run, base) for _, run in row.runs] if exact else [str(seed) for seed, _ in row.runs]
+    return [*cells, str(row.seeds or absent), (";" if exact else " ").join(runs) or absent]
 
 
 def _relative(path: Path, base: Path) -> str:

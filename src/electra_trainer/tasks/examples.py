@@ -30,7 +30,7 @@ from electra_trainer.data.legibility import UNREADABLE_IS_MUCH
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.files import tables, wording
 from electra_trainer.files.reading import short
-from electra_trainer.files.tables import SEVERAL, UNITS, Table, decimal_sign, plain_number, printed_lists, shown, texts
+from electra_trainer.files.tables import SEVERAL, UNITS, Table, decimal_sign, looks_listed, plain_number, shown, texts
 
 Prediction = dict[str, Any]
 """The prediction for one example, ready for JSON: {"label": ...}, {"value": ...}, {"tags": [...]}, {"text": ...}."""
@@ -509,9 +509,8 @@ def odd_labels(names: Sequence[str], columns: Columns) -> Iterator[str]:
         yield f"{WARNING}{shown(alike, 200)} look alike, and are classes of their own."
     if columns.separator is not None or columns.labels:
         return
-    if listed := printed_lists(names):
-        first, kind = next(iter(listed.items()))
-        yield f"{WARNING}{len(listed):,} of {len(names):,} classes look like lists: {first} is {kind}. {SEVERAL}."
+    if listed := [name for name in names if looks_listed(name)]:
+        yield f"{WARNING}{len(listed):,} of {len(names):,} classes look like lists, such as {listed[0]}. {SEVERAL}."
     yield from _numbers(names, found)
 
 

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Literal, TypeVar
 import numpy as np
 
 from electra_trainer.errors import ConfigError, DataError, did_you_mean
-from electra_trainer.files.rows import count_lines, read_rows
-from electra_trainer.files.tables import NUMBER, SEVERAL, Table, printed_lists, shown
+from electra_trainer.files.rows import read_rows
+from electra_trainer.files.tables import NUMBER, SEVERAL, Table, looks_listed, shown
 from electra_trainer.settings.calls import checked_class
 from electra_trainer.tasks import examples as files
 from electra_trainer.tasks.examples import WARNING, Columns, TextExample
@@ -55,7 +55,12 @@ class OwnRows(TaskSource):
 
     @cached_property
     def epochs(self) -> float:
-        return FEWEST_EPOCHS if count_lines(self.train) < SMALL else EPOCHS
+        return FEWEST_EPOCHS if len(self._trained.rows) < SMALL else EPOCHS
+
+    @cached_property
+    def _trained(self) -> Table:
+        """The rows of `train`."""
+        return read_rows(self.train)
 
     def recipe_for(self, rows: int, layers: int) -> Mapping[str, Any]:
         """See `recipe.for_own_rows`."""
@@ -80,8 +85,8 @@ class OwnRows(TaskSource):
             MissingInputError, StorageError: a file cannot be read. ConfigError: a column is missing, or must be named.
             DataError: a row, or the labels as a whole, cannot be used; with file:line.
         """
-        paths = {name: getattr(self, name) for name in ("train", "dev", "test", "predict")}
-        read = {name: read_rows(path) for name, path in paths.items() if path is not None}
+        others = {name: path for name in ("dev", "test", "predict") if (path := getattr(self, name)) is not None}
+        read = {"train": self._trained, **{name: read_rows(path) for name, path in others.items()}}
         table, asked = read["train"], read.get("predict")
         columns = self.columns(table)
         train = self.answered(table, columns)
@@ -104,7 +109,7 @@ class OwnRows(TaskSource):
             notes += [note for one in tables.values() for note in files.odd_numbers(one, str(columns.label))]
         named = {name: value for name, value in asdict(columns).items() if value or name in _ALWAYS}
         hashes = {**{name: one.sha256 for name, one in read.items()}, "columns": json.dumps(named)}
-        short = f"fewer than {SMALL:,} lines: without --epochs {self.epochs:g} epochs, for larger files {EPOCHS:g}."
+        short = f"fewer than {SMALL:,} rows: without --epochs {self.epochs:g} epochs, for larger files {EPOCHS:g}."
         write = asked and partial(files.predicted_csv, asked, separator=columns.separator or ";")
         return TaskData(
             task=self._led(task),
@@ -155,7 +160,7 @@ class OwnTask(OwnRows):
             remedy = "Name the columns with --text and --label; numbers are learned with --task regression"
             raise DataError(
                 f"{path}: {len(names):,} different labels in {len(train):,} rows, for example {names[0]!r} and "
-                f"{names[1]!r}. {SEVERAL if printed_lists(names) else remedy}."
+                f"{names[1]!r}. {SEVERAL if any(map(looks_listed, names)) else remedy}."
             )
         if all(NUMBER.fullmatch(name) for name in names):
             names.sort(key=lambda name: (float(name), name))
