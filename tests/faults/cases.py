@@ -312,8 +312,8 @@ GLUE = _cases(
 )  # fmt: skip
 SQUADS = _cases(
     "squad",
-    ("empty", "s.json", b"", 65, "s.json:1: is not valid JSON"),
-    ("cut", "s.json", WHOLE[:200].encode(), 65, "s.json:1: is not valid JSON"),
+    ("empty", "s.json", b"", 65, "s.json: is not valid JSON"),
+    ("cut", "s.json", WHOLE[:200].encode(), 65, "s.json: is not valid JSON"),
     ("JSON lines", "s.json", (WHOLE + "\n" + WHOLE).encode(), 65, "s.json:2", "JSON Lines"),
     ("no data", "s.json", b'{"dta": []}', 65, "s.json: is not SQuAD", "Did you mean 'dta'?"),
     ("answers elsewhere", "s.json", WHOLE.replace('"apple"', '"pear"').replace('"saw"', '"plum"').encode(), 65, "none of its answers occurs"),
@@ -402,7 +402,7 @@ ENCODER = _cases(
 TUNED = _cases(
     "tuned",
     ("no such folder", "tuned", nothing, 66, "tuned: no such folder"),
-    ("not JSON", "tuned", spoilt("tuned", "electra_task.json", b"{"), 78, "electra_task.json:1", "not valid JSON"),
+    ("not JSON", "tuned", spoilt("tuned", "electra_task.json", b"{"), 78, "electra_task.json", "not valid JSON"),
     ("another format", "tuned", spoilt("tuned", "electra_task.json", fields(format=2)), 65, "format 2"),
     ("kind is a list", "tuned", spoilt("tuned", "electra_task.json", fields(task__kind=[])), 65, "unknown kind of task []"),
     ("labels are a number", "tuned", spoilt("tuned", "electra_task.json", fields(task__labels=7)), 65, "labels = 7: expected a list"),

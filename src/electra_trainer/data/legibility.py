@@ -87,10 +87,6 @@ class Legibility:
     """Tokens of texts that are beyond the end of their rows."""
     room: int = 0
     """Tokens of a text for which there is room."""
-    long: int = 0
-    """Texts that are read in several windows."""
-    windows: int = 0
-    """Windows of these."""
     kind: str = "texts"
     """Noun for the units that are cut: texts, questions, words."""
     examples: Counter[str] = field(default_factory=Counter)
@@ -126,12 +122,6 @@ class Legibility:
         self.rows, self.room, self.kind = self.rows + 1, room, kind
         self.cut += tokens > room
         self.unread += max(0, tokens - room)
-
-    def add_windows(self, windows: int, room: int) -> None:
-        """Count a text that is read in windows of at most `room` tokens."""
-        self.rows, self.room = self.rows + 1, room
-        self.long += windows > 1
-        self.windows += windows if windows > 1 else 0
 
     @property
     def fertility(self) -> float:
@@ -200,11 +190,6 @@ class Legibility:
         if line := self.cut_line():
             mark = "warning: " if self.unread > UNREADABLE_IS_MUCH * self.tokens else ""
             found.append(f"{mark}{line}." + (f" {longer}" if self.kind == "texts" else ""))
-        if self.long:
-            found.append(
-                f"{percent(self.long, self.rows)} of the texts are longer than {self.room} tokens and are read in "
-                f"windows, {self.windows / self.long:.2g} on average."
-            )
         return found
 
 

@@ -125,13 +125,13 @@ def load_tokenizer(path: str | Path, *, cased: bool | None = None, keep_accents:
             where=str(path),
         )
     tokenizer.add_tokens([token for _, token in sorted(settings.added.items())])
-    for number, token in settings.added.items():
-        if (given := tokenizer.token_to_id(token.content)) != number:
-            raise DataError(
-                f"{path.parent}: {CONFIG} or {ADDED} gives {reading.short(token.content)} the id {number}, and "
-                f"transformers' fast tokenizer {given}. Write {given} if the model has a row for it there, or leave "
-                "the word out."
-            )
+    if wrong := [
+        token.content for number, token in settings.added.items() if tokenizer.token_to_id(token.content) != number
+    ]:
+        raise DataError(
+            f"{path.parent}: {CONFIG} or {ADDED} gives {reading.short(wrong[0])} another id than transformers' fast "
+            f"tokenizer, {tokenizer.token_to_id(wrong[0])}. Write that, or leave the word out."
+        )
     specials_of(tokenizer, where=str(path))
     return tokenizer
 
@@ -586,8 +586,6 @@ class Text:
         cls, sep, room = self.specials.cls, self.specials.sep, self.length - 2
         shared = room // 4
         starts = range(0, max(1, len(ids) - shared), room - shared)
-        if self.tally is not None:
-            self.tally.add_windows(len(starts), room)
         return [(cls, *ids[first : first + room], sep) for first in starts]
 
 
