@@ -12,7 +12,7 @@ from tests.command import Electra
 from tests.finetuning.own_files import rows, write_csv, write_encoder
 
 from electra_trainer.errors import plain
-from electra_trainer.files.wording import PlainStream, Terminal, plain_output, styles
+from electra_trainer.files.wording import PlainStream, Terminal, plain_output
 
 ATTACK = "\x1b[31mred\x1b]0;title\x07\x9b2J\u202etxt\u2066\x08\x7f"
 """Colour, the window's title, an 8-bit sequence that clears the screen, letters reordered, a step back."""
@@ -79,9 +79,6 @@ def test_a_terminal_keeps_our_styles_only(monkeypatch: pytest.MonkeyPatch) -> No
     with plain_output():
         print(ATTACK, "\r50 %\r\n")
         assert not STEERING.search(screen.getvalue())
-        with styles():
-            print("\x1b[1mhelp\x1b[0m\x1b]0;title\x07")
-        assert "\x1b[1mhelp\x1b[0m\\x1b]0;title\\x07" in screen.getvalue()
         screen.truncate(0)
         console = Terminal(force_terminal=True, color_system="standard")
         console.print(ATTACK, style="red", markup=False, highlight=False)

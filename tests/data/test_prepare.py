@@ -89,23 +89,11 @@ def test_the_same_bytes_whatever_the_workers(tokenizer: Any, tmp_path: Path, mon
     assert str(tmp_path).encode() not in found[0]["manifest.json"]
 
 
-FIRST_RELEASE = {  # SHA-256 of train.bin and valid.bin, as the first implementation wrote them
-    32: (
-        "6966a50eae96a2df846418345ba9ba56de22489fca2e10d9e7e5f8338af6bab4",
-        "0bb495fb7644a47e30e8e69eb1e29a1b2877163aa29f66c64199d01a7ba04353",
-    ),
-    64: (
-        "b552f0de79144b50eaef4b2772aedf73738c0a2c25df4056dceeb0cb77f05d2e",
-        "b37f80fd43bacc5b7030357fff1a3d65e9bf3d592993481c5bf1d253ee2fbce0",
-    ),
-    "wiki/valid": (
-        "8021a9973bbe7b5343f8b6ae5c1fe8b9b301d779422405dd758265888a5b7e02",
-        "5d8ecf5a1df0bce48f549481109bbe451a86934d07fa19f47f258edff20aeccd",
-    ),
-    "german/novels": (
-        "4c82f039bd6de6a3f41f7d0e09a39e82bdae1247cbef9f660815140438af2c1a",
-        "06dc9797ac7ef9a1dfe155addc2be2207de888df6193f5da6b0e4f270d4d1962",
-    ),
+FIRST_RELEASE = {  # the first digits of the SHA-256 of train.bin and valid.bin, as the first implementation wrote them
+    32: ("6966a50eae96a2df84641834", "0bb495fb7644a47e30e8e69e"),
+    64: ("b552f0de79144b50eaef4b27", "b37f80fd43bacc5b7030357f"),
+    "wiki/valid": ("8021a9973bbe7b5343f8b6ae", "5d8ecf5a1df0bce48f549481"),
+    "german/novels": ("4c82f039bd6de6a3f41f7d0e", "06dc9797ac7ef9a1dfe155ad"),
 }
 
 
@@ -115,7 +103,7 @@ def test_the_rows_are_those_of_the_first_release(
     text_file: Path, tokenizer: Any, tmp_path: Path, length: int, workers: int
 ) -> None:
     found = made(text_file, tokenizer, tmp_path / "out", length=length, workers=workers, valid_fraction=0.1)
-    assert (found.train.sha256, found.valid.sha256) == FIRST_RELEASE[length]
+    assert (found.train.sha256[:24], found.valid.sha256[:24]) == FIRST_RELEASE[length]
 
 
 @pytest.mark.parametrize(("name", "cased"), [("wiki/valid", False), ("german/novels", True)])
@@ -123,7 +111,7 @@ def test_real_rows_are_those_of_the_first_release(shared: Path, tmp_path: Path, 
     vocab = shared / f"data/vocab/bert-base-{'cased' if cased else 'uncased'}-vocab.txt"
     path = shared / f"data/corpora/{name}.txt.xz"
     made = prepare([path], tokenizer=load_tokenizer(vocab, cased=cased), sequence_length=128, out=tmp_path / "out")
-    assert (made.train.sha256, made.valid.sha256) == FIRST_RELEASE[name]
+    assert (made.train.sha256[:24], made.valid.sha256[:24]) == FIRST_RELEASE[name]
     assert made.specials.cls == 101 and made.train.padding < 0.01 and made.corpus["bad_text"] == {}
     rows = Store.open(tmp_path / "out", verify=True).rows("train")
     assert (rows[:, 0] == 101).all() and (rows == 100).mean() < 0.01

@@ -204,13 +204,8 @@ def test_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenizer: Any
     assert texts("me/texts@c0ffee:en:train") == TEXTS  # as documents.jsonl names it
     assert set(asked) == {("me/texts", "en", "train", "c0ffee", True), ("me/texts", "en", "train", "later", True)}
     assert read("me/texts:en")[2].place == Place("me/texts@c0ffee:en:train", 3, 3, 3)
-    made = prepare(
-        ["me/texts:en"],
-        tokenizer=tokenizer,
-        sequence_length=32,
-        out=tmp_path / "out",
-        settings=PrepareSettings(workers=1),
-    )
+    one, out = PrepareSettings(workers=1), tmp_path / "out"
+    made = prepare(["me/texts:en"], tokenizer=tokenizer, sequence_length=32, out=out, settings=one)
     assert made.settings["inputs"] == ["me/texts@c0ffee:en:train"]
     with pytest.raises(
         StorageError, match=r"nobody/nothing: is not on this disk, and the Hub gave no data set of this name .*404"
@@ -230,14 +225,8 @@ def test_the_hubs_own_libraries(tmp_path: Path) -> None:
         parquet.write_table(pa.table({"id": range(len(some)), "text": some}), repository / config / "train.parquet")
     parts = "".join(f"- config_name: {config}\n  data_files: {config}/*.parquet\n" for config in ("en", "de"))
     (repository / "README.md").write_text(f"---\nconfigs:\n{parts}---\n")
-    names = [
-        "me/texts:en",
-        "me/texts:de:train",
-        "hf://datasets/me/texts/de/train.parquet",
-        "hf://datasets/me/texts/de",
-        "me/texts",
-        "me/none",
-    ]
+    files = "hf://datasets/me/texts/de"
+    names = ["me/texts:en", "me/texts:de:train", f"{files}/train.parquet", files, "me/texts", "me/none"]
     code = (
         "import json, sys; from electra_trainer.data.corpus import *\n"
         "for name in sys.argv[1:]:\n"
@@ -250,14 +239,8 @@ def test_the_hubs_own_libraries(tmp_path: Path) -> None:
             **os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src"), "HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "home"),
             "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_TELEMETRY": "1",
         }  # fmt: skip
-        done = subprocess.run(
-            [sys.executable, "-c", code, *names],
-            env=environment,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        words = [sys.executable, "-c", code, *names]
+        done = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     english, german, file, folder, unnamed, missing = map(json.loads, done.stdout.splitlines())
     assert ["\n".join(one[:-4]) for one in english] == TEXTS
@@ -271,15 +254,7 @@ def test_the_hubs_own_libraries(tmp_path: Path) -> None:
 def test_names_that_the_hub_does_not_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("corpus").mkdir()
-    for name in (
-        "corpus/nothing",
-        "nowhere/a.txt",
-        "nowhere/a.txt.gz",
-        "nowhere/a.parquet",
-        "a/b/c",
-        "../x",
-        "nothing",
-    ):
+    for name in "corpus/nothing nowhere/a.txt nowhere/a.txt.gz nowhere/a.parquet a/b/c ../x nothing".split():
         with pytest.raises(MissingInputError, match="no such file or folder"):
             read(name)
 
@@ -290,11 +265,7 @@ def test_names_that_the_hub_does_not_have(tmp_path: Path, monkeypatch: pytest.Mo
         ("a.parquet", "pyarrow", "a.parquet needs pyarrow"),
         ("a.txt.zst", "pyarrow", ".zst needs pyarrow"),
         ("memory://x.txt", "fsspec", "memory://x.txt needs fsspec"),
-        (
-            "some/name",
-            "huggingface_hub",
-            "some/name is not on this disk; reading it from the Hub needs huggingface_hub",
-        ),
+        ("some/name", "huggingface_hub", "is not on this disk; reading it from the Hub needs huggingface_hub"),
     ],
 )
 def test_a_missing_extra_is_named(
@@ -347,11 +318,6 @@ def test_nothing_is_imported_that_is_not_named(text_file: Path, tmp_path: Path) 
         "print([n for n in ('datasets', 'pyarrow', 'fsspec', 'pandas', 'huggingface_hub', 'torch') if n in sys.modules])"
     )
     words = [sys.executable, "-c", code, str(text_file), str(tmp_path / "a.csv")]
-    done = subprocess.run(
-        words,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["302", "[]"]

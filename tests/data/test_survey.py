@@ -80,7 +80,7 @@ def test_the_verb(electra: Electra, tmp_path: Path) -> None:
         assert word in out
     (tmp_path / "b.txt").write_bytes(gzip.compress(b"text"))
     code, out, err = electra("prepare", tmp_path, "--dry-run")
-    assert code == 65 and "cannot be used: " in out and "compressed with gzip" in out and "1 of the inputs" in err
+    assert code == 65 and "cannot be used: " in out and "compressed, and its name" in out and "1 of the inputs" in err
     assert {one.name for one in tmp_path.iterdir()} == {"a.txt", "b.txt"}
     assert "50 documents" in out  # the others are read all the same
     code, _, err = electra("prepare", tmp_path, "--out", tmp_path / "data")

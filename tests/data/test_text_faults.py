@@ -8,21 +8,10 @@ import pytest
 from tests.command import Electra
 from tests.finetuning.own_files import write_encoder
 
-PREPARE = ("prepare", "{}", "--tokenizer", "{model}", "--documents", "line", "--seq-len", "64", "--valid-fraction", "0.1", "--workers", "1", "--out", "{out}")  # fmt: skip
-FINETUNE = (
-    "finetune",
-    "{model}",
-    "--train",
-    "{}",
-    "--epochs",
-    "1",
-    "--seeds",
-    "1",
-    "--parallel",
-    "1",
-    "--out",
-    "{out}",
+PREPARE = (
+    "prepare {} --tokenizer {model} --documents line --seq-len 64 --valid-fraction 0.1 --workers 1 --out {out}".split()
 )
+FINETUNE = "finetune {model} --train {} --epochs 1 --seeds 1 --parallel 1 --out {out}".split()
 SURVEY = ("prepare", "{}", "--tokenizer", "{model}", "--dry-run")
 PARTED = "of the words and are read as spaces"
 MIXED = "bytes that are not UTF-8"

@@ -20,7 +20,7 @@ from electra_trainer.cli.text_verbs import Merge, Prepare, Tokenizer
 from electra_trainer.cli.use import Evaluate, Export, Fill, Playground, Replay, Report, Score, Track
 from electra_trainer.errors import ConfigError, ElectraError, as_command, as_known, did_you_mean, tell
 from electra_trainer.files.durable import alone
-from electra_trainer.files.wording import plain_output, styles
+from electra_trainer.files.wording import plain_output
 from electra_trainer.finetuning.request import Finetune, Glue, Squad
 from electra_trainer.paper.request import Cloze, Compare, Figure, MinimalPairs, Table
 from electra_trainer.runs.launcher import THREADS
@@ -104,8 +104,7 @@ def read(verb: str, words: Sequence[str]) -> Any:
     """The request of a verb that the words after it describe."""
     if verb not in VERBS:
         raise ConfigError(f"unknown verb {verb!r}.{did_you_mean(verb, VERBS)} Type: electra --help")
-    with styles():
-        return read_request(VERBS[verb], verb, words)
+    return read_request(VERBS[verb], verb, words)
 
 
 def _overview() -> str:

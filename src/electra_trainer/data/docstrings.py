@@ -18,7 +18,6 @@ import warnings
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from electra_trainer.data.document import Document, Place
 from electra_trainer.errors import DataError
@@ -43,33 +42,27 @@ def documents() -> tuple[Document, ...]:
     """
     found_files, known, found = files(), set[str](), list[Document]()
     with Workers(f"{__name__}:_serve", setup=b"", count=min(4, cores())) as workers:
-        answers = workers.map(str(file.path).encode() for file in found_files)
-        for file, answer in zip(found_files, answers, strict=True):
+        answers = workers.map(str(path).encode() for path, _ in found_files)
+        for (_, name), answer in zip(found_files, answers, strict=True):
             if fresh := [line for line in dict.fromkeys(json.loads(answer)) if line not in known]:
-                found.append(Document(fresh, Place(f"docstrings:{file.name}", 1, 0, 0)))
+                found.append(Document(fresh, Place(f"docstrings:{name}", 1, 0, 0)))
                 known.update(fresh)
     if not found:
         raise DataError("docstrings: no documentation found in this Python. Name text files instead.")
     return tuple(found)
 
 
-class _File(NamedTuple):
-    path: Path
-    name: str
-    """Its path from the folder of its package on."""
-
-
 @cache
-def files() -> tuple[_File, ...]:
-    """Source files in a fixed order."""
-    found: list[_File] = []
+def files() -> tuple[tuple[Path, str], ...]:
+    """Source files in a fixed order, each with its path from the folder of its package on."""
+    found: list[tuple[Path, str]] = []
     for root in _roots():
         for path in sorted(root.rglob("*.py"), key=lambda path: path.relative_to(root).parts):
             inside = path.relative_to(root).parts
             if any(part in _SKIPPED_FOLDERS for part in inside[:-1]) or inside[-1].startswith("test_"):
                 continue
             if 0 < path.stat().st_size <= _MAX_FILE_BYTES:
-                found.append(_File(path, path.relative_to(root.parent).as_posix()))
+                found.append((path, path.relative_to(root.parent).as_posix()))
     return tuple(found)
 
 

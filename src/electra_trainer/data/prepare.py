@@ -126,7 +126,7 @@ def _deciding(
         kept["shard"] = "{}/{}".format(*shard)
     else:
         if any(str(path) == DOCSTRINGS for path in paths):
-            found += [TextFile(one.path, one.path.stat().st_size) for one in docstrings.files()]
+            found += [TextFile(path, path.stat().st_size) for path, _ in docstrings.files()]
         for source in found:
             if isinstance(source, sources.Texts) or (isinstance(source, sources.DataSet) and source.is_folder):
                 return kept, latest
@@ -197,9 +197,8 @@ def _require_documents(folder: Path, split: store.Split, documents: int) -> None
     if not documents:
         what = "train on" if split == "train" else "hold out"
         raise DataError(
-            f"{folder}: nothing is left to {what}, the text holds fewer than two different documents. Documents end at "
-            "blank lines, with --documents line at each line end. Break the text into lines, give more of "
-            "it, or prepare shards again with a larger --valid-fraction."
+            f"{folder}: nothing is left to {what}, the text holds fewer than two different documents. Give more text, "
+            "end documents at each line with --documents line, or prepare shards again with a larger --valid-fraction."
         )
 
 
@@ -339,13 +338,11 @@ def find_shards(folder: Path) -> list[Path]:
         )
     total = max(found.values())
     names = [f"shard-{number:05}-of-{total:05}" for number in range(1, total + 1)]
-    odd = sorted(found.keys() - set(names))
     missing = [name for name in names if not (folder / name / store.MANIFEST).exists()]
-    if odd or missing:
+    if wrong := [*missing, *sorted(found.keys() - set(names))]:
         raise DataError(
-            f"{folder}: expected {total} finished shards and no others. Missing or not finished: "
-            f"{', '.join(missing[:10]) or 'none'}; type their commands again. Not of {total}: "
-            f"{', '.join(odd[:10]) or 'none'}; remove those that are not meant."
+            f"{folder}: expected {total} finished shards and no others. Type the commands of those that are missing or "
+            f"not finished again, and remove others: {', '.join(wrong[:10])}."
         )
     return [folder / name for name in names]
 

@@ -188,10 +188,8 @@ def _settings(folder: Path, *, has_json: bool) -> _Settings:
     if kind is None:  # no other class follows these fields
         is_bert = not has_json or any(value is not None for value in flags.values())
     if not (is_bert or has_json or kind in _AS_IT_IS):
-        raise DataError(
-            f"{where}: the class {reading.short(kind)} is not followed for a vocab.txt. Expected {', '.join(_BERT)}. "
-            "Save it as a tokenizer.json first, by `save_pretrained` of transformers' fast class."
-        )
+        remedy = "Save it as a tokenizer.json first, by `save_pretrained` of transformers' fast class"
+        raise DataError(f"{where}: the class {reading.short(kind)} is not followed for a vocab.txt. {remedy}.")
     lowercase = flags["do_lower_case"] is not False
     renamed = {theirs: ours for ours, theirs in names.items() if theirs != ours}
     return _Settings(
@@ -332,10 +330,9 @@ def require_rows(tokenizer: Tokenizer, rows: int, *, where: Path | str) -> None:
     token, largest = max(tokenizer.get_vocab(with_added_tokens=True).items(), key=lambda item: item[1])
     if largest >= rows:
         raise CheckpointError(
-            f"{where}: the tokenizer has the id {largest:,} (token {reading.short(token)}), but the model has {rows:,} "
-            f"words, ids 0 to {rows - 1:,} (vocab_size in config.json). Put the tokenizer of this model into the "
-            "folder; or, if tokens were added to it, give the model rows for them, in transformers: "
-            f"model.resize_token_embeddings({largest + 1})"
+            f"{where}: the tokenizer has the id {largest:,} (token {reading.short(token)}), the model {rows:,} words "
+            "(vocab_size in config.json). Put the tokenizer of this model into the folder; if tokens were added to it, "
+            f"give the model rows for them, in transformers: model.resize_token_embeddings({largest + 1})"
         )
 
 
@@ -354,9 +351,8 @@ def word_starts(tokenizer: Tokenizer) -> list[bool]:
     prefix, mark = parts["model"].get("continuing_subword_prefix"), _space_mark(parts)
     if not prefix and not mark:
         raise ConfigError(
-            "masking.unit = word: this tokenizer does not mark where a word begins. Expected WordPiece or BPE with a "
-            "continuing_subword_prefix such as ##, or BPE or Unigram with a ByteLevel or Metaspace pre-tokenizer. Set "
-            "--masking.unit token."
+            "masking.unit = word: this tokenizer does not mark where a word begins, by a continuing_subword_prefix as "
+            "WordPiece does, or a ByteLevel or Metaspace pre-tokenizer. Set --masking.unit token."
         )
     added = {one["id"] for one in parts["added_tokens"]}
     starts = [True] * vocab_size_of(tokenizer)

@@ -198,6 +198,7 @@ memory.
 MOST_LINE = 1 << 24
 """Bytes of one line of text."""
 BOM = b"\xef\xbb\xbf"
+_CHUNK = 1 << 20
 IRREGULAR = "is not a regular file (a pipe, socket or device). Write its content to a file first."
 
 
@@ -214,12 +215,20 @@ def read_file(path: Path, *, limit: int = MOST_SETTINGS, error: Refusal = DataEr
     """
     with os.fdopen(open_regular(path, limit=limit, error=error), "rb") as stream:
         try:
-            content = stream.read(limit + 1)  # a file may grow, and those of /proc say nothing of their size
+            content = read_all(stream, limit)
         except OSError as refused:
             raise storage_error(refused, path) from None
     if len(content) > limit:
         raise error(f"{path}: {_too_large(limit)}")
     return content
+
+
+def read_all(stream: IO[bytes], limit: int) -> bytes:
+    """All bytes of a stream, of which nobody says how many there are; a few more than `limit` if there are more."""
+    content = bytearray()
+    while len(content) <= limit and (part := stream.read(_CHUNK)):
+        content += part
+    return bytes(content)
 
 
 def open_regular(path: Path, *, limit: int, error: Refusal = DataError) -> int:

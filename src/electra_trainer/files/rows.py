@@ -70,7 +70,7 @@ def _file(name: str) -> TextFile:
 def _held(file: TextFile) -> TextFile:
     """A file with all its bytes in memory, decompressed."""
     with unpacked(file) as (stream, _):
-        content = stream.read(reading.MOST_TEXT + 1)
+        content = reading.read_all(stream, reading.MOST_TEXT)
     if len(content) > reading.MOST_TEXT:
         raise DataError(f"{file}: holds over {reading.MOST_TEXT >> 20:,} MiB. Give a smaller file.")
     return replace(file, content=content)

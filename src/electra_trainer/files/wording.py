@@ -92,7 +92,6 @@ def _environment() -> "Environment":
     return made
 
 
-_STYLE = re.compile(r"(\x1b\[[\d;]*m)")
 _RETURNS = re.compile(r"(^\r|\r(?=\n))")
 """Carriage returns of line ends, and those by which a library draws its progress over the same line."""
 
@@ -104,20 +103,20 @@ class PlainStream:
         stream: where it goes.
     """
 
-    keeps_styles = False
-    """Whether bold and colours may pass, for help."""
-
     def __init__(self, stream: IO[str]) -> None:
         self.rich_proxied_file = stream
         """Where rich's consoles write, which have styles of their own."""
 
     def write(self, text: str) -> int:
         """Write a text, escaped."""
-        passing = _STYLE if self.keeps_styles and self.isatty() else _RETURNS
-        parts = passing.split(text)
+        parts = _RETURNS.split(text)
         parts[::2] = [plain(part, keep="\n\t") for part in parts[::2]]
         self.rich_proxied_file.write("".join(parts))
         return len(text)
+
+    def isatty(self) -> bool:
+        """No: what is printed here has no styles."""
+        return False
 
     def writelines(self, lines: Iterable[str]) -> None:
         """Write several texts."""
@@ -140,16 +139,6 @@ def plain_output() -> Iterator[None]:
         yield
     finally:
         sys.stdout, sys.stderr = before
-
-
-@contextmanager
-def styles() -> Iterator[None]:
-    """Let bold and colours pass to a terminal, inside a `with`: those of help."""
-    PlainStream.keeps_styles = True
-    try:
-        yield
-    finally:
-        PlainStream.keeps_styles = False
 
 
 class Terminal(Console):
