@@ -74,18 +74,6 @@ def test_parquet_of_long_texts(tmp_path: Path) -> None:
     assert ["\n".join(one) for one in found] == [text.strip() for text in texts]
 
 
-def test_a_saved_data_set_that_is_damaged(tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
-    datasets.Dataset.from_dict({"text": [f"text {number}" for number in range(50)]}).save_to_disk(str(tmp_path / "set"))
-    (file,) = (tmp_path / "set").glob("*.arrow")
-    data = bytearray(file.read_bytes())
-    at = data.index(np.arange(0, 63, 6, dtype=np.int32)[:4].tobytes())  # offsets of the texts
-    data[at + 20 : at + 24] = (1 << 30).to_bytes(4, "little")
-    file.write_bytes(data)
-    with pytest.raises(DataError, match=r"set: is damaged"):
-        count(tmp_path / "set")
-
-
 def test_repetitive_text_is_read_and_endless_text_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines, JSON lines, arrays and tables; what the message says helps."""
     line = "One and the same line of a text.\n"

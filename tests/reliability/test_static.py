@@ -84,11 +84,10 @@ ALLOWED = {
     ("playground/server.py", "socket"),
     ("playground/server.py", "http"),
     ("cli/use.py", "webbrowser"),
-    # only for an input that is a URL, looks like a name of the Hub and is not on the disk, or is a folder of save_to_disk
+    # only for an input that is a URL, or looks like a name of the Hub and is not on the disk
     ("files/opening.py", "fsspec"),
     ("files/sources.py", "huggingface_hub"),
     ("files/sources.py", "datasets"),
-    ("files/columnar.py", "datasets"),
 }
 
 

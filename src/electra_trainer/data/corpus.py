@@ -90,7 +90,7 @@ def documents(
     Args:
         paths: `.txt`, `.jsonl`, `.json`, `.csv`, `.tsv`, WET, Parquet, Arrow, also with `.gz`, `.bz2`, `.xz`, `.zst`;
             folders, which are searched to the bottom, in sorted order; s3://, gs://, hf:// and https://; OWNER/NAME of
-            a data set of the Hub, and folders of `save_to_disk`; documents that a program gives.
+            a data set of the Hub; documents that a program gives.
         report: filled while the iterator runs.
         reading: how.
         shard: (I, N) reads every N-th file or data set only, from the I-th on.

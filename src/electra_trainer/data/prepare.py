@@ -116,7 +116,7 @@ def _deciding(
     """The settings that decide the rows, as the manifest keeps them, and when the last of its large files changed.
 
     "sources" is a hash of the names and sizes of all files, since every shard has to see the same; without shards also
-    of their first bytes. There is none of documents that a program gives, and of folders of `save_to_disk`.
+    of their first bytes. There is none of documents that a program gives.
     """
     kept = asdict(settings) | {"inputs": [input_name(path) for path in paths]}
     del kept["workers"]
@@ -128,7 +128,7 @@ def _deciding(
         if any(str(path) == DOCSTRINGS for path in paths):
             found += [TextFile(path, path.stat().st_size) for path, _ in docstrings.files()]
         for source in found:
-            if isinstance(source, sources.Texts) or (isinstance(source, sources.DataSet) and source.is_folder):
+            if isinstance(source, sources.Texts):
                 return kept, latest
             if isinstance(source, TextFile) and not source.url:
                 names.append(hashlib.sha256(begins := beginning(source)).hexdigest())

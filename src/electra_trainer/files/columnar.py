@@ -1,4 +1,4 @@
-"""Read Parquet and Arrow files, and data sets that `save_to_disk` wrote, in a child process that they may end.
+"""Read Parquet and Arrow files in a child process, which they may end.
 
 pyarrow trusts lengths and offsets of a file until they are validated. The child has no more memory than the size
 allows, and validates each batch of rows.
@@ -33,20 +33,10 @@ def rows(file: TextFile, column: str | None, tick: Tick) -> Rows:
     if file.compression:
         raise DataError(f"{file}: is compressed as a whole. {reading.unpack_first(str(file))}")
     errors.need(f"Reading {file}", ["pyarrow"], extra="hub")
-    return _of_child(file.suffix, str(file), file.size, column, tick)
-
-
-def folder_rows(folder: str, column: str | None) -> Rows:
-    """The rows of a data set that `save_to_disk` wrote; of several splits those of train."""
-    errors.need(f"Reading {folder}", ["datasets"], extra="hub")
-    size = sum(path.stat().st_size for path in Path(folder).rglob("*.arrow"))
-    return _of_child("folder", folder, size, column, lambda _: None)
-
-
-def _of_child(form: str, file: str, size: int, column: str | None, tick: Tick) -> Rows:
     numbers = itertools.count(1)
+    setup = json.dumps([file.suffix, str(file), file.size, column]).encode()
     try:
-        with Workers(f"{__name__}:_serve", setup=json.dumps([form, file, size, column]).encode(), count=1) as child:
+        with Workers(f"{__name__}:_serve", setup=setup, count=1) as child:
             for answer in child.map(itertools.repeat(b"")):
                 position, found = json.loads(answer)
                 if not found:
@@ -71,18 +61,24 @@ def _serve(pipe: Connection) -> None:
 
 
 def _answers(form: str, file: str, size: int, column: str | None) -> Iterator[bytes]:
+    import pyarrow.parquet  # before the limit: its libraries take what they take
+
     room = _MEMORY + 4 * size
+    if (pages := Path("/proc/self/statm")).exists():  # other systems do not say what a process has
+        most = int(pages.read_text().split()[0]) * resource.getpagesize() + room
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
     try:
+        raw = opened(file) if is_url(file) else io.FileIO(file)
         part: list[Any] = []
         held = total = 0
-        for position, batch in _batches(form, file, size, column, room):
+        for batch in (_of_parquet if form == ".parquet" else _of_arrow)(pyarrow, raw, file, size, column):
             batch.validate(full=True)
             for scalar in batch.to_struct_array():
                 part.append(scalar.as_py())
                 held += sum(len(cell) if isinstance(cell, str) else 8 for cell in part[-1].values())
                 if held > _CHUNK or len(part) >= ROWS:
                     bound(file, size, total := total + held)
-                    yield json.dumps([position(), part], default=str).encode()
+                    yield json.dumps([raw.tell(), part], default=str).encode()
                     part, held = [], 0
         if part:
             yield json.dumps([size, part], default=str).encode()
@@ -95,36 +91,9 @@ def _answers(form: str, file: str, size: int, column: str | None) -> Iterator[by
         raise DataError(f"{file}: {what} ({reason(error)}). Fetch or write it again.") from None
 
 
-def _batches(form: str, file: str, size: int, column: str | None, room: int) -> Iterator[tuple[Callable[[], int], Any]]:
-    """Batches of rows, each with a function that says how many bytes were read; from the first on within `room`."""
-    import pyarrow
-
-    batches: Iterator[Any]
-    if form == "folder":
-        import datasets
-
-        data = datasets.load_from_disk(file, keep_in_memory=False)
-        data = data["train"] if isinstance(data, dict) else data
-        data = data.select_columns(_asked(pyarrow, file, data.features.arrow_schema, column))
-        position, batches = (lambda: 0), data.with_format("arrow").iter(batch_size=ROWS)
-    else:
-        raw = opened(file) if is_url(file) else io.FileIO(file)
-        position, batches = (
-            raw.tell,
-            (_of_parquet if form == ".parquet" else _of_arrow)(pyarrow, raw, file, size, column),
-        )
-    if (pages := Path("/proc/self/statm")).exists():  # other systems do not say what a process has
-        most = int(pages.read_text().split()[0]) * resource.getpagesize() + room
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    for batch in batches:
-        yield position, batch
-
-
 def _of_parquet(arrow: Any, raw: Any, file: str, size: int, column: str | None) -> Iterator[Any]:
     """Batches of rows; pages are read as they are needed."""
-    import pyarrow.parquet
-
-    with pyarrow.parquet.ParquetFile(raw, buffer_size=_CHUNK, pre_buffer=False) as table:
+    with arrow.parquet.ParquetFile(raw, buffer_size=_CHUNK, pre_buffer=False) as table:
         asked = _asked(arrow, file, table.schema_arrow, column)
         bound(file, size, _RECORD * table.metadata.num_rows)
         yield from table.iter_batches(_BATCH, columns=asked, use_threads=False)

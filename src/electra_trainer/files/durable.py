@@ -143,13 +143,9 @@ def scratch(place: Path | None = None) -> Iterator[Path]:
     with _held(place) as lock:
         folder = lock.with_name(f"{lock.name}.new")
         folder.mkdir(mode=0o700)
-        descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            with suppress(OSError):  # held as well: programs that clean temporary folders remove old empty files
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield folder
         finally:
-            os.close(descriptor)
             _clear(lock)
 
 
@@ -196,12 +192,6 @@ def _sweep(lock: Path) -> None:
     try:
         descriptor = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:  # whoever makes the folders makes it before and removes it after them
-        with suppress(FileNotFoundError, NotADirectoryError):
-            descriptor = os.open(f"{lock}.new", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            finally:
-                os.close(descriptor)
         _clear(lock)
         return
     try:

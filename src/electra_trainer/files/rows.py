@@ -18,8 +18,8 @@ _LOST_SLASH = re.compile(r"^([a-z][a-z0-9+.-]+):/(?=[^/])", re.IGNORECASE)
 
 
 def read_rows(given: Any) -> tables.Table:
-    """All rows of one input: a file of one of `FORMATS`, also compressed or at a URL; a data set of the Hub or of
-    `save_to_disk`; or texts, mappings, a data set or a data frame in memory.
+    """All rows of one input: a file of one of `FORMATS`, also compressed or at a URL; a data set of the Hub;
+    or texts, mappings, a data set or a data frame in memory.
 
     Raises:
         MissingInputError, StorageError: cannot be read. ConfigError: the extra [hub] is missing. DataError: not such an
@@ -30,7 +30,7 @@ def read_rows(given: Any) -> tables.Table:
         return tables.of_rows(Path("rows"), enumerated(given.to_dict("records") if is_frame else given, None))
     name = _name(given)
     if (found := data_set(name)) is not None:
-        return tables.of_rows(Path(found.name), found.rows(None), digest="" if found.is_folder else found.name)
+        return tables.of_rows(Path(found.name), found.rows(None), digest=found.name)
     file = _file(name)
     if file.suffix not in FORMATS:
         raise DataError(

@@ -8,7 +8,6 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 
 from electra_trainer import errors
 from electra_trainer.errors import DataError, MissingInputError, StorageError
-from electra_trainer.files import columnar, reading
+from electra_trainer.files import reading
 from electra_trainer.files.formats import FORMATS
 from electra_trainer.files.opening import OPENERS, ROWS, Rows, TextFile, is_url, reach, reason, unreached
 
@@ -30,25 +29,21 @@ HUB_NAME = re.compile(
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set of the package `datasets`: of the Hub, or a folder that `save_to_disk` made."""
+    """A data set of the Hub."""
 
     name: str
-    """A folder, or OWNER/NAME@COMMIT:CONFIG:SPLIT, which may be given as an input again."""
-    is_folder: bool
+    """OWNER/NAME@COMMIT:CONFIG:SPLIT, which may be given as an input again."""
     size: int = 0
 
     def __str__(self) -> str:
         return self.name
 
     def rows(self, column: str | None) -> Rows:
-        """All rows; of a folder with one column, if there is a column of that name.
+        """All rows.
 
         Raises:
             ConfigError: the extra [hub] is missing. ElectraError: it is not there, or cannot be read.
         """
-        if self.is_folder:
-            yield from columnar.folder_rows(self.name, column)
-            return
         errors.need(f"Reading {self.name}", ["datasets"], extra="hub")
         import datasets
 
@@ -97,14 +92,10 @@ def data_set(name: str) -> DataSet | None:
     Raises:
         ConfigError: a package is missing. StorageError: the Hub gave no such data set.
     """
-    folder = Path(name)
-    with suppress(OSError, ValueError):  # not a name that the disk can have
-        if any((folder / mark).is_file() for mark in ("dataset_dict.json", "dataset_info.json")):
-            return DataSet(name, True)
-    if not HUB_NAME.fullmatch(name) or folder.parent.exists() or folder.suffix in (*OPENERS, *FORMATS):
+    if not HUB_NAME.fullmatch(name) or Path(name).parent.exists() or Path(name).suffix in (*OPENERS, *FORMATS):
         return None
     owner, revision, config, split = _hub_parts(name)
-    return DataSet(f"{owner}@{_commit(owner, revision)}:{config or ''}:{split}", False)
+    return DataSet(f"{owner}@{_commit(owner, revision)}:{config or ''}:{split}")
 
 
 def _hub_parts(name: str) -> tuple[str, str | None, str | None, str]:
@@ -191,6 +182,11 @@ def _in_folder(folder: Path) -> tuple[list[Path], int]:
     skipped = 0
     for root, folders, names in os.walk(folder, onerror=refuse):
         folders.sort()
+        if {*names} & {"dataset_info.json", "dataset_dict.json"}:
+            remedy = f"datasets.load_from_disk({root!r}).to_parquet('a.parquet')"
+            raise DataError(
+                f"{root}: is a folder of `save_to_disk`. Write its rows, in Python {remedy}, and name them."
+            )
         texts = sorted(filter(_is_text, names))
         kept += [Path(root, name) for name in texts]
         skipped += len(names) - len(texts)
