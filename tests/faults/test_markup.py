@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,7 +17,6 @@ from electra_trainer.inspection.report import write_report
 from electra_trainer.objectives import Exported, build
 from electra_trainer.pretrained.export import Form
 from electra_trainer.pretrained.model_card import CardFields, Training, model_card
-from electra_trainer.settings.config import Config
 from electra_trainer.tasks.task import TransformersHead
 from electra_trainer.tasks.texts import Classification
 
@@ -51,13 +51,10 @@ def dangerous(text: str) -> list[str]:
 @pytest.mark.draws
 def test_no_text_becomes_markup(tmp_path: Path) -> None:
     """Names of runs, tokens, settings, metrics and notes, in the pages and cards that show them."""
-    run = tmp_path / ATTACKS[1].replace("/", "")
+    run, attacks = tmp_path / ATTACKS[1].replace("/", ""), list(ATTACKS)
     run.mkdir()
-    attacks = list(ATTACKS)
-    rows = [
-        {"step": step, "split": "valid", "loss": 1.0, "discriminator_loss": 0.5, **dict.fromkeys(attacks, step)}
-        for step in (1, 2)
-    ]
+    row = {"split": "valid", "loss": 1.0, "discriminator_loss": 0.5}
+    rows = [row | {"step": step, **dict.fromkeys(attacks, step)} for step in (1, 2)]
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + "<script>alert(1)</script>\n")
     flags = [False, True] * (len(attacks) // 2)
     shown = {
@@ -77,18 +74,10 @@ def test_no_text_becomes_markup(tmp_path: Path) -> None:
     config = small_config()
     network = build(config).exported()[0]
     for number, attack in enumerate(attacks):
-        named = Config(
-            **{
-                **{name: getattr(config, name) for name in ("model", "generator", "batch", "precision")},
-                "preset": attack,
-            }
-        )
+        training = Training(config=replace(config, preset=attack), step=1, tokens=1, init=attack)
+        exported = Exported(name=network.name, network=network.network, model=network.model)
         pages[f"card {number}"] = model_card(
-            Exported(name=network.name, network=network.network, model=network.model),
-            Training(config=named, step=1, tokens=1, init=attack),
-            fields=CardFields(),
-            networks=[network.name],
-            form=Form(),
+            exported, training, fields=CardFields(), networks=[network.name], form=Form()
         )
     task = Classification(labels=tuple(attacks))
     shares, counts = (0.5,) * len(attacks), (1,) * len(attacks)
@@ -98,28 +87,14 @@ def test_no_text_becomes_markup(tmp_path: Path) -> None:
         calibration_error=0.5,
     )  # fmt: skip
     table = {
-        "source": {"model": attacks[0], "sha256": "0"},
-        "recipe": {},
-        "seed": 1,
-        "columns": {"text": attacks[0]},
-        "scores": {attacks[0]: {attacks[1]: {1: 0.5}}},
-        "tested": attacks[:1],
-        "reports": {split: vars(classes) for split in attacks},
-        "conclusion": attacks[0],
-        "notes": attacks,
-        "pair": False,
-        "max_length": 32,
-    }
+        "source": {"model": attacks[0], "sha256": "0"}, "recipe": {}, "seed": 1, "columns": {"text": attacks[0]},
+        "scores": {attacks[0]: {attacks[1]: {1: 0.5}}}, "tested": attacks[:1], "conclusion": attacks[0], "notes": attacks,
+        "reports": {split: vars(classes) for split in attacks}, "pair": False, "max_length": 32,
+    }  # fmt: skip
     pages["handed card"] = finetuned_card(task, head=TransformersHead(note=""), table=table)
     found = {name: dangerous(_rendered(text)) for name, text in pages.items()}
     raw = sum(len(dangerous(f"<p>{attack}</p>")) > 0 for attack in attacks)
-    report(
-        "hostile_text",
-        payloads=len(attacks),
-        pages=len(pages),
-        unescaped=sum(map(len, found.values())),
-        control_payloads_that_act_unescaped=raw,
-    )
+    report("hostile_text", payloads=len(attacks), pages=len(pages), control_payloads_that_act_unescaped=raw)
     assert not any(found.values()), found
     assert raw >= 6
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 import torch
 from tests.finetuning import toy
-from tests.reliability.killed import killed_at_each
-from tests.reliability.test_kill_in_verbs import untimed
+from tests.reliability.killed import killed_at_each, untimed
 
 from electra_trainer.errors import ConfigError, DataError, Diverged, Interrupted
 from electra_trainer.experiments.cell import Result, read_result

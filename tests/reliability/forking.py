@@ -22,6 +22,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = {"PYTHONPATH": os.pathsep.join(map(str, (ROOT / "src", ROOT, ROOT / "tests" / "pixels")))}
 """Environment in which a process can import the package and its tests from here, with reports' pictures of one point."""
+UNTUNED = {**PATHS, "GLIBC_TUNABLES": ""}
+"""PATHS for commands that do not start themselves again with another allocator, without what is arranged in them."""
 ROOM = 1 << 30
 """Bytes of address space that a child may take beyond what it begins with."""
 PATIENCE = float(os.environ.get("ELECTRA_TEST_PATIENCE", "120"))

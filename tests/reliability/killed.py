@@ -18,6 +18,14 @@ def tree(folder: Path) -> dict[str, bytes | None]:
     }
 
 
+TIMED = ("timing.json", "log.txt", "environment.json", "metrics.jsonl", "result.json", "manifest.json")
+"""Files with times, or with the run's id in them."""
+
+
+def untimed(found: dict[str, bytes | None]) -> dict[str, bytes | None]:
+    return {name: content for name, content in found.items() if not name.endswith(TIMED)}
+
+
 def killed_at_each(
     work: Callable[[Path], object],
     folder: Path,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -53,18 +54,18 @@ class Signalled(NamedTuple):
     target: str
 
     @classmethod
-    def drawn(cls, at: int, chance: random.Random, targets: tuple[str, ...]) -> Signalled:
+    def drawn(cls, at: int, chance: random.Random, targets: tuple[str, ...], moments: tuple[str, ...]) -> Signalled:
         """The moments, signals and targets in turn; of signals and targets every pair."""
-        moment, turn = (
-            list(MOMENTS)[at % len(MOMENTS)],
-            at // len(STOP),
-        )  # six signals and four targets have a common divisor
+        moment, turn = moments[at % len(moments)], at // len(STOP)  # six signals and four targets have a common divisor
         target = targets[(at + turn) % len(targets)]
         return cls(moment, chance.randint(1, MOMENTS[moment][2]), STOP[at % len(STOP)], target)
 
 
-def signal_at(told: Signalled, notes: Path) -> None:
-    """In a rank: rank 0, which does all that a run does, sends the signal when the moment comes; rank 1 says who it is once it listens."""
+def signal_at(told: Signalled, notes: Path, *, later: float = 0) -> None:
+    """In a rank: rank 0, which does all that a run does, sends the signal when the moment comes, or some seconds later.
+
+    Rank 1 notes its process id once it listens.
+    """
     if os.environ["RANK"] == "1":
         just_before("joining", 1, lambda: (notes / "1").write_text(str(os.getpid())))
 
@@ -78,6 +79,9 @@ def signal_at(told: Signalled, notes: Path) -> None:
         }[told.target]
         pids = [receiver() for receiver in receivers]
         (notes / TOLD).touch()
+        threading.Timer(later, send, [pids]).start() if later else send(pids)
+
+    def send(pids: list[int]) -> None:
         for pid in pids:
             with suppress(ProcessLookupError):  # rank 1 may end before rank 0 does
                 os.kill(pid, told.number)

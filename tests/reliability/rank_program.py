@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.reliability.moments import Signalled, just_before, signal_at
@@ -20,6 +21,13 @@ from electra_trainer.runs import checkpoint
 from electra_trainer.runs.signals import StopRequest
 
 DEAF, UNWATCHED, SLOW = "deaf;", "memory, unwatched", "slow;"
+OURS, TORCHRUN = "electra_trainer.runs.launcher", "torch.distributed.run"
+TWO_HERE = ("--standalone", "--nproc-per-node=2")
+
+
+def launch(what: str, words: list[str], *, by: str = OURS, where: Sequence[str] = TWO_HERE) -> list[str]:
+    """The command that starts ranks of `electra WORDS`, with something happening to them."""
+    return [sys.executable, "-m", by, *where, "-m", "tests.reliability.rank_program", what, *words]
 
 
 def arrange(what: str) -> None:

@@ -13,13 +13,12 @@ from statistics import median_low
 from typing import Any
 from unittest import mock
 
-import pytest
 import torch
 from tests.conftest import pytest_configure
 from tests.reliability.figures import LONG, report
-from tests.reliability.forking import PATHS, ROOT
+from tests.reliability.forking import ROOT, UNTUNED
 from tests.reliability.operations import Operations
-from tests.reliability.whole_runs import each_step, saved_by_now, store, tiny_run, train
+from tests.reliability.whole_runs import each_step, saved_by_now, tiny_run, train
 
 from electra_trainer.runs import checkpoint, run_folder
 
@@ -33,12 +32,8 @@ Sample = tuple[float, int, int]
 
 
 def now() -> Sample:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return (
-        pages * os.sysconf("SC_PAGE_SIZE") / 1e6,
-        len(os.listdir("/proc/self/fd")),
-        len(os.listdir("/proc/self/task")),
-    )
+    megabytes = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+    return megabytes, len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
 
 
 def sample_two_runs(data: str, folder: str) -> None:
@@ -82,34 +77,22 @@ def leaky(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def growth(found: list[Sample]) -> Sample:
-    """From the middle to the end, each the median of a quarter of the samples: a thread that was joined a moment ago may
-    still be listed in one of them.
-    """
+    """From the middle to the end, each the median of a quarter of the samples: a joined thread may still be listed in one of them."""
     quarter = max(len(found) // 4, 1)
     middle, end = found[quarter : 2 * quarter], found[-quarter:]
     first, last = (tuple(median_low(column) for column in zip(*part, strict=True)) for part in (middle, end))
     return round(last[0] - first[0], 2), last[1] - first[1], last[2] - first[2]
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return store(tmp_path_factory)
-
-
 def test_flat_resources(data: Path, tmp_path: Path) -> None:
-    environment = {**os.environ, **PATHS, "GLIBC_TUNABLES": ""}
-    subprocess.run([sys.executable, "-m", __name__, str(data), str(tmp_path)], cwd=ROOT, env=environment, check=True)
-    found, leaking = json.loads((tmp_path / "samples.json").read_text())
-    ours, control = growth(found), growth(leaking)
+    command = [sys.executable, "-m", __name__, str(data), str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, **UNTUNED}, check=True)
+    ours, control = map(growth, json.loads((tmp_path / "samples.json").read_text()))
     names = ("growth_in_megabytes", "growth_in_descriptors", "growth_in_threads")
-    report(
-        "flat_resources",
-        steps=STEPS,
-        saves=len(found),
-        megabytes=round(found[-1][0]),
-        **dict(zip(names, ours, strict=True)),
-        **{f"control_{name}": value for name, value in zip(names, control, strict=True)},
-    )
+    grown = dict(zip(names, ours, strict=True)) | {
+        f"control_{name}": value for name, value in zip(names, control, strict=True)
+    }
+    report("flat_resources", steps=STEPS, saves=SAVES, **grown)
     assert ours[0] < MOST_MEGABYTES and ours[1:] == (0, 0)
     assert control[0] > MOST_MEGABYTES and min(control[1:]) > 0
 

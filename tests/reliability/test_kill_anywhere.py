@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import mmap
 import random
 import shutil
 import signal
-import struct
 import threading
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -19,7 +16,7 @@ import torch
 from tests.reliability.children import in_a_child
 from tests.reliability.figures import LONG, report
 from tests.reliability.operations import Operation, Operations, die
-from tests.reliability.whole_runs import differences, each_step, store, tiny_run, train
+from tests.reliability.whole_runs import differences, each_step, tiny_run, train
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from electra_trainer.objectives import Objective
@@ -36,19 +33,9 @@ EVENTS = {"step": 7, "forward": 14, "backward": 14, "optimizer": 7, "saving": 60
 """Events at which a session may die, and the latest occurrence of it: `saving` are file operations of a checkpoint, `rows` all others."""
 
 
-@dataclass
-class Progress:
-    """The parent's knowledge of a child that is gone: numbers in memory that both have."""
-
-    shared: mmap.mmap
-
-    def note(self, place: int, value: int) -> None:
-        self.shared[8 * place : 8 * place + 8] = struct.pack("q", value)
-
-    def read(self) -> tuple[int, int, int]:
-        """First step of the session (-1: none), steps done, and the step whose checkpoint it began last (-1: none)."""
-        first, done, begun = struct.unpack("3q", self.shared[:24])
-        return first, done, begun
+FIRST, DONE, BEGUN = range(3)
+"""Facts that the parent has of a child that is gone, in memory that both have: the first step of the session (-1: none), the steps that were
+done, and the step whose checkpoint it began last (-1: none)."""
 
 
 class Death:
@@ -67,22 +54,20 @@ class Death:
         self.meet("saving" if operation.saving else "rows")
 
 
-def session(data: Path, out: Path, progress: Progress, death: Death) -> int:
+def session(data: Path, out: Path, progress: torch.Tensor, death: Death) -> int:
     """Begin or go on, in a copy of this process; its exit status."""
-    progress.note(0, -1)
-    progress.note(2, -1)
+    progress[FIRST] = progress[BEGUN] = -1
 
     def before(step: int) -> None:
-        if progress.read()[0] < 0:
-            progress.note(0, step)
-            progress.note(1, step)
+        if progress[FIRST] < 0:
+            progress[FIRST] = progress[DONE] = step
         death.meet("step")
 
     real_begin, real_backward = Saver.begin, torch.Tensor.backward
 
     def begin(saver: Saver, saved: Any) -> None:
         saver._settle()  # it waits for the save before, which is the one that counts until then
-        progress.note(2, saved.step)
+        progress[BEGUN] = saved.step
         real_begin(saver, saved)
 
     def backward(tensor: torch.Tensor, *arguments: Any, **more: Any) -> None:
@@ -97,24 +82,27 @@ def session(data: Path, out: Path, progress: Progress, death: Death) -> int:
         torch.nn.modules.module.register_module_forward_hook(forward)
         register_optimizer_step_post_hook(lambda *_: death.meet("optimizer"))
         with ExitStack() as stack:
-            stack.enter_context(each_step(before, lambda step: progress.note(1, step + 1)))
-            stack.enter_context(mock.patch.object(Saver, "begin", begin))
-            stack.enter_context(mock.patch.object(torch.Tensor, "backward", backward))
-            stack.enter_context(mock.patch.object(run_folder, "environment_facts", dict))
+            for place, name, put in (
+                (Saver, "begin", begin),
+                (torch.Tensor, "backward", backward),
+                (run_folder, "environment_facts", dict),
+            ):
+                stack.enter_context(mock.patch.object(place, name, put))
+            stack.enter_context(each_step(before, lambda step: progress[DONE].fill_(step + 1)))
             stack.enter_context(Operations(out, death.meet_operation, sync=False))
             train(CONFIG, data, out)
 
     return in_a_child(work)
 
 
-def recomputed(out: Path, progress: Progress) -> tuple[int, int]:
+def recomputed(out: Path, progress: torch.Tensor) -> tuple[int, int]:
     """After a kill: the steps that are computed again, and how many of them were done while a checkpoint was being written beside them."""
-    _, done, begun = progress.read()
+    _, done, begun = progress.tolist()
     kept = numbered(out / "checkpoints")[-1][0]
     return done - kept, done - begun if begun > kept else 0
 
 
-def killed_run(data: Path, out: Path, seed: int, progress: Progress) -> tuple[list[str], list[tuple[int, int]]]:
+def killed_run(data: Path, out: Path, seed: int, progress: torch.Tensor) -> tuple[list[str], list[tuple[int, int]]]:
     """One run, killed now and then until it ends: what it was killed at, and what each kill in which steps were done cost."""
     choose = random.Random(seed)
     kills: list[str] = []
@@ -126,13 +114,8 @@ def killed_run(data: Path, out: Path, seed: int, progress: Progress) -> tuple[li
             return kills, costs
         assert status == -signal.SIGKILL
         kills.append(kind)
-        if progress.read()[0] >= 0:  # steps were done
+        if progress[FIRST] >= 0:  # steps were done
             costs.append(recomputed(out, progress))
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return store(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +124,7 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_kill_anywhere(data: Path, whole: Path, tmp_path: Path) -> None:
-    progress = Progress(mmap.mmap(-1, 24))
+    progress = torch.zeros(3, dtype=torch.long).share_memory_()
     identical: list[bool] = []
     kills: list[str] = []
     costs: list[tuple[int, int]] = []
@@ -154,25 +137,19 @@ def test_kill_anywhere(data: Path, whole: Path, tmp_path: Path) -> None:
         shutil.rmtree(out)
     slow = killed_on_a_slow_disk(data, whole, tmp_path / "slow", progress)
     control = killed_without_going_back(data, whole, tmp_path / "control", progress)
+    most = max(again - beside for again, beside in costs)
     report(
-        "kill_anywhere",
-        runs=len(identical),
-        kills=len(kills),
-        kills_by_event={kind: kills.count(kind) for kind in EVENTS},
-        identical=sum(identical),
-        interval=EVERY,
-        most_recomputed=max(again for again, _ in costs),
-        most_recomputed_but_for_steps_during_a_save=max(again - beside for again, beside in costs),
-        recomputed_where_a_save_takes_a_whole_interval=slow,
+        "kill_anywhere", runs=len(identical), kills=len(kills), identical=sum(identical), interval=EVERY,
+        most_recomputed_but_for_steps_during_a_save=most, recomputed_where_a_save_takes_a_whole_interval=slow,
         control_rows_kept_identical=int(control),
-    )
+    )  # fmt: skip
     assert all(identical)
     assert all(again <= EVERY + beside and beside <= EVERY for again, beside in costs)
     assert any(beside == 0 for _, beside in costs) and slow == 2 * EVERY
     assert not control
 
 
-def killed_on_a_slow_disk(data: Path, whole: Path, out: Path, progress: Progress) -> int:
+def killed_on_a_slow_disk(data: Path, whole: Path, out: Path, progress: torch.Tensor) -> int:
     """The most that a kill can cost: a save is not done when the next one is due, which waits for it, and there the process dies."""
     real = checkpoint.save
 
@@ -182,7 +159,7 @@ def killed_on_a_slow_disk(data: Path, whole: Path, out: Path, progress: Progress
         return real(folder, saved, **more)
 
     def settle(saver: Saver) -> None:
-        if progress.read()[1] == 3 * EVERY:
+        if progress[DONE] == 3 * EVERY:
             die()
         waits(saver)
 
@@ -195,7 +172,7 @@ def killed_on_a_slow_disk(data: Path, whole: Path, out: Path, progress: Progress
     return again
 
 
-def killed_without_going_back(data: Path, whole: Path, out: Path, progress: Progress) -> bool:
+def killed_without_going_back(data: Path, whole: Path, out: Path, progress: torch.Tensor) -> bool:
     """Control: one kill, and rows of metrics.jsonl beyond the checkpoint stay, as where a file is only added to."""
     assert session(data, out, progress, Death("step", EVERY + 3)) == -signal.SIGKILL
     with mock.patch.object(resumable, "forget_after", lambda *_: None):

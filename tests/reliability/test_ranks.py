@@ -2,6 +2,9 @@
 
 import dataclasses
 import json
+import os
+import signal
+import threading
 import time
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import torch
 from tests import small
 from tests.prepared import small_config
 from tests.reliability.figures import LAYERS, LONG, report
+from tests.reliability.moments import just_before
 from tests.reliability.ranks import run_ranks
 from tests.reliability.runs import curve, digest
 
@@ -24,6 +28,7 @@ from electra_trainer.train.step import evaluate
 
 CPU = torch.device("cpu")
 DEFAULT_SIZES = (1, 2, 4) if LONG else (1, 2)
+THREADS = {"MainThread", "electra-save", "electra-watch"}
 
 
 def config(*, deterministic: bool, steps: int = 6) -> Config:
@@ -33,9 +38,22 @@ def config(*, deterministic: bool, steps: int = 6) -> Config:
     )
 
 
-def train(size: int, settings: Config, data: Path, out: Path) -> None:
-    codes = run_ranks(size, lambda rank: pretrain(settings, data, out=out, device="cpu", quiet=True) and None)
-    assert codes == [0] * size
+def train(size: int, settings: Config, data: Path, out: Path, *, stopped_in: int | None = None) -> None:
+    """To the end; or the last rank gets a signal in a step of this session, counted from 1."""
+
+    def work(rank: int) -> None:
+        if stopped_in is not None and rank == size - 1:
+            just_before("data", stopped_in, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        just_before("step", 2, lambda: note_what_runs(out))
+        pretrain(settings, data, out=out, device="cpu", quiet=True)
+
+    assert run_ranks(size, work) == [0 if stopped_in is None else 75] * size
+
+
+def note_what_runs(out: Path) -> None:
+    children = [c for path in Path("/proc/self/task").glob("*/children") for c in path.read_text().split()]
+    facts = {"threads": sorted({thread.name for thread in threading.enumerate()}), "children": children}
+    (out / f".what-runs-{os.environ['RANK']}").write_text(json.dumps(facts))
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +73,21 @@ def test_the_same_bits(runs: Path) -> None:
         assert (runs / f"{size}-True" / "examples.jsonl").read_bytes() == (
             runs / "1-True" / "examples.jsonl"
         ).read_bytes()
+
+
+@pytest.mark.parametrize("every", [1, 100])
+def test_a_run_may_change_its_processes(runs: Path, data: Path, tmp_path: Path, every: int) -> None:
+    """1 -> 2 -> 4 -> 1 processes, saved beside each step or when a signal stops it; no process or thread loads rows."""
+    settings, out = config(deterministic=True), tmp_path / "run"
+    chain = dataclasses.replace(settings, checkpoint=dataclasses.replace(settings.checkpoint, every=every))
+    for size, stopped_in in ((1, 2), (2, 1), (4, 1), (1, None)):
+        train(size, chain, data, out, stopped_in=stopped_in)
+    notes = [json.loads(path.read_text()) for path in out.glob(".what-runs-*")]
+    children = sum(len(note["children"]) for note in notes)
+    assert notes and not children and all(set(note["threads"]) <= THREADS for note in notes)
+    control = len({digest(runs / f"{size}-False") for size in DEFAULT_SIZES})
+    report("worlds", chain="1 -> 2 -> 4 -> 1", every=every, loader_processes=children, control_default_digests=control)
+    assert digest(out) == digest(runs / "1-True") and curve(out) == curve(runs / "1-True") and control > 1
 
 
 def apart(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:

@@ -16,7 +16,7 @@ from unittest import mock
 import pytest
 import torch
 from tests.reliability.figures import LONG, report
-from tests.reliability.whole_runs import each_step, store, tiny_run, train
+from tests.reliability.whole_runs import each_step, tiny_run, train
 
 from electra_trainer.data.store import Store
 from electra_trainer.data.tokenizer import as_plain_text
@@ -88,8 +88,8 @@ def is_there(row: ReplayedRow, part: DocumentPart, tokenizer: Any, *, off: int =
 
 
 @mock.patch.object(run_folder, "git_revision", lambda: "revision")  # the source may be edited while this runs
-def test_every_step_again(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
-    data, words = store(tmp_path_factory), {}
+def test_every_step_again(data: Path, tmp_path: Path) -> None:
+    words: Words = {}
     run = stopped_and_resumed(data, tmp_path / "run", words)
     before, tokenizer = state(run), Store.open(data).tokenizer()
     identical, same_words, parts, found_there, found_elsewhere = 0, 0, 0, 0, 0

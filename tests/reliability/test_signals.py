@@ -1,5 +1,8 @@
-"""Every signal that asks to stop, at any moment: out within seconds with code 75, and the run ends as if nothing had been."""
+"""Every signal that asks to stop, to a process, a rank, torchrun or the supervisor, at any moment: saved, out in seconds with code 75, and
+the run ends as if nothing had been. Under torchrun in the long form alone.
+"""
 
+import dataclasses
 import json
 import os
 import pty
@@ -11,15 +14,17 @@ import sys
 import time
 from multiprocessing import Pipe
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from tests.prepared import small_config
 from tests.reliability.figures import LAYERS, LONG, report
-from tests.reliability.moments import MOMENTS as MOMENTS_OF_A_RUN
-from tests.reliability.moments import just_before
+from tests.reliability.forking import UNTUNED
+from tests.reliability.moments import MOMENTS, TOLD, Signalled, just_before, signal_at
+from tests.reliability.rank_program import DEAF, OURS, TORCHRUN, launch
 from tests.reliability.ranks import run_ranks, start_ranks, wait_for, wait_until
 from tests.reliability.runs import curve, digest, lost
-from tests.reliability.whole_runs import differences
+from tests.reliability.whole_runs import differences, words
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from electra_trainer.errors import ElectraError, Interrupted
@@ -27,80 +32,118 @@ from electra_trainer.experiments import engine as cell_workers
 from electra_trainer.files import processes
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.launcher import tuned
-from electra_trainer.runs.signals import STOP, StopRequest, signals_held
-from electra_trainer.settings.records import to_dict
+from electra_trainer.runs.progress import Status
+from electra_trainer.runs.restarts import supervise
+from electra_trainer.runs.signals import FORWARDS, STOP, StopRequest, leave_when_told, signals_held
+from electra_trainer.train import loop
 from electra_trainer.train.loop import pretrain
 
-MOMENTS = 40 if LONG else 6
+CONFIG = dataclasses.replace(small_config(layers=LAYERS), deterministic=True)  # so that one process may resume, quickly
 LIMIT = 10.0
-"""Seconds from the signal to the end of the process."""
-AT = ("data", "step", "evaluation", "saving", "start-up")
-"""The work of a run a moment before the signal; earlier ones are those of test_before_it_begins."""
+"""Seconds from the signal to the end of all."""
 LATER = 0.05
-"""The most seconds between the two: a few steps."""
+"""The most seconds from a moment of one process to the signal: a few steps."""
+WORLDS = {
+    "signals": (1, 40 if LONG else 6, ("data", "step", "evaluation", "saving", "start-up"), ("rank 0",)),
+    "signals_two_ranks": (2, 35 if LONG else 7, tuple(MOMENTS), ("rank 0", "rank 1", "both", "rank 1")),
+}
+"""Processes, signals, and the moments and targets of each in turn."""
 
 
 def run(data: Path, out: Path) -> None:
-    pretrain(small_config(layers=LAYERS), data, out=out, device="cpu", quiet=True)
+    pretrain(CONFIG, data, out=out, device="cpu", quiet=True)
+
+
+def trained(data: Path, out: Path) -> int:
+    try:
+        with Status(out) as status:
+            pretrain(CONFIG, data, out=out, device="cpu", quiet=True, status=status)
+    except ElectraError as error:
+        return error.exit_code
+    return 0
+
+
+@pytest.fixture(scope="module")
+def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("signals") / "whole"
+    assert run_ranks(1, lambda _: trained(data, out)) == [0]
+    return out
+
+
+class Results:
+    """Results of many signals."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+        self.stopped = self.saved = self.identical = 0
+
+    def add(self, told: Signalled, notes: Path, codes: list[int], data: Path, whole: Path) -> None:
+        self.times.append(time.time() - (notes / TOLD).stat().st_mtime)
+        run = notes / "run"
+        state = json.loads((run / "status.json").read_text()) if (run / "status.json").exists() else None
+        ended = {(75, "stopped"), (0, "done")} if state else set()
+        assert not state or (state["exit_code"], state["state"]) in ended, (told, codes, state)
+        assert state or told.moment in ("joining", "start-up"), (told, codes)
+        self.stopped += not state or state["exit_code"] == 75
+        self.saved += lost(run) == 0
+        assert run_ranks(1, lambda _: trained(data, run)) == [0]
+        self.identical += not differences(run, whole)
+        assert self.saved == self.identical == len(self.times), told
+
+    def report(self, test: str, **more: object) -> None:
+        n = len(self.times)
+        times = {"p50_s": sorted(self.times)[n // 2], "p100_s": max(self.times)}
+        report(test, moments=n, stopped=self.stopped, saved=self.saved, identical=self.identical, **times, **more)
 
 
 @pytest.mark.slow
-def test_at_any_moment(data: Path, tmp_path: Path) -> None:
-    """A little after one of the run's own calls, which is counted: the run has as much left on a busy machine as on a quiet one."""
-    assert run_ranks(1, lambda _: run(data, tmp_path / "whole")) == [0]
-    chance, times, codes, identical = random.Random(1), [], [], 0
-    for at in range(MOMENTS):
-        out = tmp_path / f"run-{at}"
-        (process,) = start_ranks(1, lambda _, at=at, out=out: reaching(AT[at % len(AT)], chance.random(), out, data))
-        wait_until(out.with_suffix(".reached").exists)
-        out.with_suffix(".reached").unlink()
-        time.sleep(chance.random() * LATER)
-        told = time.monotonic()
-        os.kill(process, STOP[at % len(STOP)])
-        (code,) = wait_for([process])
-        times.append(time.monotonic() - told)
-        codes.append(code)
-        assert run_ranks(1, lambda _, out=out: run(data, out)) == [0]
-        identical += not differences(out, tmp_path / "whole")
-    control = [unanswered(data, tmp_path / f"control-{number}", number) for number in (3, 9)]
-    report(
-        "signals",
-        moments=MOMENTS,
-        stopped=codes.count(75),
-        identical=identical,
-        p50_s=sorted(times)[MOMENTS // 2],
-        p100_s=max(times),
-        control_moments=len(control),
-        control_saved=sum(steps == 0 for steps in control),
-    )
-    assert set(codes) <= {0, 75} and codes.count(75) >= MOMENTS // 3
-    assert identical == MOMENTS and max(times) < LIMIT
+@pytest.mark.parametrize("name", WORLDS)
+def test_at_any_moment(name: str, data: Path, whole: Path, tmp_path: Path) -> None:
+    """At a call of the run, which is counted, so that it has as much left on a busy machine; of one process a little later."""
+    size, signals, moments, targets = WORLDS[name]
+    chance, found = random.Random(3), Results()
+    for at in range(signals):
+        told, notes = Signalled.drawn(at, chance, targets, moments), tmp_path / str(at)
+        notes.mkdir()
+
+        def work(_: int, told: Signalled = told, notes: Path = notes) -> int:
+            leave_when_told()
+            signal_at(told, notes, later=chance.random() * LATER if size == 1 else 0)
+            return trained(data, notes / "run")
+
+        codes = wait_for(start_ranks(size, work))
+        assert set(codes) in ({0}, {75}) or told.moment == "end", (told, codes)
+        found.add(told, notes, codes, data, whole)
+    assert found.stopped >= signals // 3 and max(found.times) < LIMIT
+    control = [unanswered(size, nth, data, tmp_path / f"control-{nth}") for nth in ((3, 7) if LONG else (7,))]
     assert min(control) > 0
+    found.report(name, control_moments=len(control), control_saved=sum(steps == 0 for steps in control))
 
 
-def reaching(moment: str, share: float, out: Path, data: Path) -> None:
-    """A run that waits at the first call of a moment, or a later one up to the middle of the run, until the parent has seen it there."""
-    mark = out.with_suffix(".reached")
+def unanswered(size: int, nth: int, data: Path, notes: Path) -> int:
+    """The control: a program that does not listen; steps that are lost."""
+    notes.mkdir()
 
-    def wait() -> None:
-        mark.touch()
-        while mark.exists():
-            time.sleep(0.001)
-
-    just_before(moment, 1 + int(share * MOMENTS_OF_A_RUN[moment][2] / 2), wait)
-    run(data, out)
-
-
-def unanswered(data: Path, out: Path, steps: int) -> int:
-    """The control: a program that does not listen gets the signal after that many steps; steps that are lost."""
-
-    def work(_: int) -> None:
+    def work(_: int) -> int:
         StopRequest.__enter__ = lambda self: self
-        just_before("data", steps + 1, lambda: os.kill(os.getpid(), signal.SIGTERM))
-        run(data, out)
+        signal_at(Signalled("data", nth, signal.SIGTERM, "rank 0"), notes)
+        return trained(data, notes / "run")
 
-    assert run_ranks(1, work) == [-signal.SIGTERM]
-    return lost(out)
+    assert wait_for(start_ranks(size, work))[0] == -signal.SIGTERM
+    return lost(notes / "run")
+
+
+def test_a_rank_that_comes_late_hears_of_the_signal(data: Path, tmp_path: Path) -> None:
+    """Rank 0 hosts the store and gets the signal while it waits for rank 1, which is connected and about to come."""
+
+    def work(rank: int) -> int:
+        leave_when_told()
+        signal_at(Signalled("joining", 1, signal.SIGTERM, "rank 0"), tmp_path)
+        if rank == 1:
+            just_before("joining", 1, lambda: time.sleep(1))
+        return trained(data, tmp_path / "run")
+
+    assert wait_for(start_ranks(2, work)) == [75, 75]
 
 
 def test_a_terminal_that_closes_or_a_limit_of_computing_time(data: Path, tmp_path: Path) -> None:
@@ -138,23 +181,6 @@ def test_nohup_keeps_a_run_from_hearing_that_the_terminal_closes() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def command(data: Path, out: Path, config: Path) -> "subprocess.Popen[str]":
-    words = [
-        sys.executable,
-        "-m",
-        "electra_trainer",
-        "pretrain",
-        str(data),
-        "--config",
-        str(config),
-        "--out",
-        str(out),
-        "--device",
-        "cpu",
-    ]
-    return subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
-
-
 def listens(process: "subprocess.Popen[str]") -> bool:
     """Whether it has a handler for SIGTERM, by the kernel's mask of caught signals."""
     status = Path(f"/proc/{process.pid}/status").read_text()
@@ -169,9 +195,8 @@ def test_before_it_begins(data: Path, tmp_path: Path, delay: float) -> None:
 
     `delay` counts from when the process listens, which it does before it loads PyTorch; before that the system ends it.
     """
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps(to_dict(small_config(steps=2000))))
-    process = command(data, tmp_path / "run", config)
+    command = [sys.executable, "-m", "electra_trainer", *words(small_config(steps=2000), data, tmp_path / "run")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     time.sleep(0.15)
     while delay >= 0 and not listens(process):
         assert process.poll() is None and "libtorch" not in Path(f"/proc/{process.pid}/maps").read_text()
@@ -185,28 +210,19 @@ def test_before_it_begins(data: Path, tmp_path: Path, delay: float) -> None:
     assert "Traceback" not in said
 
 
-def test_a_long_evaluation_is_given_up_and_done_again(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_evaluation_is_given_up_and_done_again(data: Path, whole: Path, tmp_path: Path) -> None:
     """A signal in the evaluation after step 6: saved at step 6 without its row; the next session begins with it."""
-    from electra_trainer.train import loop
 
-    run(data, tmp_path / "whole")
-    real = loop.evaluate
-
-    def slow(*arguments: object, **more: object) -> object:
+    def slow(*_: object, **__: object) -> object:
         signal.raise_signal(signal.SIGTERM)
         raise AssertionError("the signal was to end the evaluation")
 
-    monkeypatch.setattr(loop, "evaluate", slow)
-    with pytest.raises(Interrupted, match="saved at step 6 of 12"):
-        run(data, tmp_path / "run")
-    assert numbered(tmp_path / "run" / "checkpoints")[-1][0] == 6
-    assert not any(row.get("split") for row in curve(tmp_path / "run"))
-    monkeypatch.setattr(loop, "evaluate", real)
-    run(data, tmp_path / "run")
-    assert curve(tmp_path / "run") == curve(tmp_path / "whole")
-    assert digest(tmp_path / "run") == digest(tmp_path / "whole")
+    out = tmp_path / "run"
+    with mock.patch.object(loop, "evaluate", slow), pytest.raises(Interrupted, match="saved at step 6 of 12"):
+        run(data, out)
+    assert numbered(out / "checkpoints")[-1][0] == 6 and not any(row.get("split") for row in curve(out))
+    run(data, out)
+    assert curve(out) == curve(whole) and digest(out) == digest(whole)
 
 
 def test_signals_wait_only_while_the_process_is_replaced() -> None:
@@ -242,9 +258,8 @@ def test_a_signal_while_the_process_is_replaced_waits() -> None:
         assert done.stderr == f"electra: {number.name}: stopped before it began. The same command begins.\n"
 
 
-def test_a_signal_while_weights_move_waits_for_the_step(data: Path, tmp_path: Path) -> None:
+def test_a_signal_while_weights_move_waits_for_the_step(data: Path, whole: Path, tmp_path: Path) -> None:
     """Weights that have moved in a step that was given up would be those of no step; no checkpoint of step 6 replaces them."""
-    run(data, tmp_path / "whole")
     count = iter(range(1, 100))
     hook = register_optimizer_step_post_hook(lambda *_: next(count) == 7 and signal.raise_signal(signal.SIGTERM))
     try:
@@ -253,7 +268,7 @@ def test_a_signal_while_weights_move_waits_for_the_step(data: Path, tmp_path: Pa
     finally:
         hook.remove()
     run(data, tmp_path / "run")
-    assert digest(tmp_path / "run") == digest(tmp_path / "whole")
+    assert digest(tmp_path / "run") == digest(whole)
     assert "saved at step 7 of 12" in str(caught.value)
 
 
@@ -277,3 +292,42 @@ def test_a_worker_does_not_hear_a_signal_to_all() -> None:
     theirs.close()
     ours.close()
     assert wait_for([process]) == [1]  # as it ends when its parent is gone
+
+
+def launched(told: Signalled, data: Path, notes: Path, *, deaf: bool = False) -> int:
+    """Two ranks of torchrun, of a supervisor where that gets the signal; the code of what was started. Deaf: the program does not listen."""
+    notes.mkdir()
+    spec = DEAF * deaf + ";".join(map(str, (notes, told.moment, told.nth, int(told.number), told.target)))
+    command = launch(spec, words(CONFIG, data, notes / "run"), by=OURS if told.target == "supervisor" else TORCHRUN)
+    if told.target == "supervisor":
+
+        def supervised(_: int) -> int:
+            for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+                del os.environ[name]
+            os.environ |= {**UNTUNED, "ELECTRA_TEST_SUPERVISOR": str(os.getpid())}
+            return supervise(command, notes / "run", restarts=0)
+
+        return wait_for(start_ranks(1, supervised))[0]
+    environment = {**os.environ, **UNTUNED, **FORWARDS}
+    return subprocess.run(command, env=environment, stderr=subprocess.DEVNULL, check=False, timeout=300).returncode
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not LONG, reason="a minute for each of 40 starts of torchrun: `make reliability`")
+def test_under_torchrun(data: Path, whole: Path, tmp_path: Path) -> None:
+    chance, found = random.Random(4), Results()
+    for at in range(int(os.environ.get("ELECTRA_RELIABILITY_MOMENTS", "40"))):
+        targets = ("launcher", "rank 0", "supervisor", "rank 1")
+        told, notes = Signalled.drawn(at, chance, targets, tuple(MOMENTS)), tmp_path / str(at)
+        code = launched(told, data, notes)
+        allowed = (0, 75) if told.target == "supervisor" else (0, 1)  # torchrun hides it; status.json does not
+        assert code in allowed, (told, code)
+        found.add(told, notes, [code], data, whole)
+    assert max(found.times) < LIMIT
+    control = []
+    for target in ("launcher", "rank 0"):
+        notes = tmp_path / f"control-{target}"
+        launched(Signalled("data", 7, signal.SIGTERM, target), data, notes, deaf=True)
+        control.append(lost(notes / "run"))
+    assert min(control) > 0
+    found.report("signals_torchrun", control_moments=len(control), control_saved=sum(steps == 0 for steps in control))

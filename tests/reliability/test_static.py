@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import ast
+import json
 import random
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.command import Electra
 from tests.finetuning.own_files import rows, write_csv
 from tests.prepared import small_config, write_text
 from tests.reliability.figures import report
 
-from electra_trainer.cli.main import main
 from electra_trainer.settings.records import to_dict
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "electra_trainer"
@@ -38,18 +39,7 @@ GLOBAL_RNG = {
     "torch.seed",
 }  # fmt: skip
 NETWORK = {
-    "socket",
-    "http",
-    "urllib",
-    "requests",
-    "httpx",
-    "aiohttp",
-    "ftplib",
-    "smtplib",
-    "huggingface_hub",
-    "datasets",
-    "fsspec",
-    "webbrowser",
+    *"socket http urllib requests httpx aiohttp ftplib smtplib huggingface_hub datasets fsspec webbrowser".split()
 }
 
 ALLOWED = {
@@ -122,11 +112,8 @@ def _of_call(node: ast.Call) -> Iterator[str]:
         yield "a command as a text"
     if name in GLOBAL_RNG and "generator" not in keywords:
         yield name
-    if (
-        name.endswith(("default_rng", "random.Random", "SeedSequence", "RandomState"))
-        and not node.args
-        and not keywords
-    ):
+    unseeded = name.endswith(("default_rng", "random.Random", "SeedSequence", "RandomState"))
+    if unseeded and not node.args and not keywords:
         yield f"{name}()"
 
 
@@ -147,24 +134,13 @@ def findings(source: str) -> list[tuple[int, str]]:
 
 
 SABOTAGE = {
-    "pickle": "import pickle\npickle.loads(b'')",
-    "torch.load": "import torch\ntorch.load('f', weights_only=False)",
-    "allow_pickle": "np.load('f', allow_pickle=True)",
-    "yaml": "import yaml\nyaml.load(text)",
-    "eval": "eval(text)",
-    "exec": "exec(text)",
-    "compile": "compile(text, 'f', 'exec')",
-    ".extractall": "archive.extractall(folder)",
-    "shell=": "subprocess.run('ls', shell=True)",
-    "a command as a text": "subprocess.run(f'ls {name}')",
-    "except that hides": "try:\n    f()\nexcept:\n    pass",
-    "torch.randn": "torch.randn(3)",
-    "np.random.rand": "np.random.rand(3)",
-    "random.shuffle": "random.shuffle(rows)",
-    "default_rng()": "default_rng()",
-    "trust_remote_code": "load(name, trust_remote_code=True)",
+    "pickle": "import pickle", "torch.load": "torch.load('f', weights_only=False)", "allow_pickle": "np.load('f', allow_pickle=True)",
+    "yaml": "import yaml", "eval": "eval(text)", "exec": "exec(text)", "compile": "compile(text, 'f', 'exec')",
+    ".extractall": "archive.extractall(folder)", "shell=": "subprocess.run('ls', shell=True)", "a command as a text": "subprocess.run(f'ls {name}')",
+    "except that hides": "try:\n    f()\nexcept:\n    pass", "torch.randn": "torch.randn(3)", "np.random.rand": "np.random.rand(3)",
+    "random.shuffle": "random.shuffle(rows)", "default_rng()": "default_rng()", "trust_remote_code": "load(name, trust_remote_code=True)",
     "urllib": "from urllib.request import urlopen",
-}
+}  # fmt: skip
 
 
 def test_nothing_in_the_source_runs_data() -> None:
@@ -173,9 +149,8 @@ def test_nothing_in_the_source_runs_data() -> None:
     }
     caught = sum(name in [one for _, one in findings(text)] for name, text in SABOTAGE.items())
     report(
-        "static_gate", files=len(FILES), sites=len(found.keys() - ALLOWED), allowed=len(found.keys() & ALLOWED),
-        control_sabotages=len(SABOTAGE), control_caught=caught,
-    )  # fmt: skip
+        "static_gate", files=len(FILES), allowed=len(ALLOWED), control_sabotages=len(SABOTAGE), control_caught=caught
+    )
     assert {name: line for name, line in found.items() if name not in ALLOWED} == {}
     assert ALLOWED - found.keys() == set(), "an exception that nothing needs any more"
     assert caught == len(SABOTAGE)
@@ -185,50 +160,41 @@ class Refused(BaseException):
     """Not an `Exception`: nobody can take it for a network that is down."""
 
 
-@pytest.mark.alone  # of a process of its own: what other tests have loaded may hold sockets
-@pytest.mark.draws  # matplotlib opens none either
-def test_no_network_at_run_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """From text to predictions without a socket; a Hub name is what opens one."""
-    import json
+JOURNEY = (
+    "tokenizer text.txt --vocab-size 400 --out tok",
+    "prepare text.txt --tokenizer tok --seq-len 32 --valid-fraction 0.1 --workers 1 --out data",
+    "pretrain data --config c.json --device cpu --quiet --out run",
+    "evaluate run data",
+    "export run --out export",
+    "finetune export --train train.csv --seeds 1 --epochs 1 --parallel 1 --device cpu --quiet --out tuned",
+    "predict tuned/model train.csv --device cpu --out said.csv",
+    "report run",
+)
 
+
+@pytest.mark.alone  # in a separate process: what other tests have loaded may hold sockets
+@pytest.mark.draws  # matplotlib opens none either
+def test_no_network_at_run_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, electra: Electra) -> None:
+    """From text to predictions without a socket; a Hub name is what opens one."""
     opened: list[object] = []
 
-    class Socket(socket.socket):
-        def __init__(self, family: int = -1, *rest: object, **more: object) -> None:
-            opened.append(family)
-            raise Refused
-
-    def resolve(*words: object, **_: object) -> None:
+    def refuse(*words: object, **_: object) -> None:
         opened.append(words)
         raise Refused
 
-    monkeypatch.setattr(socket, "socket", Socket)
-    monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    monkeypatch.setattr(socket, "create_connection", resolve)
+    monkeypatch.setattr(socket.socket, "__init__", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(socket, "create_connection", refuse)
     monkeypatch.chdir(tmp_path)
     write_text(tmp_path / "text.txt", documents=10)
     write_csv(tmp_path / "train.csv", rows(24))
-    (tmp_path / "c.json").write_text(json.dumps({**to_dict(small_config(steps=3, layers=1))}))
-    journey = (
-        "tokenizer text.txt --vocab-size 400 --out tok",
-        "prepare text.txt --tokenizer tok --seq-len 32 --valid-fraction 0.1 --workers 1 --out data",
-        "pretrain data --config c.json --device cpu --quiet --out run",
-        "evaluate run data",
-        "export run --out export",
-        "finetune export --train train.csv --seeds 1 --epochs 1 --parallel 1 --device cpu --quiet --out tuned",
-        "predict tuned/model train.csv --device cpu --out said.csv",
-        "report run",
-    )
-    codes = [main(command.split()) for command in journey]
-    assert codes == [0] * len(journey), capsys.readouterr().err
-    sockets = len(opened)
-    assert sockets == 0
+    (tmp_path / "c.json").write_text(json.dumps(to_dict(small_config(steps=3, layers=1))))
+    for command in JOURNEY:
+        assert electra(*command.split())[0] == 0, command
+    assert not opened
     import huggingface_hub.constants
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)  # some machines set it for all
     with pytest.raises(Refused):  # the control: this is how a socket would be seen
-        main(f"finetune somebody/model{random.Random(0).random()} --train train.csv --seeds 1 --out other".split())
-    capsys.readouterr()
-    report("no_network", verbs=len(journey), sockets=sockets, control_sockets_of_a_hub_name=len(opened))
+        electra(*f"finetune somebody/model{random.Random(0).random()} --train train.csv --seeds 1 --out other".split())
+    report("no_network", verbs=len(JOURNEY), sockets=0, control_sockets_of_a_hub_name=len(opened))

@@ -20,6 +20,7 @@ from tests.prepared import small_config
 from tests.reliability.figures import LAYERS, LONG, report
 from tests.reliability.ranks import run_ranks
 from tests.reliability.runs import curve, digest
+from tests.reliability.whole_runs import words
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from electra_trainer.cli.main import main
@@ -28,7 +29,6 @@ from electra_trainer.errors import StorageError
 from electra_trainer.runs import launcher, signals
 from electra_trainer.runs import restarts as restarts_module
 from electra_trainer.runs.restarts import supervise
-from electra_trainer.settings.records import to_dict
 from electra_trainer.train.loop import pretrain
 
 CONFIG = dataclasses.replace(
@@ -44,16 +44,12 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def not_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands do not start themselves again with another allocator, except in the case that is one process killed."""
-    monkeypatch.setenv("GLIBC_TUNABLES", "")
+def not_tuned(untuned: None) -> None:
+    """Except in the case that is one process killed."""
 
 
 def command(data: Path, out: Path, *, processes: int = 1) -> list[str]:
-    config = out.with_suffix(".json")
-    config.write_text(json.dumps(to_dict(CONFIG)))
-    words = [str(data), "--config", str(config), "--out", str(out), "--device", "cpu", "--quiet"]
-    return command_of(words, processes=processes)
+    return command_of(words(CONFIG, data, out, "--quiet")[1:], processes=processes)
 
 
 def processes_of(out: Path) -> list[int]:
@@ -106,7 +102,6 @@ def test_it_resumes_by_itself(
         monkeypatch.delenv("GLIBC_TUNABLES")
     thread = when_it_trains(out, hurt)
     code = supervise(command(data, out, processes=processes), out, restarts=3, pause=0.1)
-    took = time.monotonic() - began[0]
     thread.join()
     assert code == 0
     status = json.loads((out / "status.json").read_text())
@@ -114,14 +109,13 @@ def test_it_resumes_by_itself(
     assert not processes_of(out)
     identical = digest(out) == digest(whole) and curve(out) == curve(whole)
     control = unsupervised(data, tmp_path / "control", fault) if LONG or fault == "killed" else {}
+    seconds = round(starts[1] - began[0], 1)
     report(
         "supervisor",
         fault=fault,
         processes=processes,
-        starts=status["starts"],
         identical=identical,
-        seconds_to_the_next_start=round(starts[1] - began[0], 1),
-        seconds_to_the_end=round(took, 1),
+        seconds_to_the_next_start=seconds,
         **control,
     )
     assert identical
@@ -135,16 +129,6 @@ def unsupervised(data: Path, out: Path, fault: str) -> dict[str, Any]:
         process.wait(60)
     steps = [json.loads(line)["step"] for line in (out / "metrics.jsonl").read_text().splitlines()]
     return {"control_steps_of_60": max(steps)}
-
-
-@pytest.mark.slow
-def test_a_signal_to_the_supervisor_stops_the_run(data: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    thread = when_it_trains(out, lambda _: os.kill(os.getpid(), signal.SIGTERM))
-    assert supervise(command(data, out), out, restarts=3, pause=0.1) == 75
-    thread.join()
-    status = json.loads((out / "status.json").read_text())
-    assert status["state"] == "stopped" and status["starts"] == 1 and 0 < status["step"] < 60
 
 
 def test_a_signal_before_anything_began(tmp_path: Path) -> None:
@@ -182,48 +166,52 @@ def test_the_launcher_ends_with_the_code_of_the_rank_that_failed_first(
     assert launcher.torchrun() == code
 
 
-@pytest.mark.parametrize(
-    ("state", "code"), [({"exit_code": 75}, 75), ({"exit_code": 0}, 0), ({"state": "running"}, 70), (None, 75)], ids=str
-)
-def test_the_run_knows_whether_it_saved(tmp_path: Path, state: dict[str, object] | None, code: int) -> None:
-    """A launcher that was signalled ends with 75, also where its processes were killed while they saved."""
-    out = tmp_path / "run"
-    out.mkdir()
-    text = f"import json, os, pathlib\nstate = {state!r}\n"
-    text += f"if state: pathlib.Path({str(out / 'status.json')!r}).write_text(json.dumps(state | {{'launch': os.environ['ELECTRA_LAUNCH']}}))\n"
-    assert supervise(script(tmp_path, text + "raise SystemExit(75)"), out, restarts=0) == code
-
-
 def script(tmp_path: Path, text: str) -> list[str]:
     (tmp_path / "program.py").write_text(text)
     return [sys.executable, str(tmp_path / "program.py")]
 
 
-def test_a_crash_loop_ends(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    began = script(tmp_path, f"open({str(tmp_path / 'starts')!r}, 'a').write('x')\nraise SystemExit(70)")
-    assert supervise(began, tmp_path / "run", restarts=50, pause=0.01) == 70
-    assert (tmp_path / "starts").read_text() == "xxx"
-    assert "giving up after 3 starts in a row without a new checkpoint" in capfd.readouterr().err
-
-
-@pytest.mark.parametrize("code", [65, 66, 75, 76, 78])
-def test_what_would_come_again_is_not_repeated(tmp_path: Path, code: int) -> None:
+@pytest.mark.parametrize("code", [65, 66, 70, 75, 76, 78])
+def test_what_would_come_again_is_not_repeated(tmp_path: Path, code: int, capfd: pytest.CaptureFixture[str]) -> None:
+    """A bug is started again, but a crash loop ends."""
     began = script(tmp_path, f"open({str(tmp_path / 'starts')!r}, 'a').write('x')\nraise SystemExit({code})")
-    assert supervise(began, tmp_path / "run", restarts=5, pause=0.01) == code
-    assert (tmp_path / "starts").read_text() == "x"
+    assert supervise(began, tmp_path / "run", restarts=50, pause=0.01) == code
+    assert (tmp_path / "starts").read_text() == ("xxx" if code == 70 else "x")
+    assert ("giving up after 3 starts in a row without a new checkpoint" in capfd.readouterr().err) == (code == 70)
 
 
-@pytest.mark.parametrize("code", [1, 2, 127, -9])
-def test_no_code_but_those_of_the_list(tmp_path: Path, code: int) -> None:
-    """A rank that is killed while it loads, or a launcher, ends with a code that says nothing."""
-    text = "import os, signal, sys\n" + (f"sys.exit({code})" if code > 0 else "os.kill(os.getpid(), signal.SIGKILL)")
+STATUS = "import json, os, pathlib; pathlib.Path({out!r}, 'status.json').write_text(json.dumps({state!r} | {{'launch': os.environ['ELECTRA_LAUNCH']}}))"
+"""A run that leaves its status."""
+
+
+@pytest.mark.parametrize(
+    ("state", "end", "code", "message"),
+    [
+        ({"exit_code": 75}, "sys.exit(75)", 75, None),
+        ({"exit_code": 0}, "sys.exit(75)", 0, None),
+        ({"state": "running"}, "sys.exit(75)", 70, None),
+        (None, "sys.exit(75)", 75, None),
+        (None, "sys.exit(1)", 70, "ended with code 1"),
+        (None, "sys.exit(2)", 70, "ended with code 2"),
+        (None, "sys.exit(127)", 70, "ended with code 127"),
+        (None, "os.kill(os.getpid(), signal.SIGKILL)", 70, "killed by SIGKILL"),
+    ],
+)
+def test_the_run_knows_whether_it_saved(
+    tmp_path: Path, state: dict[str, object] | None, end: str, code: int, message: str | None
+) -> None:
+    """A launcher that was signalled ends with 75, also where its processes were killed while they saved.
+
+    A rank that is killed while it loads, or a launcher, ends with a code that says nothing: none but those of the list.
+    """
     out = tmp_path / "run"
     out.mkdir()
     (out / "config.json").touch(), (out / "environment.json").touch()
-    assert supervise(script(tmp_path, text), out, restarts=0) == 70
-    status = json.loads((out / "status.json").read_text())
-    assert (status["exit_code"], status["starts"]) == (70, 1)
-    assert status["message"] == ("killed by SIGKILL" if code < 0 else f"ended with code {code}")
+    text = f"import os, signal, sys\n{STATUS.format(out=str(out), state=state) if state else ''}\n{end}"
+    assert supervise(script(tmp_path, text), out, restarts=0) == code
+    if message:
+        status = json.loads((out / "status.json").read_text())
+        assert (status["exit_code"], status["starts"], status["message"]) == (70, 1, message)
 
 
 def test_a_disk_that_does_not_answer_when_the_run_has_failed_of_it(
@@ -245,24 +233,18 @@ def test_a_disk_that_does_not_answer_when_the_run_has_failed_of_it(
 @pytest.mark.parametrize(
     ("rows", "more", "code", "said"),
     [
-        (
-            True,
-            ["--processes", "4", "--no-deterministic"],
-            78,
-            "lanes = 2: 4 processes need as many lanes. Set --batch.lanes 4.",
-        ),
-        (True, ["--processes", "3"], 78, "--deterministic with 3 processes and 2 lanes"),
-        (False, ["--processes", "2"], 66, "no-data"),
+        (True, "4 --no-deterministic", 78, "lanes = 2: 4 processes need as many lanes. Set --batch.lanes 4."),
+        (True, "3", 78, "--deterministic with 3 processes and 2 lanes"),
+        (False, "2", 66, "no-data"),
     ],
-    ids=["lanes", "tree", "data"],
 )
 def test_errors_of_all_are_reported_before_any_starts(
-    data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], rows: bool, more: list[str], code: int, said: str
+    data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], rows: bool, more: str, code: int, said: str
 ) -> None:
     """One sentence, at once, and no page of torchrun's."""
-    words = command(data if rows else tmp_path / "no-data", tmp_path / "run")[3:]
+    typed = command(data if rows else tmp_path / "no-data", tmp_path / "run")[3:]
     began = time.monotonic()
-    assert main([*words, *more, "--restarts", "1"]) == code
+    assert main([*typed, "--restarts", "1", "--processes", *more.split()]) == code
     assert time.monotonic() - began < 10
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("electra: ") and said in line
@@ -280,6 +262,6 @@ def test_torchrun_prints_no_page(tmp_path: Path, capfd: pytest.CaptureFixture[st
 
 
 def test_its_own_flags_are_left_out() -> None:
-    words = ["DATA", "--restarts", "5", "--out", "RUN", "--processes", "2", "--quiet"]
-    assert command_of(words, processes=1)[-4:] == ["DATA", "--out", "RUN", "--quiet"]
-    assert "--restarts" not in command_of(words, processes=1) and "--processes" not in command_of(words, processes=2)
+    typed = ["DATA", "--restarts", "5", "--out", "RUN", "--processes", "2", "--quiet"]
+    assert command_of(typed, processes=1)[-4:] == ["DATA", "--out", "RUN", "--quiet"]
+    assert "--restarts" not in command_of(typed, processes=1) and "--processes" not in command_of(typed, processes=2)

@@ -13,18 +13,19 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.prepared import small_config, write_store
+from tests.prepared import small_config
 from tests.reliability.figures import LAYERS, LONG, report
-from tests.reliability.rank_program import SLOW
+from tests.reliability.forking import PATHS
+from tests.reliability.rank_program import SLOW, launch
 from tests.reliability.ranks import start_ranks, wait_for, wait_until
 from tests.reliability.runs import lost
+from tests.reliability.whole_runs import words
 
 from electra_trainer.cli.main import main
 from electra_trainer.runs.restarts import supervise
 from electra_trainer.runs.signals import WAITS
-from electra_trainer.settings.records import to_dict
+from electra_trainer.settings.config import Checkpoint
 
-ROOT = Path(__file__).resolve().parents[2]
 RUN = """
 import os, pathlib, signal, sys, time
 from electra_trainer.runs.signals import stop_with_parent
@@ -59,24 +60,19 @@ def program(notes: Path, seconds: float) -> list[str]:
 
 def supervisor(command: list[str], notes: Path) -> int:
     """In a separate process; its id, once the run goes."""
-    os.environ["PYTHONPATH"] = f"{ROOT / 'src'}:{ROOT}"
+    os.environ["PYTHONPATH"] = PATHS["PYTHONPATH"]
     (process,) = start_ranks(1, lambda _: supervise(command, notes / "run", restarts=3))
     wait_until((notes / "began").exists)
     return process
 
 
-def test_a_save_is_waited_for(tmp_path: Path) -> None:
-    process = supervisor(program(tmp_path, 2), tmp_path)
-    os.kill(process, signal.SIGTERM)
+@pytest.mark.parametrize(("told", "heard", "seconds"), [("SIGTERM", "SIGTERM", 2), ("SIGHUP", "SIGTERM", 0)])
+def test_a_save_is_waited_for(tmp_path: Path, told: str, heard: str, seconds: float) -> None:
+    """Also where a terminal is closed."""
+    process = supervisor(program(tmp_path, seconds), tmp_path)
+    os.kill(process, signal.Signals[told])
     assert wait_for([process], seconds=20) == [75]
-    assert (tmp_path / "saved").exists()
-
-
-def test_the_terminal_is_closed(tmp_path: Path) -> None:
-    process = supervisor(program(tmp_path, 0), tmp_path)
-    os.kill(process, signal.SIGHUP)
-    assert wait_for([process], seconds=20) == [75]
-    assert (tmp_path / "saved").read_text() == "SIGTERM"
+    assert (tmp_path / "saved").read_text() == heard
 
 
 def test_the_terminal_is_closed_under_nohup(tmp_path: Path) -> None:
@@ -103,12 +99,9 @@ def test_the_supervisor_is_killed(tmp_path: Path) -> None:
     wait_until((tmp_path / "saved").exists, seconds=20)
 
 
-def supervised(data: Path, out: Path, *more: str) -> list[str]:
-    made = small_config(steps=5000, lanes=2, layers=LAYERS)
-    seldom = dataclasses.replace(made, checkpoint=dataclasses.replace(made.checkpoint, every=5000))
-    out.with_suffix(".json").write_text(json.dumps(to_dict(seldom)))
-    words = [str(data), "--config", str(out.with_suffix(".json")), "--out", str(out), "--device", "cpu"]
-    return [sys.executable, "-m", "electra_trainer", "pretrain", *words, *more]
+SELDOM = dataclasses.replace(
+    small_config(steps=5000, lanes=2, layers=LAYERS), checkpoint=Checkpoint(every=5000, keep=2)
+)
 
 
 def status_of(out: Path) -> dict:
@@ -123,35 +116,33 @@ def trains(out: Path) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, *([2] if LONG else [])])
 @pytest.mark.parametrize("how", ["hangup", "killed"])
-def test_a_run_is_not_left_alone(tmp_path: Path, how: str, processes: int) -> None:
+def test_a_run_is_not_left_alone(data: Path, tmp_path: Path, how: str, processes: int) -> None:
     """A real run on a terminal that goes away, and one whose supervisor is killed: saved, with nobody left that trains."""
-    data, out = write_store(tmp_path / "data"), tmp_path / "run"
-    command = supervised(data, out, "--restarts", "3", *(["--processes", str(processes)] if processes > 1 else []))
-    began, code = on_a_terminal(command, out, how)
+    out, more = tmp_path / "run", ["--restarts", "3", *(["--processes", str(processes)] if processes > 1 else [])]
+    began, code = on_a_terminal(words(SELDOM, data, out, *more), out, how)
     assert code == (75 if how == "hangup" else -signal.SIGKILL)
     wait_until(lambda: status_of(out).get("state") == "stopped", seconds=60)
-    seconds = round(time.monotonic() - began, 2)
+    told = {"how": how, "processes": processes, "seconds": round(time.monotonic() - began, 2)}
     code, steps = status_of(out)["exit_code"], lost(out)
     control = {}
     if LONG:
-        on_a_terminal(supervised(data, tmp_path / "alone"), tmp_path / "alone", how)
+        on_a_terminal(words(SELDOM, data, tmp_path / "alone"), tmp_path / "alone", how)
         control = {"control_steps_that_an_unwatched_run_loses": lost(tmp_path / "alone")}
-    told = {"how": how, "processes": processes, "exit_code": code, "lost_steps": steps, "seconds": seconds}
-    report("not_left_alone", **told, **control)
+    report("not_left_alone", **told, exit_code=code, lost_steps=steps, **control)
     assert (code, steps) == (75, 0) and all(control.values())
 
 
 def on_a_terminal(command: list[str], out: Path, how: str) -> tuple[float, int]:
     """Run it on a terminal that is closed once it trains, or kill what was started there: when that was, and its code."""
-    os.environ["PYTHONPATH"] = f"{ROOT / 'src'}:{ROOT}"
+    os.environ["PYTHONPATH"] = PATHS["PYTHONPATH"]
     child, terminal = pty.fork()
     if child == 0 and LONG:
-        os.execv(command[0], command)
+        os.execv(sys.executable, [sys.executable, "-m", "electra_trainer", *command])
     if child == 0:  # a copy of this process, which has loaded what the command loads
         os.environ["GLIBC_TUNABLES"] = ""
         code = 1
         try:
-            code = main(command[3:])
+            code = main(command)
         except SystemExit as ended:
             code = int(ended.code or 0)
         except BaseException:
@@ -180,25 +171,22 @@ def on_a_terminal(command: list[str], out: Path, how: str) -> tuple[float, int]:
 @pytest.mark.slow
 @pytest.mark.skipif(not LONG, reason="two saves of 40 s under torchrun: `make reliability`")
 @pytest.mark.parametrize("told", ["supervisor", "launcher"])
-def test_a_save_that_takes_long(tmp_path: Path, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Longer than the 30 s that torchrun has for its processes by itself: what becomes of it then is the control."""
-    found = slow_save(tmp_path / "run", told, monkeypatch)
+def test_a_save_that_takes_long(
+    data: Path, tmp_path: Path, told: str, untuned: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Longer than the 30 s that torchrun has for its processes by itself: what happens then is the control."""
+    found = slow_save(data, tmp_path / "run", told)
     monkeypatch.setenv(*WAITS, "30")
-    control = slow_save(tmp_path / "control", told, monkeypatch)
+    control = slow_save(data, tmp_path / "control", told)
     named = {f"control_{name}": figure for name, figure in control.items()}
     report("slow_save", told=told, save_seconds=40, **found, **named)
     assert found["exit_code"] == 75 and found["lost_steps"] == 0 and found["seconds"] > 40
     assert control["exit_code"] != 75 and control["lost_steps"] > 0
 
 
-def slow_save(out: Path, told: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+def slow_save(data: Path, out: Path, told: str) -> dict[str, float]:
     """Two ranks whose last save takes 40 s: the code, the steps that are in no checkpoint, and the seconds from the signal to the end."""
-    data = write_store(out.with_name(f"{out.name}-data"))
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{ROOT}")
-    monkeypatch.setenv("GLIBC_TUNABLES", "")
-    words = supervised(data, out)[3:]
-    launcher = [sys.executable, "-m", "electra_trainer.runs.launcher", "--standalone", "--nproc-per-node=2"]
-    command = [*launcher, "-m", "tests.reliability.rank_program", f"{SLOW}40", *words]
+    command = launch(f"{SLOW}40", words(SELDOM, data, out))
     (process,) = start_ranks(1, lambda _: supervise(command, out, restarts=0))
     wait_until(lambda: trains(out))
     children = Path(f"/proc/{process}/task/{process}/children").read_text().split()

@@ -6,78 +6,34 @@ import errno
 import fcntl
 import itertools
 import os
-import random
 import shutil
-import time
-from collections.abc import Callable
 from contextvars import Context
 from dataclasses import fields, is_dataclass, make_dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.command import Electra
-from tests.finetuning.own_files import rows, write_csv, write_encoder
-from tests.prepared import small_config, write_store, write_text
 from tests.reliability.children import in_a_child
 from tests.reliability.figures import LONG
 from tests.reliability.killed import tree
 from tests.reliability.operations import Operation, Operations
+from tests.reliability.works import KINDS, LONGER, Work, longer_works, works
 
-from electra_trainer import api
 from electra_trainer.cli import main as cli
-from electra_trainer.data.corpus import PrepareSettings
-from electra_trainer.data.prepare import merge, prepare
-from electra_trainer.data.tokenizer import load_tokenizer
 from electra_trainer.errors import ConfigError, ElectraError, StorageError
 from electra_trainer.experiments.cell import declaring
 from electra_trainer.files import durable
 from electra_trainer.runs.run_folder import RunFolder
-from electra_trainer.train.loop import pretrain
 
-Work = Callable[[Path], object]
 PAIRS = 10 if LONG else 2
 REFUSED = ConfigError.exit_code
 
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Work, Work]]:
-    """Two pieces of work of each kind, whose results differ."""
     folder = tmp_path_factory.mktemp("two")
-    text, data = write_text(folder / "text.txt", documents=12), write_store(folder / "data")
-    tokenizer = load_tokenizer(data / "tokenizer")
-    run = pretrain(small_config(steps=3, layers=1), data, out=folder / "run", device="cpu", quiet=True)
-
-    def prepared(out: Path, *, seed: int, shard: tuple[int, int] | None = None) -> object:
-        settings = PrepareSettings(valid_fraction=0.3, workers=1, seed=seed)
-        return prepare([text], tokenizer=tokenizer, sequence_length=16, out=out, settings=settings, shard=shard)
-
-    def trained(out: Path, *, steps: int) -> object:
-        return pretrain(small_config(steps=steps, layers=1), data, out=out, device="cpu", quiet=True)
-
-    for seed in (1, 2):
-        prepared(folder / f"shards-{seed}", seed=seed, shard=(1, 1))
-    vocabulary = partial(api.train_tokenizer, text)
-    return {
-        "tokenizer": (
-            lambda out: vocabulary(out=out, vocab_size=300),
-            lambda out: vocabulary(out=out, vocab_size=256, cased=True),
-        ),
-        "prepare": (partial(prepared, seed=1), partial(prepared, seed=2)),
-        "a shard": (partial(prepared, seed=1, shard=(1, 2)), partial(prepared, seed=2, shard=(1, 2))),
-        "merge": (lambda out: merge(folder / "shards-1", out=out), lambda out: merge(folder / "shards-2", out=out)),
-        "export": (partial(api.export, run), partial(api.export, run, dtype="float16")),
-        "pretrain": (partial(trained, steps=3), partial(trained, steps=4)),
-        "rows or a run": (partial(prepared, seed=1), partial(trained, steps=3)),
-        "a run or rows": (partial(trained, steps=3), partial(prepared, seed=1)),
-        "a tokenizer or an export": (lambda out: vocabulary(out=out, vocab_size=300), partial(api.export, run)),
-    }
-
-
-KINDS = "tokenizer,prepare,a shard,merge,export,pretrain,rows or a run,a run or rows,a tokenizer or an export".split(
-    ","
-)
+    return works(folder) | (longer_works(folder / "longer") if LONG else {})
 
 
 def code_of(work: Work, out: Path) -> int:
@@ -106,7 +62,7 @@ def wholes(works: tuple[Work, Work], place: Path) -> list[dict[str, object]]:
     return [settled(place / f"whole-{number}") for number in range(len(works))]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *LONGER * LONG])
 def test_one_wins_whole(
     kind: str, pairs: dict[str, tuple[Work, Work]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,83 +91,11 @@ def test_one_wins_whole(
         shutil.rmtree(place)
 
 
-def typed(words: str, **others: object) -> Work:
-    """A command that ends with --out; {out} and its ending are the last word."""
-    return lambda out: refuse_code(cli.main([*words.split(), "--out", str(out) + str(others.get("ending", ""))]))
-
-
-def refuse_code(code: int) -> None:
-    if code:
-        raise next(one for one in (ConfigError, ElectraError) if one.exit_code == code)("see above")
-
-
-REPLACING = ("embed", "predict", "report")
-"""Verbs that replace a file: the second one of two that do not overlap wins, as it always did."""
-
-
-@pytest.fixture(scope="module")
-def more(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Work, Work]]:
-    """The verbs that take longer."""
-    folder = tmp_path_factory.mktemp("more")
-    data, runs = write_store(folder / "data"), [folder / "a" / "run", folder / "b" / "run"]
-    for steps, run in zip((3, 4), runs, strict=True):
-        pretrain(small_config(steps=steps, layers=1), data, out=run, device="cpu", quiet=True)
-    write_encoder(folder / "encoder")
-    for name, table in (("train", rows(40)), ("dev", rows(50)[40:]), ("one", rows(50)[40:45]), ("two", rows(50)[45:])):
-        write_csv(folder / f"{name}.csv", table)
-    tuning = f"finetune {folder}/encoder --train {folder}/train.csv --dev {folder}/dev.csv --seeds 1 --parallel 1"
-    tuning += " --device cpu --quiet --epochs"
-    typed(f"{tuning} 1")(folder / "tuned")
-
-    def compared(out: Path, *, steps: int) -> object:
-        settings: Any = {"arms": ["electra"], "preset": small_config(layers=1), "seeds": 1, "device": "cpu"}
-        return api.compare(data, out=out, steps=steps, quiet=True, **settings)
-
-    return {
-        "finetune": (typed(f"{tuning} 1"), typed(f"{tuning} 2")),
-        "compare": (partial(compared, steps=6), partial(compared, steps=8)),
-        "embed": tuple(typed(f"embed {run} {folder}/one.csv", ending=".npy") for run in runs),
-        "predict": tuple(
-            typed(f"predict {folder}/tuned/model {folder}/{name}.csv", ending=".csv") for name in ("one", "two")
-        ),
-        "report": tuple(typed(f"report {run}") for run in runs),
-    }  # type: ignore[dict-item]
-
-
-@pytest.mark.skipif(not LONG, reason="make reliability")
-@pytest.mark.parametrize("kind", [*KINDS, "finetune", "compare", *REPLACING])
-def test_ten_pairs_that_start_together(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    pairs = request.getfixturevalue("pairs" if kind in KINDS else "more")
-    chance, whole = random.Random(1), wholes(pairs[kind], tmp_path)
-    for number in range(PAIRS):
-        place = tmp_path / str(number)
-        place.mkdir()
-        children = []
-        for work in pairs[kind]:
-            if (child := os.fork()) == 0:
-                try:
-                    os._exit(code_of(work, place / "out"))
-                finally:
-                    os._exit(1)
-            children.append(child)
-            time.sleep(chance.choice([0, 0, 0.01, 0.05]))
-        codes = tuple(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children)
-        assert sorted(codes) == [0, REFUSED] or (kind in REPLACING and codes == (0, 0))
-        assert settled(place) in [one for one, code in zip(whole, codes, strict=True) if code == 0]
-
-
-def with_an_output() -> list[str]:
-    return [
-        name
-        for name, verb in cli.VERBS.items()
-        if is_dataclass(verb) and any(one.name == "out" for one in fields(verb))
-    ]
-
-
 def test_every_verb_with_an_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, electra: Electra) -> None:
     """Refused while another command has it, a file or a folder, by any name of it; a new verb too."""
     monkeypatch.setattr(durable, "BRIEF", 0.02)
-    found = with_an_output()
+    verbs = {name: {one.name for one in fields(verb)} for name, verb in cli.VERBS.items() if is_dataclass(verb)}
+    found = [name for name, options in verbs.items() if "out" in options]
     assert {"tokenizer", "merge", "export", "embed", "predict", "report", "table", "figure", "demo"} <= set(found)
     written = make_dataclass("Written", ["out"], namespace={"run": lambda self: self.out.write_text("mine") and None})
     (tmp_path / "link").symlink_to("out", target_is_directory=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,22 +11,17 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import pytest
 import torch
-from tests.prepared import small_config, write_store
+from tests.prepared import small_config
 from tests.reliability.figures import LAYERS
 from tests.reliability.runs import curve
 
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.verified import read
 from electra_trainer.settings.config import Config, Evaluation
+from electra_trainer.settings.records import to_dict
 from electra_trainer.train import fast_step
 from electra_trainer.train.loop import pretrain
-
-
-def store(factory: pytest.TempPathFactory) -> Path:
-    """Prepared rows; lanes, dropout and every part of the method are on in runs over them."""
-    return write_store(factory.mktemp("prepared") / "data")
 
 
 def tiny_run(*, steps: int, every: int, keep: int = 2) -> Config:
@@ -38,6 +34,13 @@ def tiny_run(*, steps: int, every: int, keep: int = 2) -> Config:
 def train(config: Config, data: Path, out: Path) -> Path:
     """Begin a run or go on with it."""
     return pretrain(config, data, out=out, device="cpu", quiet=True)
+
+
+def words(config: Config, data: Path, out: Path, *more: str) -> list[str]:
+    """The command that trains; its settings are in a file next to `out`."""
+    path = out.with_suffix(".json")
+    path.write_text(json.dumps(to_dict(config)))
+    return ["pretrain", str(data), "--config", str(path), "--out", str(out), "--device", "cpu", *more]
 
 
 @contextmanager
