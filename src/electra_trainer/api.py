@@ -188,7 +188,7 @@ def compare(
         preset: a preset's name, or a whole Config.
         seeds: how many (1, 2, ...), or which.
         fields: the other fields of `electra_trainer.paper.request.Compare`, its flags: one of flops and steps; match,
-            probe and what begins with it, sweep, metrics; shard, parallel, device, quiet.
+            probe and what begins with it, sweep, metrics; parallel, device, quiet.
 
     Returns:
         Means, differences and the state of every cell; also in `out` as summary.json and summary.md.

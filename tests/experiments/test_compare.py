@@ -1,4 +1,4 @@
-"""Experiments: paired cells, interruption, shards, extension, failure, and the command from end to end."""
+"""Experiments: paired cells, interruption, extension, failure, and the command from end to end."""
 
 import json
 import os
@@ -20,8 +20,7 @@ from electra_trainer import api
 from electra_trainer.cli.main import main
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError, DataError, Interrupted, MissingInputError
-from electra_trainer.experiments.cell import Declared, DeclaredRow, Result, parse_seeds, parse_shard, read_declared
-from electra_trainer.experiments.engine import shard_of
+from electra_trainer.experiments.cell import Result, parse_seeds, parse_shard, read_declared
 from electra_trainer.experiments.summary import Summary, summarize, write_summary
 from electra_trainer.objectives import build
 from electra_trainer.paper import compare as cells_module
@@ -200,23 +199,9 @@ def test_finished_cells_are_not_run_again(data: Path, whole: Path, monkeypatch: 
     assert states(summary) == ["done"] * 4
 
 
-@pytest.mark.parametrize("machines", [1, 2, 3, 4, 7, 20])
-def test_shards_partition_the_cells(machines: int) -> None:
-    arms, seeds = ("electra", "mlm", "untrained"), (1, 2, 5)
-    rows = {arm: DeclaredRow(settings={}) for arm in arms}
-    everything = Declared(verb="compare", facts={}, rows=rows, seeds=seeds).cells(Path("E"))
-    parts = [shard_of(everything, (i, machines)) for i in range(1, machines + 1)]
-    assert sorted(map(str, everything)) == sorted(str(cell) for part in parts for cell in part)
-    assert max(map(len, parts)) - min(map(len, parts)) <= 1
-    assert str(everything[0]) == "electra, seed 1" and everything[3].seed == 2
-
-
-def test_shards_make_one_experiment(data: Path, whole: Path, tmp_path: Path) -> None:
-    """Two machines over one folder: the first alone shows what is missing, both give what one machine gives."""
-    first = run(data, tmp_path / "exp", shard="1/2")
-    assert states(first) == ["done", "done", "missing", "missing"]
-    second = run(data, tmp_path / "exp", shard="2/2")
-    assert states(second) == ["done"] * 4
+def test_a_seed_a_machine_makes_one_experiment(data: Path, whole: Path, tmp_path: Path) -> None:
+    assert states(run(data, tmp_path / "exp", seeds=[2])) == ["done", "done"]
+    assert states(run(data, tmp_path / "exp", seeds=[1])) == ["done"] * 4
     assert results(tmp_path / "exp") == results(whole)
 
 

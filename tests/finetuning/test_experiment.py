@@ -291,7 +291,6 @@ def test_an_error_of_a_worker_comes_back_and_other_runs_stay(
     """Two runs at a time, for the two cores that it is given."""
     copy_workers(monkeypatch)
     monkeypatch.setattr(rounds, "cores", lambda: 2)
-    monkeypatch.setattr(rounds._Engine, "_do_here", None)
     asked = plan(model, Toy(rows=48), Toy(name="broken", breaks_from=1), seeds=(1, 2))
     with pytest.raises(DataError, match=r"broken, seed [12]: toy\.tsv:7: label 'ugly': expected one of bad, good"):
         go(asked, tmp_path / "out", parallel=None)
@@ -318,7 +317,7 @@ class Deadly(Toy):
 def test_a_worker_that_dies_is_reported(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy_workers(monkeypatch)
     monkeypatch.setattr(Deadly, "__module__", "tests.finetuning.test_experiment")
-    with pytest.raises(ElectraError, match=r"toy, seed [12]: its process died .*--parallel.*same command resumes"):
+    with pytest.raises(ElectraError, match=r"toy, seed [12]: A worker process died \(exit status -9\).*--parallel"):
         go(plan(model, Deadly(rows=16, parent=os.getpid())), tmp_path / "out", parallel=2)
 
 
@@ -459,8 +458,9 @@ def test_lines_of_progress(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     for share in range(10):
         board.progress(cells[1], share / 10)
     board.done(cells[1], score=("matthews", 0.25))
-    board.done(cells[2], score=("matthews", 0.75))
-    board.done(cells[3], score=("matthews", 0.5))
+    for cell, score in ((cells[2], 0.75), (cells[3], 0.5)):
+        board.begin(cell)
+        board.done(cell, score=("matthews", score))
     lines = capsys.readouterr().err.splitlines()
     shown = [line for line in lines if "matthews" in line]
     assert shown[0].startswith("[2/4] cola, seed 2: matthews 0.25, ") and " left" in shown[0]

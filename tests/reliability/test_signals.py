@@ -286,7 +286,7 @@ def test_a_worker_does_not_hear_a_signal_to_all() -> None:
             return connect(descriptor)
 
         processes.Connection = told_at_once  # type: ignore[assignment,misc]
-        cell_workers.serve(processes.connect(theirs.fileno()))
+        cell_workers.serve_cells(processes.connect(theirs.fileno()))
 
     (process,) = start_ranks(1, work)
     theirs.close()

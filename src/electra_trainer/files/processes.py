@@ -8,25 +8,44 @@ parent is gone, however it ended, the pipe ends, and the child with it.
 import itertools
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
+import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Self
 
 from electra_trainer.errors import STOP, ElectraError, named
 
-__all__ = ["Child", "Connection", "Pool", "WorkerDied", "Workers", "connect", "cores", "serve"]
+__all__ = ["ASK_TO_STOP", "EVENT", "Child", "Connection", "WorkerDied", "Workers", "connect", "cores", "serve", "wait"]
+
+ASK_TO_STOP = b"stop"
+"""Message to a child: a SIGTERM that arrives however early it is sent. Only a child that listens to signals stops."""
+_ANSWER, _ERROR, EVENT = b"+", b"-", b"*"
+"""First letters of messages from a child; events are sent while it works on a request."""
 
 
 def cores() -> int:
     """How many processor cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class WorkerDied(ElectraError):
+    """A child ended before it had answered."""
+
+    def __init__(self, status: int | None) -> None:
+        self.status = status
+        super().__init__(
+            f"A worker process died (exit status {status}); when that is -9, memory ran out. Run the same command with "
+            "fewer workers (--workers, --parallel)."
+        )
 
 
 class Child:
@@ -61,18 +80,41 @@ class Child:
             return self.process.wait(timeout=5)
         return None
 
+    def send(self, message: bytes) -> None:
+        """Send it the setup, a request or ASK_TO_STOP. Its end is noticed when it is read."""
+        with suppress(OSError):
+            self.pipe.send_bytes(message)
 
-class Pool:
-    """A few children that all run one function. Use as a context manager: leaving it ends them, at once after an error.
+    def read(self) -> tuple[bool, bytes]:
+        """Wait for its next message: whether it is the answer to the oldest request, and the message itself.
+
+        Raises:
+            WorkerDied: it ended. ElectraError: raised in the child, raised again here.
+        """
+        try:
+            message = self.pipe.recv_bytes()
+        except (EOFError, OSError):
+            raise WorkerDied(self.exit_status()) from None
+        if message[:1] == _ERROR:
+            kind, words = json.loads(message[1:])
+            raise named(kind)(words)
+        return message[:1] == _ANSWER, message[1:]
+
+
+class Workers:
+    """Children that all run one function. Use as a context manager: leaving it ends them, at once after an error.
 
     Args:
-        entry: `"package.module:function"`, called in each child with its end of the pipe.
+        entry: `"package.module:function"`, called in each child with its pipe, which it hands to `serve`.
+        setup: bytes sent to each child first.
         count: number of children, at least 1.
         threads: threads that each computes with.
     """
 
-    def __init__(self, entry: str, *, count: int, threads: int = 1) -> None:
+    def __init__(self, entry: str, *, setup: bytes, count: int, threads: int = 1) -> None:
         self.children = [Child(entry, threads=threads) for _ in range(count)]
+        for child in self.children:
+            child.send(setup)
 
     def __enter__(self) -> Self:
         return self
@@ -85,6 +127,21 @@ class Pool:
                 child.process.kill()
             child.process.wait()
 
+    def map(self, requests: Iterable[bytes]) -> Iterator[bytes]:
+        """Answers in the order of the requests, which the children take in turn, two each at any time.
+
+        Raises:
+            WorkerDied: a child ended. ElectraError: raised in a child, raised again here.
+        """
+        waiting: deque[Child] = deque()
+        for child, request in zip(itertools.cycle(self.children), requests, strict=False):
+            child.send(request)
+            waiting.append(child)
+            if len(waiting) > 2 * len(self.children):
+                yield waiting.popleft().read()[1]
+        while waiting:
+            yield waiting.popleft().read()[1]
+
 
 def connect(descriptor: int) -> Connection:
     """In a child, first of all: ignore signals, print on standard error only, and open the pipe to the parent."""
@@ -95,85 +152,39 @@ def connect(descriptor: int) -> Connection:
 
 
 def serve(pipe: Connection, prepare: Callable[[bytes], Callable[[bytes], bytes]]) -> None:
-    """The life of a worker: the first message sets it up, every other one is answered, the end of the pipe ends it.
+    """The life of a worker: the first message sets it up, every other one is answered, the end of the pipe ends it at
+    once.
 
     An answer begins with "+", the class and the sentence of an error with "-".
     """
+    inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(pipe, inbox), daemon=True).start()
     answer: Callable[[bytes], bytes] | None = None
     while True:
-        try:
-            message = pipe.recv_bytes()
-        except (EOFError, OSError):
-            return
+        message = inbox.get()
         try:
             if answer is None:
                 answer = prepare(message)
                 continue
-            reply = b"+" + answer(message)
+            reply = _ANSWER + answer(message)
         except Exception as error:
             is_ours = isinstance(error, ElectraError)
+            if not is_ours:
+                traceback.print_exc()
             words = str(error) if is_ours else f"A worker process failed: {type(error).__name__}: {error}."
-            reply = b"-" + json.dumps([type(error).__name__ if is_ours else "ElectraError", words]).encode()
-        try:
+            reply = _ERROR + json.dumps([type(error).__name__ if is_ours else "ElectraError", words]).encode()
+        with suppress(BrokenPipeError):  # the parent is gone, and this process with it
             pipe.send_bytes(reply)
-        except BrokenPipeError:  # the parent is gone
-            os._exit(0)
 
 
-class WorkerDied(ElectraError):
-    """A child ended before it had answered."""
-
-    def __init__(self, child: Child) -> None:
-        self.status = child.exit_status()
-        super().__init__(
-            f"A worker process died (exit status {self.status}); when that is -9, memory ran out. Run the same command "
-            "again with fewer workers."
-        )
-
-
-class Workers(Pool):
-    """Children that all run `module:function`, where the function hands its pipe to `serve`: bytes in, bytes out,
-    nothing is pickled.
-
-    Args:
-        entry: `"package.module:function"`.
-        setup: bytes sent to each child first.
-        count: number of children, at least 1.
-    """
-
-    def __init__(self, entry: str, *, setup: bytes, count: int) -> None:
-        super().__init__(entry, count=count)
-        for child in self.children:
-            _send(child, setup)
-
-    def map(self, requests: Iterable[bytes]) -> Iterator[bytes]:
-        """Answers in the order of the requests, of which each child has one at any time.
-
-        Raises:
-            WorkerDied: a child ended. ElectraError: raised in a child, raised again here.
-        """
-        waiting: deque[Child] = deque()
-        for child, request in zip(itertools.cycle(self.children), requests, strict=False):
-            ready = [_reply(waiting.popleft())] if len(waiting) == len(self.children) else []
-            _send(child, request)
-            waiting.append(child)
-            yield from ready
-        yield from map(_reply, waiting)
-
-
-def _send(child: Child, message: bytes) -> None:
-    try:
-        child.pipe.send_bytes(message)
-    except OSError:
-        raise WorkerDied(child) from None
-
-
-def _reply(child: Child) -> bytes:
-    try:
-        reply = child.pipe.recv_bytes()
-    except (EOFError, OSError):
-        raise WorkerDied(child) from None
-    if reply[:1] == b"+":
-        return reply[1:]
-    kind, words = json.loads(reply[1:])
-    raise named(kind)(words)
+def _listen(pipe: Connection, inbox: "queue.SimpleQueue[bytes]") -> None:
+    """Take messages as they come, so that neither side waits for the other to read."""
+    while True:
+        try:
+            message = pipe.recv_bytes()
+        except (EOFError, OSError):
+            os._exit(1)
+        if message == ASK_TO_STOP:
+            os.kill(os.getpid(), signal.SIGTERM)
+        else:
+            inbox.put(message)

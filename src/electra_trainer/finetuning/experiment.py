@@ -20,7 +20,7 @@ from electra_trainer.experiments import cell as cells
 from electra_trainer.experiments import engine, sweep
 from electra_trainer.experiments.by_class import Confusion, confusion_of
 from electra_trainer.experiments.cell import PLUS, Cell, Declared, DeclaredRow, Result
-from electra_trainer.experiments.engine import Event, Reports
+from electra_trainer.experiments.engine import Reports
 from electra_trainer.experiments.summary import Summary, summarize
 from electra_trainer.files import durable, processes
 from electra_trainer.finetuning import labels_curve, model_folder, run
@@ -322,7 +322,6 @@ class FineTuning(engine.Work):
                 device=device,
                 keep_weights=self._plan.keep_weights and not (fresh or settings.rival),
                 display=lambda steps: _Relay(steps, reports, lines=not fresh),
-                stop=reports.stop,
             )
         except errors.Diverged as error:
             cells.write_result(cell.folder, Result(key=cell.key, seed=cell.seed, failed=str(error)))
@@ -335,19 +334,6 @@ class FineTuning(engine.Work):
                 "not enough memory. Do fewer runs at once with --parallel 1, or read fewer rows at once with "
                 "--micro-batch 8 or --max-length 64."
             ) from None
-
-    def ended(self, cell: Cell, declared: Declared) -> tuple[str, float] | None:
-        """The main score."""
-        result, (metric, *_) = cell.result(), declared.rows[cell.key].metrics
-        return (metric.partition("/")[2], result.scores[metric]) if result and metric in result.scores else None
-
-    def alone(self) -> str | None:
-        """A class in the script itself cannot be imported by other processes."""
-        for name, task in self._tasks.items():
-            its = type(task)
-            if its.__module__ == "__main__" or "<locals>" in its.__qualname__:
-                return f"{name}: its class is in the script itself, which no other process can import: one at a time"
-        return None
 
     def _encoder(self, model: str) -> Source:
         if model not in self._sources:
@@ -400,17 +386,16 @@ def _encoder_facts(model: str) -> dict[str, Any] | None:
 
 
 class _Relay:
-    """Passes on the progress of a run; while it is entered there is something to save."""
+    """Passes on the progress of a run."""
 
     def __init__(self, steps: int, reports: Reports, *, lines: bool) -> None:
         self._steps, self._reports, self._first, self._lines = steps, reports, True, lines
 
     def __enter__(self) -> Self:
-        self._reports.saving(True)
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._reports.saving(False)
+        pass
 
     def say(self, line: str, *, style: str | None = None) -> None:
         if self._lines:  # fresh weights may collapse: the run has its log
@@ -421,8 +406,8 @@ class _Relay:
     def step(self, done: int, metrics: dict[str, float], *, tokens_per_second: float, last: bool = False) -> None:
         if self._first:  # every tenth step is reported: a later first one is of a run that resumes
             self._first = False
-            self._reports.send(Event(kind="progress", share=done / self._steps if done > 10 else 0.0))
-        self._reports.send(Event(kind="progress", share=done / self._steps))
+            self._reports.progress(done / self._steps if done > 10 else 0.0)
+        self._reports.progress(done / self._steps)
 
 
 @dataclass(frozen=True, kw_only=True)

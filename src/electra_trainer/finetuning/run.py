@@ -532,11 +532,11 @@ def finetune_run(
         if is_finished(out, keep_weights=keep_weights):
             _clear(folder)  # it may have been killed before it did so itself
             return cells.read_result(out)
-        if stop is None:
-            stop = partial(getattr, stack.enter_context(StopRequest()), "name")
         show = display or (lambda steps: progress.Display(total=steps, quiet=quiet, silent=quiet))
         run = _built(job, folder, device=where, show=show)
         run.resume()
+        if stop is None:  # until here there is nothing to save
+            stop = partial(getattr, stack.enter_context(StopRequest()), "name")
         assert run.saver is not None
         with run.display, run.saver:
             run.train(stop)

@@ -166,7 +166,7 @@ class Comparing(Work):
         try:
             if result is None:
                 reports.say("fresh weights" if cell.key == UNTRAINED else "training")
-                self._train(cell, declared, device=device, reports=reports)
+                self._train(cell, declared, device=device)
                 result = _trained(cell)
             todo = {name: part["folder"] for name, part in declared.parts.items() if name not in result.parts}
             reports.say(f"probes {', '.join(todo)}")
@@ -187,16 +187,13 @@ class Comparing(Work):
             reports.say(f"FAILED: {error}", style="bold red")
         cells.write_result(cell.folder, result)
 
-    def _train(self, cell: Cell, declared: Declared, *, device: str, reports: Reports) -> None:
+    def _train(self, cell: Cell, declared: Declared, *, device: str) -> None:
         row = records.read(Config, declared.rows[cell.key].settings, where=f"{cell.root}: rows: {cell.key}")
         config = replace(row, seed=cell.seed)
         if cell.key == UNTRAINED:
-            return initial_run(config, Store.open(self._asked.data), cell.run)
-        reports.saving(True)
-        try:
+            initial_run(config, Store.open(self._asked.data), cell.run)
+        else:
             loop.pretrain(config, self._asked.data, out=cell.run, device=device, quiet=not self._shows)
-        finally:
-            reports.saving(False)
 
 
 def default_metrics(declared: Declared) -> tuple[str, ...]:

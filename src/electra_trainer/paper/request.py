@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import tyro
 
 from electra_trainer.errors import ConfigError, require
-from electra_trainer.experiments.cell import parse_seeds, parse_shard
+from electra_trainer.experiments.cell import parse_seeds
 from electra_trainer.experiments.summary import Summary, summarize
 from electra_trainer.files import durable
 from electra_trainer.settings.records import run_and_step
@@ -65,8 +65,6 @@ class Compare(TrainingRequest):
     metrics: str | None = None
     """Metrics between commas whose contrasts are declared, for example pos/accuracy: p-values are corrected over them.
     Default: those of pos, minimal-pairs, glue and squad, else the held-out AUC on standard fakes."""
-    shard: str = "1/1"
-    """i/N: run every N-th cell, from the i-th on, so that N machines share the work."""
     parallel: int = 1
     """Train N runs at the same time, each with its share of the cores, or with a GPU."""
     device: str = "auto"
@@ -130,9 +128,9 @@ class Compare(TrainingRequest):
 
         use_threads()
         work = Comparing(self, seeds=parse_seeds(self.seeds))
-        how: dict[str, Any] = {"parallel": self.parallel, "shard": parse_shard(self.shard), "quiet": self.quiet}
+        device = str(choose_device(self.device))
         with tracked(self.out, self.track):
-            return run_experiment(work, self.out, device=str(choose_device(self.device)), **how)
+            return run_experiment(work, self.out, device=device, parallel=self.parallel, quiet=self.quiet)
 
 
 @dataclass(frozen=True, kw_only=True)
