@@ -1,9 +1,8 @@
 """Scores class by class: precision, recall, F1, confusions and calibration of a split. No torch here."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -114,27 +113,3 @@ def calibration_error(confidence: ArrayLike, right: ArrayLike) -> float:
     place = np.minimum((shares * BINS).astype(int), BINS - 1)
     gaps = np.bincount(place, weights=shares - np.asarray(right, dtype=float), minlength=BINS)
     return float(np.abs(gaps).sum() / max(len(place), 1))
-
-
-def over_seeds(reports: Mapping[int, ClassReport], *, best: int) -> ClassReport:
-    """Medians over seeds, with the confusions of the seed `best`."""
-    every = [*reports.values()]
-
-    def middle(name: str) -> tuple[float, ...]:
-        return tuple(median(shares) for shares in zip(*(getattr(one, name) for one in every), strict=True))
-
-    return ClassReport(
-        labels=reports[best].labels,
-        support=reports[best].support,
-        precision=middle("precision"),
-        recall=middle("recall"),
-        f1=middle("f1"),
-        confusion=reports[best].confusion,
-        calibration_error=median(one.calibration_error for one in every),
-    )
-
-
-def by_split(results: Mapping[int, Mapping[str, ClassReport]], *, best: int) -> Iterator[tuple[str, ClassReport]]:
-    """Each split with its report over the seeds; `best` is the seed with the best main score."""
-    for split in results[best]:
-        yield split, over_seeds({seed: found[split] for seed, found in results.items() if split in found}, best=best)

@@ -17,12 +17,9 @@ import contextlib
 import json
 import math
 import os
-import shlex
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -328,22 +325,14 @@ def _differences(old: Declared, new: Declared, identity: Callable[[Mapping[str, 
 
 
 def _trained_on(old: Declared, new: Declared, root: Path) -> str:
-    """The error where the files of a finished experiment have changed, with the command that begins from its model."""
+    """The error where the files of a finished experiment have changed, and how to begin from its model."""
     then, now = (next(iter(one.rows.values())).settings for one in (old, new))
-    words = [part for word in sys.argv[1:] for part in (word.split("=", 1) if word.startswith("--") else [word])]
     known, labels = (one["task"].get("labels") or () for one in (then, now))
     classes = ", ".join(repr(label) for label in labels if label not in known)
-    out = next(path for path in (f"{root}-{number}" for number in count(2)) if not Path(path).exists())
-    train, again = "The training file", f'finetune("{root}/model", ..., out="{out}")'
-    if "--train" in words and "--out" in words:
-        train, words[words.index("--out") + 1] = words[words.index("--train") + 1], out
-        at = words.index(model) if (model := str(new.about.get("model"))) in words else 1
-        again = shlex.join(["electra", *words[:at], f"{root}/model", *words[at + 1 :]])
-    has = f"{train} has changed" if (then["train_rows"], known) != (now["train_rows"], labels) else "A file has changed"
     return (
-        f"{has} since {root} was trained: {now['train_rows']:,} training rows (then {then['train_rows']:,})"
-        f"{f', new: {classes}' if classes else ''}. For other texts: electra predict {root}/model FILE  To "
-        f"train on from that model: {again}"
+        f"A file has changed since {root} was trained: {now['train_rows']:,} training rows (then "
+        f"{then['train_rows']:,}){f', new: {classes}' if classes else ''}. For other texts: electra predict "
+        f"{root}/model FILE  To train on from that model: the same command with {root}/model as MODEL and another --out."
     )
 
 

@@ -66,9 +66,7 @@ class Paired:
     t_interval: tuple[float, float] | None = None
     """95 %, Student's t."""
     p: float | None = None
-    """Two-sided, paired t."""
-    note: str | None = None
-    """Why there is no interval."""
+    """Two-sided, paired t; none where all differences are equal."""
 
 
 def compare_paired(values: Mapping[int, float], reference: Mapping[int, float]) -> Paired | None:
@@ -86,11 +84,11 @@ def compare_paired(values: Mapping[int, float], reference: Mapping[int, float]) 
     differences = np.array([values[seed] - reference[seed] for seed in seeds])
     n, mean = len(differences), float(differences.mean())
     if n < 2:
-        return Paired(n=n, mean=mean, note="needs at least 2 seeds")
+        return Paired(n=n, mean=mean)
     sd = float(differences.std(ddof=1))
     scale = max(max(abs(values[seed]), abs(reference[seed])) for seed in seeds)
     if sd <= _EQUAL * scale:
-        return Paired(n=n, mean=mean, sd=0.0, note="all differences are equal: there is no spread to judge them by")
+        return Paired(n=n, mean=mean, sd=0.0)
     test = stats.ttest_1samp(differences, 0.0)
     low, high = map(float, test.confidence_interval(0.95))
     return Paired(n=n, mean=mean, sd=sd, t_interval=(low, high), p=float(test.pvalue))

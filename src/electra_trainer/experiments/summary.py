@@ -12,13 +12,13 @@ Read by the page, the terminal, the JSON file, and the paper's tables and figure
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from electra_trainer.errors import ConfigError, MissingInputError, did_you_mean
 from electra_trainer.experiments import cell, statistics
-from electra_trainer.experiments.by_class import ClassReport, by_split
+from electra_trainer.experiments.by_class import ClassReport
 from electra_trainer.experiments.cell import Cell, Declared, DeclaredRow, Result
 from electra_trainer.experiments.statistics import Paired, Spread, compare_paired, holm, spread
 from electra_trainer.files import durable, wording
@@ -30,7 +30,7 @@ WIDE = 20.0
 T = TypeVar("T")
 Verdict = Literal["beats", "perhaps", "does not beat"]
 _SPREAD = ("row", "metric", "n", "median", "mean", "SD", "best", "best seed")
-_APART = ("row", "metric", "n", "median", "mean", "SD", "of the best seed above")
+_APART = ("test: row", "metric", "n", "median", "mean", "SD", "of the best seed above")
 _CONTRAST = ("metric", "row", "reference", "n", "difference", "95 % over rows", "95 % Student", "p", "p (Holm)")
 
 
@@ -84,14 +84,18 @@ class Summary(Printed):
         """Row -> metric or fact -> seed -> value. Seconds only where they are a declared metric: the summary of
         the same results is the same.
         """
-        named = self.declared.facts.get("metrics") or ()
         found: dict[str, dict[str, dict[int, float]]] = {row: {} for row in self.declared.rows}
         for row, by_seed in self.results.items():
             for seed, result in by_seed.items():
                 for name, value in (result.facts | result.scores).items() if result.failed is None else ():
-                    if name != "seconds" or name in named:
+                    if name != "seconds" or name in self._named:
                         found[row].setdefault(name, {})[seed] = value
         return found
+
+    @property
+    def _named(self) -> Sequence[str]:
+        """Metrics that were declared by name."""
+        return self.declared.facts.get("metrics") or ()
 
     @cached_property
     def rows(self) -> dict[str, dict[str, Spread]]:
@@ -105,8 +109,8 @@ class Summary(Printed):
     def metrics(self) -> tuple[str, ...]:
         """Declared metrics: the named ones, or those of the default that some row has."""
         names = dict.fromkeys(name for row in self.declared.rows.values() for name in row.metrics)
-        named = self.declared.facts.get("metrics") or ()
-        return tuple(name for name in names if name in named or any(name in found for found in self.values.values()))
+        measured = {name for found in self.values.values() for name in found}
+        return tuple(name for name in names if name in self._named or name in measured)
 
     @property
     def tested(self) -> dict[str, dict[str, dict[int, float]]]:
@@ -121,14 +125,10 @@ class Summary(Printed):
 
     @cached_property
     def classes(self) -> dict[str, dict[str, ClassReport]]:
-        """Row -> split -> scores class by class: medians over seeds, confusions of the best; without baselines."""
-        found = {}
-        for row, by_seed in self.results.items():
-            reports = {seed: one.reports for seed, one in by_seed.items() if one.reports}
-            main = self.main(row)
-            if main is not None and main.best_seed in reports and not self.declared.rows[row].baseline:
-                found[row] = dict(by_split(reports, best=main.best_seed))
-        return found
+        """Row -> split -> scores class by class of the seed with the best main score; without baselines."""
+        best = {row: main.best_seed for row in self.results if (main := self.main(row)) is not None}
+        found = {row: self.results[row][seed].reports for row, seed in best.items()}
+        return {row: reports for row, reports in found.items() if reports and not self.declared.rows[row].baseline}
 
     @cached_property
     def conclusion(self) -> str:
@@ -152,7 +152,7 @@ class Summary(Printed):
         for key, row in self.declared.rows.items():
             if (reference := row.reference) is None:
                 continue
-            for metric in dict.fromkeys(map(partial(self._judged, row), row.metrics)):
+            for metric in dict.fromkeys(self._judged(row, name) for name in row.metrics):
                 values, against = (self.values[one].get(metric, {}) for one in (key, reference))
                 pair = compare_paired(_at_seeds(row, values, against), against)
                 if pair is None:
@@ -161,8 +161,9 @@ class Summary(Printed):
                 both = (self.rows[key][metric].median, self.rows[reference][metric].median)
                 rows, others = self.samples(key, metric), self.samples(reference, metric)
                 over = statistics.difference_over_rows(_at_seeds(row, rows, others), others)
-                one = Contrast(metric=metric, row=key, reference=reference, found=pair, medians=both, over_rows=over)
-                contrasts.append(one)
+                contrasts.append(
+                    Contrast(metric=metric, row=key, reference=reference, found=pair, medians=both, over_rows=over)
+                )
         p_holm = holm({**{(one.metric, one.row): one.found.p for one in contrasts}, **dict.fromkeys(missing)})
         return [replace(one, p_holm=p_holm.get((one.metric, one.row))) for one in contrasts], missing
 
@@ -175,17 +176,13 @@ class Summary(Printed):
         """Seed -> values of the rows that a metric was measured on."""
         return {seed: one.samples[metric] for seed, one in self.results[row].items() if metric in one.samples}
 
-    def _is_due(self, metric: str, row: str, reference: str) -> bool:
-        """Whether a contrast without a result is one that was asked for: by name, or its parts are not measured yet. A
-        default metric that the networks of an arm cannot give was not declared.
+    def _is_due(self, metric: str, *rows: str) -> bool:
+        """Whether a contrast of two rows without a result is one that was asked for: by name, or its parts are not
+        measured yet. A default metric that the networks of an arm cannot give was not declared.
         """
-        if metric in (self.declared.facts.get("metrics") or ()):
-            return True
         part = metric.partition("/")[0]
-        lacking = [one for one in (row, reference) if metric not in self.values[one]]
-        return not any(
-            part in result.parts for one in lacking for result in self.results[one].values() if not result.failed
-        )
+        lacking = [one for row in rows if metric not in self.values[row] for one in self.results[row].values()]
+        return metric in self._named or not any(part in one.parts for one in lacking if not one.failed)
 
     @property
     def failed(self) -> dict[str, dict[int, str]]:
@@ -258,61 +255,58 @@ class Summary(Printed):
             state = "missing" if result is None else "done" if result.failed is None else "failed"
             yield seed, state, one.kept.relative_to(self.path).as_posix()
 
+    def tables(self) -> dict[str, Table]:
+        """Declared metrics, scores on rows that chose nothing, and contrasts."""
+        return {
+            "scores": Table(head=_SPREAD, rows=self._spreads(self.metrics), words=2),
+            "tested": Table(head=_APART, rows=self._apart(), words=2),
+            "contrasts": Table(head=_CONTRAST, rows=self._contrast_rows(), words=3),
+        }
+
     def text(self, *after: str) -> str:
-        """Declared metrics, their contrasts and what failed or is missing, for a terminal; what comes `after` them; and
-        the conclusion.
-        """
-        tables = [
-            Table(head=_SPREAD[:-1], rows=[row[:-1] for row in self._spreads(self.metrics)], words=2),
-            Table(head=("test: row", *_APART[1:]), rows=self._apart(), words=2),
-            Table(head=_CONTRAST, rows=self._contrast_rows(), words=3),
-        ]
+        """Tables, and what failed or is missing, for a terminal; what comes `after` them; and the conclusion."""
         last = [*(line for line in remarks(self) if not line.endswith(self.shown)), str(self.path / "summary.md")]
-        return "\n\n".join(
-            filter(None, [*(one.text() for one in tables if one.rows), "\n".join(last), *after, self.conclusion])
-        )
+        tables = [one.text() for one in self.tables().values() if one.rows]
+        return "\n\n".join(filter(None, [*tables, "\n".join(last), *after, self.conclusion]))
 
     def markdown(self) -> str:
         """The page."""
-        everything = dict.fromkeys(
+        names = dict.fromkeys(
             name for row, found in self.rows.items() for name in found if not self._is_apart(row, name)
         )
-        given = (self.declared.about | self.declared.facts).items()
         facts = {
-            name: number(value) if isinstance(value, float) else value
-            for name, value in given
-            if not (isinstance(value, dict) or name.endswith("sha256"))
+            name.replace("_", " "): number(value) if isinstance(value, float) else value
+            for name, value in (self.declared.about | self.declared.facts).items()
+            if value and not (isinstance(value, dict) or name.endswith("sha256"))
+        }
+        runs = [
+            (self._title(key), str(seed), state, run if state == "missing" else f"[{run}]({run})")
+            for key in self.declared.rows
+            for seed, state, run in self._states(key)
+        ]
+        tables = self.tables() | {
+            "everything": Table(head=_SPREAD, rows=self._spreads(names), words=2),
+            "runs": Table(head=("row", "seed", "state", "run"), rows=runs, words=2),
         }
         return wording.render(
             "experiment_summary.md",
             rows=[self._title(key) for key, row in self.declared.rows.items() if not row.baseline],
-            facts={name.replace("_", " "): value for name, value in facts.items() if value},
+            facts=facts,
             seeds=self.declared.seeds,
             conclusion=self.conclusion,
             remarks=[*remarks(self)],
-            scores=pipes(_SPREAD, self._spreads(self.metrics)),
-            tested=pipes(_APART, self._apart()),
-            contrasts=pipes(_CONTRAST, self._contrast_rows()),
-            classes=[
-                (f"{self._title(row)}, {split}", bool(report.confusion), report.markdown())
+            classes={
+                f"{self._title(row)}, {split}": report.markdown()
                 for row, found in self.classes.items()
                 for split, report in found.items()
-            ],
-            everything=pipes(_SPREAD, self._spreads([*everything])),
-            runs=pipes(
-                ("row", "seed", "state", "run"),
-                [
-                    (self._title(key), str(seed), state, run if state == "missing" else f"[{run}]({run})")
-                    for key in self.declared.rows
-                    for seed, state, run in self._states(key)
-                ],
-            ),
+            },
+            tables={name: table.markdown(escaped="|") if table.rows else "" for name, table in tables.items()},
         )
 
     def _title(self, row: str) -> str:
         return self.declared.rows[row].title or row
 
-    def _spreads(self, metrics: Sequence[str]) -> list[tuple[str, ...]]:
+    def _spreads(self, metrics: Iterable[str]) -> list[tuple[str, ...]]:
         return [
             (*self._line(row, name, one, one.best), str(one.best_seed))
             for name in metrics
@@ -358,11 +352,6 @@ def number(value: float) -> str:
     return f"{int(value):,}" if value == int(value) and abs(value) < 1e6 else f"{value:.4g}"
 
 
-def pipes(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown, whose cells are Markdown; empty without rows."""
-    return Table(head=head, rows=rows, words=2).markdown(escaped="|") if rows else ""
-
-
 def remarks(summary: Summary) -> Iterator[str]:
     """Sentences for a reader: baselines, notes, doubts, what failed, is missing or cannot be compared."""
     over_seeds = {one.row: one for one in summary.contrasts if one.over_rows is None}
@@ -376,30 +365,15 @@ def remarks(summary: Summary) -> Iterator[str]:
     if summary.unmeasured:
         names = ", ".join(f"{metric} of {row}" for metric, row in summary.unmeasured)
         yield f"Declared and not measured, but counted by Holm's correction: {names}."
-    if apart := _apart(summary):
+    known = {one.row for one in summary.contrasts} | {row for _, row in summary.unmeasured}
+    rows = summary.declared.rows.items()
+    if apart := [key for key, row in rows if row.reference and row.metrics and key not in known]:
         yield (
             f"Not compared with the first arm, because no declared metric is measured for both: {', '.join(apart)}. "
             "Repeat the command with a probe that all arms have, for example --probe pos=TREEBANK_DIR."
         )
-    noted: dict[str, list[str]] = {}
-    for one in summary.contrasts:
-        name = f"{one.metric} of {one.row}"
-        noted.setdefault(one.found.note or "", []).append(name)
-        if one.found.n == 2:
-            two = "2 seeds: the interval is 12.7 standard errors to each side; with 5 seeds it would be 2.8"
-            noted.setdefault(two, []).append(name)
-    for note in filter(None, noted):
-        yield f"{', '.join(noted[note][:3])}{' and others' * (len(noted[note]) > 3)}: {note}."
-
-
-def _apart(summary: Summary) -> list[str]:
-    """Trained arms of a comparison without any contrast, measured or missing."""
-    if summary.declared.verb != "compare":
-        return []
-    known = {one.row for one in summary.contrasts} | {row for _, row in summary.unmeasured}
-    trained = {key for key, results in summary.results.items() if any(one.failed is None for one in results.values())}
-    rows = summary.declared.rows.items()
-    return [key for key, row in rows if row.metrics and {key, row.reference} <= trained and key not in known]
+    if any(one.found.n == 1 for one in summary.contrasts):
+        yield "A contrast of one seed has no interval over seeds: it needs at least 2."
 
 
 def conclude(summary: Summary) -> str:
