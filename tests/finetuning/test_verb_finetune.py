@@ -161,7 +161,7 @@ def test_more_rows_and_a_new_class(work: Path, electra: Electra, tmp_path: Path)
     code, _, err = electra(*words, "--baselines")
     assert code == 78
     assert f"changed since {out} was trained: 47 training rows (then 27), new: 'plant'." in err
-    assert f"the same command with {out}/model as MODEL and another --out" in err
+    assert f"the same command with MODEL {out}/model and another --out" in err
     assert electra(words[0], f"{out}/model", *words[2:4], "--out", f"{out}-2", *words[5:])[0] == 0
     assert load_finetuned(f"{out}-2").task.labels == ("fruit", "plant", "tool")
 

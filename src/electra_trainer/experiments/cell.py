@@ -332,7 +332,7 @@ def _trained_on(old: Declared, new: Declared, root: Path) -> str:
     return (
         f"A file has changed since {root} was trained: {now['train_rows']:,} training rows (then "
         f"{then['train_rows']:,}){f', new: {classes}' if classes else ''}. For other texts: electra predict "
-        f"{root}/model FILE  To train on from that model: the same command with {root}/model as MODEL and another --out."
+        f"{root}/model FILE  To train on from that model: the same command with MODEL {root}/model and another --out."
     )
 
 

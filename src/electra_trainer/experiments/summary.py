@@ -437,13 +437,17 @@ def row_remarks(summary: Summary, key: str, title: str) -> Iterator[str]:
         yield f"{title}: weights kept: {epochs}. {cell.OPTIMISTIC}"
     if not row.baseline:  # fresh weights may collapse
         yield from (f"{title}: DOUBTFUL: {doubt}" for doubt in _doubts(results))
-    name = key if row.reference is None or not row.baseline else row.baseline
-    of = f"{name}, " if row.baseline else ""
+    yield from (f"{title}: {gap}" for gap in gaps(summary, key))
+
+
+def gaps(summary: Summary, key: str) -> Iterator[str]:
+    """Sentences on the cells of a row that failed or are missing."""
+    row = summary.declared.rows[key]
+    of = f"{row.baseline}, " if row.baseline else ""
     for seed, why in summary.failed.get(key, {}).items():
-        yield f"{title}: FAILED: {of}seed {seed}: {why}"
+        yield f"FAILED: {of}seed {seed}: {why}"
     if missing := summary.missing(key):
-        seeds_missing = f"{of}seed {', '.join(map(str, missing))}" if row.seeded else name
-        yield f"{title}: missing: {seeds_missing}."
+        yield f"missing: {of}seed {', '.join(map(str, missing))}." if row.seeded else f"missing: {row.baseline}."
 
 
 def _doubts(results: Mapping[int, Result]) -> Iterator[str]:

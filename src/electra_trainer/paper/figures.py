@@ -3,12 +3,12 @@
 Points are means over seeds with one standard deviation; thin lines are single seeds during training. Matplotlib is
 imported inside functions.
 
-Figure 2: a sentence is masked, filled by the generator and judged by the discriminator; it is also a table for the
-terminal.
+Figure 2: a sentence is masked, filled by the generator and judged by the discriminator; a table for the terminal.
 """
 
+import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,13 @@ import torch
 
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.errors import ConfigError, DataError
-from electra_trainer.experiments.statistics import Paired, Spread, compare_paired
+from electra_trainer.experiments.statistics import Paired, Spread, compare_paired, spread
 from electra_trainer.experiments.summary import Summary
-from electra_trainer.files.wording import Table
+from electra_trainer.files.wording import Printed, Table
 from electra_trainer.inspection.report import COLOURS, FAINT, INK, rendered
-from electra_trainer.paper import paper_tables, published
-from electra_trainer.paper.paper_tables import Entry
+from electra_trainer.paper import published
+from electra_trainer.paper.paper_tables import Entry, choose_metric, entries, factor
+from electra_trainer.presets.arms import arm_of
 from electra_trainer.pretrained.pretrained import Pretrained
 from electra_trainer.settings import methods
 from electra_trainer.settings.config import Config, generator_shape
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkedExample:
+class WorkedExample(Printed):
     """A sentence passing through both networks, token by token."""
 
     original: list[str]
@@ -43,17 +44,19 @@ class WorkedExample:
     """The truth: the token differs from the original one. A sample equal to the original counts as original (§2)."""
     probability: list[float]
     """Probability of "replaced", by the discriminator."""
-    seed: int
 
     @property
     def verdicts(self) -> list[str]:
         """For each token "replaced" where the discriminator considers that more likely than not, else "original"."""
         return ["replaced" if probability > 0.5 else "original" for probability in self.probability]
 
-    @property
-    def right(self) -> int:
-        """Number of tokens with the right verdict."""
-        return sum((word == "replaced") == truth for word, truth in zip(self.verdicts, self.replaced, strict=True))
+    def text(self) -> str:
+        """One row a token."""
+        masked = ["[MASK]" if masked else word for word, masked in zip(self.original, self.masked, strict=True)]
+        verdicts = [f"{word} {share:.2f}" for word, share in zip(self.verdicts, self.probability, strict=True)]
+        truth = ["replaced" if replaced else "original" for replaced in self.replaced]
+        head = ("original", "masked", "Generator's sample", "Discriminator's verdict, P(replaced)", "truth")
+        return Table(head=head, rows=[*zip(self.original, masked, self.sampled, verdicts, truth, strict=True)]).text()
 
 
 @torch.no_grad()
@@ -67,10 +70,9 @@ def worked_example(model: Pretrained, text: str, *, mask: Sequence[int], seed: i
         ConfigError: there is no generator network or no discriminator, or a word that the text does not have.
         DataError: the text is empty or longer than a trained row.
     """
-    for network, what in ((model.discriminator, "discriminator"), (model.generator, "generator network")):
-        if network is None:
-            raise ConfigError(f"figure 2: there is no {what} here. Give a run of --objective rtd, --generator learned.")
-    assert model.discriminator is not None and model.generator is not None
+    if model.discriminator is None or model.generator is None:
+        what = "discriminator" if model.discriminator is None else "generator network"
+        raise ConfigError(f"figure 2: there is no {what} here. Give a run of --objective rtd, --generator learned.")
     ids, masked = _with_masks(model, text, mask)
     special = model.specials
     slots = [index for index, chosen in enumerate(masked, start=1) if chosen]
@@ -90,7 +92,6 @@ def worked_example(model: Pretrained, text: str, *, mask: Sequence[int], seed: i
         sampled=sampled,
         replaced=[new != old for new, old in zip(corrupted[1:-1], ids, strict=True)],
         probability=model.discriminator(batch.ids_BT, batch)[0, 1:-1].sigmoid().tolist(),
-        seed=seed,
     )
 
 
@@ -109,56 +110,8 @@ def _with_masks(model: Pretrained, text: str, mask: Sequence[int]) -> tuple[list
     return encoding.ids, [word in mask for word in words]
 
 
-COLUMNS = ("original", "masked", "Generator's sample", "Discriminator's verdict, P(replaced)", "truth")
-
-
-def cells(example: WorkedExample) -> list[tuple[str, ...]]:
-    """One row a token, under COLUMNS."""
-    return [
-        (
-            word,
-            "[MASK]" if example.masked[at] else word,
-            example.sampled[at],
-            f"{example.verdicts[at]} {example.probability[at]:.2f}",
-            "replaced" if example.replaced[at] else "original",
-        )
-        for at, word in enumerate(example.original)
-    ]
-
-
-def text_table(example: WorkedExample) -> str:
-    """The example as a table for the terminal."""
-    return Table(head=COLUMNS, rows=cells(example), words=len(COLUMNS)).text()
-
-
-def draw_example(example: WorkedExample, *, name: str, form: str) -> bytes:
-    """The picture as a file's content; `form` is svg, png or pdf (ConfigError otherwise)."""
-
-    def make() -> "Figure":
-        figure, (axes,) = new_figure(1)
-        axes.set_axis_off()
-        table = axes.table(cells(example), colLabels=COLUMNS, loc="center", edges="open", cellLoc="center")
-        table.auto_set_font_size(False)
-        table.set_fontsize(10)
-        table.scale(1, 1.5)
-        for at, verdict in enumerate(example.verdicts, start=1):
-            if verdict == "replaced":
-                table[at, 3].get_text().set_color(COLOURS[0])
-            if example.masked[at - 1]:
-                table[at, 1].get_text().set_color(COLOURS[1])
-        caption(
-            figure,
-            f"Figure 2, from {name}. Samples are drawn with seed {example.seed}. A sample that is the original word "
-            f"counts as original. The discriminator is right about {example.right} of {len(example.original)} tokens.",
-        )
-        return figure
-
-    return rendered(make, form)
-
-
 ALGORITHMS = ("electra", "mlm", "two-stage", "adversarial")
 """The arms in the right panel of Figure 3."""
-_FLOPS_LABEL = "training FLOPs, as the paper counts"
 _POINTS = (
     "Points: mean over seeds, bars: one standard deviation (none for one seed); thin lines: single seeds in training."
 )
@@ -177,106 +130,78 @@ def draw_figure(number: int, experiments: Sequence[Summary], *, metric: str | No
     """
     if number not in FIGURES:
         raise ConfigError(f"figure {number}: expected 1, 3 or 4 with experiments, or 2 with a run.")
-    name = paper_tables.choose_metric(experiments, metric)
-
-    def make() -> "Figure":
-        figure, title = FIGURES[number](experiments, paper_tables.entries(experiments, metric=name), name)
-        caption(figure, f"Figure {number}. {_words(name)}{title} {_POINTS}")
-        return figure
-
-    return rendered(make, form)
+    name = choose_metric(experiments, metric)
+    return rendered(lambda: FIGURES[number](entries(experiments, metric=name), name), form)
 
 
-def new_figure(columns: int) -> "tuple[Figure, list[Axes]]":
-    """A figure with axes side by side."""
+def _panels(count: int, title: str) -> "tuple[Figure, list[Axes]]":
+    """A figure with axes side by side and a text under them, wrapped to its width."""
     from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    figure = Figure(figsize=(4.6 * max(columns, 1.5), 3.9), layout=ConstrainedLayoutEngine(w_pad=0.08, wspace=0.04))
-    grid = figure.add_gridspec(1, columns)
-    return figure, [figure.add_subplot(grid[0, column]) for column in range(columns)]
-
-
-def caption(figure: "Figure", text: str) -> None:
-    """A text under the figure, wrapped to its width."""
-    wrapped = textwrap.fill(text, int(figure.get_figwidth() * 15))
+    figure = Figure(figsize=(4.6 * max(count, 1.5), 3.9), layout="constrained")
+    wrapped = textwrap.fill(f"{title} {_POINTS}", int(figure.get_figwidth() * 15))
     figure.supxlabel(wrapped, x=0.01, ha="left", fontsize=8, color=INK)
+    return figure, [*figure.subplots(1, count, squeeze=False)[0]]
 
 
-def _figure_1(experiments: Sequence[Summary], shown: Sequence[Entry], metric: str) -> "tuple[Figure, str]":
+def _figure_1(shown: Sequence[Entry], metric: str) -> "Figure":
     """Score against training FLOPs, with the paper's points behind ours where the score is GLUE's."""
-    figure, (axes,) = new_figure(1)
+    figure, (axes,) = _panels(1, f"Figure 1. {_words(metric)} against training compute.")
     if metric == "glue/average":
         _published(axes)
-    _against_flops(axes, "Training compute", shown, metric, several=len(experiments) > 1)
-    return figure, " against training compute."
+    _against_flops(axes, "Training compute", shown, metric)
+    return figure
 
 
-def _figure_3(experiments: Sequence[Summary], shown: Sequence[Entry], metric: str) -> "tuple[Figure, str]":
+def _figure_3(shown: Sequence[Entry], metric: str) -> "Figure":
     """Left: sizes of the generator. Right: training algorithms. Without entries for one of them, the other alone."""
     compared = [entry for entry in shown if entry.arm in ALGORITHMS]
-    sized = any(generator_size(entry) is not None for entry in shown)
+    sized = any(generator_size(entry.config) is not None for entry in shown)
     if not sized and not compared:
         raise DataError(f"figure 3: no arm is a size of the generator, or one of {', '.join(ALGORITHMS)}.")
-    figure, axes = new_figure(sized + bool(compared))
-    if sized:
-        _generator_sizes(axes[0], experiments, shown, metric)
-    if compared:
-        _against_flops(axes[-1], "Training algorithms", compared, metric, several=len(experiments) > 1)
     parts = ["by size of the generator"] * sized + ["by training algorithm, at its cost"] * bool(compared)
-    return figure, f" {', and '.join(parts)}."
+    figure, axes = _panels(len(parts), f"Figure 3. {_words(metric)} {', and '.join(parts)}.")
+    if sized:
+        _generator_sizes(axes[0], shown, metric)
+    if compared:
+        _against_flops(axes[-1], "Training algorithms", compared, metric)
+    return figure
 
 
-def generator_size(entry: Entry) -> tuple[float, str] | None:
+def generator_size(config: Config | None) -> tuple[float, str] | None:
     """An arm's place in the left of Figure 3: hidden units (below 0: it has none) and a label; None if it differs from
     ELECTRA in more than its generator's size.
     """
-    config = entry.config
-    if config is None or type(config.objective) is not methods.RTD:
-        return None
-    if config.objective.loss_over != "all" or config.objective.lucky != "original":
+    if config is None or arm_of(config) not in ("electra", "same-size", "unigram", "uniform"):
         return None
     generator = config.generator
-    if not isinstance(config.phases, methods.Joint) or generator.disallow_correct:
-        return None
-    if isinstance(generator, methods.Uniform):
-        return (-2.0, "uniform")
-    if isinstance(generator, methods.Unigram):
-        return (-1.0, "unigram")
+    if not isinstance(generator, methods.Learned):
+        return (-1.0, "unigram") if isinstance(generator, methods.Unigram) else (-2.0, "uniform")
     if generator.temperature != 1 or config.sharing != "embeddings":
         return None
     shape, main = generator_shape(config), config.model
     width, layers = shape.hidden_size, shape.num_hidden_layers
-    depth = "" if layers == main.num_hidden_layers else f"\n{layers} of {main.num_hidden_layers}"
-    return (width, f"{width}\n({width / main.hidden_size:.3g}x){depth}")
+    depth = "" if layers == main.num_hidden_layers else f" {layers} of {main.num_hidden_layers}"
+    return (width, f"{width} ({width / main.hidden_size:.3g}x){depth}")
 
 
-_MOST_SIDE_BY_SIDE = 5
-"""Sizes of generators whose labels have room next to one another; the labels of more are turned."""
-
-
-def _generator_sizes(axes: "Axes", experiments: Sequence[Summary], shown: Sequence[Entry], metric: str) -> None:
+def _generator_sizes(axes: "Axes", shown: Sequence[Entry], metric: str) -> None:
     """Sizes at equal distances, those without hidden units first; a line joins an experiment's learned generators."""
-    sized = [(size, entry) for entry in shown if (size := generator_size(entry)) is not None]
+    sized = [(size, entry) for entry in shown if (size := generator_size(entry.config)) is not None]
     places = sorted({size for size, _ in sized})
-    for index, experiment in enumerate(experiments):
-        colour = COLOURS[index % len(COLOURS)]
-        mine = sorted(((size, one) for size, one in sized if one.experiment is experiment), key=lambda pair: pair[0])
-        for size, entry in mine:
-            _error_bar(axes, places.index(size), entry.score(metric), colour, label=None)
-        line = [(places.index(size), one.score(metric).mean) for size, one in mine if size[0] > 0]
-        axes.plot([at for at, _ in line], [mean for _, mean in line], color=colour, label=_labelled(experiment))
-    if len(places) > _MOST_SIDE_BY_SIDE:
-        labels = [label.replace("\n", " ") for _, label in places]
-        axes.set_xticks(range(len(places)), labels, rotation=90)
-    else:
-        axes.set_xticks(range(len(places)), [label for _, label in places])
+    labels = {entry.experiment.path: entry.label for _, entry in sized}
+    for colour, (path, label) in zip(COLOURS * len(labels), labels.items(), strict=False):
+        mine = [(size, _spread(entry, metric)) for size, entry in sized if entry.experiment.path == path]
+        for learned, line in ((True, "-"), (False, "none")):
+            points = [(places.index(size), score) for size, score in mine if (size[0] > 0) == learned]
+            _draw(axes, points, colour, line=line, label=label if learned else None)
+    axes.set_xticks(range(len(places)), [label for _, label in places], rotation=90)
     axes.margins(x=0.15)
     across = "generator's hidden units\n(share of the discriminator's), layers if fewer"
     _name_axes(axes, "Generator sizes", across, metric)
 
 
-def _figure_4(experiments: Sequence[Summary], shown: Sequence[Entry], metric: str) -> "tuple[Figure, str]":
+def _figure_4(shown: Sequence[Entry], metric: str) -> "Figure":
     """Left: BERT next to ELECTRA for each size. Centre: the gain, if any size has both. Right: curves of the first
     size.
     """
@@ -285,56 +210,50 @@ def _figure_4(experiments: Sequence[Summary], shown: Sequence[Entry], metric: st
         raise DataError(
             f"figure 4: no finished cell of electra or mlm has {metric}. Run electra compare --arms electra,mlm."
         )
-    ordered = [one for one in experiments if any(entry.experiment is one for entry in shown)]
+    labels = {entry.experiment.path: entry.label for entry in shown}
+    places = {path: at for at, path in enumerate(labels)}
     electra, mlm = (
-        {ordered.index(entry.experiment): entry for entry in shown if entry.arm == arm} for arm in ("electra", "mlm")
+        {places[entry.experiment.path]: entry for entry in shown if entry.arm == arm} for arm in ("electra", "mlm")
     )
-    pairs = ((at, compare_paired(electra[at].by_seed(metric), mlm[at].by_seed(metric))) for at in electra if at in mlm)
-    gains = sorted((at, gain) for at, gain in pairs if gain is not None)
-    figure, axes = new_figure(2 + bool(gains))
+    pairs = [(at, compare_paired(electra[at].by_seed(metric), mlm[at].by_seed(metric))) for at in electra if at in mlm]
+    gains = [(at, gain) for at, gain in pairs if gain is not None]
+    title = f"Figure 4. {_words(metric)}. BERT and ELECTRA for several model sizes; the first during training."
+    figure, axes = _panels(2 + bool(gains), title)
     for found, name, colour in ((electra, "ELECTRA (electra)", COLOURS[0]), (mlm, "BERT (mlm)", COLOURS[1])):
-        _joined(axes[0], [(at, found[at].score(metric)) for at in sorted(found)], colour, label=name)
+        _draw(axes[0], [(at, _spread(entry, metric)) for at, entry in found.items()], colour, label=name)
     if gains:
-        for at, gain in gains:
-            _error_bar(axes[1], at, gain, INK, label=None)
+        _draw(axes[1], gains, INK, line="none")
         axes[1].axhline(0, color=FAINT, linewidth=1.1, linestyle=(0, (4, 2)))
         _name_axes(axes[1], "ELECTRA minus BERT, paired seeds", "model", metric)
     for each in axes[:-1]:
-        each.set_xticks(range(len(ordered)), [_labelled(experiment) for experiment in ordered])
-        each.set_xlim(-0.5, len(ordered) - 0.5)
+        each.set_xticks(range(len(labels)), labels.values())
+        each.set_xlim(-0.5, len(labels) - 0.5)
     _name_axes(axes[0], "Model sizes", "model", metric)
-    first_size = [entry for entry in shown if entry.experiment is ordered[0]]
-    _against_flops(axes[-1], f"Convergence, {paper_tables.preset_of(ordered[0])}", first_size, metric, several=False)
-    return figure, ". BERT and ELECTRA for several model sizes; the first during training."
-
-
-def _joined(axes: "Axes", points: Sequence[tuple[int, Spread]], colour: str, *, label: str) -> None:
-    """Points with a line through them, of which the first is named."""
-    for index, (at, score) in enumerate(points):
-        _error_bar(axes, at, score, colour, label=label if index == 0 else None)
-    axes.plot([at for at, _ in points], [score.mean for _, score in points], color=colour)
+    first = [entry for entry in shown if entry.experiment.path == shown[0].experiment.path]
+    _against_flops(axes[-1], f"Convergence, {first[0].preset}", first, metric)
+    return figure
 
 
 FIGURES = {1: _figure_1, 3: _figure_3, 4: _figure_4}
 
 
-def _against_flops(axes: "Axes", title: str, shown: Sequence[Entry], metric: str, *, several: bool) -> None:
+def _against_flops(axes: "Axes", title: str, shown: Sequence[Entry], metric: str) -> None:
     """Each seed's curve, thin, and the mean at the end; a line joins the budgets of one arm."""
     lines: dict[object, list[Entry]] = {}
     for entry in shown:
         lines.setdefault(_whatever_its_length(entry), []).append(entry)
-    for index, budgets in enumerate(lines.values()):
-        colour, first = COLOURS[index % len(COLOURS)], budgets[0]
-        label = first.arm + (f" ({first.experiment.name})" if several and len(budgets) == 1 else "")
-        budgets.sort(key=lambda entry: entry.flops)
-        scores = [entry.score(metric) for entry in budgets]
-        for entry, score in zip(budgets, scores, strict=True):
-            for curve in filter(None, entry.curves(metric)):
-                axes.plot(*zip(*curve, strict=True), color=colour, alpha=0.45, linewidth=1.0)
-            _error_bar(axes, entry.flops, score, colour, label=label if entry is budgets[0] else None)
-        axes.plot([one.flops for one in budgets], [one.mean for one in scores], color=colour, linewidth=1.4)
-    _powers(axes)
-    _name_axes(axes, title, _FLOPS_LABEL, metric)
+    several = len({entry.experiment.path for entry in shown}) > 1
+    for colour, budgets in zip(COLOURS * len(lines), lines.values(), strict=False):
+        for curve in (curve for entry in budgets for curve in entry.curves(metric) if curve):
+            axes.plot(*zip(*curve, strict=True), color=colour, alpha=0.45, linewidth=1.0)
+        points = [(_spread(entry, "flops_paper").mean, _spread(entry, metric)) for entry in budgets]
+        label = budgets[0].arm + (f" ({budgets[0].experiment.name})" if several and len(budgets) == 1 else "")
+        _draw(axes, points, colour, label=label)
+    axes.set_xscale("log")
+    first, last = axes.get_xlim()
+    if last < 10 * first:  # a decade has ticks
+        axes.set_xlim(first / 3, last * 3)
+    _name_axes(axes, title, "training FLOPs, as the paper counts", metric)
 
 
 def _whatever_its_length(entry: Entry) -> object:
@@ -346,23 +265,32 @@ def _whatever_its_length(entry: Entry) -> object:
     return entry.arm, entry.tuned, bool(entry.unfinished), replace(entry.config, **apart)
 
 
-def _powers(axes: "Axes") -> None:
-    """A logarithmic axis of FLOPs, at least a decade wide, with powers of ten as the paper writes them."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axes.set_xscale("log")
-    first, last = axes.get_xlim()
-    if last < 10 * first:
-        axes.set_xlim(first / 3, last * 3)
-    axes.xaxis.set_major_locator(LogLocator(numticks=7))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0e}".replace("e+", "e")))
-    axes.xaxis.set_minor_formatter(NullFormatter())
+def _spread(entry: Entry, metric: str) -> Spread:
+    """The spread of a metric that it has."""
+    return spread(entry.by_seed(metric))
 
 
-def _error_bar(axes: "Axes", at: float, score: Spread | Paired, colour: str, *, label: str | None) -> None:
-    spread = None if score.sd is None else [score.sd]
-    look: dict[str, Any] = {"marker": "o", "markersize": 5.5, "capsize": 3, "linestyle": "none", "zorder": 3}
-    axes.errorbar([at], [score.mean], yerr=spread, color=colour, label=label, **look)
+def _draw(
+    axes: "Axes",
+    points: Iterable[tuple[float, Spread | Paired]],
+    colour: str,
+    *,
+    line: str = "-",
+    label: str | None = None,
+) -> None:
+    """Means with one standard deviation, from left to right."""
+    ordered = sorted(points, key=lambda point: point[0])
+    axes.errorbar(
+        [at for at, _ in ordered],
+        [found.mean for _, found in ordered],
+        yerr=[math.nan if found.sd is None else found.sd for _, found in ordered],
+        color=colour,
+        linestyle=line,
+        label=label,
+        marker="o",
+        markersize=5.5,
+        capsize=3,
+    )
 
 
 def _name_axes(axes: "Axes", title: str, across: str, metric: str) -> None:
@@ -385,13 +313,7 @@ def _published(axes: "Axes") -> None:
     axes.margins(x=0.2)
 
 
-def _labelled(experiment: Summary) -> str:
-    """The preset, and the folder where it says more."""
-    preset = paper_tables.preset_of(experiment)
-    return preset if experiment.name == preset else f"{preset}\n{experiment.name}"
-
-
 def _words(metric: str) -> str:
     if metric == "glue/average":
         return "GLUE score"
-    return f"{metric} (points)" if paper_tables.factor(metric) > 1 else metric
+    return f"{metric} (points)" if factor(metric) > 1 else metric

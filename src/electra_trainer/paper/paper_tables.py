@@ -2,7 +2,7 @@
 
 The paper's rows keep their order. A row that this package can train (an ELECTRA or the paper's own BERT) is followed by
 one row for every experiment that has it, or by one row that says it is missing. Runs that match no row of the paper
-come last. Each row of ours links to its runs; nothing that is missing is blank or zero.
+come last. Each row of ours names its runs; nothing that is missing is blank or zero.
 
 Our side of tables and figures is an `Entry`: an arm of an experiment, or an encoder that was fine-tuned.
 """
@@ -11,17 +11,17 @@ import fnmatch
 import math
 import os
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from electra_trainer.cost.flops import infer_flops, run_flops
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean
-from electra_trainer.experiments.cell import FACTS, Cell, DeclaredRow, Result, environment_of
-from electra_trainer.experiments.statistics import Spread, spread, spread_of
-from electra_trainer.experiments.summary import Summary
+from electra_trainer.experiments.cell import FACTS, Cell, DeclaredRow, Result
+from electra_trainer.experiments.statistics import Spread, spread
+from electra_trainer.experiments.summary import Summary, gaps
 from electra_trainer.files import wording
 from electra_trainer.files.wording import duration
 from electra_trainer.finetuning import glue_table
@@ -34,42 +34,12 @@ from electra_trainer.settings.config import Config
 PUBLISHED_SCORES = ("glue/", "glue-test/", "squad1/", "squad2/")
 """How metrics begin that have a column of their own in some table of the paper; it prints them in points."""
 _AVERAGE = "glue/average"
-_TOTAL_LOSS = "held-out/loss"
-"""A weighted sum of other terms in each objective: shown on request only."""
 _PAPERS_MASKED = 0.15
 _PREFERRED = (_AVERAGE, "pos/accuracy", "held-out/discriminator_standard_auc")
 """Metrics of figures: of those that all arms have, the first is shown. Other held-out metrics depend on an arm's own
 fakes or masks.
 """
 _BASE_INFER_FLOPS = 2.9e10  # BERT-Base, the reference of Table 1's speedups
-
-
-def notes_of(summary: Summary) -> list[str]:
-    """Sentences on cells that failed or are not done."""
-    notes = []
-    for row in summary.declared.rows:
-        failed = summary.failed.get(row, {}).items()
-        notes += [f"{summary.name}: {row}: seed {seed} failed, and is left out: {why}" for seed, why in failed]
-        if missing := summary.missing(row):
-            notes.append(f"{summary.name}: {row}: not done: seed {', '.join(map(str, missing))}.")
-    return notes
-
-
-def config_of(summary: Summary, row: str) -> Config | None:
-    """Configuration of an arm's pre-training, or of the encoder that was fine-tuned; None where it cannot be read."""
-    encoder = summary.declared.about.get("encoder") or {}
-    plain = summary.declared.rows[row].settings if summary.declared.verb == "compare" else encoder.get("config")
-    try:
-        return None if plain is None else records.read(Config, plain, where=row)
-    except ConfigError:
-        return None
-
-
-def preset_of(summary: Summary) -> str:
-    """The preset that its pre-training began from, or the encoder's name."""
-    about = summary.declared.about
-    encoder = (about.get("encoder") or {}).get("config", {}).get("preset") or Path(about.get("model") or "encoder").name
-    return str(summary.declared.facts.get("preset", encoder))
 
 
 def factor(metric: str) -> float:
@@ -89,14 +59,22 @@ class Entry:
     """The configuration of the pre-training; None where it cannot be read."""
 
     @property
-    def preset(self) -> str:
-        """The preset that the pre-training began from; the name of an encoder whose folder does not say."""
-        return preset_of(self.experiment)
-
-    @property
     def tuned(self) -> bool:
         """Whether its numbers are medians over fine-tuning seeds, as the paper's are (§3.1)."""
         return self.experiment.declared.verb != "compare"
+
+    @property
+    def preset(self) -> str:
+        """The preset that the pre-training began from; the name of an encoder whose folder does not say."""
+        about = self.experiment.declared.about
+        encoder = (about.get("encoder") or {}).get("config", {}).get("preset") or Path(about.get("model") or "").name
+        return str(self.experiment.declared.facts.get("preset", encoder))
+
+    @property
+    def label(self) -> str:
+        """The preset, and the experiment's folder where it says more."""
+        name = self.experiment.name
+        return name if name == self.preset else f"{self.preset}\n{name}"
 
     @property
     def size(self) -> str:
@@ -114,31 +92,46 @@ class Entry:
         """Folder of a seed's run."""
         return Cell(root=self.experiment.path, key=result.key, seed=result.seed).kept
 
+    def by_seed(self, name: str) -> dict[int, float]:
+        """A metric, or a cost of the pre-training, of each seed that has it, in the paper's units.
+
+        Raises:
+            DataError: a score that is not a share between -1 and 1.
+        """
+        given = {one.seed: value for one in self.results if (value := (one.facts | one.scores).get(name)) is not None}
+        if factor(name) > 1 and (wrong := [value for value in given.values() if abs(value) > 1]):
+            raise DataError(
+                f"{self.experiment.path}: {name} = {wrong[0]}: expected a share between -1 and 1, not points."
+            )
+        return {seed: factor(name) * value for seed, value in given.items()}
+
+    def spread(self, name: str) -> Spread | None:
+        """The same over the seeds; None where none has it."""
+        found = self.by_seed(name)
+        return spread(found) if found else None
+
+    def having(self, metric: str) -> "Entry":
+        """Only the seeds that have a metric and a cost."""
+        kept = self.by_seed(metric).keys() & self.by_seed("flops_paper").keys()
+        return replace(self, results=tuple(one for one in self.results if one.seed in kept))
+
     @property
     def unfinished(self) -> str:
         """The step of a checkpoint from before the end of its run, in words; it has not decayed as a shorter run
         has.
         """
-        steps = self.facts("steps")
-        if not self.tuned or self.config is None or not steps or min(steps) >= self.config.schedule.steps:
+        steps = self.spread("steps")
+        if not self.tuned or self.config is None or steps is None or steps.median >= self.config.schedule.steps:
             return ""
-        return f"step {min(steps):,.0f} of {self.config.schedule.steps:,}"
-
-    def facts(self, name: str) -> list[float]:
-        """A cost of pre-training, of each seed that has it."""
-        return [one.facts[name] for one in self.results if name in one.facts]
-
-    def metric(self, name: str) -> list[float]:
-        """A metric of each seed that has it."""
-        return [one.scores[name] for one in self.results if name in one.scores]
+        return f"step {steps.median:,.0f} of {self.config.schedule.steps:,}"
 
     @property
     def share_trained(self) -> float | None:
         """Share of the FLOPs of the full ELECTRA of this size (as the paper counts); None for another preset."""
-        spent = self.facts("flops_paper")
-        if self.size not in models.PRESETS or not spent or not any(spent):
+        spent = self.spread("flops_paper")
+        if self.size not in models.PRESETS or spent is None or not spent.mean:
             return None
-        return statistics.fmean(spent) / run_flops(models.preset(self.size)).paper
+        return spent.mean / run_flops(models.preset(self.size)).paper
 
     def fits(self, *, arm: str, size: str | None = None, share: float | None = None) -> bool:
         """Whether it is what a row of the paper needs: the arm, the size, and the share of the size's full training."""
@@ -147,24 +140,6 @@ class Entry:
         trained = self.share_trained
         # within 15 %: the paper's BERT-Small costs 1.10 of ELECTRA-Small by the authors' own count
         return share is None or (trained is not None and abs(math.log(trained / share)) < math.log(1.15))
-
-    @property
-    def flops(self) -> float:
-        """Mean training FLOPs of the seeds, as the paper counts."""
-        return statistics.fmean(self.facts("flops_paper"))
-
-    def by_seed(self, metric: str) -> dict[int, float]:
-        """A metric by seed, in the paper's units."""
-        return {one.seed: factor(metric) * one.scores[metric] for one in self.results if metric in one.scores}
-
-    def having(self, metric: str) -> "Entry":
-        """Only the seeds that have a metric and a cost."""
-        kept = [one for one in self.results if metric in one.scores and "flops_paper" in one.facts]
-        return replace(self, results=tuple(kept))
-
-    def score(self, metric: str) -> Spread:
-        """A metric that it has, over the seeds, in the paper's units."""
-        return spread(self.by_seed(metric))
 
     def curves(self, metric: str) -> list[list[tuple[float, float]]]:
         """For each seed (FLOPs, metric) during training; empty where the run did not measure it."""
@@ -199,11 +174,19 @@ def entries(experiments: Sequence[Summary], *, metric: str | None = None) -> lis
     return [entry for entry in found if entry.results]
 
 
+def _config(plain: Any) -> Config | None:
+    """A configuration from its JSON; None where it cannot be read."""
+    try:
+        return None if plain is None else records.read(Config, plain, where="config")
+    except ConfigError:
+        return None
+
+
 def _arms(experiment: Summary) -> list[Entry]:
     """The arms of a comparison."""
     found = []
     for key, by_seed in experiment.results.items():
-        config = config_of(experiment, key)
+        config = _config(experiment.declared.rows[key].settings)
         arm = (arms.arm_of(config) if config is not None and key == arms.PRESET else None) or key
         results = tuple(result for result in by_seed.values() if result.failed is None)
         found.append(Entry(experiment=experiment, arm=arm, results=results, config=config))
@@ -212,30 +195,24 @@ def _arms(experiment: Summary) -> list[Entry]:
 
 def _tuned(experiment: Summary) -> list[Entry]:
     """An encoder that was fine-tuned: the cells of each seed as one."""
-    about, rows = experiment.declared.about, experiment.declared.rows
-    done: dict[int, list[Result]] = {}
+    rows, encoder = experiment.declared.rows, experiment.declared.about.get("encoder") or {}
+    facts, environment = {name: encoder[name] for name in FACTS if name in encoder}, encoder.get("environment") or {}
+    done: dict[int, Result] = {}
     for key, by_seed in experiment.results.items():
-        for seed, result in by_seed.items():
-            if result.failed is None and rows[key].reference is None:
-                done.setdefault(seed, []).append(result)
-    if not done:
-        return []
-    encoder = about.get("encoder") or {}
-    environment = encoder.get("environment") or environment_of(records.run_and_step(about["model"])[0])
-    facts = {name: encoder[name] for name in FACTS if name in encoder}
-    results = []
-    for _, of_tasks in sorted(done.items()):
-        scores: dict[str, float] = {}
-        for one in of_tasks:
-            scores |= _columns_of(rows[one.key], one)
-        if scores.keys() >= {*glue_table.COLUMNS.values()}:
-            scores[_AVERAGE] = statistics.fmean(scores[column] for column in glue_table.COLUMNS.values())
-        results.append(replace(of_tasks[0], facts=facts, scores=scores, environment=environment))
-    test = glue_table.read_scores(experiment.path)  # of each task the seed that was best on dev
-    results[0] = replace(results[0], scores=results[0].scores | test)
-    config = config_of(experiment, results[0].key)
+        for seed, one in by_seed.items():
+            if one.failed is None and rows[key].reference is None:
+                first = done.setdefault(seed, replace(one, scores={}, facts=facts, environment=environment))
+                first.scores.update(_columns_of(rows[key], one))
+    for result in done.values():
+        if result.scores.keys() >= {*glue_table.COLUMNS.values()}:
+            average = statistics.fmean(result.scores[column] for column in glue_table.COLUMNS.values())
+            result.scores[_AVERAGE] = average
+    results = tuple(done[seed] for seed in sorted(done))
+    if results:  # of each task the seed that was best on dev
+        results[0].scores.update(glue_table.read_scores(experiment.path))
+    config = _config(encoder.get("config"))
     arm = "fine-tuned" if config is None else arms.arm_of(config) or "another"
-    return [Entry(experiment=experiment, arm=arm, results=tuple(results), config=config)]
+    return [Entry(experiment=experiment, arm=arm, results=results, config=config)]
 
 
 def _columns_of(row: DeclaredRow, result: Result) -> dict[str, float]:
@@ -252,39 +229,28 @@ def _metric_names(known: Sequence[Entry]) -> list[str]:
     return list(dict.fromkeys(name for entry in known for one in entry.results for name in one.scores))
 
 
-def _unknown(flag: str, word: str, names: Sequence[str]) -> ConfigError:
-    known = ", ".join(names) or "none is there yet"
-    return ConfigError(f"{flag} {word}: no such metric.{did_you_mean(word, names)} Known: {known}.")
+def _require_known(flag: str, pattern: str, names: Sequence[str]) -> None:
+    if not fnmatch.filter(names, pattern):
+        known = ", ".join(names) or "none is there yet"
+        raise ConfigError(f"{flag} {pattern}: no such metric.{did_you_mean(pattern, names)} Known: {known}.")
 
 
-def extra_metrics(
-    known: Sequence[Entry], patterns: Sequence[str], *, columns: Collection[str], declared: Collection[str]
-) -> list[str]:
-    """Metrics without a column in the table: those that match a pattern, or the declared ones that are in no table of
-    the paper; tasks of GLUE too where an arm has no average of them. Where nothing is declared: all of at most two
-    levels but the total loss.
-
-    Args:
-        columns: of the table.
+def extra_metrics(known: Sequence[Entry], patterns: Sequence[str], *, declared: Collection[str]) -> list[str]:
+    """Metrics for further columns: those that match a pattern. Without patterns those that were declared, or that
+    fine-tuning gave, and that no table of the paper has; tasks of GLUE too where an arm has no average of them.
 
     Raises:
         ConfigError: a pattern that matches nothing.
     """
     names = _metric_names(known)
     for pattern in patterns:
-        if not fnmatch.filter(names, pattern):
-            raise _unknown("--metrics", pattern, names)
-    alone = {*_metric_names([entry for entry in known if not entry.metric(_AVERAGE)])}
+        _require_known("--metrics", pattern, names)
+    if patterns:
+        return [name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
     main = {*declared, *_metric_names([entry for entry in known if entry.tuned])}
-
-    def is_shown(name: str) -> bool:
-        if patterns:
-            return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
-        if name.startswith(PUBLISHED_SCORES) and not (name in alone and name.startswith("glue/")):
-            return False
-        return name in main if main else name.count("/") <= 1 and name != _TOTAL_LOSS
-
-    return [name for name in names if name not in columns and is_shown(name)]
+    alone = {*_metric_names([entry for entry in known if not entry.by_seed(_AVERAGE)])}
+    shown = {name for name in alone if name.startswith("glue/")}
+    return [name for name in names if name in main and (name in shown or not name.startswith(PUBLISHED_SCORES))]
 
 
 def choose_metric(experiments: Sequence[Summary], wanted: str | None) -> str:
@@ -300,22 +266,17 @@ def choose_metric(experiments: Sequence[Summary], wanted: str | None) -> str:
         where = " ".join(str(experiment.path) for experiment in experiments)
         raise DataError(f"{where}: no cell is finished, or none has a metric. Run electra compare again; it resumes.")
     if wanted is not None:
-        if wanted not in names:
-            raise _unknown("--metric", wanted, names)
+        _require_known("--metric", wanted, names)
         return wanted
-    shared = [name for name in names if all(entry.metric(name) for entry in known)]
-    comparable = [name for name in _PREFERRED if name in shared]
-    comparable += [name for name in shared if not name.startswith("held-out/")]
-    if not comparable:
-        raise ConfigError(
-            "the arms share no metric that compares them: held-out ones depend on an arm's own fakes and masks. Add a "
-            f"--probe to electra compare, or choose with --metric: {', '.join(names)}."
-        )
-    return comparable[0]
+    for name in (*_PREFERRED, *(name for name in names if not name.startswith("held-out/"))):
+        if all(entry.by_seed(name) for entry in known):
+            return name
+    raise ConfigError(
+        "the arms share no metric that compares them: held-out ones depend on an arm's own fakes and masks. Add a "
+        f"--probe to electra compare, or choose with --metric: {', '.join(names)}."
+    )
 
 
-Format = Literal["md", "tex", "csv"]
-Kind = Literal["score", "metric", "flops", "ratio", "count", "words"]
 ABSENT = "—"
 """In Markdown and LaTeX. A CSV has `NA`, which readers of CSV know."""
 ABSENT_CSV = "NA"
@@ -336,7 +297,7 @@ class Column(NamedTuple):
 
     key: str
     title: str
-    kind: Kind
+    kind: Literal["score", "metric", "flops", "ratio", "count", "words"]
 
     @property
     def spreads(self) -> bool:
@@ -344,8 +305,7 @@ class Column(NamedTuple):
         return self.kind in ("score", "metric")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Value:
+class Value(NamedTuple):
     """A cell of a table. Neither number nor words: it is missing."""
 
     number: float | None = None
@@ -396,17 +356,23 @@ def build_table(number: int, experiments: Sequence[Summary], *, metrics: Sequenc
             f"table {number}: expected one of {', '.join(map(str, TABLES))}. Table 5 is: electra show small"
         )
     table, known, about = TABLES[number], entries(experiments), dict(PRINTED["columns"])
-    printed = dict.fromkeys([*table.columns, "train_flops"])
     about[_AVERAGE] = (table.average, "score")
     declared = {name for one in experiments for name in one.metrics}
-    keys = [*printed, *extra_metrics(known, metrics, columns=printed, declared=declared)]
+    keys = dict.fromkeys([*table.columns, "train_flops", *extra_metrics(known, metrics, declared=declared)])
     columns = tuple(Column(key, *about.get(key, (key, "metric"))) for key in keys)
 
     def ours(entry: Entry, model: str, split: str) -> PaperRow:
         if number == 7 and not any(name.startswith("glue-test/") for name in _metric_names([entry])):
             split = "dev"
-        source = _source(entry, several=len(experiments) > 1)
-        return _ours(entry, columns, reference=table.reference_flops, model=model, source=source, split=split)
+        values = {one.key: _measured(entry, one.key, reference=table.reference_flops, split=split) for one in columns}
+        return PaperRow(
+            model=model,
+            source=_source(entry, several=len(experiments) > 1),
+            split=split,
+            values={key: value for key, value in values.items() if value is not None},
+            seeds=len(entry.results),
+            runs=tuple((one.seed, entry.kept(one)) for one in entry.results),
+        )
 
     rows: list[PaperRow] = []
     others = known
@@ -417,7 +383,9 @@ def build_table(number: int, experiments: Sequence[Summary], *, metrics: Sequenc
             rows += fitting or [PaperRow(model=row.model, source="ours", split=row.split, values={})]
             others = [entry for entry in others if not entry.fits(**needed)]
     rows += [ours(entry, _name(entry), {2: "dev", 7: "test"}.get(number, "")) for entry in others]
-    notes = tuple(note for experiment in experiments for note in notes_of(experiment))
+    notes = tuple(
+        f"{one.name}: {key}: {gap}" for one in experiments for key in one.declared.rows for gap in gaps(one, key)
+    )
     return PaperTable(number=number, caption=table.caption, columns=columns, rows=tuple(rows), notes=notes)
 
 
@@ -428,25 +396,11 @@ def _paper(row: PublishedRow) -> PaperRow:
     return PaperRow(model=row.model, source="paper", split=row.split, values=values)
 
 
-def _ours(
-    entry: Entry, columns: Sequence[Column], *, reference: float, model: str, source: str, split: str
-) -> PaperRow:
-    values = {one.key: _measured(entry, one, reference=reference, split=split) for one in columns}
-    return PaperRow(
-        model=model,
-        source=source,
-        split=split,
-        values={key: value for key, value in values.items() if value is not None},
-        seeds=len(entry.results),
-        runs=tuple((one.seed, entry.kept(one)) for one in entry.results),
-    )
-
-
 def _source(entry: Entry, *, several: bool) -> str:
     """Where a row of ours is from, and how it differs from the paper's."""
     about = [entry.preset, *([entry.experiment.name] if several else [])]
     masked = entry.config.masking.fraction if entry.config is not None else _PAPERS_MASKED
-    if masked != _PAPERS_MASKED and {*entry.facts("steps")} != {0}:
+    if masked != _PAPERS_MASKED and {*entry.by_seed("steps").values()} != {0}:
         about.append(f"{100 * masked:g} % masked")
     return f"ours ({', '.join([*about, *filter(None, [entry.unfinished])])})"
 
@@ -458,7 +412,7 @@ def _name(entry: Entry) -> str:
     return f"{entry.preset} (ours): {entry.arm}{part}"
 
 
-def _measured(entry: Entry, column: Column, *, reference: float, split: str) -> Value | None:
+def _measured(entry: Entry, key: str, *, reference: float, split: str) -> Value | None:
     """An entry's value in a column; None: it has none. Parameters are those of the exported network, as the paper
     counts them.
 
@@ -466,69 +420,55 @@ def _measured(entry: Entry, column: Column, *, reference: float, split: str) -> 
         reference: training FLOPs that ratios and speedups refer to.
         split: test: the scores of the test sets.
     """
-    spent, config, key = entry.facts("flops_paper"), entry.config, column.key
-    match key:
-        case "train_flops":
-            found = spread_of(spent)
-        case "train_ratio":
-            found = spread_of([flops / reference for flops in spent])
-        case "train_speedup":
-            found = spread_of([reference / flops for flops in spent if flops > 0])
-        case "time_and_hardware":
-            return _time_and_hardware(entry)
-        case "parameters" | "infer_flops" | "infer_speedup":
-            return None if config is None else Value(number=_counted(config, key))
-        case _:
-            name = key.replace("glue/", "glue-test/", 1) if split == "test" and key.startswith("glue/") else key
-            found = _scored(entry, name, points=column.kind == "score")
-    return None if found is None else Value(number=found.mean, sd=found.sd)
+    spent, config = entry.by_seed("flops_paper").values(), entry.config
+    counted: dict[str, Callable[[Config], float]] = {
+        "parameters": lambda config: parameters(config).kept,
+        "infer_flops": lambda config: infer_flops(config).paper,
+        "infer_speedup": lambda config: _BASE_INFER_FLOPS / infer_flops(config).paper,
+    }
+    costs = {
+        "train_flops": [*spent],
+        "train_ratio": [flops / reference for flops in spent],
+        "train_speedup": [reference / flops for flops in spent if flops > 0],
+    }
+    if key == "time_and_hardware":
+        return _time_and_hardware(entry)
+    if key in counted:
+        return None if config is None else Value(counted[key](config))
+    if key in costs:
+        return Value(statistics.fmean(costs[key])) if costs[key] else None
+    return _scored(entry, key.replace("glue/", "glue-test/", 1) if split == "test" and key.startswith("glue/") else key)
 
 
-def _counted(config: Config, key: str) -> float:
-    """From the configuration alone."""
-    if key == "parameters":
-        return parameters(config).kept
-    cost = infer_flops(config).paper
-    return cost if key == "infer_flops" else _BASE_INFER_FLOPS / cost
-
-
-def _scored(entry: Entry, metric: str, *, points: bool) -> Spread | None:
-    """A metric over the seeds, in points or as it is; of a fine-tuned encoder the median in the place of the mean.
-
-    Raises:
-        DataError: a score that is not a share between -1 and 1.
-    """
-    values = entry.metric(metric)
-    if points and (wrong := [value for value in values if abs(value) > 1]):
-        raise DataError(
-            f"{entry.experiment.path}: {metric} = {wrong[0]}: expected a share between -1 and 1, not points."
-        )
-    found = spread_of([100 * value for value in values] if points else values)
-    if found is None or not entry.tuned:
-        return found
-    if metric == _AVERAGE:  # as the paper: of the tasks' medians
-        of_tasks = (_scored(entry, task, points=points) for task in glue_table.COLUMNS.values())
-        return replace(found, mean=statistics.fmean(task.mean for task in of_tasks if task is not None))
-    return replace(found, mean=found.median)
+def _scored(entry: Entry, metric: str) -> Value | None:
+    """A metric over the seeds; of a fine-tuned encoder the median in the place of the mean."""
+    found = entry.spread(metric)
+    if found is None:
+        return None
+    if entry.tuned and metric == _AVERAGE:  # as the paper: of the tasks' medians
+        tasks = filter(None, map(entry.spread, glue_table.COLUMNS.values()))
+        return Value(statistics.fmean(task.median for task in tasks), found.sd)
+    return Value(found.median if entry.tuned else found.mean, found.sd)
 
 
 def _time_and_hardware(entry: Entry) -> Value | None:
     """Mean time of pre-training, and the machines of the seeds."""
-    seconds = entry.facts("seconds")
-    if not seconds:
+    seconds = entry.spread("seconds")
+    if seconds is None:
         return None
     machines = (one.environment for one in entry.results)
     names = (one.get("gpu") or f"{one.get('cpu', 'a CPU')} (threads: {one.get('threads', '?')})" for one in machines)
-    return Value(words=f"{duration(statistics.fmean(seconds))} on {', '.join(dict.fromkeys(names))}")
+    return Value(words=f"{duration(seconds.mean)} on {', '.join(dict.fromkeys(names))}")
 
 
-def write(table: PaperTable, form: Format, *, base: Path) -> str:
-    """The table's text. A CSV has unrounded numbers, with SDs in separate columns, and run folders as `runs`.
+def write(table: PaperTable, ending: str, *, base: Path) -> str:
+    """The table's text, for a file that ends in .md, .tex or .csv. A CSV has unrounded numbers, with SDs in separate
+    columns, and run folders as `runs`.
 
     Args:
         base: folder that links are relative to.
     """
-    split, exact = any(row.split for row in table.rows), form == "csv"
+    split, exact = any(row.split for row in table.rows), ending == ".csv"
     rows = [_cells(row, table, split, exact, base) for row in table.rows]
     if exact:
         head = ["model", "from", *(["set"] if split else [])]
@@ -538,7 +478,7 @@ def write(table: PaperTable, form: Format, *, base: Path) -> str:
     head = ["Model", "From", *(["Set"] if split else []), *(column.title for column in table.columns), "seeds", "Runs"]
     shown = wording.Table(head=head, rows=rows, words=3 if split else 2)
     caption, notes = f"{table.caption}, as the paper prints it and as measured here.", (*_LEGEND, *table.notes)
-    if form == "tex":
+    if ending == ".tex":
         return shown.latex(caption=caption, notes=notes)
     title = f"**Table {table.number}.** {wording.escape_markdown(caption)}"
     return "\n".join([title, "", shown.markdown(), "", *(f"- {wording.escape_markdown(note)}" for note in notes), ""])
@@ -550,13 +490,8 @@ def _cells(row: PaperRow, table: PaperTable, split: bool, exact: bool, base: Pat
     for column in table.columns:
         value = row.values.get(column.key, Value())
         cells += _exact(value, column) if exact else [_shown(value, column)]
-    runs = [_relative(run, base) for _, run in row.runs] if exact else [str(seed) for seed, _ in row.runs]
-    return [*cells, str(row.seeds or absent), (";" if exact else " ").join(runs) or absent]
-
-
-def _relative(path: Path, base: Path) -> str:
-    """`path` seen from the folder `base`, with forward slashes."""
-    return Path(os.path.relpath(path.resolve(), base.resolve())).as_posix()
+    named = [os.path.relpath(run, base) if exact else str(seed) for seed, run in row.runs]
+    return [*cells, str(row.seeds or absent), (";" if exact else " ").join(named) or absent]
 
 
 def _exact(value: Value, column: Column) -> list[str]:
@@ -570,14 +505,12 @@ def _exact(value: Value, column: Column) -> list[str]:
 def _shown(value: Value, column: Column) -> str:
     """A cell as the paper prints it: 85.0, 1.4e18, 45x, 14M."""
     if value.number is None:
-        return ABSENT if value.words is None else value.words
-    text = _number(value.number, column.kind)
-    if column.spreads and value.sd is not None:
-        text += f" ± {_number(value.sd, column.kind)}"
-    return text
+        return value.words or ABSENT
+    numbers = (value.number, value.sd) if column.spreads and value.sd is not None else (value.number,)
+    return " ± ".join(_number(number, column.kind) for number in numbers)
 
 
-def _number(number: float, kind: Kind) -> str:
+def _number(number: float, kind: str) -> str:
     match kind:
         case "score":
             return f"{number:.1f}"
@@ -592,5 +525,4 @@ def _number(number: float, kind: Kind) -> str:
             return f"{number:.0f}x" if number >= 10 else f"{number:.2g}x"
         case "count":
             return f"{number / 1e6:.3g}M"
-        case "words":
-            return f"{number:g}"
+    return f"{number:g}"

@@ -5,7 +5,7 @@ file and the Python call.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import tyro
 
@@ -13,11 +13,11 @@ from electra_trainer.errors import ConfigError, require
 from electra_trainer.experiments.cell import parse_seeds
 from electra_trainer.experiments.summary import Summary, summarize
 from electra_trainer.files import durable
-from electra_trainer.settings.records import run_and_step
 from electra_trainer.settings.request import Request, TrainingRequest
 
 if TYPE_CHECKING:
     from electra_trainer.paper.cloze import ClozeScores
+    from electra_trainer.paper.figures import WorkedExample
     from electra_trainer.paper.minimal_pairs import PairScores
     from electra_trainer.pretrained.pretrained import Pretrained
 
@@ -133,19 +133,12 @@ class Compare(TrainingRequest):
             return run_experiment(work, self.out, device=device, parallel=self.parallel, quiet=self.quiet)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Written:
-    """Result of `electra table` and `figure`: a text to print, or a file."""
-
-    shown: str
-    path: Path | None
+class Written(str):
+    """Result of `electra table` and `figure`: a table, or the name of a file."""
 
     def text(self) -> str:
-        """The table, or the file's name."""
-        return self.shown
-
-    def as_json(self) -> dict[str, Any]:
-        return {"text": self.shown, "path": str(self.path) if self.path else None}
+        """The same as a text."""
+        return str(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,13 +149,13 @@ class Table(Request):
     """1, 2, 3, 4 or 7."""
     experiments: tyro.conf.Positional[tuple[Path, ...]]
     """Experiment folders of electra compare, glue, squad or finetune, or records of them."""
-    format: Literal["md", "tex", "csv"] | None = None
-    """Markdown, LaTeX (booktabs) or CSV; default: as the ending of --out says, else md."""
     metrics: tuple[str, ...] = ()
     """Metrics in further columns, for example pos/accuracy "held-out/*"; default: those that the
     experiments declare."""
     out: Path | None = None
-    """File to write; links are relative to its folder. Default: the terminal, links relative to this folder."""
+    """File to write, .md, .tex (booktabs) or .csv; links are relative to its folder. Default: Markdown on the terminal,
+    links relative to this folder.
+    """
 
     def run(self) -> Written:
         """Build the table, and write it if a file is named."""
@@ -172,16 +165,14 @@ class Table(Request):
             raise ConfigError(
                 "table: give at least one experiment folder, for example: electra table 4 experiments/tiny"
             )
+        out = self.out or Path("table.md")
+        require(out.suffix in (".md", ".tex", ".csv"), "--out", str(out), "a name that ends in .md, .tex or .csv")
         table = build_table(self.number, [*map(summarize, self.experiments)], metrics=self.metrics)
-        endings: dict[str, Literal["md", "tex", "csv"]] = {".md": "md", ".tex": "tex", ".csv": "csv"}
-        if self.out is not None and self.format is None and self.out.suffix not in endings:
-            raise ConfigError(f"--out {self.out}: expected a name that ends in {', '.join(endings)}, or --format.")
-        form = self.format or endings.get(self.out.suffix if self.out else "", "md")
-        text = write(table, form, base=self.out.parent if self.out else Path())
+        text = write(table, out.suffix, base=out.parent)
         if self.out is None:
-            return Written(shown=text.rstrip("\n"), path=None)
-        durable.write_output(self.out, text.encode())
-        return Written(shown=str(self.out), path=self.out)
+            return Written(text.rstrip("\n"))
+        durable.write_output(out, text.encode())
+        return Written(out)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,33 +192,26 @@ class Figure(Request):
     seed: int = 1
     """Figure 2: seed of the generator's samples."""
     out: Path | None = None
-    """.svg, .png or .pdf; default: figure-N.svg in the first folder."""
+    """Figures 1, 3, 4: .svg, .png or .pdf; default: figure-N.svg in the first folder."""
 
-    def run(self) -> Written:
-        """Draw the figure; figure 2 is also a table."""
+    def run(self) -> "Written | WorkedExample":
+        """Draw the figure. Figure 2 is a table."""
+        from electra_trainer.paper.figures import draw_figure, worked_example
+        from electra_trainer.pretrained.pretrained import load
+
         if not self.folders:
             raise ConfigError(
                 "figure: give experiment folders (figure 2: a run), for example: electra figure 1 experiments/tiny"
             )
-        out = self.out or run_and_step(self.folders[0])[0] / f"figure-{self.number}.svg"
+        if self.number == 2:
+            if len(self.folders) != 1 or self.out is not None:
+                raise ConfigError("figure 2: expected one run, and no --out: it is a table on the terminal.")
+            return worked_example(load(self.folders[0]), self.text, mask=self.mask, seed=self.seed)
+        out = self.out or self.folders[0] / f"figure-{self.number}.svg"
         form = out.suffix.lower().removeprefix(".")
-        content, shown = self._worked_example(form) if self.number == 2 else (self._from_experiments(form), "")
-        durable.write_output(out, content)
-        return Written(shown=f"{shown}{out}", path=out)
-
-    def _from_experiments(self, form: str) -> bytes:
-        from electra_trainer.paper.figures import draw_figure
-
-        return draw_figure(self.number, [*map(summarize, self.folders)], metric=self.metric, form=form)
-
-    def _worked_example(self, form: str) -> tuple[bytes, str]:
-        from electra_trainer.paper.figures import draw_example, text_table, worked_example
-        from electra_trainer.pretrained.pretrained import load
-
-        if len(self.folders) != 1:
-            raise ConfigError(f"figure 2: expected one run, found {len(self.folders)}.")
-        example = worked_example(load(self.folders[0]), self.text, mask=self.mask, seed=self.seed)
-        return draw_example(example, name=self.folders[0].resolve().name, form=form), f"{text_table(example)}\n"
+        experiments = [*map(summarize, self.folders)]
+        durable.write_output(out, draw_figure(self.number, experiments, metric=self.metric, form=form))
+        return Written(out)
 
 
 @dataclass(frozen=True, kw_only=True)
