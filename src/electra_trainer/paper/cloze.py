@@ -66,11 +66,8 @@ class ClozeScores(wording.Printed):
     p_mask: float | None
     """The constant a of the formula; None where it was not used."""
     notes: tuple[str, ...]
-    row_K: NDArray[np.int64]
-    """Row of each word in DATA's held-out rows."""
-    column_K: NDArray[np.int64]
-    truth_K: NDArray[np.int64]
-    """Id of each word."""
+    sites: "Sites"
+    """The words, in DATA's held-out rows."""
     predicted: dict[str, NDArray[np.int64]]
     """Predicted ids, by predictor."""
 
@@ -191,9 +188,7 @@ def cloze(
         per_row=per_row,
         p_mask=share.p_mask if "appendix-g" in predicted else None,
         notes=(share.note,) if pretrained.discriminator is not None and share.note else (),
-        row_K=sites.row_K,
-        column_K=sites.column_K,
-        truth_K=sites.truth_K,
+        sites=sites,
         predicted=predicted,
     )
 
@@ -247,8 +242,8 @@ def choose_sites(rows_BT: NDArray[np.integer], *, rows: int, per_row: int, seed:
         chosen = np.sort(columns[np.argsort(keys, kind="stable")[:per_row]])
         row_K += [int(row)] * len(chosen)
         column_K += chosen.tolist()
-    chosen_K = np.array(row_K, dtype=np.int64), np.array(column_K, dtype=np.int64)
-    return Sites(rows_BT=rows_BT, row_K=chosen_K[0], column_K=chosen_K[1], specials=specials)
+    row, column = np.array(row_K, dtype=np.int64), np.array(column_K, dtype=np.int64)
+    return Sites(rows_BT=rows_BT, row_K=row, column_K=column, specials=specials)
 
 
 def predict(network: TokenPredictor, sites: Sites) -> Tensor:

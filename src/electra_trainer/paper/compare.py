@@ -18,7 +18,7 @@ from electra_trainer.experiments import sweep
 from electra_trainer.experiments.cell import FACTS, PLUS, Cell, Declared, DeclaredRow, Result
 from electra_trainer.experiments.engine import Reports, Work, run_facts
 from electra_trainer.objectives import build
-from electra_trainer.paper.probes import METRICS, PROBES, Subject, fingerprint, parse_probes, probe
+from electra_trainer.paper.probes import PROBES, Subject, fingerprint, parse_probes, probe
 from electra_trainer.presets.arms import arm
 from electra_trainer.runs import checkpoint, run_folder
 from electra_trainer.settings import records
@@ -39,15 +39,14 @@ class Comparing(Work):
 
     verb = "compare"
 
-    def __init__(self, asked: Any, *, seeds: Sequence[int]) -> None:
+    def __init__(self, asked: Any) -> None:
         """`asked`: a `Compare` of request.py, which imports this file to run."""
-        self._asked, self._seeds = asked, seeds
+        self._asked = asked
         self._shows = asked.parallel == 1 and not asked.quiet
 
     @cached_property
     def _amount(self) -> tuple[Match, float]:
-        asked = self._asked
-        return amount_of(flops=asked.flops, steps=asked.steps, match=asked.match)
+        return amount_of(flops=self._asked.flops, steps=self._asked.steps, match=self._asked.match)
 
     def declare(self, old: Declared | None) -> Declared:
         """See `Work`."""
@@ -79,7 +78,7 @@ class Comparing(Work):
                 "probe_pooling": asked.probe_pooling if asked.probe_pooling != "cls" else None,
             },
             rows=rows,
-            seeds=tuple(sorted({*self._seeds})),
+            seeds=tuple(sorted(cells.parse_seeds(asked.seeds))),
             parts=parts,
             about={"data": str(asked.data)},
         )
@@ -89,13 +88,19 @@ class Comparing(Work):
         return declared
 
     def _rows(self, base: Config, *, reference: str | None) -> dict[str, DeclaredRow]:
-        """The arms and their swept values; without a reference the first is it."""
+        """The arms, and every combination of swept values of each that is trained; without a reference the first is
+        it.
+        """
         axes = sweep.parse_axes(self._asked.sweep, flag="--sweep", example="optimizer.learning-rate=1e-4,3e-4")
-        configs = {name: self._settled(name, one, axes) for name, one in self._configs(base, axes).items()}
+        arms = {name: arm_config(name, base) for name in self._asked.arm_names}
+        sweep.require_fields(axes, [one for name, one in arms.items() if name != UNTRAINED])
+        configs: dict[str, Config] = {}
+        for name, one in arms.items():
+            configs |= {name: one} if name == UNTRAINED else sweep.swept(name, one, axes)
         reference = reference or next(iter(configs))
         return {
             name: DeclaredRow(
-                settings=to_dict(one),
+                settings=self._settled(name, one, axes),
                 reference=None if name == reference else reference,
                 title=sweep.title(name, one, axes),
                 baseline="fresh weights" if name == UNTRAINED else "",
@@ -108,33 +113,19 @@ class Comparing(Work):
         name, *values = row.split(PLUS)
         axes = sweep.parse_axes(values, flag="--sweep", example="optimizer.learning-rate=1e-4")
         (one,) = sweep.swept(name, arm_config(name, config), axes).values()
-        settled: dict[str, Any] = to_dict(self._settled(name, one, axes))
-        return settled
+        return self._settled(name, one, axes)
 
-    def _settled(self, name: str, config: Config, axes: sweep.Axes) -> Config:
+    def _settled(self, name: str, config: Config, axes: sweep.Axes) -> dict[str, Any]:
         """A row's config with its steps (`settle`); fresh weights have none."""
-        if name == UNTRAINED:
-            return config
         match, amount = self._amount
-        return settle(config, match=match, amount=amount, keep={*axes, *dotted_names(self._asked.typed)})
-
-    def _configs(self, config: Config, axes: sweep.Axes) -> dict[str, Config]:
-        """The arms, and every combination of swept values of each that is trained."""
-        arms = {name: arm_config(name, config) for name in self._asked.arm_names}
-        sweep.require_fields(axes, [one for name, one in arms.items() if name != UNTRAINED])
-        rows: dict[str, Config] = {}
-        for name, one in arms.items():
-            rows |= {name: one} if name == UNTRAINED else sweep.swept(name, one, axes)
-        named = dict[Config, str]()
-        for name, one in rows.items():
-            if name != UNTRAINED and (first := named.setdefault(one, name)) != name:
-                raise ConfigError(f"--arms and --sweep: {first} and {name} are the same. Leave one out.")
-        return rows
+        if name != UNTRAINED:
+            config = settle(config, match=match, amount=amount, keep={*axes, *dotted_names(self._asked.typed)})
+        settings: dict[str, Any] = to_dict(config)
+        return settings
 
     def identity(self, settings: Mapping[str, Any]) -> Mapping[str, Any]:
         """All but the seed."""
-        plain: Mapping[str, Any] = to_dict(replace(records.read(Config, settings, where="rows"), seed=0))
-        return plain
+        return {**to_dict(records.read(Config, settings, where="rows")), "seed": 0}
 
     def with_contrasts(self, declared: Declared) -> Declared:
         """Each arm with the metrics on which it is compared with the reference, those declared before first; not fresh
@@ -173,7 +164,6 @@ class Comparing(Work):
             subject = Subject(
                 run=cell.run,
                 data=self._asked.data,
-                folder=None,
                 seed=cell.seed,
                 device=device,
                 sentences=declared.facts["probe_sentences"],
@@ -200,20 +190,17 @@ def default_metrics(declared: Declared) -> tuple[str, ...]:
     """Metrics that are declared where none is named: those of the probes that all arms share, or else the held-out AUC
     on fakes that are the same for all.
     """
-    names = METRICS | {"pos": ("accuracy",)}
-    found = tuple(f"{part}/{name}" for part in names if part in declared.parts for name in names[part])
+    found = tuple(f"{part}/{name}" for part, its in PROBES.items() if part in declared.parts for name in its.metrics)
     return found or ("held-out/discriminator_standard_auc",)
 
 
 def _require_metric(name: str, parts: Mapping[str, Any]) -> None:
     """Refuse a metric that no probe has, or one whose probe is not among `parts`: now, not after the training."""
     part, _, metric = name.partition("/")
-    if name in FACTS:
-        return
-    if part not in PROBES or metric not in METRICS.get(part, (metric,)) or not metric:
-        known = [*FACTS, *(f"{part}/{one}" for part in PROBES for one in METRICS.get(part, "…"))]
+    known = [*FACTS, *(f"{part}/{one}" for part, its in PROBES.items() for one in its.metrics or "…")]
+    if name not in known and (part != "held-out" or not metric):
         raise ConfigError(f"--metrics {name}:{did_you_mean(name, known)} Known: {', '.join(known)}.")
-    if part not in parts:
+    if name not in FACTS and part not in parts:
         raise ConfigError(f"--metrics {name}: its probe is not requested. Add {part} to --probe.")
 
 
@@ -280,10 +267,6 @@ def settle(config: Config, *, match: Match, amount: float, keep: Collection[str]
     Raises:
         ConfigError: a step costs more than `amount`.
     """
-    if match == "steps":
-        length = plan.Length(steps=int(amount), keep=keep)
-    elif match == "paper-flops":
-        length = plan.Length(flops=amount, keep=keep)
-    else:
-        length = plan.Length(flops_real=amount, keep=keep)
-    return plan.steps_for(length, config, None)
+    field = {"steps": "steps", "paper-flops": "flops", "real-flops": "flops_real"}[match]
+    given: dict[str, Any] = {field: int(amount) if match == "steps" else amount}
+    return plan.steps_for(plan.Length(**given, keep=keep), config, None)

@@ -26,7 +26,7 @@ each word at each place. With an optimal discriminator there would be nothing to
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from math import exp
 from pathlib import Path
 from typing import NamedTuple
@@ -68,7 +68,6 @@ class MaskedShare(NamedTuple):
 
     p_mask: float | None
     note: str = ""
-    """Empty where `p_mask` is simply the share of a full row that is chosen."""
 
 
 def masked_share(config: Config | None, *, given: float | None = None) -> MaskedShare:
@@ -76,7 +75,7 @@ def masked_share(config: Config | None, *, given: float | None = None) -> Masked
 
     This is the share of a full row that the run's masking chooses (19 of 128 tokens, 4 of 32), lowered by the inputs
     that `sentence-contrast` leaves unchanged and by positions that are drawn twice. It is 1 for ELECTRA 15 %, whose
-    loss counts masked tokens only, so that D is p_data itself.
+    loss counts masked tokens only, so that D is p_data itself (a = 0).
 
     Args:
         config: the run's, None for an exported folder.
@@ -90,26 +89,22 @@ def masked_share(config: Config | None, *, given: float | None = None) -> Masked
     if config is None:
         missing = "an exported folder does not say with what share it was masked: give --p-mask, or the run"
         return MaskedShare(given, "" if given is not None else missing)
-    objective, generator, share = config.objective, config.generator, slots(config) / config.batch.sequence_length
-    if not isinstance(generator, Learned):
-        return MaskedShare(None, "Appendix G needs the probabilities of a generator that is a network")
-    if generator.disallow_correct:
-        return MaskedShare(None, "Appendix G assumes a generator that may sample the original word; this one never did")
-    if isinstance(objective, RTD) and objective.lucky != "original":
-        return MaskedShare(None, "Appendix G assumes that a sample equal to the original word counts as an original")
-    if given is not None:
-        return MaskedShare(given)
-    if isinstance(objective, RTD) and objective.loss_over == "masked":
-        return MaskedShare(1.0, "the discriminator's loss counted masked tokens only: p_mask = 1, a = 0")
-    if config.masking.rarity:
-        return MaskedShare(None, "Appendix G assumes that all words are masked equally often; masking.rarity was set")
-    twice = config.masking.draw == "with-replacement"
-    share = 1 - exp(-share) if twice else share
-    if isinstance(objective, SentenceContrast):
-        return MaskedShare(
-            share * (1 - objective.unchanged), "inputs left unchanged lower p_mask by the factor 1 - unchanged"
-        )
-    return MaskedShare(share, "positions drawn twice lower p_mask from a share s to 1 - exp(-s)" if twice else "")
+    objective, generator, masking = config.objective, config.generator, config.masking
+    all_masked = isinstance(objective, RTD) and objective.loss_over == "masked"
+    rare = given is None and not all_masked and masking.rarity > 0
+    faults = {
+        "needs the probabilities of a generator that is a network": not isinstance(generator, Learned),
+        "assumes a generator that may sample the original word": getattr(generator, "disallow_correct", False),
+        "assumes that a sample equal to the original word is an original": getattr(objective, "lucky", "") == "fake",
+        "assumes that all words are masked equally often, without masking.rarity": rare,
+    }
+    if reasons := [reason for reason, found in faults.items() if found]:
+        return MaskedShare(None, f"Appendix G {reasons[0]}")
+    if given is not None or all_masked:
+        return MaskedShare(1.0 if given is None else given)
+    share = slots(config) / config.batch.sequence_length
+    share = 1 - exp(-share) if masking.draw == "with-replacement" else share
+    return MaskedShare(share * (1 - objective.unchanged) if isinstance(objective, SentenceContrast) else share)
 
 
 def sampling_temperature(config: Config | None) -> float:
@@ -214,72 +209,47 @@ def _by_length(
     return [found[index] for index in range(len(sentences))]
 
 
-class SentenceScores:
-    """The scores that a run can give.
+def sentence_scores(
+    pretrained: Pretrained,
+    rows: Sequence[Sequence[int]],
+    *,
+    p_mask: float | None = None,
+    chosen: Sequence[str] | None = None,
+) -> tuple[dict[str, list[float]], tuple[str, ...]]:
+    """Each score that a run can give of each row `[CLS] … [SEP]` of ids, at least three long; and remarks.
 
     Args:
         pretrained: a run or an exported folder.
         p_mask: share of masked tokens for `appendix-g`; None: the run's.
-        chosen: only these scores; None: all that the run has.
+        chosen: only these scores, in this order; None: all that the run has.
 
     Raises:
         ConfigError: this run does not have a chosen score.
     """
+    discriminator, generator, encoder = pretrained.discriminator, own_generator(pretrained), pretrained.encoder
+    share, note = masked_share(pretrained.config, given=p_mask)
+    terms: dict[str, Callable[[], list[Tensor]]] = {}
 
-    def __init__(
-        self, pretrained: Pretrained, *, p_mask: float | None = None, chosen: Sequence[str] | None = None
-    ) -> None:
-        self.pretrained = pretrained
-        self.generator = own_generator(pretrained)
-        self.p_mask, self.note = masked_share(pretrained.config, given=p_mask)
-        has_discriminator, has_generator = pretrained.discriminator is not None, self.generator is not None
-        available = {
-            "discriminator": has_discriminator,
-            "appendix-g": has_discriminator and has_generator and self.p_mask is not None,
-            "encoder": pretrained.encoder is not None and has_generator,
-            "pseudo-likelihood": pretrained.encoder is not None and not has_generator,
-            "generator": has_generator,
-        }
-        known = [name for name, there in available.items() if there]
-        if missing := [name for name in chosen or () if name not in known]:
-            why = f" ({self.note})" if self.note else ""
-            raise ConfigError(
-                f"score {missing[0]!r}: this run does not have it{why}.{did_you_mean(missing[0], known)} It has: "
-                f"{', '.join(known)}."
-            )
-        self.names = tuple(chosen or known)
-        """The scores that are given, in order."""
+    @cache
+    def predicted(network: TokenPredictor, temperature: float = 1.0) -> list[Tensor]:
+        return token_log_probabilities(network, rows, mask=pretrained.specials.mask, temperature=temperature)
 
-    @property
-    def notes(self) -> list[str]:
-        """Remarks for a reader of the scores."""
-        if self.pretrained.discriminator is None or not self.note:
-            return []
-        return [self.note] if "appendix-g" in self.names else [f"no appendix-g: {self.note}"]
-
-    def of(self, rows: Sequence[Sequence[int]]) -> dict[str, list[float]]:
-        """Each score of each row `[CLS] … [SEP]` of ids, at least three long; terms of two scores are computed once."""
-        discriminator, p_mask = self.pretrained.discriminator, self.p_mask
-
-        @cache
-        def judged() -> list[Tensor]:
-            assert discriminator is not None
-            return replaced_logits(discriminator, rows)
-
-        @cache
-        def predicted(network: TokenPredictor | None, temperature: float = 1.0) -> list[Tensor]:
-            assert network is not None
-            mask = self.pretrained.specials.mask
-            return token_log_probabilities(network, rows, mask=mask, temperature=temperature)
-
-        def terms(name: str) -> list[Tensor]:
-            if name == "discriminator":
-                return [F.logsigmoid(-logit_T) for logit_T in judged()]
-            if name == "appendix-g":
-                assert p_mask is not None
-                sampled = predicted(self.generator, sampling_temperature(self.pretrained.config))
-                pairs = zip(judged(), sampled, strict=True)
-                return [log_likelihood(logit_T, log_p_T, p_mask=p_mask) for logit_T, log_p_T in pairs]
-            return predicted(self.generator if name == "generator" else self.pretrained.encoder)
-
-        return {name: [float(terms_T.double().sum()) for terms_T in terms(name)] for name in self.names}
+    if discriminator is not None:
+        judged = cache(partial(replaced_logits, discriminator, rows))
+        terms["discriminator"] = lambda: [F.logsigmoid(-logit_T) for logit_T in judged()]
+        if generator is not None and share is not None:
+            sampled = partial(predicted, generator, sampling_temperature(pretrained.config))
+            join = partial(log_likelihood, p_mask=share)
+            terms["appendix-g"] = lambda: [*map(join, judged(), sampled())]
+    if encoder is not None:
+        terms["pseudo-likelihood" if generator is None else "encoder"] = partial(predicted, encoder)
+    if generator is not None:
+        terms["generator"] = partial(predicted, generator)
+    names = chosen or [*terms]
+    if missing := [name for name in names if name not in terms]:
+        raise ConfigError(
+            f"score {missing[0]!r}: this run does not have it{f' ({note})' if note else ''}."
+            f"{did_you_mean(missing[0], terms)} It has: {', '.join(terms)}."
+        )
+    scores = {name: [float(terms_T.double().sum()) for terms_T in terms[name]()] for name in names}
+    return scores, (f"no appendix-g: {note}",) if discriminator is not None and note else ()

@@ -6,7 +6,7 @@ The files have BLiMP's format: one JSON object a line, one file a paradigm. The 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from electra_trainer.data.tokenizer import as_plain_text
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, require
 from electra_trainer.files import wording
 from electra_trainer.files.reading import MOST_TEXT, encodable, json_object, read_file, short
-from electra_trainer.paper.likelihoods import SentenceScores, loaded, most_positions
+from electra_trainer.paper.likelihoods import loaded, most_positions, sentence_scores
 from electra_trainer.pretrained.pretrained import Pretrained
 from electra_trainer.settings.calls import checked
 
@@ -24,8 +24,7 @@ _ROUNDING = 1e-6
 _EXPECTED = 'Expected a JSON object a line with "sentence_good" and "sentence_bad", both texts.'
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pair:
+class Pair(NamedTuple):
     """An acceptable sentence and an unacceptable one that differs from it as little as possible."""
 
     good: str
@@ -105,20 +104,18 @@ def minimal_pairs(
         of them than the networks have positions, with file:line. ConfigError: an unknown score.
     """
     pretrained = loaded(pretrained)
-    given = SentenceScores(pretrained, p_mask=p_mask, chosen=[scores] if isinstance(scores, str) else scores)
     pairs = read_pairs(folder, limit=limit)
     encoded = _encode(pretrained, pairs)
     # Each row once: sentences that are the same tokens tie in any batch. Sorted: the pairs' order does not matter.
     rows = sorted(set(encoded), key=lambda row: (len(row), row))
     place = {row: number for number, row in enumerate(rows)}
     good_P, bad_P = np.array([place[row] for row in encoded]).reshape(-1, 2).T
-    totals = {name: np.array(values) for name, values in given.of(rows).items()}
-    return PairScores(
-        scores={name: _summary(pairs, score_R[good_P], score_R[bad_P]) for name, score_R in totals.items()},
-        pairs=len(pairs),
-        limit=limit,
-        notes=tuple(given.notes),
-    )
+    chosen = [scores] if isinstance(scores, str) else scores
+    totals, notes = sentence_scores(pretrained, rows, p_mask=p_mask, chosen=chosen)
+    found = {
+        name: _summary(pairs, np.array(total_R)[good_P], np.array(total_R)[bad_P]) for name, total_R in totals.items()
+    }
+    return PairScores(scores=found, pairs=len(pairs), limit=limit, notes=notes)
 
 
 def _encode(pretrained: Pretrained, pairs: Sequence[Pair]) -> list[tuple[int, ...]]:

@@ -6,7 +6,7 @@
     glue=FOLDER            scores on the tasks of GLUE in it, after fine-tuning by the paper's recipe (Table 6)
     squad1, squad2=FOLDER  the same of SQuAD 1.1 and 2.0
 
-A probe is one function, `Subject -> {name: number}`; `PROBES` names it, and its numbers appear as `PROBE/name`.
+`PROBES` has each probe: a function `Subject -> {name: number}`, whose numbers appear as `PROBE/name`, and its input.
 
 The probe of tags: a word is the mean of its tokens, since in a small vocabulary the suffix that reveals the tag is
 often a separate token. The probe learns a softmax mix of the outputs of all layers, embeddings included, and a linear
@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -63,8 +63,7 @@ _EPOCHS = 10
 _LEARNING_RATE = 3e-2  # of Adam, falling to 0 over the run
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Words:
+class _Words(NamedTuple):
     """The probe's tagged words: W words, S states (embeddings and layers), D hidden size."""
 
     forms: list[str]
@@ -97,20 +96,15 @@ def probe_tags(
     """
     encoder = encoder.to(device).eval()
     text = Text(tokenizer=as_plain_text(tokenizer), specials=specials_of(tokenizer), length=length)
-    counted = _represent(encoder, text, _spread(train, sentences), device=device)
+    count = min(sentences, len(train))  # at equal distances: a treebank is ordered by genre
+    spread = [train[index * len(train) // count] for index in range(count)]
+    counted = _represent(encoder, text, spread, device=device)
     unseen = _represent(encoder, text, dev, device=device)
     probe = _fit(counted.states_WSD, counted.tags_W, seed=seed)
     return {
         "accuracy": _accuracy(probe, unseen.states_WSD, unseen.tags_W),
         "majority_accuracy": _majority_accuracy(counted, unseen),
     }
-
-
-def _spread(sentences: Sequence[conllu.Sentence], count: int) -> list[conllu.Sentence]:
-    """`count` of the sentences at equal distances: a treebank is ordered by genre."""
-    if count >= len(sentences):
-        return list(sentences)
-    return [sentences[index * len(sentences) // count] for index in range(count)]
 
 
 class _Probe(nn.Module):
@@ -158,10 +152,8 @@ def _accuracy(probe: _Probe, states_WSD: Tensor, tags_W: Tensor) -> float:
 def _majority_accuracy(counted: _Words, unseen: _Words) -> float:
     tags = counted.tags_W.tolist()
     overall = Counter(tags).most_common(1)[0][0]
-    by_form: dict[str, Counter[int]] = {}
-    for form, tag in zip(counted.forms, tags, strict=True):
-        by_form.setdefault(form, Counter())[tag] += 1
-    best = {form: counts.most_common(1)[0][0] for form, counts in by_form.items()}
+    pairs = Counter(zip(counted.forms, tags, strict=True)).most_common()
+    best = {form: tag for (form, tag), _ in reversed(pairs)}
     right = [best.get(form, overall) == tag for form, tag in zip(unseen.forms, unseen.tags_W.tolist(), strict=True)]
     return float(sum(right) / len(right))
 
@@ -242,7 +234,7 @@ class Subject:
     """The run folder of the cell."""
     data: Path
     """The prepared rows that it was trained on."""
-    folder: Path | None
+    folder: Path = Path()
     """The folder that was given with the probe."""
     seed: int
     device: str
@@ -261,28 +253,24 @@ def held_out(subject: Subject) -> dict[str, float]:
     return evaluate(subject.run, subject.data, device=subject.device).metrics
 
 
-def _encoder_of(subject: Subject) -> dict[str, Any]:
-    """The frozen encoder and what reads texts for it."""
-    found = load(subject.run)
-    return {
-        "encoder": kept_encoder(found),
-        "tokenizer": found.tokenizer,
-        "length": found.length,
-        "seed": subject.seed,
-        "device": choose_device(subject.device),
-    }
-
-
 def part_of_speech(subject: Subject) -> dict[str, float]:
     """Accuracy of the tags that a linear layer reads from a mix of all layers, and its baseline."""
-    assert subject.folder is not None
     train, dev = (read_conllu(treebank_file(subject.folder, split)) for split in ("train", "dev"))
-    return probe_tags(**_encoder_of(subject), train=train, dev=dev, sentences=subject.sentences)
+    found = load(subject.run)
+    return probe_tags(
+        kept_encoder(found),
+        found.tokenizer,
+        length=found.length,
+        train=train,
+        dev=dev,
+        sentences=subject.sentences,
+        seed=subject.seed,
+        device=choose_device(subject.device),
+    )
 
 
 def minimal_pairs(subject: Subject) -> dict[str, float]:
     """Share of the pairs whose grammatical sentence is preferred, for each score that the networks can give."""
-    assert subject.folder is not None
     found = score_pairs(load(subject.run).to(choose_device(subject.device)), subject.folder, limit=subject.pairs)
     return {name: score.mean for name, score in found.scores.items()}
 
@@ -294,7 +282,6 @@ def glue(subject: Subject) -> dict[str, float]:
     Raises:
         Interrupted: stopped and saved. ElectraError: as the files and `finetune_run`.
     """
-    assert subject.folder is not None
     source = load_source(subject.run)
     scores = {}
     for given in _glue_tasks(subject.folder):
@@ -310,7 +297,6 @@ def squad(subject: Subject, *, version: Literal[1, 2]) -> dict[str, float]:
     Raises:
         Interrupted: stopped and saved. ElectraError: as the files and `finetune_run`.
     """
-    assert subject.folder is not None
     given = _squad_task(subject.folder, version)
     found = _fine_tuned(subject, load_source(subject.run), given, folder=f"squad{version}")
     return {column.partition("/")[2]: found[name] for name, column in SQUAD[given.name].items()}
@@ -358,31 +344,64 @@ def _glue_tasks(folder: Path) -> list[glue_tasks.GlueTask]:
     return [glue_tasks.GlueTask(folder=str(folder), task=task, test=False) for task in found]
 
 
-ProbeFunction = Callable[[Subject], dict[str, float]]
-PROBES: dict[str, ProbeFunction] = {
-    "held-out": held_out,
-    "pos": part_of_speech,
-    "minimal-pairs": minimal_pairs,
-    "glue": glue,
-    "squad1": partial(squad, version=1),
-    "squad2": partial(squad, version=2),
+def _hash_of_files(files: Sequence[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.name.encode() + b"\0" + hashlib.sha256(read_file(path, limit=MOST_TEXT)).digest())
+    return digest.hexdigest()
+
+
+def _hash_of_treebank(folder: Path) -> str:
+    files = [treebank_file(folder, split) for split in ("train", "dev")]
+    for path in files:
+        read_conllu(path)
+    return _hash_of_files(files)
+
+
+def _hash_of_pairs(folder: Path) -> str:
+    read_pairs(folder)
+    return _hash_of_files(sorted(folder.glob("*.jsonl")))
+
+
+def _hash_of_glue(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for one in _glue_tasks(folder):
+        digest.update(one.task.encode() + b"\0" + one.load().sha256.encode())
+    return digest.hexdigest()
+
+
+class Probe(NamedTuple):
+    """A probe and its input."""
+
+    measure: Callable[[Subject], dict[str, float]]
+    metrics: tuple[str, ...] = ()
+    """The numbers that are declared by default; empty: not known in advance."""
+    folder: str = ""
+    """What its folder is; empty: it reads none."""
+    fingerprint: Callable[[Path], str] = str
+    """A hash of the files in the folder, which are checked as far as is quick: before hours of training, not after."""
+
+
+def _squad(version: Literal[1, 2]) -> Probe:
+    name = _VERSIONS[version]
+    return Probe(
+        partial(squad, version=version),
+        ("em", "f1"),
+        f"a folder with train-v{name}.json and dev-v{name}.json",
+        lambda folder: _squad_task(folder, version).load().sha256,
+    )
+
+
+_GLUE = (*(column.removeprefix("glue/") for column in glue_table.COLUMNS.values()), "average")
+_PAIRS = ("discriminator", "appendix-g", "encoder", "pseudo-likelihood", "generator")
+PROBES = {
+    "held-out": Probe(held_out),
+    "pos": Probe(part_of_speech, ("accuracy",), "the folder of a treebank in CoNLL-U", _hash_of_treebank),
+    "minimal-pairs": Probe(minimal_pairs, _PAIRS, "the folder of BLiMP's .jsonl files", _hash_of_pairs),
+    "glue": Probe(glue, _GLUE, "GLUE's folder", _hash_of_glue),
+    "squad1": _squad(1),
+    "squad2": _squad(2),
 }
-METRICS: dict[str, tuple[str, ...]] = {
-    "pos": ("accuracy", "majority_accuracy"),
-    "minimal-pairs": ("discriminator", "appendix-g", "encoder", "pseudo-likelihood", "generator"),
-    "glue": (*(column.removeprefix("glue/") for column in glue_table.COLUMNS.values()), "average"),
-    "squad1": ("em", "f1"),
-    "squad2": ("em", "f1"),
-}
-"""The numbers that a probe can give, where they are known in advance."""
-_NEEDS_FOLDER = {
-    "pos": "the folder of a treebank in CoNLL-U",
-    "minimal-pairs": "the folder of BLiMP's .jsonl files",
-    "glue": "GLUE's folder",
-    "squad1": "a folder with train-v1.1.json and dev-v1.1.json",
-    "squad2": "a folder with train-v2.0.json and dev-v2.0.json",
-}
-"""The folder of each probe that reads one."""
 
 
 def parse_probes(words: Sequence[str]) -> dict[str, Path | None]:
@@ -400,15 +419,15 @@ def parse_probes(words: Sequence[str]) -> dict[str, Path | None]:
             )
         if name in probes:
             raise ConfigError(f"--probe {name}: is given twice.")
-        if bool(folder) != (name in _NEEDS_FOLDER):
-            needs = f"{name}=DIR, {_NEEDS_FOLDER[name]}" if name in _NEEDS_FOLDER else f"{name}, which reads no folder"
+        if bool(folder) != bool(its := PROBES[name].folder):
+            needs = f"{name}=DIR, {its}" if its else f"{name}, which reads no folder"
             raise ConfigError(f"--probe {word}: expected --probe {needs}.")
         probes[name] = Path(folder) if folder else None
     return probes
 
 
 def fingerprint(name: str, folder: Path | None) -> str | None:
-    """A hash of the files that a probe reads. They are checked as far as is quick: before hours of training, not after.
+    """A hash of the files that a probe reads.
 
     Raises:
         MissingInputError, DataError: the files are missing, or are not what the probe reads.
@@ -416,24 +435,8 @@ def fingerprint(name: str, folder: Path | None) -> str | None:
     if folder is None:
         return None
     if not folder.is_dir():
-        raise MissingInputError(f"--probe {name}={folder}: no such folder. Expected {_NEEDS_FOLDER[name]}.")
-    digest = hashlib.sha256()
-    if name in ("squad1", "squad2"):
-        return _squad_task(folder, 1 if name == "squad1" else 2).load().sha256
-    if name == "glue":
-        for task in _glue_tasks(folder):
-            digest.update(task.task.encode() + b"\0" + task.load().sha256.encode())
-        return digest.hexdigest()
-    if name == "pos":
-        files = [treebank_file(folder, split) for split in ("train", "dev")]
-        for path in files:
-            read_conllu(path)
-    else:
-        files = sorted(folder.glob("*.jsonl"))
-        read_pairs(folder)
-    for path in files:
-        digest.update(path.name.encode() + b"\0" + hashlib.sha256(read_file(path, limit=MOST_TEXT)).digest())
-    return digest.hexdigest()
+        raise MissingInputError(f"--probe {name}={folder}: no such folder. Expected {PROBES[name].folder}.")
+    return PROBES[name].fingerprint(folder)
 
 
 def probe(names: Mapping[str, str | None], subject: Subject) -> dict[str, float]:
@@ -444,7 +447,7 @@ def probe(names: Mapping[str, str | None], subject: Subject) -> dict[str, float]
     """
     metrics: dict[str, float] = {}
     for name, folder in names.items():
-        found = PROBES[name](replace(subject, folder=Path(folder) if folder else None))
+        found = PROBES[name].measure(replace(subject, folder=Path(folder or "")))
         bad = [metric for metric, value in found.items() if not math.isfinite(value)]
         if bad:
             raise Diverged(f"probe {name} gave {bad[0]} = {found[bad[0]]}.")

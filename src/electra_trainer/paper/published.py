@@ -62,8 +62,7 @@ class PublishedTable:
 
 
 def _row(columns: Sequence[str], cells: Sequence[float | str]) -> PublishedRow:
-    printed = {column: cell for column, cell in zip(columns, cells, strict=True) if cell not in ("–", "?")}
-    values = dict(printed)
+    values = {column: cell for column, cell in zip(columns, cells, strict=True) if cell not in ("–", "?")}
     model, split = str(values.pop("model")), str(values.pop("split", ""))
     return PublishedRow(model=model, split=split, values=values)
 

@@ -5,12 +5,11 @@ file and the Python call.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tyro
 
 from electra_trainer.errors import ConfigError, require
-from electra_trainer.experiments.cell import parse_seeds
 from electra_trainer.experiments.summary import Summary, summarize
 from electra_trainer.files import durable
 from electra_trainer.settings.request import Request, TrainingRequest
@@ -127,10 +126,9 @@ class Compare(TrainingRequest):
         from electra_trainer.train.device import choose_device, use_threads
 
         use_threads()
-        work = Comparing(self, seeds=parse_seeds(self.seeds))
-        device = str(choose_device(self.device))
+        how: dict[str, Any] = {"parallel": self.parallel, "quiet": self.quiet}
         with tracked(self.out, self.track):
-            return run_experiment(work, self.out, device=device, parallel=self.parallel, quiet=self.quiet)
+            return run_experiment(Comparing(self), self.out, device=str(choose_device(self.device)), **how)
 
 
 class Written(str):
