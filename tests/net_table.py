@@ -135,9 +135,9 @@ RUNS = (
         name="compare",
         lines=f"""
         compare data {TINY} --out exp/two --seeds 2 {PROBED} --probe pos=text --probe-sentences 20 --metrics pos/accuracy,held-out/loss
-        table 4 exp/two --format md
-        table 4 exp/two --format csv --out table.csv
-        table 4 exp/two --format tex --out table.tex
+        table 4 exp/two
+        table 4 exp/two --out table.csv
+        table 4 exp/two --out table.tex
         table 1 exp/two
         table 2 exp/two
         table 3 exp/two

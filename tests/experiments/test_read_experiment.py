@@ -10,9 +10,8 @@ import pytest
 from tests.paper.experiments import write_cell, write_experiment
 
 from electra_trainer.errors import DataError, ElectraError, MissingInputError
-from electra_trainer.experiments.statistics import spread_of
-from electra_trainer.experiments.summary import remarks, summarize
-from electra_trainer.paper.paper_tables import config_of, notes_of
+from electra_trainer.experiments.summary import summarize
+from electra_trainer.paper.paper_tables import build_table, entries
 
 
 def test_done_and_not_done(tmp_path: Path) -> None:
@@ -21,16 +20,10 @@ def test_done_and_not_done(tmp_path: Path) -> None:
     write_cell(path, "electra", 3, {"a/x": 2.0})
     found = summarize(path)
     assert list(found.results["electra"]) == [1, 3] and found.results["mlm"] == {}
-    assert notes_of(found) == ["e: electra: not done: seed 2.", "e: mlm: not done: seed 1, 2, 3."]
+    assert build_table(4, [found]).notes == ("e: electra: missing: seed 2.", "e: mlm: missing: seed 1, 2, 3.")
     result = found.rows["electra"]["a/x"]
     assert (result.mean, result.n) == (1.5, 2) and result.sd == pytest.approx(0.5**0.5)
     assert found.rows["mlm"] == {}
-
-
-def test_one_seed_has_no_spread() -> None:
-    one = spread_of([3.0])
-    assert one is not None and one.sd is None
-    assert spread_of([]) is None
 
 
 def test_a_foreign_configuration_leaves_its_results(tmp_path: Path) -> None:
@@ -40,7 +33,7 @@ def test_a_foreign_configuration_leaves_its_results(tmp_path: Path) -> None:
     (path / "experiment.json").write_text(json.dumps(table))
     write_cell(path, "electra", 1)
     found = summarize(path)
-    assert config_of(found, "electra") is None
+    assert [entry.config for entry in entries([found])] == [None]
     assert len(found.results["electra"]) == 1
 
 
@@ -100,21 +93,4 @@ def test_a_failed_cell_is_no_finished_one(tmp_path: Path) -> None:
     write_cell(path, "electra", 2, {}, flops=1e10, failed="the gradient was not a finite number")
     found = summarize(path)
     assert found.rows["electra"]["flops_paper"].by_seed == {1: 1e12}
-    assert notes_of(found) == ["e: electra: seed 2 failed, and is left out: the gradient was not a finite number"]
-
-
-def test_a_note_says_whose_it_is(tmp_path: Path) -> None:
-    """And two seeds, why their interval is so wide."""
-    path = write_experiment(tmp_path / "e", arms=("electra", "mlm", "electra-15"), seeds=(1, 2))
-    declared = json.loads((path / "experiment.json").read_text())
-    for row in declared["rows"].values():
-        row["metrics"] = ["pos/accuracy"]
-    (path / "experiment.json").write_text(json.dumps(declared))
-    for seed in (1, 2):
-        for arm, score in (("electra", 0.5), ("mlm", 0.6), ("electra-15", 0.5 + seed / 100)):
-            write_cell(path, arm, seed, {"pos/accuracy": score})
-    said = list(remarks(summarize(path)))
-    assert "pos/accuracy of mlm: all differences are equal: there is no spread to judge them by." in said
-    assert any(
-        line.startswith("pos/accuracy of mlm, pos/accuracy of electra-15: 2 seeds: the interval") for line in said
-    )
+    assert build_table(4, [found]).notes == ("e: electra: FAILED: seed 2: the gradient was not a finite number",)

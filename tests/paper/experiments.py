@@ -38,7 +38,9 @@ def write_experiment(
         verb="compare",
         facts={"preset": preset, "match": "paper-flops", "amount": 1e12, "metrics": [], "choose": None},
         rows={
-            name: DeclaredRow(settings=to_dict(config), reference=None if name == first else first)
+            name: DeclaredRow(
+                settings=to_dict(config), metrics=("pos/accuracy",), reference=None if name == first else first
+            )
             for name, config in made.items()
         },
         seeds=tuple(seeds),

@@ -24,11 +24,11 @@ def test_reports_both_predictions_the_bound_and_paired_differences(trained: Path
     run = loud("electra")
     found = cloze(run, trained / "data", against=loud("mlm"), rows=12, per_row=3, top=20, seed=4)
     assert list(found.accuracy) == ["generator", "appendix-g", "against"]
-    assert found.positions == len(found.truth_K) == 36 and found.rows == 12 and found.p_mask == 4 / 32
+    assert found.positions == len(found.sites.truth_K) == 36 and found.rows == 12 and found.p_mask == 4 / 32
     rows = Store.open(trained / "data").rows("valid")
-    assert np.array_equal(rows[found.row_K, found.column_K], found.truth_K)
+    assert np.array_equal(rows[found.sites.row_K, found.sites.column_K], found.sites.truth_K)
     for name, estimate in found.accuracy.items():
-        assert estimate.value == pytest.approx((found.predicted[name] == found.truth_K).mean())
+        assert estimate.value == pytest.approx((found.predicted[name] == found.sites.truth_K).mean())
     for name, estimate in found.difference.items():
         second, first = name.split(" - ")
         assert estimate.value == pytest.approx(found.accuracy[second].value - found.accuracy[first].value)
@@ -51,7 +51,7 @@ def test_against_is_the_other_runs_own_argmax(trained: Path, loud: Loud) -> None
     assert mlm.encoder is not None
     from electra_trainer.data.batches import to_batch
 
-    for row, column, predicted in zip(found.row_K, found.column_K, found.predicted["against"], strict=True):
+    for row, column, predicted in zip(found.sites.row_K, found.sites.column_K, found.predicted["against"], strict=True):
         batch = to_batch(
             store.rows("valid")[row : row + 1], pad=store.specials.pad, cls=store.specials.cls, sep=store.specials.sep
         )

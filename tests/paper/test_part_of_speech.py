@@ -155,12 +155,6 @@ def test_without_tags_says_so() -> None:
         )  # fmt: skip
 
 
-def test_sentences_are_spread_evenly() -> None:
-    sentences = toy(10, seed=1)
-    assert probes._spread(sentences, 4) == [sentences[i] for i in (0, 2, 5, 7)]
-    assert probes._spread(sentences, 99) == sentences
-
-
 def test_the_kept_encoder_of_a_run(tmp_path: Path) -> None:
     """The discriminator's, not the generator's."""
     data = write_store(tmp_path / "data")

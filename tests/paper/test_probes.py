@@ -11,7 +11,7 @@ from tests.tasks.glue_samples import write_glue
 from electra_trainer.errors import DataError, MissingInputError
 from electra_trainer.experiments.cell import read_result
 from electra_trainer.paper.minimal_pairs import minimal_pairs
-from electra_trainer.paper.probes import METRICS, PROBES, Subject, fingerprint, probe
+from electra_trainer.paper.probes import PROBES, Probe, Subject, fingerprint, probe
 from electra_trainer.pretrained.pretrained import load
 from electra_trainer.train.loop import pretrain
 
@@ -21,7 +21,7 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
     folder = tmp_path_factory.mktemp("probes")
     write_store(folder / "data")
     pretrain(small_config(steps=3), folder / "data", out=folder / "run", device="cpu", quiet=True)
-    return Subject(run=folder / "run", data=folder / "data", folder=None, seed=1, device="cpu", sentences=10, pairs=2)
+    return Subject(run=folder / "run", data=folder / "data", seed=1, device="cpu", sentences=10, pairs=2)
 
 
 def test_minimal_pairs_are_those_of_the_analysis(subject: Subject, tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_minimal_pairs_are_those_of_the_analysis(subject: Subject, tmp_path: Pat
 
 
 def test_a_probe_of_ones_own(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PROBES, "mine", lambda given: {"seed": given.seed, "name": len(str(given.folder))})
+    monkeypatch.setitem(PROBES, "mine", Probe(lambda given: {"seed": given.seed, "name": len(str(given.folder))}))
     assert probe({"mine": "abc"}, subject) == {"mine/seed": 1, "mine/name": 3}
 
 
@@ -78,7 +78,7 @@ def test_glue_is_fine_tuned_with_the_papers_recipe(subject: Subject, tmp_path: P
     beside = subject.run.parent / "glue"
     rte, stsb = (read_result(beside / task) for task in ("rte", "stsb"))
     assert found == {"glue/sts": stsb.scores["dev/spearman"], "glue/rte": rte.scores["dev/accuracy"]}
-    assert {name.removeprefix("glue/") for name in found} <= set(METRICS["glue"])
+    assert {name.removeprefix("glue/") for name in found} <= set(PROBES["glue"].metrics)
     config = json.loads((beside / "rte/config.json").read_text())
     assert (
         config["seed"] == subject.seed

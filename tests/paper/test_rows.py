@@ -95,9 +95,9 @@ def fine_tune(at: Path, model: object, out: Path, *words: str) -> Path:
 
 
 def table(electra: Electra, number: int, *paths: Path) -> list[dict[str, str]]:
-    code, out, err = electra("table", number, *paths, "--format", "csv")
+    code, out, err = electra("table", number, *paths, "--out", paths[0] / "table.csv")
     assert code == 0, err
-    return list(csv.DictReader(io.StringIO(out)))
+    return list(csv.DictReader(io.StringIO(Path(out.strip()).read_text())))
 
 
 def row(rows: Sequence[dict[str, str]], model: str, *, part: str = "") -> dict[str, str]:

@@ -15,7 +15,7 @@ from tests.prepared import small_config, write_store
 from electra_trainer.experiments.cell import Declared, DeclaredRow, Result, write_declared, write_result
 from electra_trainer.experiments.summary import summarize
 from electra_trainer.finetuning.glue_table import COLUMNS
-from electra_trainer.paper.paper_tables import build_table, config_of, entries
+from electra_trainer.paper.paper_tables import build_table, entries
 from electra_trainer.paper.published import TABLES
 from electra_trainer.presets.arms import arm
 from electra_trainer.presets.models import preset
@@ -53,9 +53,10 @@ def first_questions(paragraph: dict[str, Any]) -> dict[str, Any]:
 
 
 def table(electra: Electra, number: int, *experiments: Path) -> list[dict[str, str]]:
-    code, out, err = electra("table", str(number), *experiments, "--format", "csv")
+    code, out, err = electra("table", str(number), *experiments, "--out", experiments[0] / "table.csv")
     assert code == 0, err
-    return [row for row in csv.DictReader(io.StringIO(out)) if row["from"].startswith("ours (")]
+    text = Path(out.strip()).read_text()
+    return [row for row in csv.DictReader(io.StringIO(text)) if row["from"].startswith("ours (")]
 
 
 def medians(out: Path, task: str, metric: str) -> float:
@@ -167,7 +168,7 @@ def test_the_documented_record_fills_its_tables() -> None:
 def test_experiments_of_the_records_are_read(path: Path) -> None:
     found = summarize(path.parent)
     assert [build_table(number, [found]).number for number in TABLES] == [*TABLES]
-    assert None not in [config_of(found, row) for row in found.declared.rows]
+    assert None not in [entry.config for entry in entries([found])]
 
 
 def tuned(out: Path, *tasks: str, about: dict[str, Any]) -> None:

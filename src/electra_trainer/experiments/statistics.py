@@ -51,11 +51,6 @@ def spread(by_seed: Mapping[int, float], *, lower_is_better: bool = False) -> Sp
     )
 
 
-def spread_of(values: Sequence[float]) -> Spread | None:
-    """Spread of values without seeds, or None if there are none."""
-    return spread(dict(enumerate(values, start=1))) if values else None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Paired:
     """The differences of two arms over the seeds that both have, arm minus reference."""
