@@ -244,37 +244,42 @@ class _Engine:
         self.request.at_once = False
         threads = self._threads or max(1, cores() // len(devices))
         setup = pickle.dumps((sys.path, threads, pickled))
-        waiting, busy, told = deque(todo), dict[Child, Cell](), False
-        failed: ElectraError | None = None
         with Workers(f"{__name__}:serve_cells", setup=setup, count=len(devices), threads=threads) as workers:
-            device_of = dict(zip(workers.children, devices, strict=True))
-            free = [*workers.children]
-            while busy or (free and waiting and not told):
-                if not told and (self.request.name or failed):
-                    told = True
-                    for child in busy:
-                        child.send(ASK_TO_STOP)
-                elif free and waiting and not told:
-                    child, cell = free.pop(0), waiting.popleft()
-                    busy[child] = cell
-                    child.send(pickle.dumps((cell, device_of[child])))
-                    self.board.begin(cell)
-                    continue
-                self.board.idle()
-                ready = wait([child.pipe for child in busy], timeout=_LOOK)
-                for child in [child for child in busy if child.pipe in ready]:
-                    try:
-                        if self._heard(child, busy[child]):
-                            free.append(child)
-                            del busy[child]
-                    except ElectraError as error:
-                        cell = busy.pop(child)
-                        if not isinstance(error, Interrupted):
-                            failed = failed or named(type(error).__name__)(f"{cell}: {error}")
+            failed = self._lead([*zip(workers.children, devices, strict=True)], deque(todo))
         if failed is not None:
             raise failed
-        if told:
+        if self.request.name:
             raise Interrupted(f"{self.request.name}: all runs are saved. The same command resumes.")
+
+    def _lead(self, free: list[tuple[Child, str]], waiting: deque[Cell]) -> ElectraError | None:
+        """Give out cells until all are done, one fails, or a signal comes; then wait for those at work. The first
+        error, if there was one.
+        """
+        busy, told, failed = dict[Child, tuple[Cell, str]](), set[Child](), None
+        while True:
+            stopping = self.request.name or failed
+            while free and waiting and not stopping:
+                child, device = free.pop(0)
+                busy[child] = cell, device = waiting.popleft(), device
+                child.send(pickle.dumps((cell, device)))
+                self.board.begin(cell)
+            for child in busy.keys() - told if stopping else ():
+                child.send(ASK_TO_STOP)
+                told.add(child)
+            if not busy:
+                return failed
+            self.board.idle()
+            ready = wait([child.pipe for child in busy], timeout=_LOOK)
+            for child in [child for child in busy if child.pipe in ready]:
+                cell, device = busy[child]
+                try:
+                    if self._heard(child, cell):
+                        free.append((child, device))
+                        del busy[child]
+                except ElectraError as error:
+                    del busy[child]
+                    if not isinstance(error, Interrupted):
+                        failed = failed or named(type(error).__name__)(f"{cell}: {error}")
 
     def _heard(self, child: Child, cell: Cell) -> bool:
         """Show what a worker reports; returns whether its cell is done. Raises ElectraError if it failed."""

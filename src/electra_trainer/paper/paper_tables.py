@@ -11,7 +11,7 @@ import fnmatch
 import math
 import os
 import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -357,22 +357,15 @@ def build_table(number: int, experiments: Sequence[Summary], *, metrics: Sequenc
         )
     table, known, about = TABLES[number], entries(experiments), dict(PRINTED["columns"])
     about[_AVERAGE] = (table.average, "score")
-    declared = {name for one in experiments for name in one.metrics}
+    declared = set[str]().union(*(one.metrics for one in experiments))
     keys = dict.fromkeys([*table.columns, "train_flops", *extra_metrics(known, metrics, declared=declared)])
     columns = tuple(Column(key, *about.get(key, (key, "metric"))) for key in keys)
 
     def ours(entry: Entry, model: str, split: str) -> PaperRow:
         if number == 7 and not any(name.startswith("glue-test/") for name in _metric_names([entry])):
             split = "dev"
-        values = {one.key: _measured(entry, one.key, reference=table.reference_flops, split=split) for one in columns}
-        return PaperRow(
-            model=model,
-            source=_source(entry, several=len(experiments) > 1),
-            split=split,
-            values={key: value for key, value in values.items() if value is not None},
-            seeds=len(entry.results),
-            runs=tuple((one.seed, entry.kept(one)) for one in entry.results),
-        )
+        source = _source(entry, several=len(experiments) > 1)
+        return _ours(entry, keys, reference=table.reference_flops, model=model, source=source, split=split)
 
     rows: list[PaperRow] = []
     others = known
@@ -394,6 +387,18 @@ def _paper(row: PublishedRow) -> PaperRow:
         key: Value(words=value) if isinstance(value, str) else Value(number=value) for key, value in row.values.items()
     }
     return PaperRow(model=row.model, source="paper", split=row.split, values=values)
+
+
+def _ours(entry: Entry, keys: Iterable[str], *, reference: float, model: str, source: str, split: str) -> PaperRow:
+    values = {key: _measured(entry, key, reference=reference, split=split) for key in keys}
+    return PaperRow(
+        model=model,
+        source=source,
+        split=split,
+        values={key: value for key, value in values.items() if value is not None},
+        seeds=len(entry.results),
+        runs=tuple((one.seed, entry.kept(one)) for one in entry.results),
+    )
 
 
 def _source(entry: Entry, *, several: bool) -> str:
