@@ -45,7 +45,7 @@ NETWORK = {
 ALLOWED = {
     # the private channel between a process and the child that it started; nothing of it is a file
     ("files/processes.py", "multiprocessing"),
-    ("experiments/engine.py", "pickle"),
+    ("experiments/engine.py", "multiprocessing"),
     # the library that native/ has compiled from the source beside it
     ("kernels/native/library.py", "ctypes"),
     ("kernels/native/layers.py", "ctypes"),

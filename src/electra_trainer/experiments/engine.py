@@ -10,7 +10,6 @@ comes from a file is.
 
 import json
 import os
-import pickle
 import sys
 import time
 from collections import deque
@@ -18,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -243,7 +243,7 @@ class _Engine:
         """One worker for each device; an error in one stops the others, saved, and is raised when they have ended."""
         self.request.at_once = False
         threads = self._threads or max(1, cores() // len(devices))
-        setup = pickle.dumps((sys.path, threads, pickled))
+        setup = _packed((sys.path, threads, pickled))
         with Workers(f"{__name__}:serve_cells", setup=setup, count=len(devices), threads=threads) as workers:
             failed = self._lead([*zip(workers.children, devices, strict=True)], deque(todo))
         if failed is not None:
@@ -261,7 +261,7 @@ class _Engine:
             while free and waiting and not stopping:
                 child, device = free.pop(0)
                 busy[child] = cell, device = waiting.popleft(), device
-                child.send(pickle.dumps((cell, device)))
+                child.send(_packed((cell, device)))
                 self.board.begin(cell)
             for child in busy.keys() - told if stopping else ():
                 child.send(ASK_TO_STOP)
@@ -299,7 +299,7 @@ class _Engine:
     def _pickled(self) -> bytes | None:
         """What every worker needs; None, with a line, where the work has a class that no other process can import."""
         with suppress(Exception):  # pickle has many
-            pickled = pickle.dumps((self.work, self.declared))
+            pickled = _packed((self.work, self.declared))
             if b"__main__" not in pickled:
                 return pickled
         self.board.say(
@@ -331,6 +331,10 @@ def _do(work: Work, declared: Declared, cell: Cell, device: str, reports: Report
     work.do(cell, declared, device=device, reports=reports)
 
 
+def _packed(value: object) -> bytes:
+    return bytes(ForkingPickler.dumps(value))
+
+
 def serve_cells(pipe: Connection) -> None:
     """The life of a worker."""
     with suppress(Interrupted), StopRequest(at_once=True, quiet=True):
@@ -339,13 +343,13 @@ def serve_cells(pipe: Connection) -> None:
 
 def _prepare(pipe: Connection, setup: bytes) -> Callable[[bytes], bytes]:
     """A function that does one cell after another."""
-    sys.path[:], threads, pickled = pickle.loads(setup)
+    sys.path[:], threads, pickled = ForkingPickler.loads(setup)
     set_threads(threads)
-    work, declared = pickle.loads(pickled)
+    work, declared = ForkingPickler.loads(pickled)
     reports = Reports(lambda *event: pipe.send_bytes(EVENT + json.dumps(event).encode()))
 
     def do(request: bytes) -> bytes:
-        cell, device = pickle.loads(request)
+        cell, device = ForkingPickler.loads(request)
         _do(work, declared, cell, device, reports)
         return b""
 
