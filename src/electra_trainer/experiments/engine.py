@@ -39,7 +39,7 @@ from electra_trainer.train.device import set_threads
 
 @dataclass(frozen=True)
 class Reports:
-    """What a cell's work reports while it runs."""
+    """Channel by which a cell's work reports while it runs."""
 
     send: Callable[..., None]
     """Takes the name of a method of `Board` and its arguments after the cell."""
@@ -164,7 +164,7 @@ class Board:
         self.console.print(escape(line), style=style, soft_wrap=True)
 
     def hear(self, cell: Cell, event: Literal["line", "progress"], *values: Any) -> None:
-        """What a cell's work sends (`Reports`)."""
+        """Show an event that a cell's work sent (`Reports`)."""
         getattr(self, event)(cell, *values)
 
     def begin(self, cell: Cell) -> None:
@@ -255,17 +255,17 @@ class _Engine:
         """Give out cells until all are done, one fails, or a signal comes; then wait for those at work. The first
         error, if there was one.
         """
-        busy, told, failed = dict[Child, tuple[Cell, str]](), set[Child](), None
+        busy, asked, failed = dict[Child, tuple[Cell, str]](), set[Child](), None
         while True:
             stopping = self.request.name or failed
             while free and waiting and not stopping:
-                child, device = free.pop(0)
-                busy[child] = cell, device = waiting.popleft(), device
+                (child, device), cell = free.pop(0), waiting.popleft()
+                busy[child] = cell, device
                 child.send(_packed((cell, device)))
                 self.board.begin(cell)
-            for child in busy.keys() - told if stopping else ():
+            for child in busy.keys() - asked if stopping else ():
                 child.send(ASK_TO_STOP)
-                told.add(child)
+                asked.add(child)
             if not busy:
                 return failed
             self.board.idle()
@@ -297,7 +297,7 @@ class _Engine:
         self.board.done(cell, score=None if score is None else (metric.partition("/")[2], score))
 
     def _pickled(self) -> bytes | None:
-        """What every worker needs; None, with a line, where the work has a class that no other process can import."""
+        """Pickle for every worker; None, with a line, where the work has a class that no other process can import."""
         with suppress(Exception):  # pickle has many
             pickled = _packed((self.work, self.declared))
             if b"__main__" not in pickled:

@@ -106,7 +106,7 @@ class Entry:
         return {seed: factor(name) * value for seed, value in given.items()}
 
     def spread(self, name: str) -> Spread | None:
-        """The same over the seeds; None where none has it."""
+        """Spread of `by_seed`; None where no seed has it."""
         found = self.by_seed(name)
         return spread(found) if found else None
 

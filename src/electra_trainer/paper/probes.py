@@ -377,7 +377,7 @@ class Probe(NamedTuple):
     metrics: tuple[str, ...] = ()
     """The numbers that are declared by default; empty: not known in advance."""
     folder: str = ""
-    """What its folder is; empty: it reads none."""
+    """Words for the folder that it reads; empty: it reads none."""
     fingerprint: Callable[[Path], str] = str
     """A hash of the files in the folder, which are checked as far as is quick: before hours of training, not after."""
 

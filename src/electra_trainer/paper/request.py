@@ -135,7 +135,7 @@ class Written(str):
     """Result of `electra table` and `figure`: a table, or the name of a file."""
 
     def text(self) -> str:
-        """The same as a text."""
+        """Text to print."""
         return str(self)
 
 
