@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import importlib.util
 import io
 import os
@@ -12,16 +11,16 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
-from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.reliability.children import copy_workers
 from tests.reliability.figures import LONG
 
 from electra_trainer.data.corpus import CorpusReport, Reading, documents
 from electra_trainer.errors import DataError, ElectraError
-from electra_trainer.files import columnar, processes
+from electra_trainer.files import columnar
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="needs the extra [hub]: pyarrow")
 CASES = 10_000 if LONG else 60
@@ -113,71 +112,24 @@ def resident() -> float:
     return pages * resource.getpagesize() / 1e6
 
 
-class Forked:
-    """A `Child` that is forked: 10,000 new Pythons take an hour."""
-
-    pid = 0
-    most_megabytes = most_seconds = 0.0
-    ended: Counter[int] = Counter()
-
-    def __init__(self, entry: str, *, threads: int) -> None:
-        self.pipe, theirs = Pipe()
-        self._status: int | None = None
-        self.pid = os.fork()
-        if self.pid == 0:
-            try:
-                faulthandler.disable()  # pytest's would print each crash
-                self.pipe.close()
-                columnar._serve(theirs)
-            finally:
-                os._exit(99)
-        theirs.close()
-        self._before = resident()  # a fork begins with the memory of this process
-        self.process = self
-
-    def kill(self) -> None:
-        if self._status is None:
-            os.kill(self.pid, signal.SIGKILL)
-
-    def wait(self) -> int | None:
-        return self.exit_status()
-
-    def exit_status(self) -> int | None:
-        if self._status is None:
-            deadline = time.monotonic() + 60
-            while not (found := os.wait4(self.pid, os.WNOHANG))[0]:
-                if time.monotonic() > deadline:
-                    os.kill(self.pid, signal.SIGKILL)
-                time.sleep(0.0005)
-            _, status, usage = found
-            self._status = os.waitstatus_to_exitcode(status)
-            Forked.ended[self._status] += 1
-            Forked.most_megabytes = max(Forked.most_megabytes, usage.ru_maxrss / 1024 - self._before)
-            Forked.most_seconds = max(Forked.most_seconds, usage.ru_utime + usage.ru_stime)
-        return self._status
-
-
 def test_mutated_arrow_and_parquet_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import pyarrow.parquet  # noqa: F401 - before it is forked
+    """Readers are copies of this process: 10,000 new Pythons take an hour."""
+    import pyarrow.parquet  # noqa: F401 - before it is copied
 
-    monkeypatch.setattr(processes, "Child", Forked)
+    copy_workers(monkeypatch)
     chance, files = random.Random(20), list(sound_files().items())
     files = files if LONG else files[::2]  # of nine encodings a table: the next table has the others
-    paths = {
-        "P": tmp_path / "a.parquet",
-        "s": tmp_path / "a.arrow",
-        "f": tmp_path / "a.arrow",
-        "F": tmp_path / "a.feather",
-    }
+    formats = {"P": "parquet", "s": "arrow", "f": "arrow", "F": "feather"}
+    paths = {letter: tmp_path / f"a.{ending}" for letter, ending in formats.items()}
     for name, sound in files:
         (path := paths[name[0]]).write_bytes(sound)
         if "lists" not in name and name != "Feather 1":
             assert len(list(documents([path], report=CorpusReport()))) in (60, 200), name
-    counts, worst, wrong, before, most = Counter[str](), 0.0, [], resident(), 0.0
+    counts, worst, wrong, before = Counter[str](), 0.0, list[str](), resident()
     for number in range(CASES):
         name, sound = files[number % len(files)]
         (path := paths[name[0]]).write_bytes(mutated(sound, chance))
-        start = time.process_time()
+        start = computed()
         try:
             list(documents([path], report=CorpusReport(), reading=Reading(on_bad_text="skip")))
             counts["read"] += 1
@@ -188,22 +140,25 @@ def test_mutated_arrow_and_parquet_files(tmp_path: Path, monkeypatch: pytest.Mon
                 wrong.append(f"{number} {name}: {error}"[:500])
         except Exception as error:
             wrong.append(f"{number} {name}: {type(error).__name__}: {error}"[:500])
-        worst, most = max(worst, time.process_time() - start), max(most, resident() - before)
-    seconds = worst + Forked.most_seconds
+        worst = max(worst, computed() - start)
+    most = max(resident() - before, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024 - before)
     print(
-        f"{CASES} cases of {len(files)} files: {counts['read']} read, {counts['refused']} refused, {len(wrong)} other errors; "
-        f"{sum(many for code, many in Forked.ended.items() if code < 0)} readers ended by a signal; most {seconds:.2f} s, "
-        f"{Forked.most_megabytes:.0f} MB in a reader, {most:.0f} MB here"
+        f"{CASES} cases of {len(files)} files: {dict(counts)}, {len(wrong)} other errors; most {worst:.2f} s, {most:.0f} MB"
     )
     assert not wrong, "\n".join(wrong[:20])
     assert counts["refused"] > CASES // 10 and counts["read"] > CASES // 50
-    assert seconds < MOST_SECONDS and max(Forked.most_megabytes, most) < MOST_MEGABYTES
+    assert worst < MOST_SECONDS and most < MOST_MEGABYTES
+
+
+def computed() -> float:
+    """Seconds of computing, here and in children that have ended."""
+    return time.process_time() + sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
 
 
 def test_a_reader_that_crashes_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.parquet"
     path.write_bytes(sound_files()["Parquet plain none"])
-    monkeypatch.setattr(processes, "Child", Forked)
+    copy_workers(monkeypatch)
     for number in (signal.SIGSEGV, signal.SIGKILL):
         monkeypatch.setattr(columnar, "_serve", lambda _, number=number: os.kill(os.getpid(), number))
         with pytest.raises(DataError, match=r"a\.parquet: is damaged: the process that read it ended"):

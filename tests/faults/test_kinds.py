@@ -435,7 +435,3 @@ def test_records_take_little_memory(tmp_path: Path) -> None:
         capture_output=True, text=True, check=False, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
     )  # fmt: skip
     assert done.stdout.split() == ["79992000"] * 2, done.stderr
-
-
-def test_there_are_forty_kinds() -> None:
-    assert len({*READ, *READ_BY_EXTRA, *REFUSED, *REFUSED_OF_ARROW}) >= 90

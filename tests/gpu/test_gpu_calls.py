@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
 import sys
 import tarfile
 import time
-from contextlib import redirect_stdout, suppress
 from pathlib import Path
 
 import pytest
-from benchmarks import gpu_carry, gpu_run
 from tests.gpu.pretend import FOLDER, ROOT, environment, needs_card
 from tests.prepared import write_store
-from tests.reliability.children import in_a_child
 
 pytestmark = pytest.mark.slow
 BUDGET = 600
@@ -27,7 +23,6 @@ STAGES = {
     "2": ["ways-tiny", "profile-tiny", "batches", "deterministic"],
     "3": ["run-1", "run-2"],
     "4": ["parity"],
-    "train": ["train", "pack"],
 }
 
 
@@ -84,34 +79,6 @@ def test_is_it_right(data: Path, tmp_path: Path) -> None:
     assert [*found][:3] == STAGES["1"] and all(line.startswith("done") for line in found.values()), found
     assert '"revision": "a-revision"' in output(tmp_path, "1", "environment") and '"ok": true' in output(
         tmp_path, "1", "parity"
-    )
-
-
-def test_training_continues_from_what_was_carried(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call that has other rows' folder, no .git, nothing of the run but its parts, begins at its last step."""
-    change = {"schedule": {"shape": "wsd"}, "evaluation": {"rows": 0}, "batch": {"size": 8}}
-    words = ["--preset", "tiny", "--steps", "100000", "--change", json.dumps(change), "--device", "cpu"]
-    given = ["--data", str(data.with_suffix(""))]
-
-    def begun() -> None:
-        """Run the first call in a copy of this process; its last stage is that of the second one."""
-        sys.argv = ["gpu_run", str(tmp_path / "first"), *words, *given, "--stop-after", "1", "--checkpoint-every", "5"]
-        with (tmp_path / "said").open("w") as said, redirect_stdout(said), suppress(SystemExit):
-            gpu_run.main()
-
-    assert in_a_child(begun) == 0
-    first = int(re.findall(r"saved at step ([\d,]+)", (tmp_path / "said").read_text())[0].replace(",", ""))
-    (tmp_path / "carry").mkdir()
-    monkeypatch.setattr("sys.argv", ["gpu_carry", "pack", str(tmp_path / "first" / "run"), str(tmp_path / "carry")])
-    gpu_carry.main()
-    found = called("train", "0.02", folder=tmp_path, data=data, CHANGE=json.dumps(change), STEPS="100000")
-    assert [*found] == ["unpack", *STAGES["train"]] and all(line.startswith("done") for line in found.values()), found
-    assert [*(tmp_path / "out").glob("carried.*")]
-    run = tmp_path / "record" / "train" / "run"
-    log = (run / "log.txt").read_text()
-    assert '"wsd"' in (run / "config.json").read_text()
-    assert f"after step {first:,}" in log and 0 < first < int(
-        re.findall(r"saved at step ([\d,]+)", output(tmp_path, "train", "train"))[0].replace(",", "")
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import subprocess
@@ -54,6 +55,7 @@ class Copied:
         if self.pid:
             return
         try:
+            faulthandler.disable()  # pytest's would print each crash
             if start_new_session:
                 os.setsid()
             os.closerange(3, pass_fds[0])  # the parents' ends of all pipes: a worker notices when its own is closed
