@@ -12,6 +12,7 @@ from tests.command import Electra
 from torch import Tensor
 
 from electra_trainer import errors, load
+from electra_trainer.batch import Batch
 from electra_trainer.errors import CheckpointError, ConfigError, DataError
 from electra_trainer.finetuning import onnx as serving
 from electra_trainer.pretrained.agreement import own_outputs
@@ -115,13 +116,13 @@ def test_each_output_of_onnx_is_compared(
     folder, loaded = exported / "discriminator", load(run)
     assert loaded.discriminator is not None
 
-    def computed(_: Path, rows: list[Tensor], output: str, **__: bool) -> Tensor:
-        own = [own_outputs(loaded.discriminator, folder, ids_BT, of=output).flatten(0, 1) for ids_BT in rows]
-        return torch.cat(own) + (output == wrong)
+    def computed(_: Path, batch: Batch) -> dict[str, Tensor]:
+        names = ("last_hidden_state", "logits")
+        return {name: own_outputs(loaded.discriminator, folder, batch, of=name) + (name == wrong) for name in names}
 
     monkeypatch.setattr(serving, "need_onnx", lambda: None)
     monkeypatch.setattr(serving, "trace", lambda _, out, **__: out.write_bytes(b""))
-    monkeypatch.setattr(serving, "_outputs_of", computed)
+    monkeypatch.setattr(serving, "run", computed)
     with pytest.raises(CheckpointError, match=rf"ONNX Runtime's {wrong} differs by 1\.0e\+00"):
         serving.write_onnx(folder, loaded.discriminator, loaded.tokenizer)
 

@@ -13,7 +13,6 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,55 +23,28 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
+from electra_trainer.data.batches import padded
+from electra_trainer.data.tokenizer import Text
 from electra_trainer.errors import CheckpointError, need
 from electra_trainer.files.durable import make_folder, scratch, sync_folder, write_durably
 from electra_trainer.files.reading import read_file
 from electra_trainer.finetuning.model_folder import Finetuned, finetuned_folder, load_finetuned
-from electra_trainer.finetuning.run import collate
 from electra_trainer.pretrained import agreement, as_modern
 from electra_trainer.pretrained.export import publish
 from electra_trainer.settings.records import read_table
-from electra_trainer.tasks.task import Row
 
 _PACKAGES = ("transformers", "onnx", "onnxscript", "onnxruntime")
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-_LENGTHS = (5, 17, 64)
-"""Tokens in the rows on which a network's file is compared, the last `_PADDING` of which are padding; two windows of
-attention are longer. A fine-tuned model is compared on eight of each in one batch, cut to what it reads."""
-_PADDING = 2
+_LENGTHS = (8, 20, 64)
+"""Tokens in the rows that are compared, in one padded batch; of a network also two windows of attention."""
 _BOUND, _TUNED_BOUND = 1e-3, 1e-4
 """Largest difference of a network's outputs, and of a fine-tuned model's logits. 1e-5 is usual, 1e-4 where words have
 logits above ten."""
-_INT8_BOUND = 0.1
-"""Largest mean distance that a file in 8 bits may have (`distance`); of a discriminator `_INT8_REPLACED_BOUND`, since
-most of its probabilities are small."""
-_INT8_REPLACED_BOUND = 0.02
+_INT8_BOUND, _INT8_REPLACED_BOUND = 0.1, 0.02
+"""Largest mean distance of a file in 8 bits: half the sum of the differences of probabilities, or the difference of
+numbers; of a discriminator, most of whose probabilities are small, less."""
 _MOST = 2 << 30
 """Bytes of an ONNX file: beyond 2 GiB its format needs a second file."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rough:
-    """How a file in 8 bits is compared."""
-
-    of: str
-    """Name of the compared values, for people."""
-    shown: Callable[[Tensor], Tensor]
-    """Outputs -> what is compared."""
-    distributions: bool
-    """Whether these values are distributions over the last dimension; else single numbers."""
-    bound: float = _INT8_BOUND
-
-
-@dataclass(frozen=True, kw_only=True)
-class Written:
-    """Contents of the files, by name, and how far they are from the network here."""
-
-    files: Mapping[str, bytes]
-    largest: float
-    """Largest absolute difference of the last output, in fp32."""
-    rough: str
-    """A clause on the file in 8 bits, empty where there is none."""
 
 
 def need_onnx() -> None:
@@ -101,35 +73,34 @@ def write_onnx(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, int8: 
     """
     need_onnx()
     table = read_table(folder / "config.json")
-    of, twofold = agreement.outputs(table), as_modern.has_our_labels(table)
-    lengths = {*_LENGTHS, max(*_LENGTHS, 2 * table.get("local_attention", 0))}
-    rows = [agreement.text_rows(tokenizer, table, length=length - _PADDING) for length in sorted(lengths)]
+    of = agreement.outputs(table)
+    windows = max(*_LENGTHS, 2 * table.get("local_attention", 0))
+    batch = _some_rows(Text.of(tokenizer, length=table["max_position_embeddings"]), (*_LENGTHS, windows) * 2)
     names = ["last_hidden_state", "logits"][: 1 + (of == "logits")]
-    exact = {
-        name: torch.cat([agreement.own_outputs(network, folder, row, of=name).flatten(0, 1) for row in rows])
-        for name in names
-    }
-    words = exact[names[-1]].dim() == 2
-    share: Callable[[Tensor], Tensor] = (lambda each: each.softmax(-1)) if words else torch.sigmoid
-    rough = Rough(
-        of="probabilities" if of == "logits" else of,
-        shown=share if of == "logits" else lambda each: each,
-        distributions=words and of == "logits",
-        bound=_INT8_BOUND if words else _INT8_REPLACED_BOUND,
-    )
-    found = compared(
+    wanted = {name: agreement.own_outputs(network, folder, batch, of=name) for name in names}
+    words = wanted[names[-1]].dim() == 3
+    if as_modern.has_our_labels(table):
+        wanted["logits"] = _twofold(wanted["logits"])
+
+    def shares(logits: Tensor) -> Tensor:
+        real = logits[batch.real_BT]
+        return (real if real.dim() == 2 else _twofold(real)).softmax(-1)
+
+    files, away = _compared(
         _States(agreement.transformers_network(folder, table), of),
-        exact,
-        lambda file, name: _outputs_of(file, rows, name, twofold=twofold),
+        batch,
+        wanted,
         where=folder,
+        real=lambda output: output[batch.real_BT],
+        shares=shares if of == "logits" else None,
         bound=_BOUND,
-        rough=rough if int8 else None,
+        int8_bound=(_INT8_BOUND if words else _INT8_REPLACED_BOUND) if int8 else None,
     )
     make_folder(folder / "onnx")
-    for name, content in found.files.items():
+    for name, content in files.items():
         write_durably(folder / "onnx" / name, content)
     sync_folder(folder / "onnx")
-    return f"ONNX Runtime has the run's {of} within {found.largest:.0e}, with and without padding{found.rough}"
+    return f"ONNX Runtime has the run's {of} {away}"
 
 
 def export_onnx(model: Path, out: Path, *, int8: bool = False) -> list[str]:
@@ -149,85 +120,84 @@ def export_onnx(model: Path, out: Path, *, int8: bool = False) -> list[str]:
     """
     need_onnx()
     loaded, folder = load_finetuned(model), finetuned_folder(model) or model
-    task, batch = loaded.task, _some_rows(loaded)
-    numbers, unit = task.onnx_unit is not None, task.onnx_unit or 1.0
+    task = loaded.task
+    batch = _some_rows(loaded.text, _LENGTHS * 8, paired=loaded.pair or bool(task.second_text))
     with torch.no_grad():
         wanted = task.onnx_logits(loaded.network.head, loaded.network(batch), batch)
-    asked = dict(zip(INPUTS, (batch.ids_BT, batch.real_BT.long(), batch.segment_BT), strict=True))
-
-    def real(logits: Tensor) -> Tensor:
-        """In units that compare; 0 at padding."""
-        return (logits if logits.dim() == 2 else logits * batch.real_BT[..., None]) / unit
-
-    rough = Rough(
-        of="numbers, in standard deviations of the training file," if numbers else "probabilities",
-        shown=lambda logits: logits if numbers else task.onnx_shares(logits, batch),
-        distributions=not numbers,
-    )
-    found = compared(
+    files, away = _compared(
         _Whole(loaded, folder).eval(),
-        {"logits": real(wanted)},
-        lambda file, _: real(answers(file, [asked])[0]),
+        batch,
+        {"logits": wanted},
         where=model,
+        real=lambda logits: (logits if logits.dim() == 2 else logits[batch.real_BT]) / (task.onnx_unit or 1.0),
+        shares=(lambda logits: task.onnx_shares(logits, batch)) if task.onnx_unit is None else None,
         bound=_TUNED_BOUND,
-        rough=rough if int8 else None,
+        int8_bound=_INT8_BOUND if int8 else None,
     )
 
     def contents() -> Iterator[tuple[str, bytes]]:
-        yield from ((f"onnx/{name}", content) for name, content in found.files.items())
+        yield from ((f"onnx/{name}", content) for name, content in files.items())
         for path in sorted(folder.rglob("*")):
             if path.is_file():
                 yield str(path.relative_to(folder)), read_file(path, limit=_MOST)
 
     publish(out, contents(), lambda _: None)
-    agrees = f"ONNX Runtime has the logits of `electra predict` within {found.largest:.0e}, with padding{found.rough}"
-    return [f"{out}: a copy of {folder}", f"{out}/onnx: {agrees}"]
+    return [f"{out}: a copy of {folder}", f"{out}/onnx: ONNX Runtime has the logits of `electra predict` {away}"]
 
 
-def compared(
-    network: nn.Module,
-    exact: Mapping[str, Tensor],
-    read: Callable[[Path, str], Tensor],
+def _compared(
+    graph: nn.Module,
+    batch: Batch,
+    wanted: Mapping[str, Tensor],
     *,
     where: Path,
+    real: Callable[[Tensor], Tensor],
+    shares: Callable[[Tensor], Tensor] | None,
     bound: float,
-    rough: Rough | None,
-) -> Written:
-    """The ONNX files of a network, compared with what it should give.
+    int8_bound: float | None,
+) -> tuple[dict[str, bytes], str]:
+    """The ONNX files by name, and how far they are from the network here, in words.
 
     Args:
-        network: see `trace`.
-        exact: output -> its right values; the last one is compared in 8 bits.
-        read: file and output -> what ONNX Runtime computes in the place of these.
+        graph: see `trace`.
+        batch: rows that are compared.
+        wanted: output -> its right values; the last one is compared in 8 bits.
         where: the model, for messages.
+        real: an output -> its values that are compared.
+        shares: the last output -> distributions over the last dimension, which are compared in 8 bits; None: the values
+            themselves are.
         bound: largest absolute difference.
-        rough: how the file in 8 bits is compared; None: there is none.
+        int8_bound: largest mean distance in 8 bits; None: there is no such file.
 
     Raises:
         CheckpointError: something differs by more than its bound.
     """
-    away, clause, files = 0.0, "", dict[str, bytes]()
+    files, largest, (*_, last) = dict[str, bytes](), 0.0, wanted
     with scratch() as place, quiet():
         plain, small = place / "model.onnx", place / "model_int8.onnx"
-        trace(network, plain, outputs=[*exact])
+        trace(graph, plain, outputs=[*wanted])
         files[plain.name] = read_file(plain, limit=_MOST)
-        for name, right in exact.items():
-            away = float((read(plain, name) - right).abs().max())
-            if not away <= bound:
-                raise CheckpointError(f"{where}: ONNX Runtime's {name} differs by {away:.1e}. Please report it.")
-        if rough is not None:
+        found = run(plain, batch)
+        for name, right in wanted.items():
+            largest = float((real(found[name]) - real(right)).abs().max())
+            if not largest <= bound:
+                raise CheckpointError(f"{where}: ONNX Runtime's {name} differs by {largest:.1e}. Please report it.")
+        away = f"within {largest:.0e}, with padding"
+        if int8_bound is not None:
             quantize(plain, small)
             files[small.name] = read_file(small, limit=_MOST)
-            far = (rough.shown(read(small, name)) - rough.shown(right)).abs()
-            # of distributions the total variation
-            mean = float(far.sum(-1).mean() / 2 if rough.distributions else far.mean())
-            if not mean <= rough.bound:
+            rough, right = run(small, batch)[last], wanted[last]
+            if shares is None:
+                mean = float((real(rough) - real(right)).abs().mean())
+            else:
+                mean = float((shares(rough) - shares(right)).abs().sum(-1).mean() / 2)
+            if not mean <= int8_bound:
                 raise CheckpointError(
                     f"{where}: --int8: outputs in 8 bits are {mean:.2g} away on average, expected at most "
-                    f"{rough.bound}. Leave it out: the file in 32 bits has the model's outputs."
+                    f"{int8_bound}. Leave it out: the file in 32 bits has the model's outputs."
                 )
-            clause = f"; in 8 bits its {rough.of} are {mean:.1g} away on average"
-    return Written(files=files, largest=away, rough=clause)
+            away += f"; in 8 bits its {'values' if shares is None else 'probabilities'} are {mean:.1g} away on average"
+    return files, away
 
 
 class _States(nn.Module):
@@ -316,43 +286,29 @@ def quantize(plain: Path, small: Path) -> None:
     quantize_dynamic(plain, small, per_channel=True)  # half the error of one scale a matrix, in 1 % more bytes
 
 
-def answers(file: Path, inputs: list[dict[str, Tensor]], output: str = "logits") -> list[Tensor]:
-    """An output of ONNX Runtime for each of some inputs, of which it takes those that the file names."""
+def run(file: Path, batch: Batch) -> dict[str, Tensor]:
+    """The outputs of ONNX Runtime for a batch, by name."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
-    names = [one.name for one in session.get_inputs()]
-    return [torch.from_numpy(session.run([output], {name: one[name].numpy() for name in names})[0]) for one in inputs]
+    asked = dict(zip(INPUTS, (batch.ids_BT, batch.real_BT.long(), batch.segment_BT), strict=True))
+    found = session.run(None, {one.name: asked[one.name].numpy() for one in session.get_inputs()})
+    return {one.name: torch.from_numpy(values) for one, values in zip(session.get_outputs(), found, strict=True)}
 
 
-def _outputs_of(file: Path, rows: list[Tensor], output: str, *, twofold: bool) -> Tensor:
-    """An output at each token of `rows`, int64 [B, T] each: [N, ..]. Padding follows the rows here, and must
-    change nothing.
-
-    Args:
-        file: in ONNX.
-        rows: ids.
-        output: its name.
-        twofold: the file has two logits a token, whose difference is the run's.
-    """
-    asked = []
-    for ids_BT in rows:
-        padded = [nn.functional.pad(each, (0, _PADDING)) for each in (ids_BT, torch.ones_like(ids_BT))]
-        asked.append(dict(zip(INPUTS, (*padded, torch.zeros_like(padded[0])), strict=True)))
-    found = torch.cat([answer[:, :-_PADDING].flatten(0, 1) for answer in answers(file, asked, output)])
-    return found[..., 1] - found[..., 0] if twofold and output == "logits" else found
-
-
-def _some_rows(loaded: Finetuned) -> Batch:
-    """Rows of text of several lengths, of pairs where the model reads pairs."""
-    text, paired = loaded.text, loaded.pair or bool(loaded.task.second_text)
-    flat = list(chain.from_iterable(encoding.ids for encoding in text.encode(agreement.some_lines())))
-    rows = []
-    for number, length in enumerate(min(length, text.length) for length in _LENGTHS * 8):
-        ids = flat[number * length : number * length + length - 3]
+def _some_rows(text: Text, lengths: tuple[int, ...], *, paired: bool = False) -> Batch:
+    """Rows of text of these lengths, or as long as a row may be, as a batch; of pairs of texts if `paired`."""
+    flat, rows = chain.from_iterable(text.ids(agreement.some_lines())), []
+    for length in (min(length, text.length) for length in lengths):
+        ids = [next(flat) for _ in range(length - 3)]
         both = (ids[: length // 2], ids[length // 2 :]) if paired else (ids, None)
-        rows.append(Row(ids=text.row(*both), example=number))
-    return collate(rows, text.specials, torch.device("cpu"))
+        rows.append(text.row(*both))
+    return padded(rows, text.specials)
+
+
+def _twofold(logits: Tensor) -> Tensor:
+    """A discriminator's logits as those of two classes."""
+    return torch.stack([torch.zeros_like(logits), logits], -1)
 
 
 @contextmanager
@@ -360,9 +316,8 @@ def quiet() -> Iterator[None]:
     """Without the exporters' warnings, none of which is for a user."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
+        try:
             yield
-    finally:
-        logging.disable(before)
+        finally:
+            logging.disable(before)

@@ -14,6 +14,7 @@ from safetensors import safe_open
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from electra_trainer.batch import Batch
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.data.store import Store
 from electra_trainer.errors import CheckpointError, ConfigError, ElectraError, install
@@ -102,7 +103,7 @@ def check_agreement(
     expected = found.logits if outputs(table) == "logits" else found.last_hidden_state
     if as_modern.has_our_labels(table):
         expected = expected[..., 1] - expected[..., 0]
-    difference = float((own_outputs(network, folder, rows) - expected).abs().max())
+    difference = float((own_outputs(network, folder, encode_rows(rows)) - expected).abs().max())
     if not difference <= BOUND:
         raise CheckpointError(
             f"{folder}: {outputs(table)} differ from transformers' by {difference:.1e}. Please report it."
@@ -126,19 +127,19 @@ def text_rows(tokenizer: Tokenizer, table: Mapping[str, Any], *, length: int) ->
 
 
 @torch.no_grad()
-def own_outputs(network: nn.Module, folder: Path, ids_BT: Tensor, *, of: str | None = None) -> Tensor:
+def own_outputs(network: nn.Module, folder: Path, batch: Batch, *, of: str | None = None) -> Tensor:
     """Outputs of the run's network with its weights as they are stored: logits [B, T], or [B, T, V] of a word
     predictor; or hidden states [B, T, D], see `outputs`.
 
     Args:
         network: on the CPU.
         folder: the folder that it is exported to.
-        ids_BT: rows of equal length without padding.
+        batch: the rows.
         of: `logits` or `last_hidden_state`; None: what `outputs` says.
     """
     with safe_open(folder / "model.safetensors", framework="pt") as file:
         dtype = file.get_tensor(next(iter(file.keys()))).dtype
-    mine, batch = _as_stored(network, dtype), encode_rows(ids_BT)
+    mine, ids_BT = _as_stored(network, dtype), batch.ids_BT
     if of == "last_hidden_state":
         states_BTD: Tensor = mine.electra(ids_BT, batch)  # type: ignore[operator]
         return states_BTD
