@@ -17,8 +17,8 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property, lru_cache, partial
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -375,6 +375,8 @@ class FineTuning(resumable.Resumable[FineTuned]):
     last_saved: float = 0.0
     best: tuple[int, float] | None = None
     """Step and main score of the best epoch so far, where epochs are scored."""
+    rows: dict[str, list[Row]] = field(default_factory=dict)
+    """Split -> its rows, of the split that was predicted last."""
     stop: Callable[[], str | None] = lambda: None
 
     keeps_checkpoints = False
@@ -386,8 +388,9 @@ class FineTuning(resumable.Resumable[FineTuned]):
         if self.step == 0:
             fit_head(self.network, self.feed, stop)
         if self.job.recipe.scores_epochs:
-            self._recall_best()
-            if self.step > 0 and self._epoch_ends() and not self._is_scored():
+            scored = self._scored()
+            self.best = max(scored, key=lambda one: (one[1], -one[0]), default=None)
+            if self.step > 0 and self._epoch_ends() and self.step not in dict(scored):
                 self._score_epoch()
             self._stop_early()
         self.last_saved = time.monotonic()
@@ -417,66 +420,47 @@ class FineTuning(resumable.Resumable[FineTuned]):
         kept = self.job.recipe.keep == "best" and self.best is not None
         return self.best[0] / self.feed.order.per_epoch if kept and self.best else None
 
-    @cached_property
-    def text(self) -> Text:
-        """How the rows are read."""
-        return self.job.source.text(self.job.recipe.max_length)
-
-    @cached_property
-    def dev_rows(self) -> list[Row]:
-        """Rows of dev's main split, tokenized once for all epochs."""
-        return self.job.data.task.rows(next(iter(self.job.data.dev.values())), self.text, training=False)
-
     def predictions(self, split: str, task: Task, stop: Callable[[], str | None]) -> list[Prediction]:
-        """Predictions for a split, as `predict`."""
-        data, network = self.job.data, self.network
+        """Predictions for a split, as `predict`; its rows are made once for all epochs."""
+        data, text = self.job.data, self.job.source.text(self.job.recipe.max_length)
         examples = {**data.dev, **data.tested, **data.test}[split]
-        rows = self.dev_rows if split == next(iter(data.dev), None) else None
+        if split not in self.rows:
+            self.rows = {split: task.rows(examples, text, training=False)}
         how: dict[str, Any] = {"device": self.device, "precision": self.precision, "stop": stop}
-        return predict(network, task, examples, text=self.text, rows=rows, **how)
+        return predict(self.network, task, examples, text=text, rows=self.rows[split], **how)
 
     def _epoch_ends(self) -> bool:
         return self.step % self.feed.order.per_epoch == 0 or self.step == self.feed.steps
 
     def _score_epoch(self) -> None:
         """Score dev's main split, and keep the weights if none were better."""
-        data, recipe = self.job.data, self.job.recipe
+        data, recipe, metric = self.job.data, self.job.recipe, self.job.data.task.metric
         split, examples = next(iter(data.dev.items()))
         scores = data.task.score(examples, self.predictions(split, data.task, self.stop))
         self.network.train()
-        main = scores[data.task.metric]
-        better = self.best is None or main > self.best[1]
+        better = self.best is None or scores[metric] > self.best[1]
         if better:
-            self.best = self.step, main
-        if better and recipe.keep == "best":
-            saved = verified.Saved(step=self.step, weights=stored(self.network), optimizer={}, state={"score": main})
-            place, origin = self.folder.path / BEST, self.folder.origin
-            checkpoint.surely(lambda: checkpoint.save(place, saved, origin=origin, keep=1), say=self.warn)
-        if self.saver is not None:
-            row = {"step": self.step, "split": split, "epoch": round(self.epochs, 3), **scores}
-            self.folder.append(run_folder.METRICS, row)
-        name = data.task.metric
-        shown = f"{name.replace('_', ' ')} {cells.printed(main, name)}{', the best so far' * better}"
+            self.best = self.step, scores[metric]
+            if recipe.keep == "best":
+                self.keep_weights(BEST, step=self.step)
+        row = {"step": self.step, "split": split, "epoch": round(self.epochs, 3), **scores}
+        self.folder.append(run_folder.METRICS, row)
+        shown = f"{metric.replace('_', ' ')} {cells.printed(scores[metric], metric)}{', the best so far' * better}"
         self.say(f"epoch {self.epochs:g} of {recipe.epochs:g}: {split} {shown}")
 
-    def _is_scored(self) -> bool:
-        """Whether metrics.jsonl, which is on disk before a checkpoint, has the scores of this epoch."""
-        rows = readable_rows(self.folder.path / run_folder.METRICS)
-        return any(row["step"] == self.step and row.get("split") in self.job.data.dev for row in rows)
+    def keep_weights(self, place: str, *, step: int) -> None:
+        """Keep the weights in a folder of the run, as a checkpoint keeps them: whole or not at all."""
+        saved = verified.Saved(step=step, weights=stored(self.network), optimizer={}, state={})
+        folder, origin = self.folder.path / place, self.folder.origin
+        checkpoint.surely(lambda: checkpoint.save(folder, saved, origin=origin, keep=1), say=self.warn)
 
-    def _recall_best(self) -> None:
-        """The best epoch up to this step. Later ones are of a session that was killed: they are computed again."""
-        if self.job.recipe.keep != "best":
-            rows = readable_rows(self.folder.path / run_folder.METRICS)
-            metric, split = self.job.data.task.metric, next(iter(self.job.data.dev))
-            scored = [(row["step"], row[metric]) for row in rows if row.get("split") == split and metric in row]
-            self.best = max(scored, key=lambda one: (one[1], -one[0]), default=None)
-            return
-        for step_, path in checkpoint.numbered(self.folder.path / BEST):
-            if step_ > self.step:
-                shutil.rmtree(path)
-            else:
-                self.best = step_, verified.read(path, origin=self.folder.origin).state["score"]
+    def _scored(self) -> list[tuple[int, float]]:
+        """Step and main score of each epoch up to this step, from metrics.jsonl, which is on disk before a checkpoint.
+        The best weights on disk may be of a later epoch, if a session was killed: it comes again to the same bits.
+        """
+        metric, split = self.job.data.task.metric, next(iter(self.job.data.dev))
+        rows = readable_rows(self.folder.path / run_folder.METRICS)
+        return [(row["step"], row[metric]) for row in rows if row.get("split") == split and metric in row]
 
     def _stop_early(self) -> None:
         """End the run after `patience` epochs without a better score; a function of step and best epoch."""
@@ -488,8 +472,7 @@ class FineTuning(resumable.Resumable[FineTuned]):
     def take_best(self) -> None:
         """Put the weights of the best epoch into the network, where the recipe keeps these."""
         if self.best_epoch is not None:
-            saved = checkpoint.of_step(self.folder.path / BEST, origin=self.folder.origin)
-            restore(self.network, saved.weights)
+            restore(self.network, checkpoint.of_step(self.folder.path / BEST, origin=self.folder.origin).weights)
 
     def save_due(self) -> bool:
         """Every `SAVE_EVERY` seconds."""
@@ -560,7 +543,7 @@ def finetune_run(
         )
         folder.sync_rows()
         if keep_weights:
-            _keep(run)
+            run.keep_weights("weights", step=run.best[0] if run.best and run.best_epoch is not None else run.steps)
         cells.write_result(out, result)
         _clear(folder)
         return result
@@ -676,11 +659,3 @@ def _evaluate(run: FineTuning, stop: Callable[[], str | None]) -> dict[str, Any]
         "samples": data.samples(task, predicted),
         "doubts": tuple(doubts),
     }
-
-
-def _keep(run: FineTuning) -> None:
-    """Keep the weights, as a checkpoint keeps them: whole or not at all."""
-    step = run.best[0] if run.best_epoch is not None and run.best is not None else run.steps
-    saved = verified.Saved(step=step, weights=stored(run.network), optimizer={}, state={})
-    place, origin = run.folder.path / "weights", run.folder.origin
-    checkpoint.surely(lambda: checkpoint.save(place, saved, origin=origin, keep=1), say=run.warn)
