@@ -11,10 +11,9 @@ the same bytes.
 
 import io
 import json
-import math
 import zipfile
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
@@ -23,7 +22,7 @@ from typing import Any, NamedTuple
 from electra_trainer.errors import DataError, MissingInputError
 from electra_trainer.experiments.summary import Summary, row_remarks
 from electra_trainer.files.durable import replace_durably
-from electra_trainer.files.reading import MOST_TEXT, read_file, short
+from electra_trainer.files.reading import MOST_TEXT, read_file
 from electra_trainer.files.wording import Table
 from electra_trainer.settings.records import read_object
 from electra_trainer.tasks.examples import TextExample
@@ -130,14 +129,13 @@ def write_submission(archive: Path, *, folder: str, runs: Mapping[str, Path]) ->
             notes.append(f"{part.file}: NOT PREDICTED: {predicted[0]!r} for every row, the training set's majority.")
         if len(indices) != part.rows:
             notes.append(f"{part.file}: {len(indices):,} rows, GLUE has {part.rows:,}: the server will not take it.")
-        contents[part.file] = HEADER + "".join(
-            f"{index}\t{one}\n" for index, one in zip(indices, predicted, strict=True)
-        )
-    replace_durably(archive, zipped(contents))
+        lines = (f"{index}\t{one}\n" for index, one in zip(indices, predicted, strict=True))
+        contents[part.file] = HEADER + "".join(lines)
+    replace_durably(archive, _zipped(contents))
     return tuple(notes)
 
 
-def zipped(contents: Mapping[str, str]) -> bytes:
+def _zipped(contents: Mapping[str, str]) -> bytes:
     """An archive of texts: no times, not compressed, so that its bytes follow from the texts on every machine."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as file:
@@ -151,53 +149,32 @@ def zipped(contents: Mapping[str, str]) -> bytes:
 def _indices(examples: Sequence[TextExample]) -> list[str]:
     """Indices from the file, or row numbers."""
     indices = [str(number) if example.id is None else example.id for number, example in enumerate(examples)]
-    known: set[str] = set()
+    counts = Counter(indices)
     for example, index in zip(examples, indices, strict=True):
-        if not index.isdecimal() or index in known:
+        if not index.isdecimal() or counts[index] > 1:
             raise DataError(f"{example.place}: index {index!r}: expected a unique number. Fetch the file again.")
-        known.add(index)
     return indices
 
 
 def _predicted(run: Path, part: Part, rows: int, row: GlueRow) -> list[str]:
     """Predictions as the server reads them."""
-    path, labels = run / "predictions" / f"{part.split}.jsonl", row.layout.labels
-    lines = read_file(path, limit=MOST_TEXT).decode("utf-8", errors="replace").removesuffix("\n").split("\n")
-    if len(lines) != rows:
+    path, labels, (low, high) = run / "predictions" / f"{part.split}.jsonl", row.layout.labels, row.layout.bounds
+    found: list[Any] = []
+    with suppress(ValueError, KeyError, TypeError):
+        for line in read_file(path, limit=MOST_TEXT).splitlines():
+            one = json.loads(line)["label" if labels else "value"]
+            found.append(one if labels else f"{min(max(float(one), low), high):.4f}")
+    if len(found) != rows or (labels and not {*found} <= {*labels}) or "nan" in found:
         raise DataError(
-            f"{path}: {len(lines):,} predictions, the test set has {rows:,} rows. It has changed since: give the "
-            "folder that the run read."
+            f"{path}: expected {rows:,} lines, each with {'one of ' + ', '.join(labels) if labels else 'a number'}, "
+            f"found {len(found):,}. Remove the run's folder, and run it again in the folder that it read."
         )
-    predicted = []
-    for number, line in enumerate(lines, start=1):
-        found: Any = None
-        with suppress(ValueError, KeyError, TypeError):
-            found = json.loads(line)["label" if labels else "value"]
-        right = found in labels if labels else isinstance(found, int | float) and math.isfinite(found)
-        if not right:
-            raise DataError(
-                f"{path}:{number}: not a prediction of {row.folder}: expected "
-                f"{', '.join(labels) or 'a finite number'}, found {short(line)}. Remove the run's folder and run it "
-                "again."
-            )
-        low, high = row.layout.bounds
-        predicted.append(str(found) if labels else f"{min(max(float(found), low), high):.4f}")
-    return predicted
+    return found
 
 
 COLUMNS = {name: f"glue/{title.lower()}" for name, title in PAPER_COLUMNS.items()}
 """Task of the paper's eight -> its score in the paper's tables."""
 ABSENT = "—"
-_OWN = {
-    "MRPC F1": ("mrpc", "dev", "f1"),
-    "MRPC acc.": ("mrpc", "dev", "accuracy"),
-    "STS-B Pearson": ("stsb", "dev", "pearson"),
-    "STS-B Spearman": ("stsb", "dev", "spearman"),
-    "QQP F1": ("qqp", "dev", "f1"),
-    "QQP acc.": ("qqp", "dev", "accuracy"),
-    "MNLI-m": ("mnli", "dev_matched", "accuracy"),
-    "MNLI-mm": ("mnli", "dev_mismatched", "accuracy"),
-}
 _BASELINES = {
     "untrained": "untrained encoder",
     "majority": "majority",
@@ -212,8 +189,7 @@ _STATISTICS = ("median", "mean", "SD", "best")
 
 def glue_metrics(medians: Mapping[str, float]) -> dict[str, float]:
     """Main scores of tasks by the keys of the paper's tables: `glue/cola`, `glue/sst` ... and, if all eight are there,
-    `glue/average`;
-    then other tasks, which no average counts, by their names: `glue/wnli`.
+    `glue/average`; then other tasks, which no average counts, by their names: `glue/wnli`.
     """
     found = {column: medians[name] for name, column in COLUMNS.items() if name in medians}
     average = {"glue/average": fmean(found.values())} if len(found) == len(PAPER) else {}
@@ -226,25 +202,18 @@ def medians(summary: Summary) -> dict[str, float]:
 
 
 def glue_tables(summary: Summary) -> dict[str, Table]:
-    """Tables by title: the paper's columns with the baselines, and GLUE's own metrics; then all metrics of tasks that
-    are not among the paper's eight.
-    """
+    """Tables by title: the paper's columns with the baselines and the average, and all other metrics and tasks."""
     known = _tasks(summary)
+    paper = {title: _main(name) for name, title in PAPER_COLUMNS.items()} if _asks_for_the_papers(known) else {}
     others = {
-        f"{row.folder} {metric}" + (f" {split}" if len(row.dev) > 1 else ""): (row.name, split, metric)
-        for row in (ROWS[name] for name in known if name not in PAPER)
-        for split in row.dev
-        for metric in row.metrics
+        f"{ROWS[name].folder} {metric}" + f" {split}" * (len(ROWS[name].dev) > 1): (name, split, metric)
+        for name in known
+        for split in ROWS[name].dev
+        for metric in ROWS[name].metrics
+        if (name, split, metric) not in paper.values()
     }
-    tables = {}
-    if _asks_for_the_papers(known):
-        title = "GLUE dev: Matthews (CoLA), Spearman (STS), accuracy (others), x100"
-        paper = {title: _main(name) for name, title in PAPER_COLUMNS.items()}
-        tables[title] = _table(summary, paper, average=True)
-        tables["GLUE's own metrics on dev, x100"] = _table(summary, _OWN, baselines={})
-    if others:
-        tables["Other tasks, on dev, x100"] = _table(summary, others)
-    return tables
+    titles = {"GLUE dev: Matthews (CoLA), Spearman (STS), accuracy (others)": paper, "Other metrics and tasks": others}
+    return {f"{title}, x100": _table(summary, columns) for title, columns in titles.items() if columns}
 
 
 def _tasks(summary: Summary) -> list[str]:
@@ -260,38 +229,27 @@ def _main(task: str) -> tuple[str, str, str]:
     return task, next(iter(ROWS[task].dev)), ROWS[task].metrics[0]
 
 
-def _table(
-    summary: Summary,
-    columns: Mapping[str, tuple[str, str, str]],
-    *,
-    baselines: Mapping[str, str] = _BASELINES,
-    average: bool = False,
-) -> Table:
-    """Statistics of the columns (task, split, metric), then the baselines that have a score; `average`: with the mean
-    of all columns.
+def _table(summary: Summary, columns: Mapping[str, tuple[str, str, str]]) -> Table:
+    """Statistics of the columns (task, split, metric), then the baselines that have a score; with the mean of the
+    paper's columns.
     """
-    places = columns.values()
+    places, average = columns.values(), columns.keys() == {*PAPER_COLUMNS.values()}
     spreads = [summary.rows.get(task, {}).get(f"{split}/{metric}") for task, split, metric in places]
     counts = {one.n for one in spreads if one is not None}
-    lines: list[tuple[str, list[float | None], float | None]] = []
+    lines: dict[str, list[float | None]] = {}
     for name in _STATISTICS:
-        values = [getattr(one, name.lower(), None) for one in spreads]  # None: missing, or the SD of one seed
         label = f"median of {next(iter(counts))}" if name == "median" and len(counts) == 1 else name
-        lines.append((label, values, None if name == "SD" else _mean(values)))
-    for name, label in baselines.items():
+        lines[label] = [getattr(one, name.lower(), None) for one in spreads]  # None: missing, or the SD of one seed
+    for name, label in _BASELINES.items():
         found = [summary.baselines(place[0]).get(name) if place == _main(place[0]) else None for place in places]
         if any(value is not None for value in found):
-            lines.append((label, found, _mean(found)))
-    return Table(
-        head=("", *columns, *(["Avg."] if average else [])),
-        rows=tuple((label, *map(_points, [*values, mean] if average else values)) for label, values, mean in lines),
-        words=1,
-    )
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    there = [value for value in values if value is not None]
-    return fmean(there) if there and len(there) == len(values) else None
+            lines[label] = found
+    rows = []
+    for label, values in lines.items():
+        there = [value for value in values if value is not None]
+        mean = fmean(there) if len(there) == len(values) and label != "SD" else None
+        rows.append([label, *map(_points, [*values, mean] if average else values)])
+    return Table(head=("", *columns, *["Avg."] * average), rows=rows, words=1)
 
 
 def _points(value: float | None) -> str:
@@ -300,39 +258,19 @@ def _points(value: float | None) -> str:
 
 def glue_notes(summary: Summary) -> tuple[str, ...]:
     """Notes for a reader of the tables: missing or partial scores, doubts, baselines that are not beaten."""
-    known = _tasks(summary)
     missing = [title for name, title in PAPER_COLUMNS.items() if name not in medians(summary)]
     notes = []
-    if missing and _asks_for_the_papers(known):
+    if missing and _asks_for_the_papers(_tasks(summary)):
         notes.append(f"{ABSENT}: missing. No average is given without {', '.join(missing)}.")
     for key, row in summary.declared.rows.items():
-        if (title := ROWS.get(key if row.reference is None else row.reference)) is not None:
-            notes += row_remarks(summary, key, title.folder)
-    return (*dict.fromkeys(notes), *_against_baselines(summary))
-
-
-def _against_baselines(summary: Summary) -> Iterator[str]:
-    """Each baseline that a median does not beat, or not for certain; then the tasks that beat them all."""
-    known = _tasks(summary)
-    if not any(summary.baselines(task) for task in known):
-        yield "No baselines were measured (--baselines), so what an encoder without training reaches is not known here."
-    clear = []
-    for task in known:
-        name = ROWS[task].folder
-        found = [one for one in summary.contrasts if one.reference == task]
-        main = summary.main(task)
-        if main is not None and found and all(one.verdict == "beats" for one in found):
-            clear.append(name + " (a single seed)" * (main.n == 1))
-        for one in found:
-            mine, other = reversed(one.medians)
-            title = summary.declared.rows[one.row].baseline
-            numbers = f"{_points(mine)} against {_points(other)} ({100 * (mine - other):+.1f})"
-            if one.verdict == "perhaps":
-                yield f"{name} is above {title}, but not for certain over these seeds: {numbers}."
-            elif one.verdict == "does not beat":
-                yield f"{name} DOES NOT BEAT {title}: {numbers}."
-    if clear:
-        yield f"Beat every measured baseline: {', '.join(clear)}."
+        if (task := ROWS.get(row.reference or key)) is not None:
+            notes += row_remarks(summary, key, task.folder)
+    for one in summary.contrasts:
+        if (task := ROWS.get(one.reference)) is not None and one.verdict != "beats":
+            says = "is above {}, but not for certain" if one.verdict == "perhaps" else "DOES NOT BEAT {}"
+            numbers = " against ".join(map(_points, reversed(one.medians)))
+            notes.append(f"{task.folder} {says.format(summary.declared.rows[one.row].baseline)}: {numbers}.")
+    return tuple(dict.fromkeys(notes))
 
 
 def markdown(summary: Summary) -> str:
