@@ -22,7 +22,7 @@ from benchmarks.synthetic import CLS, MASK, PAD, SEP, UNK, zipf_words
 from electra_trainer.cost.flops import infer_flops
 from electra_trainer.data.batches import to_batch
 from electra_trainer.data.tokenizer import SPECIAL_TOKENS, Specials, word_piece
-from electra_trainer.finetuning.run import Feed, Order, build_network, layer_share, train_step
+from electra_trainer.finetuning.run import Batches, Order, build_network, layer_share, tuning_step
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.pretrained.source import Source, untrained
 from electra_trainer.settings.config import Config, Model
@@ -98,7 +98,7 @@ class Ours:
             dropout=model.hidden_dropout_prob, attention_dropout=model.attention_probs_dropout_prob,
         )  # fmt: skip
         order = Order(lengths_of(text.rows), batch_size=batch, seed=seed)
-        self.feed = Feed(
+        self.feed = Batches(
             task=_TASK, rows=text.rows, order=order, specials=text.specials, recipe=settings, seed=seed, device=device,
             precision=precision,
         )  # fmt: skip
@@ -120,7 +120,7 @@ class Ours:
         self.steps = 0
 
     def step(self) -> None:
-        train_step(self.network, self.optimizer, self.feed, step=self.steps)
+        tuning_step(self.network, self.optimizer, self.feed, step=self.steps)
         self.steps += 1
 
 

@@ -17,7 +17,7 @@ from tests.finetuning.small_source import LABELS, examples, source
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
-from electra_trainer.finetuning.run import FineTuned, collate, predict
+from electra_trainer.finetuning.run import FineTunedNetwork, collate, predict
 from electra_trainer.pretrained.source import Source
 from electra_trainer.tasks.task import Row, lengths_of
 from electra_trainer.tasks.texts import Classification
@@ -38,15 +38,15 @@ def encoder(request: pytest.FixtureRequest) -> Source:
     return source(**request.param)
 
 
-def our_network(encoder: Source, labels: int) -> FineTuned:
+def our_network(encoder: Source, labels: int) -> FineTunedNetwork:
     head = nn.Linear(encoder.model.hidden_size, labels)
     with torch.no_grad():
         head.weight.normal_(0, 0.3, generator=torch.Generator().manual_seed(8))
         head.bias.normal_(0, 0.3, generator=torch.Generator().manual_seed(9))
-    return FineTuned(encoder.encoder(dropout=0.0, attention_dropout=0.0), head, dropout=0.0).eval()
+    return FineTunedNetwork(encoder.encoder(dropout=0.0, attention_dropout=0.0), head, dropout=0.0).eval()
 
 
-def their_network(kind: str, ours: FineTuned, encoder: Source, *, head: str) -> nn.Module:
+def their_network(kind: str, ours: FineTunedNetwork, encoder: Source, *, head: str) -> nn.Module:
     """transformers' class with our weights: nothing missing, nothing left over."""
     fields = {name: value for name, value in asdict(encoder.model).items() if not name.endswith("initializer")}
     labels = ours.head.out_features
@@ -73,7 +73,7 @@ def rows(encoder: Source) -> list[Row]:
     return found
 
 
-def compare_gradients(ours: FineTuned, theirs: nn.Module, *, names: dict[str, str]) -> None:
+def compare_gradients(ours: FineTunedNetwork, theirs: nn.Module, *, names: dict[str, str]) -> None:
     """`names`: beginnings of our names and of theirs."""
     mine, other = dict(ours.named_parameters()), dict(theirs.named_parameters())
     compared = 0
@@ -156,7 +156,7 @@ def test_questions(encoder: Source, rows: list[Row]) -> None:
     compare_gradients(ours, theirs, names={"electra.": "electra.", "head.": "qa_outputs."})
 
 
-def alone(network: FineTuned, encoder: Source, rows: Sequence[Row]) -> list[Tensor]:
+def alone(network: FineTunedNetwork, encoder: Source, rows: Sequence[Row]) -> list[Tensor]:
     """Hidden states of each row, computed by itself."""
     with torch.no_grad():
         return [network(collate([row], encoder.specials, CPU))[0] for row in rows]

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 from electra_trainer.data.batches import padded
 from electra_trainer.data.tokenizer import Text, load_tokenizer, specials_of, tokenizer_files
-from electra_trainer.finetuning.run import Order, build_feed, collate
+from electra_trainer.finetuning.run import Order, build_batches, collate
 from electra_trainer.tasks.examples import TextExample
 from electra_trainer.tasks.task import Row, lengths_of
 from electra_trainer.tasks.texts import text_rows
@@ -81,7 +81,7 @@ def test_rows_at_random() -> None:
     assert spread[0] == pytest.approx(given.std(), rel=0.05) and spread[1] < 0.2 * spread[0]
     for name, sorts in (("by-length", True), ("random", False)):
         job = toy.job(rows=16, batches=name)
-        assert build_feed(job, device=torch.device("cpu"), precision="fp32").order.by_length == sorts
+        assert build_batches(job, device=torch.device("cpu"), precision="fp32").order.by_length == sorts
 
 
 def test_a_step_is_a_function_of_seed_and_number_alone() -> None:

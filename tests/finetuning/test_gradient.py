@@ -15,14 +15,14 @@ from torch import Tensor, nn
 from electra_trainer.batch import Batch
 from electra_trainer.errors import ConfigError
 from electra_trainer.finetuning.run import (
-    Feed,
-    FineTuned,
+    Batches,
+    FineTunedNetwork,
     Job,
     accumulate,
-    build_feed,
+    build_batches,
     build_network,
     collate,
-    train_step,
+    tuning_step,
 )
 from electra_trainer.tasks.recipe import Recipe, recipe
 from electra_trainer.tasks.task import Row
@@ -41,14 +41,14 @@ def job(**changes: object) -> Job:
     return Job(source=source(), data=data(ROWS, seed=1), recipe=chosen, seed=2)
 
 
-def prepared(work: Job) -> tuple[FineTuned, Feed]:
+def prepared(work: Job) -> tuple[FineTunedNetwork, Batches]:
     network = build_network(work.source, work.data.task, work.recipe, seed=work.seed).train()
-    return network, build_feed(work, device=CPU, precision="fp32")
+    return network, build_batches(work, device=CPU, precision="fp32")
 
 
 def gradient(work: Job, rows: slice = slice(None)) -> tuple[float, dict[str, Tensor]]:
-    network, feed = prepared(work)
-    loss = accumulate(network, feed, feed.batch(0)[rows], step=0)
+    network, batches = prepared(work)
+    loss = accumulate(network, batches, batches.batch(0)[rows], step=0)
     return loss, {name: parameter.grad for name, parameter in network.named_parameters() if parameter.grad is not None}
 
 
@@ -81,33 +81,33 @@ def test_portions_of_unequal_counts(micro_batch: int) -> None:
     found = []
     for size in (None, micro_batch):
         work = job(micro_batch=size)
-        network, feed = prepared(work)
-        feed = replace(feed, task=CountsTokens())  # type: ignore[arg-type]
-        loss = accumulate(network, feed, feed.batch(0), step=0)
+        network, batches = prepared(work)
+        batches = replace(batches, task=CountsTokens())  # type: ignore[arg-type]
+        loss = accumulate(network, batches, batches.batch(0), step=0)
         found.append((loss, {name: p.grad for name, p in network.named_parameters() if p.grad is not None}))
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)
     compare(found[1][1], found[0][1])
 
 
-def one_step(settings: Recipe, *, spoil: bool = False) -> tuple[FineTuned, torch.optim.Optimizer, StepResult]:
+def one_step(settings: Recipe, *, spoil: bool = False) -> tuple[FineTunedNetwork, torch.optim.Optimizer, StepResult]:
     work = replace(job(), recipe=settings)
-    network, feed = prepared(work)
+    network, batches = prepared(work)
     optimizer = build_optimizer(network, settings.optimizer)
     if spoil:
         with torch.no_grad():
             network.head.bias[0] = float("nan")  # type: ignore[index, union-attr]
-    return network, optimizer, train_step(network, optimizer, feed, step=0)
+    return network, optimizer, tuning_step(network, optimizer, batches, step=0)
 
 
 @pytest.mark.parametrize("micro_batch", [None, 3])
 def test_clipping_by_token(micro_batch: int | None) -> None:
     """`--clip-words by-token`: each token's gradient by itself, here from a table with a row for every token of a text."""
     work = job(reduction="sum", clip_words="by-token", clip_norm=0.01, learning_rate=100.0, micro_batch=micro_batch)
-    network, feed = prepared(work)
+    network, batches = prepared(work)
     before = copy.deepcopy(network)
-    norm = train_step(network, sgd(network), feed, step=0).gradient_norm
+    norm = tuning_step(network, sgd(network), batches, step=0).gradient_norm
     moved = torch.cat([(a - b).flatten() for a, b in zip(network.parameters(), before.parameters(), strict=True)])
-    rows = feed.batch(0)
+    rows = batches.batch(0)
     table = before.electra.embeddings.word_embeddings
     apart = nn.Embedding(max(len(row.ids) for row in rows), table.weight.shape[1])
     before.electra.embeddings.word_embeddings = apart
@@ -115,9 +115,9 @@ def test_clipping_by_token(micro_batch: int | None) -> None:
     for row in rows:
         with torch.no_grad():
             apart.weight[: len(row.ids)] = table.weight[list(row.ids)]
-        part = collate([row], feed.specials, CPU)
+        part = collate([row], batches.specials, CPU)
         numbered = replace(part, ids_BT=torch.arange(len(row.ids))[None])
-        feed.task.loss(before.head, before(numbered), part, [row])[0].backward()  # type: ignore[no-untyped-call]
+        batches.task.loss(before.head, before(numbered), part, [row])[0].backward()  # type: ignore[no-untyped-call]
         assert apart.weight.grad is not None
         expected.append(apart.weight.grad.flatten())
         apart.weight.grad = None
@@ -127,7 +127,7 @@ def test_clipping_by_token(micro_batch: int | None) -> None:
     assert float(moved.detach().norm()) == pytest.approx(100 * 4 / 5 * 0.01 * norm / by_token, rel=1e-4)
 
 
-def sgd(network: FineTuned) -> torch.optim.Optimizer:
+def sgd(network: FineTunedNetwork) -> torch.optim.Optimizer:
     return torch.optim.SGD(network.parameters())
 
 
@@ -142,9 +142,9 @@ def test_dropout_follows_from_seed_and_step() -> None:
     work = replace(job(), recipe=settings)
 
     def loss(step: int, seed: int = 2) -> float:
-        network, feed = prepared(work)
+        network, batches = prepared(work)
         torch.manual_seed(step + 1000)  # what others drew does not matter
-        return accumulate(network, replace(feed, seed=seed), feed.batch(0), step=step)
+        return accumulate(network, replace(batches, seed=seed), batches.batch(0), step=step)
 
     assert loss(3) == loss(3) and len({loss(3), loss(4), loss(3, seed=5)}) == 3
 
@@ -153,7 +153,7 @@ def test_a_step_says_what_it_did() -> None:
     network, _, result = one_step(job().recipe)
     assert result.finite and result.gradient_norm > 0 and math.isfinite(result.metrics["loss"])
     assert result.learning_rate == pytest.approx(3e-4 * 4 / 5)  # t = 1 of five steps, of which none warms up
-    assert result.tokens == sum(len(row.ids) for row in build_feed(job(), device=CPU, precision="fp32").rows)
+    assert result.tokens == sum(len(row.ids) for row in build_batches(job(), device=CPU, precision="fp32").rows)
     assert all(parameter.grad is None for parameter in network.parameters())
 
 

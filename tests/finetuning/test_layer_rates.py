@@ -12,7 +12,7 @@ from tests.google import reference
 from tests.google.mini_reference import FOLDER as MINI
 from torch import nn
 
-from electra_trainer.finetuning.run import FineTuned, layer_share
+from electra_trainer.finetuning.run import FineTunedNetwork, layer_share
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.tasks.recipe import Recipe, recipe
 from electra_trainer.train.optim import build_optimizer, set_rate
@@ -29,7 +29,7 @@ class Rate:
 def rates(settings: Recipe, layers: int) -> dict[str, Rate]:
     """Rate of each parameter's group after the rate of a step was set."""
     model = shape(num_hidden_layers=layers)
-    network = FineTuned(Encoder(model), nn.Linear(model.hidden_size, len(LABELS)), dropout=0.1)
+    network = FineTunedNetwork(Encoder(model), nn.Linear(model.hidden_size, len(LABELS)), dropout=0.1)
     optimizer = build_optimizer(network, settings.optimizer, layer_share(settings, layers))
     set_rate(optimizer, PEAK)
     groups = {id(parameter): group for group in optimizer.param_groups for parameter in group["params"]}

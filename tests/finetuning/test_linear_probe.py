@@ -14,11 +14,11 @@ from tests.finetuning.toy import Toy
 
 from electra_trainer.errors import Diverged
 from electra_trainer.finetuning.run import (
-    Feed,
-    FineTuned,
-    FineTuning,
+    Batches,
+    FineTunedNetwork,
+    FineTuningRun,
     Job,
-    build_feed,
+    build_batches,
     build_network,
     fit_head,
     outputs,
@@ -112,37 +112,40 @@ def test_folds_hold_out_examples_and_never_a_rare_class() -> None:
     assert (np.diff(numbers[:30]) < 0).any(), "drawn, not by the order of the file"
 
 
-def started(job: Job) -> tuple[FineTuned, Feed]:
+def started(job: Job) -> tuple[FineTunedNetwork, Batches]:
     """The network of a job as its first step finds it."""
     data, recipe = job.data.under(job.recipe)
     job = replace(job, data=data, recipe=recipe)
-    feed, network = build_feed(job, device=CPU, precision="fp32"), build_network(job.source, data.task, recipe, seed=1)
+    batches, network = (
+        build_batches(job, device=CPU, precision="fp32"),
+        build_network(job.source, data.task, recipe, seed=1),
+    )
     data.task.prepare(network.head, data.train, job.source.text(recipe.max_length))
-    fit_head(network, feed)
-    return network, feed
+    fit_head(network, batches)
+    return network, batches
 
 
 @torch.no_grad()
-def loss(network: FineTuned, feed: Feed) -> float:
+def loss(network: FineTunedNetwork, batches: Batches) -> float:
     total = 0.0
     for indices, hidden_BTD, batch in outputs(
-        network.eval(), feed.rows, specials=feed.specials, device=CPU, precision="fp32"
+        network.eval(), batches.rows, specials=batches.specials, device=CPU, precision="fp32"
     ):
-        part = [feed.rows[index] for index in indices]
-        total += float(feed.task.loss(network.head, hidden_BTD, batch, part)[0])
-    return total / len(feed.rows)
+        part = [batches.rows[index] for index in indices]
+        total += float(batches.task.loss(network.head, hidden_BTD, batch, part)[0])
+    return total / len(batches.rows)
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression"])
 def test_a_run_begins_with_what_the_encoder_knows(kind: str) -> None:
     """Below the loss of the best constant; the encoder and all else of the head are as they were."""
     job = replace(toy.job(pooling="pair"), data=Toy(kind=kind, paired=True).load())
-    network, feed = started(job)
-    targets = np.array([row.target for row in feed.rows], dtype=np.float64)
+    network, batches = started(job)
+    targets = np.array([row.target for row in batches.rows], dtype=np.float64)
     shares = np.bincount(targets.astype(int)) / len(targets) if kind == "classification" else np.ones(1)
     constant = -float(shares @ np.log(shares)) if kind == "classification" else float(targets.var())
-    assert loss(network, feed) < 0.95 * constant
-    drawn = build_network(job.source, feed.task, feed.recipe, seed=1).state_dict()
+    assert loss(network, batches) < 0.95 * constant
+    drawn = build_network(job.source, batches.task, batches.recipe, seed=1).state_dict()
     changed = {name for name, tensor in network.state_dict().items() if not torch.equal(tensor, drawn[name])}
     assert changed == {"head.dense.weight", "head.dense.bias", "head.idf_V", "head.spelling_VS"}
 
@@ -151,8 +154,8 @@ def test_where_there_is_nothing_to_fit_the_head_stays_as_drawn() -> None:
     data = Toy(paired=True, rows=16).load()
     alike = replace(data, train=[replace(one, label=data.train[0].label) for one in data.train])
     for given in (alike, replace(data, train=data.train[:5])):
-        network, feed = started(replace(toy.job(pooling="pair"), data=given))
-        drawn = build_network(toy.source(), feed.task, feed.recipe, seed=1)
+        network, batches = started(replace(toy.job(pooling="pair"), data=given))
+        drawn = build_network(toy.source(), batches.task, batches.recipe, seed=1)
         assert torch.equal(network.head.dense.weight, drawn.head.dense.weight)  # type: ignore[union-attr]
 
 
@@ -167,9 +170,9 @@ def test_a_run_takes_it_once_and_learns_slowly_from_there(tmp_path: Path, monkey
     """Before its first step, and at a tenth of the rate of a drawn head; [CLS] has the paper's head."""
     shares: list[float] = []
     calls: list[bool] = []
-    real, start = FineTuning.before_steps, pair_head.start_from_probe
+    real, start = FineTuningRun.before_steps, pair_head.start_from_probe
 
-    def noted(self: FineTuning, stop: Callable[[], str | None]) -> None:
+    def noted(self: FineTuningRun, stop: Callable[[], str | None]) -> None:
         shares.append(self.share("head.dense.weight"))
         real(self, stop)
 
@@ -177,7 +180,7 @@ def test_a_run_takes_it_once_and_learns_slowly_from_there(tmp_path: Path, monkey
         calls.append(balanced)
         start(*given, balanced=balanced)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(FineTuning, "before_steps", noted)
+    monkeypatch.setattr(FineTuningRun, "before_steps", noted)
     monkeypatch.setattr("electra_trainer.tasks.texts.start_from_probe", counted)
     go(replace(toy.job(pooling="pair"), data=Toy(paired=True, rows=16).load()), tmp_path / "pair")
     go(toy.job(rows=16), tmp_path / "cls")

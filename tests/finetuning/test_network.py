@@ -10,7 +10,7 @@ import torch
 from tests.finetuning.small_source import examples, source
 from torch import nn
 
-from electra_trainer.finetuning.run import FineTuned, build_network, collate
+from electra_trainer.finetuning.run import FineTunedNetwork, build_network, collate
 from electra_trainer.tasks.questions import QuestionAnswering
 from electra_trainer.tasks.recipe import recipe
 from electra_trainer.tasks.tagging import Tagging
@@ -53,7 +53,7 @@ def test_the_seed_draws_the_head_and_nothing_else() -> None:
 def test_the_head_reads_dropped_out_states_in_training_only() -> None:
     made = source()
     encoder = made.encoder(dropout=0.0, attention_dropout=0.0)
-    network = FineTuned(encoder, nn.Linear(32, 2), dropout=0.25)
+    network = FineTunedNetwork(encoder, nn.Linear(32, 2), dropout=0.25)
     rows = MANY.rows(examples(40), made.text(40), training=False)
     batch = collate(rows, made.specials, CPU)
     with torch.no_grad():

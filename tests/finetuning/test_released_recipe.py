@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from electra_trainer.errors import Interrupted
 from electra_trainer.finetuning import run as engine
-from electra_trainer.finetuning.run import Job, build_feed, build_network, finetune_run
+from electra_trainer.finetuning.run import Job, build_batches, build_network, finetune_run
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.verified import Saved, read
 from electra_trainer.tasks.recipe import Recipe, recipe
@@ -207,9 +207,9 @@ def test_pairs_without_an_order_are_read_both_ways_as_released(name: str, unorde
     pairs = [example for example in examples(24, seed=3) if example.pair is not None]
     given = TaskData(task=Classification(labels=LABELS), train=pairs, dev={}, unordered_pairs=unordered)
     work = Job(source=source(), data=given, recipe=recipe(name, hidden_size=32, epochs=2, batch_size=4), seed=3)
-    feed = build_feed(work, device=torch.device("cpu"), precision="fp32")
-    assert len(feed.rows) == rows and feed.steps == rows // 4 * 2
-    for row, swapped in zip(feed.rows[:12], feed.rows[12:], strict=False):
+    batches = build_batches(work, device=torch.device("cpu"), precision="fp32")
+    assert len(batches.rows) == rows and batches.steps == rows // 4 * 2
+    for row, swapped in zip(batches.rows[:12], batches.rows[12:], strict=False):
         seam = row.ids.index(3)
         first, second = row.ids[1:seam], row.ids[seam + 1 : -1]
         assert list(swapped.ids) == [2, *second, 3, *first, 3] and swapped.target == row.target

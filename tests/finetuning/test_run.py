@@ -288,11 +288,11 @@ def test_a_run_that_keeps_the_best_resumes_to_the_bit(
     def killed(*given: Any, step: int, **more: Any) -> Any:
         if step == STEPS + 3:
             raise KeyboardInterrupt
-        return train_step(*given, step=step, **more)
+        return tuning_step(*given, step=step, **more)
 
-    train_step = engine.train_step
+    tuning_step = engine.tuning_step
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(engine, "train_step", killed)
+        patch.setattr(engine, "tuning_step", killed)
         go(toy.job(**KEEPS), tmp_path / "killed")
     assert numbered(tmp_path / "killed" / "best") and not numbered(tmp_path / "killed" / "checkpoints")
     go(toy.job(**KEEPS), tmp_path / "killed")

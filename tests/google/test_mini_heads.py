@@ -19,7 +19,7 @@ from tests.google.test_forward import worst
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
-from electra_trainer.finetuning.run import FineTuned, clipping, layer_share
+from electra_trainer.finetuning.run import FineTunedNetwork, clipping, layer_share
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.tasks import heads
 from electra_trainer.tasks.heads import JointHead, Places
@@ -93,11 +93,11 @@ HEADS: dict[str, Callable[[Reference], nn.Module]] = {
 }
 
 
-def fine_tuned(google: Reference, run: str) -> FineTuned:
+def fine_tuned(google: Reference, run: str) -> FineTunedNetwork:
     """A fresh copy of the encoder under Google's head of that run."""
     encoder = Encoder(mini.MODEL)
     encoder.load_state_dict(google.encoder.state_dict())
-    return FineTuned(encoder, HEADS[run](google), dropout=0.0).eval()
+    return FineTunedNetwork(encoder, HEADS[run](google), dropout=0.0).eval()
 
 
 def targets(values: Any) -> list[Row]:
@@ -114,17 +114,17 @@ def allowed(google: Reference, run: str) -> Tensor:
     return torch.from_numpy(google.arrays[f"{run}/start_logits"] > NEVER)
 
 
-def classification_loss(google: Reference, network: FineTuned) -> Tensor:
+def classification_loss(google: Reference, network: FineTunedNetwork) -> Tensor:
     rows = targets(google.arrays["label_ids"])
     return CLASSES.loss(network.head, network(google.batch), google.batch, rows)[0]
 
 
-def regression_loss(google: Reference, network: FineTuned) -> Tensor:
+def regression_loss(google: Reference, network: FineTunedNetwork) -> Tensor:
     rows = targets(google.arrays["targets"])
     return Regression().loss(network.head, network(google.batch), google.batch, rows)[0]
 
 
-def joint_loss(google: Reference, network: FineTuned) -> Tensor:
+def joint_loss(google: Reference, network: FineTunedNetwork) -> Tensor:
     """SQuAD 2.0: the start, the end given the true start, and whether there is an answer."""
     assert isinstance(network.head, JointHead)
     allowed_BT, (span_B2, none_B) = allowed(google, "squad_train"), spans(google)
@@ -133,7 +133,7 @@ def joint_loss(google: Reference, network: FineTuned) -> Tensor:
     )
 
 
-def independent_loss(google: Reference, network: FineTuned) -> Tensor:
+def independent_loss(google: Reference, network: FineTunedNetwork) -> Tensor:
     allowed_BT, (span_B2, _) = allowed(google, "squadv1_train"), spans(google)
     return heads.independent_loss(network.head, network(google.batch), allowed_BT, span_B2=span_B2)
 

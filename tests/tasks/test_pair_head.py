@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, layer_norm
 
 from electra_trainer.errors import Interrupted
-from electra_trainer.finetuning.run import FineTuned, build_network, collate
+from electra_trainer.finetuning.run import FineTunedNetwork, build_network, collate
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.settings.config import Model
 from electra_trainer.tasks.baselines import words
@@ -30,7 +30,7 @@ ROWS = [Row(ids=(CLS, *a, SEP, *b, SEP), example=index) for index, (a, b) in enu
 
 
 @pytest.fixture
-def network() -> FineTuned:
+def network() -> FineTunedNetwork:
     made = build_network(source(layers=2), Regression(pooling="pair"), Recipe(dropout=0.3), seed=1).eval()
     assert isinstance(made.head, PairHead)
     made.head.idf_V.copy_(torch.linspace(0.1, 4, len(made.head.idf_V)))
@@ -38,7 +38,7 @@ def network() -> FineTuned:
     return made
 
 
-def read(network: FineTuned, rows: list[Row]) -> tuple[Tensor, Tensor]:
+def read(network: FineTunedNetwork, rows: list[Row]) -> tuple[Tensor, Tensor]:
     """The tokens' states, and the features that the linear layer has got, [B, 4 D + MATCHES]."""
     features: list[Tensor] = []
     hook = network.head.dense.register_forward_pre_hook(lambda module, given: features.append(given[0]))  # type: ignore[union-attr, operator]
@@ -59,7 +59,7 @@ def best(mine: Tensor, other: Tensor, idf: list[float]) -> float:
     return total / sum(idf)
 
 
-def expected(network: FineTuned, a: tuple[int, ...], b: tuple[int, ...]) -> list[float]:
+def expected(network: FineTunedNetwork, a: tuple[int, ...], b: tuple[int, ...]) -> list[float]:
     """The features of one pair, its row computed alone, layer by layer."""
     encoder, idf = network.electra, network.head.idf_V
     batch = collate([Row(ids=(CLS, *a, SEP, *b, SEP), example=0)], source().specials, CPU)
@@ -92,14 +92,14 @@ def expected(network: FineTuned, a: tuple[int, ...], b: tuple[int, ...]) -> list
 
 
 @torch.no_grad()
-def test_against_loops(network: FineTuned) -> None:
+def test_against_loops(network: FineTunedNetwork) -> None:
     """Two layers, so the middle is after the first; the rows are of three lengths, and special tokens count nowhere."""
     _, found = read(network, ROWS)
     for (a, b), features in zip(PAIRS, found, strict=True):
         assert features.tolist() == pytest.approx(expected(network, a, b), abs=2e-5)
 
 
-def test_the_gradient_is_on_the_tokens_of_both_texts_alone(network: FineTuned) -> None:
+def test_the_gradient_is_on_the_tokens_of_both_texts_alone(network: FineTunedNetwork) -> None:
     batch = collate(ROWS, source().specials, CPU)
     states = network(batch).detach().requires_grad_()
     network.head(states, batch).sum().backward()
@@ -109,7 +109,7 @@ def test_the_gradient_is_on_the_tokens_of_both_texts_alone(network: FineTuned) -
         assert torch.equal(depth.abs().sum(-1) > 0, inner)
 
 
-def test_an_empty_text_has_no_matches(network: FineTuned) -> None:
+def test_an_empty_text_has_no_matches(network: FineTunedNetwork) -> None:
     rows = [
         Row(ids=(CLS, 7, 8, SEP, SEP), example=0),
         Row(ids=(CLS, SEP, 9, SEP), example=1),
@@ -122,7 +122,7 @@ def test_an_empty_text_has_no_matches(network: FineTuned) -> None:
     assert states.isfinite().all()
 
 
-def test_dropout_falls_on_the_pooled_features_alone(network: FineTuned) -> None:
+def test_dropout_falls_on_the_pooled_features_alone(network: FineTunedNetwork) -> None:
     """In the rate of the recipe; a token's states and the matches are whole."""
     states, whole = read(network, ROWS)
     network.train()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from electra_trainer.data.tokenizer import Text, as_plain_text, specials_of, word_piece
 from electra_trainer.errors import ConfigError
-from electra_trainer.finetuning.run import FineTuned, Job, build_network, collate, finetune_run, predict
+from electra_trainer.finetuning.run import FineTunedNetwork, Job, build_network, collate, finetune_run, predict
 from electra_trainer.pretrained.source import Source, untrained
 from electra_trainer.settings.config import Model
 from electra_trainer.tasks.examples import TaggedSentence
@@ -50,7 +50,7 @@ def sentence(words: list[str], labels: list[str | None] | None = None) -> Tagged
     return TaggedSentence(words=tuple(words), labels=tuple(labels or [None] * len(words)))
 
 
-def network(task: Tagging, *, dropout: float = 0.0) -> FineTuned:
+def network(task: Tagging, *, dropout: float = 0.0) -> FineTunedNetwork:
     return build_network(source(), task, Recipe(dropout=dropout, attention_dropout=dropout), seed=5)
 
 

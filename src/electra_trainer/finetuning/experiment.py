@@ -1,6 +1,6 @@
 """Fine-tuning experiments: tasks and their baselines as rows, every run a cell that can be stopped and resumed.
 
-`run_plan` hands a `FineTuning` to the engine, which does the cells here or in several processes; then `export_best`
+`run_plan` hands a `FineTuningWork` to the engine, which does the cells here or in several processes; then `export_best`
 exports the best run, with the scores of all its seeds, and writes its predictions.
 """
 
@@ -119,13 +119,13 @@ def run_plan(plan: Plan, *, data: TaskData | None = None) -> Summary:
     Raises:
         ConfigError, Interrupted, ElectraError: as `run_experiment`; as the tasks and runs.
     """
-    asked, tuning = plan.request, FineTuning(plan, data=data)
+    asked, tuning = plan.request, FineTuningWork(plan, data=data)
     quiet = asked.quiet or asked.json
     summary = engine.run_experiment(tuning, asked.out, device=asked.device, parallel=asked.parallel, quiet=quiet)
     return replace(summary, shown=(*tuning.shown, *(() if quiet or data is None else data.notes_for(()))))
 
 
-class FineTuning(engine.Work):
+class FineTuningWork(engine.Work):
     """The work of a plan. Encoder and task stay loaded between cells."""
 
     verb = "finetune"

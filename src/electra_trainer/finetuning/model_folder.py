@@ -31,7 +31,7 @@ from electra_trainer.experiments.cell import KEPT, OPTIMISTIC, Result, printed, 
 from electra_trainer.experiments.statistics import Spread, spread
 from electra_trainer.files.reading import read_file, refuse_columns, short
 from electra_trainer.files.wording import Table, as_html, number, render
-from electra_trainer.finetuning.run import FineTuned, predict
+from electra_trainer.finetuning.run import FineTunedNetwork, predict
 from electra_trainer.pretrained import as_modern, export, read_back
 from electra_trainer.pretrained.model_card import TAG, CardFields, card_head, is_on_hub
 from electra_trainer.pretrained.source import load_source
@@ -68,7 +68,7 @@ _RECIPE = ("learning_rate", "layer_decay", "epochs", "batch_size", "weight_decay
 class Finetuned:
     """A fine-tuned encoder, ready to use (loaded on the CPU, in fp32, in evaluation mode)."""
 
-    network: FineTuned
+    network: FineTunedNetwork
     task: Task
     text: tokenizer.Text
     columns: Any
@@ -299,7 +299,7 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
     if (named := table.get("columns")) is not None:
         columns = records.read(task.columns_type, named, where=f"{path}: columns", error=CheckpointError, remedy=_AGAIN)
     return Finetuned(
-        network=FineTuned(encoder, head, dropout=0.0).eval(),
+        network=FineTunedNetwork(encoder, head, dropout=0.0).eval(),
         task=task,
         columns=columns,
         pair=table.get("pair") is True,

@@ -8,7 +8,7 @@ checkpoints/      while it trains                    weights/        the fine-tu
 Dropout, order and first weights are functions of the seed and the step, so a run that was killed resumes and ends with
 the same bits. Rows of similar length are read together, so that little is computed on padding: each epoch is shuffled,
 sorted by length within windows of some batches, and its batches shuffled again (`batches = "random"`: shuffled alone).
-A step is a pure function of (weights, feed, step).
+A step is a pure function of (weights, batches, step).
 """
 
 import json
@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from electra_trainer import errors, randomness
 from electra_trainer.batch import Batch
@@ -57,7 +58,7 @@ _LAYER = re.compile(r"electra\.encoder\.layer\.(\d+)\.")
 _LAST_NORM = "electra.encoder.final_norm.weight"
 
 
-class FineTuned(nn.Module):
+class FineTunedNetwork(nn.Module):
     """Encoder, dropout, head. Parameter names are transformers' own below `electra`."""
 
     def __init__(self, encoder: Encoder, head: nn.Module, *, dropout: float) -> None:
@@ -80,7 +81,7 @@ class FineTuned(nn.Module):
         return dropped
 
 
-def build_network(source: Source, task: Task, recipe: Recipe, *, seed: int) -> FineTuned:
+def build_network(source: Source, task: Task, recipe: Recipe, *, seed: int) -> FineTunedNetwork:
     """The source's encoder with a fresh head: Glorot-uniform weights, biases 0 (released), drawn by `seed`.
 
     The recipe's `head_dropout` decides on dropout between the two, its `zero_head` whether the last matrix is 0 too.
@@ -98,20 +99,18 @@ def build_network(source: Source, task: Task, recipe: Recipe, *, seed: int) -> F
             else:
                 generator = torch.Generator().manual_seed(randomness.key(seed, f"weights/head/{name}"))
                 nn.init.xavier_uniform_(parameter, generator=generator)
-    return FineTuned(encoder, head, dropout=dropout)
+    return FineTunedNetwork(encoder, head, dropout=dropout)
 
 
 @torch.no_grad()
-def fit_head(network: FineTuned, feed: "Feed", stop: Callable[[], str | None] = lambda: None) -> None:
+def fit_head(network: FineTunedNetwork, batches: "Batches", stop: Callable[[], str | None] = lambda: None) -> None:
     """Let the task fit its head to the rows of the run; dropout is off meanwhile.
 
     Raises:
         Interrupted: `stop` named a signal. Diverged: the encoder's output is NaN or infinite.
     """
-    read = partial(
-        outputs, network.eval(), specials=feed.specials, device=feed.device, precision=feed.precision, stop=stop
-    )
-    feed.task.fit_head(network.head, feed.rows, read)
+    how: dict[str, Any] = {"specials": batches.specials, "device": batches.device, "precision": batches.precision}
+    batches.task.fit_head(network.head, batches.rows, partial(outputs, network.eval(), **how, stop=stop))
     network.train()
 
 
@@ -134,7 +133,7 @@ def layer_share(recipe: Recipe, layers: int, *, head: float = 1.0) -> Callable[[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Feed:
+class Batches:
     """The rows of a run, and where and how its steps are computed."""
 
     task: Task
@@ -157,14 +156,14 @@ class Feed:
         return [self.rows[index] for index in self.order.at(step)]
 
 
-def train_step(network: FineTuned, optimizer: torch.optim.Optimizer, feed: Feed, *, step: int) -> StepResult:
+def tuning_step(network: FineTunedNetwork, optimizer: Optimizer, batches: Batches, *, step: int) -> StepResult:
     """Forward, backward and update for step `step`, counted from 0; its loss is that of a row, or a token: what the
     task counts.
     """
-    recipe, rows = feed.recipe, feed.batch(step)
+    recipe, rows = batches.recipe, batches.batch(step)
     with clipping(network, recipe) as limit:
-        loss = accumulate(network, feed, rows, step=step)
-    steps = max(2, feed.steps)  # the last rate of a schedule is 0: a single step has the first of two
+        loss = accumulate(network, batches, rows, step=step)
+    steps = max(2, batches.steps)  # the last rate of a schedule is 0: a single step has the first of two
     schedule, warmup = recipe.schedule_of(steps), recipe.warmup_of(steps)
     rate = learning_rate(step, peak=recipe.learning_rate, schedule=schedule, warmup=warmup)
     norm, finite = update(network, optimizer, clip_norm=limit(), rate=rate)
@@ -173,7 +172,7 @@ def train_step(network: FineTuned, optimizer: torch.optim.Optimizer, feed: Feed,
 
 
 @contextmanager
-def clipping(network: FineTuned, recipe: Recipe) -> Iterator[Callable[[], float]]:
+def clipping(network: FineTunedNetwork, recipe: Recipe) -> Iterator[Callable[[], float]]:
     """The largest norm that the gradient of the backward passes within may have; 0: any.
 
     With `clip_words = "by-token"` the norm that is held to `clip_norm` is another one, and so the limit of the
@@ -206,21 +205,21 @@ def clipping(network: FineTuned, recipe: Recipe) -> Iterator[Callable[[], float]
         handle.remove()
 
 
-def accumulate(network: FineTuned, feed: Feed, rows: Sequence[Row], *, step: int) -> float:
+def accumulate(network: FineTunedNetwork, batches: Batches, rows: Sequence[Row], *, step: int) -> float:
     """Add the gradient of `rows` to the parameters', in portions of `micro_batch` rows; return the mean loss.
 
     The portions do not change the gradient: losses are summed, and divided once if the recipe asks for the mean.
     """
-    size = min(feed.recipe.micro_batch or len(rows), len(rows))
-    mean, whole = feed.recipe.reduction == "mean", size == len(rows)
+    size = min(batches.recipe.micro_batch or len(rows), len(rows))
+    mean, whole = batches.recipe.reduction == "mean", size == len(rows)
     total, count = 0.0, 0
     for lane, first in enumerate(range(0, len(rows), size)):
         part = rows[first : first + size]
-        randomness.Rng(feed.seed, step, lane).seed_dropout()
-        batch = collate(part, feed.specials, feed.device)
-        with autocast(feed.precision, feed.device):
+        randomness.Rng(batches.seed, step, lane).seed_dropout()
+        batch = collate(part, batches.specials, batches.device)
+        with autocast(batches.precision, batches.device):
             hidden_BTD = network(batch)
-        loss, counted = feed.task.loss(network.head, hidden_BTD, batch, part)
+        loss, counted = batches.task.loss(network.head, hidden_BTD, batch, part)
         total, count = total + float(loss.detach()), count + counted
         if mean and whole:  # one number, instead of all gradients
             loss = loss / max(count, 1)
@@ -277,7 +276,7 @@ EVALUATION_ROWS = 128
 
 
 def outputs(
-    network: FineTuned,
+    network: FineTunedNetwork,
     rows: Sequence[Row],
     *,
     specials: Specials,
@@ -285,8 +284,7 @@ def outputs(
     precision: str,
     stop: Callable[[], str | None] = lambda: None,
 ) -> Iterator[tuple[NDArray[np.int64], Tensor, Batch]]:
-    """Indices of some rows, the network's output for them (fp32 [B, T, D], see `FineTuned`) and their batch, until all
-    have been read.
+    """Indices of some rows, the network's output for them (fp32 [B, T, D]) and their batch, until all have been read.
 
     Raises:
         Interrupted: `stop` named a signal.
@@ -302,7 +300,7 @@ def outputs(
 
 @torch.no_grad()
 def predict(
-    network: FineTuned,
+    network: FineTunedNetwork,
     task: Task,
     examples: Sequence[Any],
     *,
@@ -367,11 +365,11 @@ class Job:
 
 
 @dataclass(kw_only=True)
-class FineTuning(resumable.Resumable[FineTuned]):
+class FineTuningRun(resumable.Resumable[FineTunedNetwork]):
     """A run in progress."""
 
     job: Job
-    feed: Feed
+    batches: Batches
     last_saved: float = 0.0
     best: tuple[int, float] | None = None
     """Step and main score of the best epoch so far, where epochs are scored."""
@@ -386,7 +384,7 @@ class FineTuning(resumable.Resumable[FineTuned]):
         """See `Resumable`."""
         self.stop = stop
         if self.step == 0:
-            fit_head(self.network, self.feed, stop)
+            fit_head(self.network, self.batches, stop)
         if self.job.recipe.scores_epochs:
             scored = self._scored()
             self.best = max(scored, key=lambda one: (one[1], -one[0]), default=None)
@@ -397,7 +395,7 @@ class FineTuning(resumable.Resumable[FineTuned]):
 
     def compute(self, *, logged: bool) -> step.StepResult:
         """See `Resumable`."""
-        return train_step(self.network, self.optimizer, self.feed, step=self.step)
+        return tuning_step(self.network, self.optimizer, self.batches, step=self.step)
 
     def after_step(self) -> None:
         """See `Resumable`: after an epoch dev is scored, if the recipe says so."""
@@ -412,13 +410,13 @@ class FineTuning(resumable.Resumable[FineTuned]):
     @property
     def epochs(self) -> float:
         """Epochs that are done."""
-        return self.step / self.feed.order.per_epoch
+        return self.step / self.batches.order.per_epoch
 
     @property
     def best_epoch(self) -> float | None:
         """The epoch whose weights are kept."""
         kept = self.job.recipe.keep == "best" and self.best is not None
-        return self.best[0] / self.feed.order.per_epoch if kept and self.best else None
+        return self.best[0] / self.batches.order.per_epoch if kept and self.best else None
 
     def predictions(self, split: str, task: Task, stop: Callable[[], str | None]) -> list[Prediction]:
         """Predictions for a split, as `predict`; its rows are made once for all epochs."""
@@ -430,7 +428,7 @@ class FineTuning(resumable.Resumable[FineTuned]):
         return predict(self.network, task, examples, text=text, rows=self.rows[split], **how)
 
     def _epoch_ends(self) -> bool:
-        return self.step % self.feed.order.per_epoch == 0 or self.step == self.feed.steps
+        return self.step % self.batches.order.per_epoch == 0 or self.step == self.batches.steps
 
     def _score_epoch(self) -> None:
         """Score dev's main split, and keep the weights if none were better."""
@@ -534,7 +532,7 @@ def finetune_run(
             seed=job.seed,
             facts={
                 "steps": run.steps,
-                "rows": len(run.feed.rows),
+                "rows": len(run.batches.rows),
                 "seconds": round(run.seconds, 3),
                 **({"epochs": run.epochs, cells.KEPT: run.best_epoch} if run.best_epoch is not None else {}),
             },
@@ -575,7 +573,7 @@ def _begin(folder: run_folder.RunFolder, job: Job) -> None:
         )
 
 
-def build_feed(job: Job, *, device: torch.device, precision: str) -> Feed:
+def build_batches(job: Job, *, device: torch.device, precision: str) -> Batches:
     """The training rows of a job, in their order.
 
     Raises:
@@ -590,7 +588,7 @@ def build_feed(job: Job, *, device: torch.device, precision: str) -> Feed:
         raise DataError(f"{task.name}: there are no training rows.")
     lengths, by_length = lengths_of(rows), job.recipe.batches == "by-length"
     order = Order(lengths, batch_size=job.recipe.batch_size, seed=job.seed, by_length=by_length)
-    return Feed(
+    return Batches(
         task=task,
         rows=rows,
         order=order,
@@ -604,29 +602,29 @@ def build_feed(job: Job, *, device: torch.device, precision: str) -> Feed:
 
 def _built(
     job: Job, folder: run_folder.RunFolder, *, device: torch.device, show: Callable[[int], progress.Shows]
-) -> FineTuning:
+) -> FineTuningRun:
     """Rows, and the network as it begins, on the CPU."""
-    feed = build_feed(job, device=device, precision=job.recipe.precision)
+    batches = build_batches(job, device=device, precision=job.recipe.precision)
     network = build_network(job.source, job.data.task, job.recipe, seed=job.seed)
     share = layer_share(job.recipe, job.source.model.num_hidden_layers, head=getattr(network.head, "rate_share", 1.0))
     job.data.task.prepare(network.head, job.data.train, job.source.text(job.recipe.max_length))
-    return FineTuning(
+    return FineTuningRun(
         network=network,
         folder=folder,
         device=device,
         precision=job.recipe.precision,
         settings=job.recipe.optimizer,
         share=share,
-        steps=feed.steps,
+        steps=batches.steps,
         log_every=_LOG_EVERY,
         keep=1,
-        display=show(feed.steps),
+        display=show(batches.steps),
         job=job,
-        feed=feed,
+        batches=batches,
     )
 
 
-def _evaluate(run: FineTuning, stop: Callable[[], str | None]) -> dict[str, Any]:
+def _evaluate(run: FineTuningRun, stop: Callable[[], str | None]) -> dict[str, Any]:
     """Predict every split, write the predictions down, and score those with answers: test splits by the task that the
     dev splits settled. Returns fields of the result.
     """
