@@ -22,12 +22,12 @@ from benchmarks.synthetic import CLS, MASK, PAD, SEP, UNK, zipf_words
 from electra_trainer.cost.flops import infer_flops
 from electra_trainer.data.batches import to_batch
 from electra_trainer.data.tokenizer import SPECIAL_TOKENS, Specials, word_piece
-from electra_trainer.finetuning.run import Batches, Order, build_network, layer_share, tuning_step
+from electra_trainer.finetuning.run import Batches, Job, Order, build_network, layer_share, tuning_step
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.pretrained.source import Source, untrained
 from electra_trainer.settings.config import Config, Model
 from electra_trainer.tasks.recipe import recipe
-from electra_trainer.tasks.task import Row, lengths_of
+from electra_trainer.tasks.task import Row, TaskData, lengths_of
 from electra_trainer.tasks.texts import Classification
 from electra_trainer.train.device import autocast
 from electra_trainer.train.optim import build_optimizer
@@ -94,13 +94,8 @@ class Ours:
         self, model: Model, text: Labelled, *, batch: int, device: torch.device, precision: str, seed: int = 1
     ) -> None:
         settings = recipe(
-            "paper", hidden_size=model.hidden_size, epochs=1000.0, batch_size=batch, max_length=PADDED,
+            "paper", hidden_size=model.hidden_size, epochs=1000.0, batch_size=batch, max_length=PADDED, precision=precision,
             dropout=model.hidden_dropout_prob, attention_dropout=model.attention_probs_dropout_prob,
-        )  # fmt: skip
-        order = Order(lengths_of(text.rows), batch_size=batch, seed=seed)
-        self.feed = Batches(
-            task=_TASK, rows=text.rows, order=order, specials=text.specials, recipe=settings, seed=seed, device=device,
-            precision=precision,
         )  # fmt: skip
         tokenizer = word_piece(
             {token: number for number, token in enumerate(SPECIAL_TOKENS)}, cased=True, keep_accents=None
@@ -113,6 +108,9 @@ class Ours:
             specials=text.specials,
             length=PADDED,
         )
+        order = Order(lengths_of(text.rows), batch_size=batch, seed=seed)
+        job = Job(source=empty, data=TaskData(task=_TASK, train=(), dev={}), recipe=settings, seed=seed)
+        self.batches = Batches(job=job, rows=text.rows, order=order, device=device)
         self.network = build_network(untrained(empty, seed=seed), _TASK, settings, seed=seed).to(device).train()
         self.optimizer = build_optimizer(
             self.network, settings.optimizer, layer_share(settings, model.num_hidden_layers)
@@ -120,7 +118,7 @@ class Ours:
         self.steps = 0
 
     def step(self) -> None:
-        tuning_step(self.network, self.optimizer, self.feed, step=self.steps)
+        tuning_step(self.network, self.optimizer, self.batches, step=self.steps)
         self.steps += 1
 
 

@@ -264,4 +264,4 @@ def finetune(
     )
     tuned = exported(asked, task, next_command="")
     _warned(tuned.summary)
-    return load_finetuned(tuned.best.model, own=[type(tuned.data.task)])
+    return load_finetuned(tuned.model, own=[type(tuned.data.task)])

@@ -94,7 +94,7 @@ time.
 
 _MEMORY = (
     "not enough memory for this run. Divide the batch with --batch.lanes 2 (4, 8, ...), or take a smaller preset or "
-    "shorter rows; --dry-run shows an estimate."
+    "shorter rows; --dry-run shows an estimate. In fine-tuning: --micro-batch 8, --parallel 1, --max-length 64."
 )
 _STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Characters that do more on a terminal than appear there."""

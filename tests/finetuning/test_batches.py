@@ -81,7 +81,7 @@ def test_rows_at_random() -> None:
     assert spread[0] == pytest.approx(given.std(), rel=0.05) and spread[1] < 0.2 * spread[0]
     for name, sorts in (("by-length", True), ("random", False)):
         job = toy.job(rows=16, batches=name)
-        assert build_batches(job, device=torch.device("cpu"), precision="fp32").order.by_length == sorts
+        assert build_batches(job, device=torch.device("cpu")).order.by_length == sorts
 
 
 def test_a_step_is_a_function_of_seed_and_number_alone() -> None:

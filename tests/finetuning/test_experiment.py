@@ -246,8 +246,9 @@ def test_the_best_run_s_weights_stay(model: str, tmp_path: Path) -> None:
     out, task = tmp_path / "out", Toy(rows=24, epochs=2.0)
     asked = plan(model, task, seeds=(1, 2, 3), keep_weights=True)
     for seeds in ((1, 2), (1, 2, 3), (1, 2, 3)):
-        found = go(replace(asked, seeds=seeds), out).rows["toy"]["dev/accuracy"]
-        engine.export_best(task, task.load(), model=model, out=out)
+        summary = go(replace(asked, seeds=seeds), out)
+        found = summary.rows["toy"]["dev/accuracy"]
+        engine.export_best(task, task.load(), summary=summary, model=model)
         best = [seed for seed, score in found.by_seed.items() if score == max(found.by_seed.values())]
         assert found.best_seed == min(best) and kept(out) == [f"seed-{found.best_seed}"]
         assert summarize(out).best("toy").folder == out / "cells" / "toy" / kept(out)[0]

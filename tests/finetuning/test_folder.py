@@ -360,6 +360,9 @@ def flipped(name: str) -> Callable[[Path], None]:
     return write
 
 
+RECIPES: tuple[tuple[Any, type[ElectraError]], ...] = (
+    (None, DataError), ([], DataError), ({"precision": "fp8"}, CheckpointError),
+)  # fmt: skip
 DAMAGE: dict[str, tuple[Callable[[Path], None], type[ElectraError], str]] = {
     "no description": (lambda folder: (folder / "electra_task.json").unlink(), MissingInputError, "holds no electra_task.json. Expected a fine-tuned model, such as DIR/model"),
     "broken description": (lambda folder: (folder / "electra_task.json").write_text("{"), ConfigError, "not valid JSON"),
@@ -373,12 +376,12 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], type[ElectraError], str]] = {
     "unknown field": (changed("electra_task.json", lambda table: {**table, "task": {**table["task"], "label": []}}), DataError, "Classification: unknown field 'label'. Did you mean 'labels'?"),
     "wrong labels": (changed("electra_task.json", lambda table: {**table, "task": {**table["task"], "labels": [1, 2]}}), DataError, "labels[0] = 1: expected str"),
     **{
-        f"recipe {recipe}": (changed("electra_task.json", lambda table, recipe=recipe: {**table, "recipe": recipe}), CheckpointError, "electra_task.json: recipe ")
-        for recipe in (None, [], {"precision": "fp8"})
+        f"recipe {recipe}": (changed("electra_task.json", lambda table, recipe=recipe: {**table, "recipe": recipe}), kind, "electra_task.json: recipe")
+        for recipe, kind in RECIPES
     },
     "a label less": (changed("electra_task.json", lambda table: {**table, "task": {**table["task"], "labels": table["task"]["labels"][1:]}}), CheckpointError, "its head is not that of its task"),
     "no length": (changed("electra_task.json", lambda table: {**table, "max_length": 99999}), CheckpointError, "max_length 99999 cannot be"),
-    "a list for a task": (changed("electra_task.json", lambda table: {**table, "task": ["Classification"]}), DataError, "unknown kind of task None"),
+    "a list for a task": (changed("electra_task.json", lambda table: {**table, "task": ["Classification"]}), DataError, "electra_task.json: task = ['Classification']: expected"),
     "no hash": (changed("electra_task.json", lambda table: {**table, "files": {}}), CheckpointError, "this version reads 1"),
     "columns without names": (changed("electra_task.json", lambda table: {**table, "columns": {"text": 1}}), CheckpointError, "columns: text = 1: expected str"),
     "odd columns": (changed("electra_task.json", lambda table: {**table, "columns": {"texts": "a"}}), CheckpointError, "columns: unknown field 'texts'. Did you mean 'text'?"),

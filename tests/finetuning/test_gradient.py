@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +12,6 @@ from tests.finetuning.small_source import data, source
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
-from electra_trainer.errors import ConfigError
 from electra_trainer.finetuning.run import (
     Batches,
     FineTunedNetwork,
@@ -21,7 +19,6 @@ from electra_trainer.finetuning.run import (
     accumulate,
     build_batches,
     build_network,
-    collate,
     tuning_step,
 )
 from electra_trainer.tasks.recipe import Recipe, recipe
@@ -36,14 +33,17 @@ CPU = torch.device("cpu")
 
 def job(**changes: object) -> Job:
     chosen = recipe(
-        "paper", hidden_size=32, epochs=5, **{"dropout": 0.0, "attention_dropout": 0.0, "batch_size": ROWS, **changes}
+        "paper",
+        hidden_size=32,
+        epochs=5,
+        **{"dropout": 0.0, "attention_dropout": 0.0, "batch_size": ROWS, "precision": "fp32", **changes},
     )
     return Job(source=source(), data=data(ROWS, seed=1), recipe=chosen, seed=2)
 
 
 def prepared(work: Job) -> tuple[FineTunedNetwork, Batches]:
     network = build_network(work.source, work.data.task, work.recipe, seed=work.seed).train()
-    return network, build_batches(work, device=CPU, precision="fp32")
+    return network, build_batches(work, device=CPU)
 
 
 def gradient(work: Job, rows: slice = slice(None)) -> tuple[float, dict[str, Tensor]]:
@@ -81,8 +81,7 @@ def test_portions_of_unequal_counts(micro_batch: int) -> None:
     found = []
     for size in (None, micro_batch):
         work = job(micro_batch=size)
-        network, batches = prepared(work)
-        batches = replace(batches, task=CountsTokens())  # type: ignore[arg-type]
+        network, batches = prepared(replace(work, data=replace(work.data, task=CountsTokens())))
         loss = accumulate(network, batches, batches.batch(0), step=0)
         found.append((loss, {name: p.grad for name, p in network.named_parameters() if p.grad is not None}))
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)
@@ -99,42 +98,8 @@ def one_step(settings: Recipe, *, spoil: bool = False) -> tuple[FineTunedNetwork
     return network, optimizer, tuning_step(network, optimizer, batches, step=0)
 
 
-@pytest.mark.parametrize("micro_batch", [None, 3])
-def test_clipping_by_token(micro_batch: int | None) -> None:
-    """`--clip-words by-token`: each token's gradient by itself, here from a table with a row for every token of a text."""
-    work = job(reduction="sum", clip_words="by-token", clip_norm=0.01, learning_rate=100.0, micro_batch=micro_batch)
-    network, batches = prepared(work)
-    before = copy.deepcopy(network)
-    norm = tuning_step(network, sgd(network), batches, step=0).gradient_norm
-    moved = torch.cat([(a - b).flatten() for a, b in zip(network.parameters(), before.parameters(), strict=True)])
-    rows = batches.batch(0)
-    table = before.electra.embeddings.word_embeddings
-    apart = nn.Embedding(max(len(row.ids) for row in rows), table.weight.shape[1])
-    before.electra.embeddings.word_embeddings = apart
-    expected: list[Tensor] = []
-    for row in rows:
-        with torch.no_grad():
-            apart.weight[: len(row.ids)] = table.weight[list(row.ids)]
-        part = collate([row], batches.specials, CPU)
-        numbered = replace(part, ids_BT=torch.arange(len(row.ids))[None])
-        batches.task.loss(before.head, before(numbered), part, [row])[0].backward()  # type: ignore[no-untyped-call]
-        assert apart.weight.grad is not None
-        expected.append(apart.weight.grad.flatten())
-        apart.weight.grad = None
-    others = [p.grad.flatten() for p in before.parameters() if p.grad is not None]
-    by_token = float(torch.cat([*others, *expected]).norm())
-    assert abs(by_token - norm) > 1e-3 * norm
-    assert float(moved.detach().norm()) == pytest.approx(100 * 4 / 5 * 0.01 * norm / by_token, rel=1e-4)
-
-
 def sgd(network: FineTunedNetwork) -> torch.optim.Optimizer:
     return torch.optim.SGD(network.parameters())
-
-
-@pytest.mark.parametrize("changes", [{}, {"reduction": "sum", "pooling": "pair"}], ids=str)
-def test_clipping_by_token_needs(changes: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match="clip_words = 'by-token': expected summed, unless reduction is sum"):
-        job(clip_words="by-token", **changes)
 
 
 def test_dropout_follows_from_seed_and_step() -> None:
@@ -144,7 +109,8 @@ def test_dropout_follows_from_seed_and_step() -> None:
     def loss(step: int, seed: int = 2) -> float:
         network, batches = prepared(work)
         torch.manual_seed(step + 1000)  # what others drew does not matter
-        return accumulate(network, replace(batches, seed=seed), batches.batch(0), step=step)
+        batches = replace(batches, job=replace(work, seed=seed))
+        return accumulate(network, batches, batches.batch(0), step=step)
 
     assert loss(3) == loss(3) and len({loss(3), loss(4), loss(3, seed=5)}) == 3
 
@@ -153,7 +119,7 @@ def test_a_step_says_what_it_did() -> None:
     network, _, result = one_step(job().recipe)
     assert result.finite and result.gradient_norm > 0 and math.isfinite(result.metrics["loss"])
     assert result.learning_rate == pytest.approx(3e-4 * 4 / 5)  # t = 1 of five steps, of which none warms up
-    assert result.tokens == sum(len(row.ids) for row in build_batches(job(), device=CPU, precision="fp32").rows)
+    assert result.tokens == sum(len(row.ids) for row in build_batches(job(), device=CPU).rows)
     assert all(parameter.grad is None for parameter in network.parameters())
 
 

@@ -32,7 +32,7 @@ def test_a_curve_of_own_files(tmp_path: Path, electra: Electra, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     write_encoder(tmp_path / "encoder")
     write_csv(tmp_path / "train.csv", rows(80))
-    first = (*ASKED, "--out", "curve", "--labels-curve", "8,24", "--draws", "2")
+    first = (*ASKED, "--out", "curve", "--labels-curve", "8,24", "--seeds", "2")
     code, out, err = electra(*first)
     assert code == 0, err
     cells = tmp_path / "curve" / "cells"
@@ -44,7 +44,7 @@ def test_a_curve_of_own_files(tmp_path: Path, electra: Electra, monkeypatch: pyt
     assert "labels" in out and "TF-IDF" in out and "labels_curve.svg" in out
     assert (
         "recipe `auto`, 8 training rows: learning-rate 0.001, epochs 200, batch-size 16, pooling mean, "
-        "bias-correction true, zero-head true. Measured on" in out
+        "bias-correction true, zero-head true. --recipe paper" in out
     )
     steps = [json.loads((cells / f"classification+labels={n}/seed-1/result.json").read_text()) for n in (8, 24)]
     assert [one["facts"]["rows"] for one in steps] == [8, 24]
@@ -53,7 +53,7 @@ def test_a_curve_of_own_files(tmp_path: Path, electra: Electra, monkeypatch: pyt
     code, again, _ = electra(*first)
     assert (code, again) == (0, out) and (tmp_path / "curve" / "labels_curve.svg").read_bytes() == page
     assert {path: path.read_bytes() for path in (tmp_path / "curve").rglob("*") if path.is_file()} == before
-    code, out, _ = electra(*first[:-3], "8", "--draws", "2", "--baselines", "--json")
+    code, out, _ = electra(*first[:-3], "8", "--seeds", "2", "--baselines", "--json")
     assert code == 0 and json.loads(out)["says"].startswith("The encoder is above TF-IDF at no number of labels")
     named = {path.name.partition("+")[2] for path in cells.iterdir()}
     assert {"labels=8+majority", "labels=8+untrained", "labels=8+tf_idf"} < named
@@ -90,8 +90,6 @@ def test_the_sentence(intervals: dict[int, tuple[float, float] | None], says: st
     ("more", "says"),
     [
         (("--labels-curve", "8,2000"), "--labels-curve 2000: expected from 2"),
-        (("--labels-curve", "8", "--seeds", "4"), "--seeds 4: --labels-curve has one seed a draw. Type --draws 4"),
-        (("--draws", "4"), "--draws: expected --labels-curve with it"),
         (("--labels-curve", "8", "--predict", "train.csv"), "--predict: --labels-curve exports no model"),
         (("--labels-curve", "8", "--task", "tagging"), "--labels-curve: expected --task classification"),
     ],

@@ -116,10 +116,7 @@ def started(job: Job) -> tuple[FineTunedNetwork, Batches]:
     """The network of a job as its first step finds it."""
     data, recipe = job.data.under(job.recipe)
     job = replace(job, data=data, recipe=recipe)
-    batches, network = (
-        build_batches(job, device=CPU, precision="fp32"),
-        build_network(job.source, data.task, recipe, seed=1),
-    )
+    batches, network = build_batches(job, device=CPU), build_network(job.source, data.task, recipe, seed=1)
     data.task.prepare(network.head, data.train, job.source.text(recipe.max_length))
     fit_head(network, batches)
     return network, batches
@@ -127,12 +124,12 @@ def started(job: Job) -> tuple[FineTunedNetwork, Batches]:
 
 @torch.no_grad()
 def loss(network: FineTunedNetwork, batches: Batches) -> float:
-    total = 0.0
+    total, job = 0.0, batches.job
     for indices, hidden_BTD, batch in outputs(
-        network.eval(), batches.rows, specials=batches.specials, device=CPU, precision="fp32"
+        network.eval(), batches.rows, specials=job.source.specials, device=CPU, precision="fp32"
     ):
         part = [batches.rows[index] for index in indices]
-        total += float(batches.task.loss(network.head, hidden_BTD, batch, part)[0])
+        total += float(job.data.task.loss(network.head, hidden_BTD, batch, part)[0])
     return total / len(batches.rows)
 
 
@@ -145,7 +142,7 @@ def test_a_run_begins_with_what_the_encoder_knows(kind: str) -> None:
     shares = np.bincount(targets.astype(int)) / len(targets) if kind == "classification" else np.ones(1)
     constant = -float(shares @ np.log(shares)) if kind == "classification" else float(targets.var())
     assert loss(network, batches) < 0.95 * constant
-    drawn = build_network(job.source, batches.task, batches.recipe, seed=1).state_dict()
+    drawn = build_network(job.source, batches.job.data.task, batches.job.recipe, seed=1).state_dict()
     changed = {name for name, tensor in network.state_dict().items() if not torch.equal(tensor, drawn[name])}
     assert changed == {"head.dense.weight", "head.dense.bias", "head.idf_V", "head.spelling_VS"}
 
@@ -155,7 +152,7 @@ def test_where_there_is_nothing_to_fit_the_head_stays_as_drawn() -> None:
     alike = replace(data, train=[replace(one, label=data.train[0].label) for one in data.train])
     for given in (alike, replace(data, train=data.train[:5])):
         network, batches = started(replace(toy.job(pooling="pair"), data=given))
-        drawn = build_network(toy.source(), batches.task, batches.recipe, seed=1)
+        drawn = build_network(toy.source(), batches.job.data.task, batches.job.recipe, seed=1)
         assert torch.equal(network.head.dense.weight, drawn.head.dense.weight)  # type: ignore[union-attr]
 
 

@@ -207,7 +207,7 @@ def test_pairs_without_an_order_are_read_both_ways_as_released(name: str, unorde
     pairs = [example for example in examples(24, seed=3) if example.pair is not None]
     given = TaskData(task=Classification(labels=LABELS), train=pairs, dev={}, unordered_pairs=unordered)
     work = Job(source=source(), data=given, recipe=recipe(name, hidden_size=32, epochs=2, batch_size=4), seed=3)
-    batches = build_batches(work, device=torch.device("cpu"), precision="fp32")
+    batches = build_batches(work, device=torch.device("cpu"))
     assert len(batches.rows) == rows and batches.steps == rows // 4 * 2
     for row, swapped in zip(batches.rows[:12], batches.rows[12:], strict=False):
         seam = row.ids.index(3)

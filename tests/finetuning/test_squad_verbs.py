@@ -28,12 +28,11 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     def run_plan(plan: Any, *, data: Any) -> object:
         plans.append(plan)
         plan.request.out.mkdir()
-        return types.SimpleNamespace(
-            text=lambda *after: "\n".join(["the table", *after]), as_json=lambda: {"version": 1}
-        )
+        text = {"text": lambda *after: "\n".join(["the table", *after]), "as_json": lambda: {"version": 1}}
+        return types.SimpleNamespace(path=plan.request.out, classes={}, **text)
 
-    def export_best(source: Any, data: Any, *, model: str, out: Path) -> Any:
-        return types.SimpleNamespace(model=out / "model", confusion={}, predictions=None)
+    def export_best(source: Any, data: Any, *, summary: Any, model: str) -> tuple[Path, None]:
+        return summary.path / "model", None
 
     module = types.ModuleType("electra_trainer.finetuning.experiment")
     vars(module).update(Plan=types.SimpleNamespace, run_plan=run_plan, export_best=export_best)

@@ -262,7 +262,7 @@ def test_pairs_and_numbers(electra: Electra) -> None:
 def test_tagging(work: Path, electra: Electra) -> None:
     words = "finetune encoder --task tagging --train words.conll --dev dev.conll --predict dev.conll --out tags".split()
     code, out, _ = electra(*words, *SHORT)
-    assert code == 0 and "true \\ predicted" in out and "Predictions written to tags/predictions.conll." in out
+    assert code == 0 and "Predictions written to tags/predictions.conll." in out
     lines = (work / "tags" / "predictions.conll").read_text().splitlines()
     asked = (work / "dev.conll").read_text().splitlines()
     assert [line.split("\t")[0] for line in lines if line] == [line.split("\t")[0] for line in asked if line]
@@ -375,7 +375,7 @@ def test_every_field_of_a_recipe_is_a_flag_or_a_key(tmp_path: Path) -> None:
         "learning_rate": 1.0, "layer_decay": 0.5, "top_layer_power": 3, "epochs": 2.0, "batch_size": 7, "micro_batch": 3,
         "max_length": 9, "warmup_fraction": 0.3, "schedule": "released", "weight_decay": 0.2, "dropout": 0.4,
         "attention_dropout": 0.6, "head_dropout": "texts", "reduction": "sum", "clip_norm": 2.0, "double_unordered": True, "precision": "bf16",
-        "pooling": "mean", "batches": "random", "clip_words": "by-token",
+        "pooling": "mean", "batches": "random",
         "evaluate": "epoch", "keep": "best", "patience": 2, "windows": True, "bias_correction": True, "zero_head": True,
     }  # fmt: skip
     assert given.keys() == {field.name for field in fields(Recipe)}

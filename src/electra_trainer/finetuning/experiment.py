@@ -7,7 +7,7 @@ exports the best run, with the scores of all its seeds, and writes its predictio
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -18,10 +18,9 @@ from electra_trainer import errors
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments import cell as cells
 from electra_trainer.experiments import engine, sweep
-from electra_trainer.experiments.by_class import Confusion, confusion_of
 from electra_trainer.experiments.cell import PLUS, Cell, Declared, DeclaredRow, Result
 from electra_trainer.experiments.engine import Reports
-from electra_trainer.experiments.summary import Summary, summarize
+from electra_trainer.experiments.summary import Summary
 from electra_trainer.files import durable, processes
 from electra_trainer.finetuning import labels_curve, model_folder, run
 from electra_trainer.finetuning.tuning import Tuning
@@ -30,12 +29,13 @@ from electra_trainer.randomness import drawn
 from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.settings.records import ADDED, is_run, read, run_and_step, to_dict
 from electra_trainer.tasks import recipe
-from electra_trainer.tasks.examples import Prediction
 from electra_trainer.tasks.task import TaskData, TaskSource, findings_of
 from electra_trainer.train.device import choose_device, choose_precision
 
 UNTRAINED = "untrained"
 """Name of the baseline that is the same encoder with fresh weights."""
+FRESH = f"{PLUS}{UNTRAINED}"
+"""End of its row."""
 RIVAL = f"{PLUS}against-"
 """Between a task and the name of the model that the encoder is compared with."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -150,14 +150,14 @@ class FineTuningWork(engine.Work):
         where = choose_device(old.facts["device"] if old is not None and named == "auto" else named)
         source = self._encoder(self._asked.model)
         rows = {key: row for task in plan.tasks for key, row in self._rows(task, where, old).items()}
-        runs = sum(len(plan.seeds) for row in rows.values() if row.seeded)
+        alike = max(1, processes.cores() // sum(len(plan.seeds) for row in rows.values() if row.seeded))
         return Declared(
             verb=self.verb,
             facts={
                 "model_sha256": source.sha256,
                 "recipe": plan.recipe_name,
                 "device": str(where),
-                "threads": _threads(runs) if old is None else old.facts["threads"],
+                "threads": old.facts["threads"] if old is not None else engine.threads_given() or alike,
                 **({"rows": "labels curve"} if plan.labels else {}),
             },
             rows=rows,
@@ -166,35 +166,45 @@ class FineTuningWork(engine.Work):
         )
 
     def _rows(self, task: TaskSource, where: torch.device, old: Declared | None) -> dict[str, DeclaredRow]:
-        """A task's own row and those it is compared with; of a search those of its trials."""
-        plan, data = self._plan, self._load(task.name)
+        """A task's own rows, one for each number of labels of a curve, and those that they are compared with; of a
+        search those of its trials.
+        """
+        plan, data, against = self._plan, self._load(task.name), self._asked.against
         if not data.dev:
             raise DataError(f"{data.task.name}: has no examples with answers to score on. Give it a dev set.")
-        fresh, rival = f"{task.name}{PLUS}{UNTRAINED}", f"{task.name}{plan.rival}"
         begun = old and old.rows.get(task.name, next(iter(old.rows.values())))
         precision = begun.settings["recipe"]["precision"] if begun else choose_precision("auto", where)
 
-        def row(key: str, chosen: Mapping[str, float], rows: int = len(data.train)) -> DeclaredRow:
-            return self._row(task, data, key, chosen, precision, rows)
+        def row(end: str, chosen: Mapping[str, float], rows: int = len(data.train)) -> DeclaredRow:
+            return self._row(task, data, task.name + end, chosen, precision, rows)
 
         if plan.trials:
-            keys = (task.name, fresh, rival)
-            return {sweep.named(key, one): row(key, one) for key in keys for one in plan.trials.get(key, ())}
+            ends = ("", FRESH, plan.rival)
+            trials = {end: plan.trials.get(task.name + end, ()) for end in ends}
+            return {sweep.named(task.name + end, one): row(end, one) for end in ends for one in trials[end]}
         chosen = plan.chosen.get(task.name, {})
-        counts = labels_curve.checked(plan.labels, data) if plan.labels else (len(data.train),)
         found: dict[str, DeclaredRow] = {}
-        for count in counts:
+        for count in labels_curve.checked(plan.labels, data) if plan.labels else (len(data.train),):
             key = labels_curve.key_of(task.name, count) if plan.labels else task.name
-            main = row(task.name, {} if plan.labels else chosen, count)
-            others = {UNTRAINED: row(fresh, {} if plan.labels else plan.chosen.get(fresh, chosen), count)}
-            if self._asked.against is not None:
-                others[plan.rival] = row(rival, {} if plan.labels else plan.chosen.get(rival, {}), count)
-            if found:
-                main = replace(main, notes=())
-                others = {name: replace(one, notes=()) for name, one in others.items()}
-            else:
-                main = replace(main, notes=(*main.notes, *self._findings(task.name, data, main, self._asked.model)))
-            found |= self._beside(key, main, others, data)
+            noted, main = not found, row("", chosen, count)
+            notes = (*main.notes, *self._findings(task.name, data, main, self._asked.model)) if noted else ()
+            found[key] = replace(main, notes=notes)
+            compared: dict[str, Any] = {"reference": key, "metrics": main.metrics, "apart": main.apart}
+            if against is not None:
+                rival = row(plan.rival, plan.chosen.get(task.name + plan.rival, {}), count)
+                notes = (*rival.notes, *self._findings(task.name, data, rival, against)) if noted else ()
+                own = tuple(f"{against}: {note}" for note in notes if note not in main.notes)
+                found[key + plan.rival] = replace(rival, baseline=against, notes=own, **compared)
+            if self._asked.baselines:
+                fresh = row(FRESH, plan.chosen.get(task.name + FRESH, chosen), count)
+                found[key + FRESH] = replace(fresh, baseline="the untrained encoder", notes=(), **compared)
+            settled = Settings.of(main)
+            for name, one in data.under(settled.recipe)[0].task.baselines(data.train).items():
+                if self._asked.baselines or (plan.labels and name == labels_curve.AGAINST):
+                    settings = asdict(replace(settled, baseline=name))
+                    found[f"{key}{PLUS}{name}"] = DeclaredRow(
+                        settings=settings, seeded=bool(plan.labels), baseline=one.title, **compared
+                    )
         return found
 
     def _findings(self, name: str, data: TaskData, row: DeclaredRow, model: str) -> list[str]:
@@ -207,63 +217,28 @@ class FineTuningWork(engine.Work):
             self.shown.append(finding)
         return findings
 
-    def _beside(
-        self, key: str, main: DeclaredRow, others: Mapping[str, DeclaredRow], data: TaskData
-    ) -> dict[str, DeclaredRow]:
-        """A row, and those that it is compared with."""
-        rows, settled, plan = {key: main}, Settings.of(main), self._plan
-        compared: dict[str, Any] = {"reference": key, "metrics": main.metrics, "apart": main.apart}
-        if self._asked.against is not None:
-            rival = others[plan.rival]
-            own = [f"{self._asked.against}: {note}" for note in rival.notes if note not in main.notes]
-            if rival.notes:
-                own += [
-                    f"{self._asked.against}: {note}" for note in self._findings(key, data, rival, self._asked.against)
-                ]
-            rows[key + plan.rival] = replace(rival, baseline=self._asked.against, notes=tuple(own), **compared)
-        if self._asked.baselines:
-            fresh = replace(others[UNTRAINED], baseline="the untrained encoder", notes=(), **compared)
-            rows[f"{key}{PLUS}{UNTRAINED}"] = fresh
-        for name, one in data.under(settled.recipe)[0].task.baselines(data.train).items():
-            if self._asked.baselines or (plan.labels and name == labels_curve.AGAINST):
-                rows[f"{key}{PLUS}{name}"] = DeclaredRow(
-                    settings=asdict(replace(settled, baseline=name)),
-                    seeded=bool(plan.labels),
-                    baseline=one.title,
-                    **compared,
-                )
-        return rows
-
     def _row(
         self, task: TaskSource, data: TaskData, key: str, chosen: Mapping[str, float], precision: str, rows: int
     ) -> DeclaredRow:
         """A row that trains on `rows` rows. Its precision is as asked for; else as the task or experiment began."""
-        plan, name, source = self._plan, self._plan.recipe_name, self._encoder(self._of(key))
+        name, given, source = self._plan.recipe_name, self._asked.given, self._encoder(self._of(key))
         named = recipe.recipe(
             name, hidden_size=source.model.hidden_size, epochs=task.epochs, max_length=task.max_length
         )
         changes = task.recipe_for(rows, source.model.num_hidden_layers) if name == recipe.AUTO else {}
         usual, named = named, data.under(replace(named, **changes))[1] if changes else named
-        asked = replace(named, **{**chosen, **self._asked.given})
-        if asked.precision == "auto":
-            asked = replace(asked, precision=precision)  # type: ignore[arg-type]
-        data, asked = data.under(asked)
+        asked = replace(named, **{**chosen, **given})
+        data, asked = data.under(replace(asked, precision=precision) if asked.precision == "auto" else asked)  # type: ignore[arg-type]
         settled = asked.fitted(source.length)
-        searched = plan.chosen.get(key, {})
-        notes = data.notes_for(self._asked.given.keys() | searched.keys() | changes.keys())
+        notes = data.notes_for({*given, *chosen, *changes})
         if changes:
-            notes.append(
-                f"recipe `auto`, {rows:,} training rows: {recipe.deviations(named, usual)}. Measured on small files "
-                "with encoders of minutes and of a day, whose [CLS] says little; --recipe paper is the paper's."
-            )
+            own = recipe.deviations(named, usual)
+            notes.append(f"recipe `auto`, {rows:,} training rows: {own}. --recipe paper is the paper's.")
         if settled != asked:
             notes.append(
                 f"rows have up to {source.length} tokens, the longest that the encoder was trained on, and not "
                 f"{asked.max_length} (--max-length)."
             )
-        if searched:
-            first = ", ".join(f"{name.replace('_', '-')} {value:g}" for name, value in searched.items())
-            notes.append(f"{task.name}: searched on training rows: {first}.")
         if changed := recipe.deviations(settled, named.fitted(source.length)):
             notes.append(f"Recipe `{name}` with {changed}.")
         settings = Settings(
@@ -273,7 +248,7 @@ class FineTuningWork(engine.Work):
             recipe=settled,
             dev=tuple(data.dev),
             train_rows=rows,
-            baseline=UNTRAINED if key.endswith(PLUS + UNTRAINED) else None,
+            baseline=UNTRAINED if key.endswith(FRESH) else None,
             rival=source.sha256 if self._of(key) != self._asked.model else None,
         )
         metric = f"{next(iter(data.dev))}/{data.task.metric}"
@@ -281,13 +256,15 @@ class FineTuningWork(engine.Work):
 
     def identity(self, settings: Mapping[str, Any]) -> Mapping[str, Any]:
         """Everything a score depends on. Pooling is taken from the task, not from the recipe."""
-        return {"rival": None, **settings, "recipe": {**asdict(recipe.Recipe()), **settings["recipe"], "pooling": None}}
+        usual = asdict(recipe.Recipe(pooling=None))
+        known = {name: settings["recipe"].get(name, value) for name, value in usual.items() if name != "pooling"}
+        return {"rival": None, **settings, "recipe": known}
 
     def todo(self, cells: Sequence[Cell], declared: Declared) -> list[Cell]:
         """Cells that are not done, task by task."""
         order = list(self._tasks)
-        sources = {cell: order.index(Settings.of(declared.rows[cell.key]).source) for cell in cells}
-        return sorted((cell for cell in cells if not cell.is_done), key=sources.__getitem__)
+        todo = (cell for cell in cells if not cell.is_done)
+        return sorted(todo, key=lambda cell: order.index(Settings.of(declared.rows[cell.key]).source))
 
     def units(self, cell: Cell, declared: Declared) -> float:
         """Training rows (for the progress bar). Baselines without an encoder cost nothing by comparison."""
@@ -328,12 +305,7 @@ class FineTuningWork(engine.Work):
             shutil.rmtree(RunFolder(cell.folder).checkpoints, ignore_errors=True)
             reports.say(f"FAILED: {error}", style="bold red")
         except RuntimeError as error:
-            if not errors.out_of_memory(error):
-                raise
-            raise ConfigError(
-                "not enough memory. Do fewer runs at once with --parallel 1, or read fewer rows at once with "
-                "--micro-batch 8 or --max-length 64."
-            ) from None
+            raise errors.as_known(error) or error from None
 
     def _encoder(self, model: str) -> Source:
         if model not in self._sources:
@@ -342,10 +314,8 @@ class FineTuningWork(engine.Work):
 
     def _of(self, key: str) -> str:
         """The model of a row."""
-        plan = self._plan
-        return (
-            self._asked.against if self._asked.against is not None and key.endswith(plan.rival) else self._asked.model
-        )
+        against = self._asked.against
+        return against if against is not None and key.endswith(self._plan.rival) else self._asked.model
 
     def _load(self, task: str) -> TaskData:
         if self._loaded is None or self._loaded[0] != task:
@@ -370,10 +340,6 @@ def _do_baseline(cell: Cell, settings: Settings, data: TaskData) -> None:
     )
 
 
-def _threads(runs: int) -> int:
-    return engine.threads_given() or max(1, processes.cores() // runs)
-
-
 def _encoder_facts(model: str) -> dict[str, Any] | None:
     """The pre-training of an encoder, up to the checkpoint that is used, for tables and figures; None where its folder
     does not say.
@@ -389,7 +355,7 @@ class _Relay:
     """Passes on the progress of a run."""
 
     def __init__(self, steps: int, reports: Reports, *, lines: bool) -> None:
-        self._steps, self._reports, self._first, self._lines = steps, reports, True, lines
+        self._steps, self._reports, self._lines = steps, reports, lines
 
     def __enter__(self) -> Self:
         return self
@@ -404,38 +370,22 @@ class _Relay:
     warn = say
 
     def step(self, done: int, metrics: dict[str, float], *, tokens_per_second: float, last: bool = False) -> None:
-        if self._first:  # every tenth step is reported: a later first one is of a run that resumes
-            self._first = False
-            self._reports.progress(done / self._steps if done > 10 else 0.0)
         self._reports.progress(done / self._steps)
 
 
-@dataclass(frozen=True, kw_only=True)
-class BestExport:
-    """The exported best run of a task."""
-
-    model: Path
-    """Folder that transformers loads."""
-    predictions: Path | None
-    """For the unlabelled file, if there was one."""
-    confusion: Confusion
-    """Counts of the best run on the main development split, by text or by word; empty for tasks without labels."""
-
-
-def export_best(source: TaskSource, data: TaskData, *, model: str, out: Path) -> BestExport:
-    """Write OUT/model from the best run of a task, and delete the weights of the others; for an unlabelled file also
-    OUT/predictions.csv (predictions.conll for tagging).
+def export_best(source: TaskSource, data: TaskData, *, summary: Summary, model: str) -> tuple[Path, Path | None]:
+    """Write OUT/model, a folder that transformers loads, from the best run of a task, and delete the weights of the
+    others; for an unlabelled file also OUT/predictions.csv (predictions.conll for tagging). Returns both.
 
     Args:
         source, data: the task and its data.
+        summary: the experiment's.
         model: the encoder, where it is now.
-        out: the experiment's folder.
 
     Raises:
         ElectraError: as `export_finetuned`.
     """
-    summary = summarize(out)
-    best = summary.best(source.name).folder
+    best, out = summary.best(source.name).folder, summary.path
     scores: dict[str, dict[str, dict[int, float]]] = {}
     for name, by_seed in summary.values[source.name].items():
         split, slash, metric = name.partition("/")
@@ -443,36 +393,19 @@ def export_best(source: TaskSource, data: TaskData, *, model: str, out: Path) ->
             scores.setdefault(split, {})[metric] = by_seed
     how: dict[str, Any] = {"data": data, "scores": scores, "model": model, "says": summary.conclusion}
     folder = model_folder.export_finetuned(best, out=out / "model", **how)
-    for other in (best.parent / f"seed-{seed}" / "weights" for seed in summary.results[source.name]):
-        if other.parent != best:
-            shutil.rmtree(other, ignore_errors=True)
-    split, examples = next(iter(data.dev.items()))
-    predictions = None
+    for seed in summary.results[source.name]:
+        if best.name != f"seed-{seed}":
+            shutil.rmtree(best.with_name(f"seed-{seed}") / "weights", ignore_errors=True)
+    if not data.test or data.written is None:
+        return folder, None
+    lines, (name, write) = best / "predictions" / f"{next(iter(data.test))}.jsonl", data.written
     try:
-        confusion = confusion_of(_answers(examples, _predictions(best, split)))
-        if data.test and data.written is not None:
-            name, write = data.written
-            predictions = out / name
-            durable.replace_durably(predictions, write(_predictions(best, next(iter(data.test)))).encode())
+        content = write([json.loads(line) for line in lines.read_text(encoding="utf-8").splitlines()])
     except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
         again = f"Delete {best} and repeat the command: that run is done again."
-        raise DataError(f"{best / 'predictions'}: a file there is damaged ({error}). {again}") from None
-    return BestExport(model=folder, predictions=predictions, confusion=confusion)
-
-
-def _predictions(best: Path, split: str) -> list[Prediction]:
-    lines = (best / "predictions" / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
-
-
-def _answers(examples: Sequence[Any], predictions: Sequence[Prediction]) -> Iterator[tuple[str, str]]:
-    """True and predicted label of each text, or of each word that has one."""
-    for example, prediction in zip(examples, predictions, strict=True):
-        if "label" in prediction:
-            yield example.label, prediction["label"]
-        elif "tags" in prediction:
-            words = zip(example.labels, prediction["tags"], strict=True)
-            yield from (pair for pair in words if pair[0] is not None)
+        raise DataError(f"{lines}: is damaged ({error}). {again}") from None
+    durable.replace_durably(out / name, content.encode())
+    return folder, out / name
 
 
 MOST_ROWS = 10_000

@@ -244,12 +244,15 @@ def _table(summary: Summary, columns: Mapping[str, tuple[str, str, str]]) -> Tab
         found = [summary.baselines(place[0]).get(name) if place == _main(place[0]) else None for place in places]
         if any(value is not None for value in found):
             lines[label] = found
-    rows = []
-    for label, values in lines.items():
-        there = [value for value in values if value is not None]
-        mean = fmean(there) if len(there) == len(values) and label != "SD" else None
-        rows.append([label, *map(_points, [*values, mean] if average else values)])
+    if average:
+        lines = {label: [*values, None if label == "SD" else _mean(values)] for label, values in lines.items()}
+    rows = [[label, *map(_points, values)] for label, values in lines.items()]
     return Table(head=("", *columns, *["Avg."] * average), rows=rows, words=1)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    there = [value for value in values if value is not None]
+    return fmean(there) if len(there) == len(values) else None
 
 
 def _points(value: float | None) -> str:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,12 +127,10 @@ class LabelsCurve(Printed):
             low, high = one.over_rows or one.found.t_interval or (-1.0, 1.0)
             sides["above" if high < 0 else "below" if low > 0 else "open"].append(count)
         above = sides["above"]
-        if not above:
-            parts = ["The encoder is above TF-IDF at no number of labels"]
-        elif above == [*self.contrasts][-len(above) :]:
+        if above and above == [*self.contrasts][-len(above) :]:
             parts = [f"From {above[0]:,} labels on the encoder is above TF-IDF"]
         else:
-            parts = [f"The encoder is above TF-IDF at {_listed(above)} labels"]
+            parts = [f"The encoder is above TF-IDF at {_listed(above) or 'no number of'} labels"]
         others = {"below it at": sides["below"], "not clearly either at": sides["open"]}
         parts += [f"{words} {_listed(counts)}" for words, counts in others.items() if counts]
         over = "paired draws" + " and dev rows" * any(one.over_rows for one in self.contrasts.values())
@@ -160,22 +159,17 @@ class LabelsCurve(Printed):
 
     def _draw(self) -> "Figure":
         from matplotlib.figure import Figure
-        from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
         figure = Figure(figsize=(6.4, 4.0), dpi=100, layout="constrained")
-        axes = figure.add_subplot()
-        counts = sorted({count for found in self.scores.values() for count in found})
-        for index, (name, found) in enumerate(self.scores.items()):
-            known = [count for count in counts if count in found]
-            means = [100 * found[count].mean for count in known]
-            reach = [100 * half_interval(found[count]) for count in known]
-            style: Any = {"linewidth": 2.0 if name == ENCODER else 1.3, "marker": "o", "markersize": 4, "capsize": 3}
-            axes.errorbar(known, means, yerr=reach, color=COLOURS[index % len(COLOURS)], label=name, **style)
-        axes.set_xscale("log")
-        axes.xaxis.set_major_locator(FixedLocator(counts))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:,.0f}"))
-        axes.set(xlabel="labels", ylabel=f"{self._metric}, x100", title=self.summary.name)
+        axes = figure.add_subplot(xscale="log", xlabel="labels", ylabel=f"{self._metric}, x100")
+        for (name, found), color in zip(self.scores.items(), cycle(COLOURS), strict=False):
+            counts = sorted(found)
+            means = [100 * found[count].mean for count in counts]
+            reach = [100 * half_interval(found[count]) for count in counts]
+            axes.errorbar(counts, means, yerr=reach, color=color, label=name, marker="o", capsize=3)
+        axes.set_xticks([*self.contrasts], [f"{count:,}" for count in self.contrasts])
+        axes.minorticks_off()
+        axes.set_title(self.summary.name)
         axes.legend(fontsize=9)
         return figure
 
@@ -217,5 +211,4 @@ def _difference(one: Contrast | None) -> tuple[str, str]:
 
 
 def _listed(counts: Sequence[int]) -> str:
-    shown = [f"{count:,}" for count in counts]
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+    return " and ".join(f"{count:,}" for count in counts)

@@ -14,7 +14,6 @@ and, on BERT's block, the mean of all tokens, which `--recipe auto` chooses for 
 
 import hashlib
 import json
-import math
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -30,7 +29,7 @@ from electra_trainer.experiments.by_class import ClassReport
 from electra_trainer.experiments.cell import KEPT, OPTIMISTIC, Result, printed, read_result
 from electra_trainer.experiments.statistics import Spread, spread
 from electra_trainer.files.reading import read_file, refuse_columns, short
-from electra_trainer.files.wording import Table, as_html, number, render
+from electra_trainer.files.wording import Table, as_html, render
 from electra_trainer.finetuning.run import FineTunedNetwork, predict
 from electra_trainer.pretrained import as_modern, export, read_back
 from electra_trainer.pretrained.model_card import TAG, CardFields, card_head, is_on_hub
@@ -54,6 +53,10 @@ Scores = Mapping[str, Mapping[str, Mapping[int, float]]]
 _WHOLE, _HEAD = "model.safetensors", "head.safetensors"
 _ENCODER = "encoder/"
 """Folder of the bare encoder, where transformers has no class for the head."""
+_FILES = ({_WHOLE}, {_WHOLE, _HEAD}, {_ENCODER + _WHOLE, _HEAD})
+"""Files of tensors of a folder."""
+_FIELDS = {"task": dict, "pair": bool, "max_length": int, "longest": int, "recipe": dict, "seed": int, "scores": dict}
+"""Fields of electra_task.json that loading and `print` need."""
 _REFUSAL = (
     "transformers has no class for the head of this folder. Predict with electra_trainer.load_finetuned(FOLDER) or "
     "`electra predict`; the encoder alone is AutoModel.from_pretrained(FOLDER, subfolder='encoder')"
@@ -84,11 +87,8 @@ class Finetuned:
         return f"<Finetuned: {self.task.name}, from {self.table['source']['model']}>"
 
     def __str__(self) -> str:
-        rows = [
-            [split, name, str(one.n), *map(number, (one.median, one.mean, math.nan if one.sd is None else one.sd))]
-            for split, metrics in self.scores.items()
-            for name, one in metrics.items()
-        ]
+        found = _score_rows(self.table["scores"], metric=self.task.metric, seed=self.table["seed"])
+        rows = [(one["split"], one["metric"], *map(str, one["numbers"])) for one in found]
         table = Table(head=("split", "metric", "n", "median", "mean", "SD"), rows=rows, words=2)
         return f"{self!r}\n\n{table.text()}"
 
@@ -139,7 +139,7 @@ class Finetuned:
         tally = Legibility()
         counting = replace(self, text=replace(self.text, tally=tally))
         predictions = counting.predict_examples(examples, device=device)
-        longest = self.table.get("longest", self.text.length)
+        longest = self.table["longest"]
         ways = [f"--max-length {longest}"] * (self.text.length < longest) + ["--windows"] * (not self.pair)
         remedy = f"Fine-tune with {' or '.join(ways)}" if ways else "Split the texts"
         tally.report(reader=reader, longer=f"{remedy}, or put first what matters.")
@@ -272,7 +272,8 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
         )
     table = read_table(path)
     _require_sound(folder, table)
-    task = task_from(table.get("task"), where=str(path), own=own)
+    task = task_from(table["task"], where=str(path), own=own)
+    recipe = records.read(Recipe, table["recipe"], where=f"{path}: recipe", error=CheckpointError, remedy=_AGAIN)
     place = folder if _WHOLE in table["files"] else folder / _ENCODER
     encoder, model = read_back.read_encoder(place)
     if _HEAD in table["files"]:
@@ -286,43 +287,37 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
     except RuntimeError as error:
         why = str(error).splitlines()[-1].strip()
         raise CheckpointError(f"{folder}: its head is not that of its task ({why}).") from None
-    words, length = tokenizer.load_tokenizer(place), table.get("max_length")
-    recipe: Any = table.get("recipe")
-    longest: Any = table.get("longest", length)
-    sound = isinstance(recipe, dict) and recipe.get("precision", "auto") in ("auto", "fp32", "bf16")
-    sound &= isinstance(longest, int)
-    if not sound or not isinstance(length, int) or not 3 < length <= longest <= model.max_position_embeddings:
-        raise CheckpointError(f"{path}: recipe {short(recipe)} with max_length {short(length)} cannot be. {_AGAIN}")
-    specials = tokenizer.specials_of(words, where=str(folder))
+    length = table["max_length"]
+    if not 3 < length <= model.max_position_embeddings:
+        raise CheckpointError(f"{path}: max_length {length} cannot be. {_AGAIN}")
+    words, columns = tokenizer.load_tokenizer(place), None
     tokenizer.require_rows(words, model.vocab_size, where=folder)
-    columns = None
     if (named := table.get("columns")) is not None:
         columns = records.read(task.columns_type, named, where=f"{path}: columns", error=CheckpointError, remedy=_AGAIN)
     return Finetuned(
         network=FineTunedNetwork(encoder, head, dropout=0.0).eval(),
         task=task,
         columns=columns,
-        pair=table.get("pair") is True,
+        pair=table["pair"],
         table=table,
-        text=tokenizer.Text(tokenizer=tokenizer.as_plain_text(words), specials=specials, length=length),
-        precision=recipe.get("precision", "auto"),
+        text=tokenizer.Text.of(words, length=length),
+        precision=recipe.precision,
     )
 
 
 def _require_sound(folder: Path, table: Mapping[str, Any]) -> None:
     """CheckpointError unless electra_task.json is of this version, and the files of tensors are those that it names."""
     files: Any = table.get("files")
-    named, whole = set(files) if isinstance(files, dict) else set(), {_WHOLE, _ENCODER + _WHOLE}
-    if table.get("format") != FORMAT or not named & whole or named - whole - {_HEAD}:
+    if table.get("format") != FORMAT or not isinstance(files, dict) or {*files} not in _FILES:
         raise CheckpointError(
-            f"{folder / TASK}: format {short(table.get('format'))} with the files {short([*named])}, this version "
-            f"reads {FORMAT}. {_AGAIN}"
+            f"{folder / TASK}: format {short(table.get('format'))} with the files {short(files)}, this version reads "
+            f"{FORMAT}. {_AGAIN}"
         )
+    records.require_fields(_FIELDS, table, folder / TASK, remedy=_AGAIN)
     for name, digest in files.items():
-        path = folder / name
-        content = read_file(path, limit=sys.maxsize, error=CheckpointError)
+        content = read_file(folder / name, limit=sys.maxsize, error=CheckpointError)
         if hashlib.sha256(content).hexdigest() != digest:
-            raise CheckpointError(f"{path}: its bytes are not those that were exported. {_AGAIN}")
+            raise CheckpointError(f"{folder / name}: its bytes are not those that were exported. {_AGAIN}")
 
 
 def task_from(description: object, *, where: str = "task", own: Collection[type[Task]] = ()) -> Task:

@@ -6,14 +6,13 @@ electra glue MODEL --data DIR --seeds 10 --out EXP
 electra squad MODEL --train train-v1.1.json --dev dev-v1.1.json --version 1 --out EXP
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from electra_trainer.errors import ConfigError, did_you_mean
 from electra_trainer.experiments import cell
-from electra_trainer.experiments.by_class import confusion_table
+from electra_trainer.experiments.by_class import ClassReport, confusion_table
 from electra_trainer.experiments.summary import Summary
 from electra_trainer.files.durable import replace_durably
 from electra_trainer.files.wording import Printed, Terminal
@@ -21,7 +20,6 @@ from electra_trainer.finetuning.tuning import Tuning
 from electra_trainer.settings import records
 
 if TYPE_CHECKING:
-    from electra_trainer.finetuning.experiment import BestExport
     from electra_trainer.finetuning.labels_curve import LabelsCurve
     from electra_trainer.tasks.glue_tasks import GlueTask
     from electra_trainer.tasks.task import TaskData, TaskSource
@@ -32,22 +30,29 @@ class Tuned(Printed):
     """Result of fine-tuning on one task: scores, and the exported best run."""
 
     summary: Summary
-    best: "BestExport"
+    model: Path
+    """Folder that transformers loads."""
+    predictions: Path | None
+    """For the unlabelled file, if there was one."""
     data: "TaskData"
     next: str
     """A command to go on with."""
 
+    @property
+    def report(self) -> ClassReport | None:
+        """Scores class by class on the main development split; None for tasks without classes."""
+        return next((found.get(next(iter(self.data.dev))) for found in self.summary.classes.values()), None)
+
     def text(self) -> str:
         """Scores, confusions, and where the model is."""
         parts = []
-        if self.best.confusion:
-            counts = confusion_table(self.best.confusion, self.data.task.labels)  # type: ignore[attr-defined]
+        if self.report is not None and self.report.confusion:
+            counts = confusion_table(self.report.confusion, self.report.labels)
             parts.append(f"The best run on {next(iter(self.data.dev))}:\n\n{counts.text()}")
-        model = self.best.model
-        refused = "has no class for its head, refuses it, and loads its encoder from"
-        loads = "loads it" if (model / "model.safetensors").exists() else f"{refused} {model / 'encoder'}"
-        last = self.next if self.best.predictions is None else f"Predictions written to {self.best.predictions}."
-        parts.append(f"{model}: the best run; transformers {loads}. README.md there says how.\n{last}")
+        refused = f"has no class for its head, refuses it, and loads its encoder from {self.model / 'encoder'}"
+        loads = "loads it" if (self.model / "model.safetensors").exists() else refused
+        last = self.next if self.predictions is None else f"Predictions written to {self.predictions}."
+        parts.append(f"{self.model}: the best run; transformers {loads}. README.md there says how.\n{last}")
         return self.summary.text(*parts)
 
     def as_json(self) -> dict[str, Any]:
@@ -55,9 +60,9 @@ class Tuned(Printed):
         return {
             "notes": [*self.data.notes],
             "summary": self.summary.as_json(),
-            "confusion": self.best.confusion,
-            "model": str(self.best.model),
-            "predictions": str(self.best.predictions) if self.best.predictions is not None else None,
+            "confusion": self.report.confusion if self.report is not None else {},
+            "model": str(self.model),
+            "predictions": str(self.predictions) if self.predictions is not None else None,
         }
 
 
@@ -90,20 +95,23 @@ class GlueScores(Printed):
 
 
 def tuned(
-    request: Tuning, *tasks: "TaskSource", keep_weights: bool, data: "TaskData | None" = None, **more: Any
+    request: Tuning,
+    *tasks: "TaskSource",
+    keep_weights: bool = False,
+    data: "TaskData | None" = None,
+    labels: tuple[int, ...] = (),
 ) -> Summary:
     """Run an experiment.
 
     Args:
         data: the data of the only task, where they are loaded already.
-        more: other fields of the plan.
+        keep_weights, labels: see `Plan`.
     """
     from electra_trainer.finetuning.experiment import Plan, run_plan
     from electra_trainer.inspection.trackers import tracked
 
-    plan = Plan(
-        request=request, tasks=tasks, keep_weights=keep_weights, **{"seeds": cell.parse_seeds(request.seeds), **more}
-    )
+    seeds = cell.parse_seeds(request.seeds)
+    plan = Plan(request=request, tasks=tasks, keep_weights=keep_weights, seeds=seeds, labels=labels)
     with tracked(request.out, request.track):
         if request.search:
             from electra_trainer.finetuning.search import searched
@@ -122,7 +130,9 @@ def loaded(request: Tuning, source: "TaskSource") -> "TaskData":
     data = source.load()
     if not (request.quiet or request.json):
         own = ["epochs"] if request.search or (request.recipe == "auto" and source.own_recipe) else []
-        _print_notes(data.notes_for({*request.given, *own}))
+        console = Terminal(highlight=False, soft_wrap=True)
+        for note in data.notes_for({*request.given, *own}):
+            console.print(note, markup=False, style="yellow" if note.startswith("warning: ") else None)
     return data
 
 
@@ -132,15 +142,9 @@ def exported(request: Tuning, source: "TaskSource", *, next_command: str) -> Tun
 
     data = loaded(request, source)
     summary = tuned(request, source, keep_weights=True, data=data)
-    best = export_best(source, data, model=request.model, out=request.out)
-    return Tuned(summary=summary, best=best, data=data, next=f"Next: electra {next_command}")
-
-
-def _print_notes(notes: Sequence[str]) -> None:
-    """Print how the files were read, warnings in yellow."""
-    console = Terminal(highlight=False, soft_wrap=True)
-    for note in notes:
-        console.print(note, markup=False, style="yellow" if note.startswith("warning: ") else None)
+    model, predictions = export_best(source, data, summary=summary, model=request.model)
+    next_ = f"Next: electra {next_command}"
+    return Tuned(summary=summary, model=model, predictions=predictions, data=data, next=next_)
 
 
 def _fields_for(request: Any, kind: Any) -> dict[str, Any]:
@@ -201,16 +205,12 @@ class Finetune(Tuning):
     the one that is exported."""
     labels_curve: str | None = None
     """Numbers of labels, such as 50,100,200: instead of a model, how scores of the encoder and of TF-IDF (--baselines:
-    of all) grow with them on the same rows, and from how many on the encoder pays."""
-    draws: str = "5"
-    """With --labels-curve: how many draws of training rows of each number, or which: 5 is 1,2,3,4,5."""
+    of all) grow with them on the same rows, and from how many on the encoder pays. Each seed draws the rows anew."""
 
     def run(self) -> "Tuned | LabelsCurve":
         """Run the seeds and export the best, or draw the curve."""
         if self.labels_curve is not None:
             return self._curve(self.labels_curve)
-        if self.draws != Finetune.draws:
-            raise ConfigError("--draws: expected --labels-curve with it, such as --labels-curve 50,100,200")
         ending = "conll" if self.task == "tagging" else "csv"
         next_command = f"predict {self.out / 'model'} FILE --out predictions.{ending}"
         return exported(self, self.source(), next_command=next_command)
@@ -221,14 +221,11 @@ class Finetune(Tuning):
         for flag, given in (("--predict", self.predict), ("--test", self.test), ("--search", self.search or None)):
             if given is not None:
                 raise ConfigError(f"{flag}: --labels-curve exports no model, and scores on --dev alone. Leave it out.")
-        if self.seeds != Finetune.seeds:
-            raise ConfigError(f"--seeds {self.seeds}: --labels-curve has one seed a draw. Type --draws {self.seeds}")
         source = self.source()
         if not source.own_recipe:
             raise ConfigError("--labels-curve: expected --task classification or regression, of own tables.")
-        labels, draws = parse_counts(counts), cell.parse_seeds(self.draws)
-        data = loaded(self, source)
-        summary = tuned(self, source, keep_weights=False, data=data, labels=labels, seeds=draws)
+        labels, data = parse_counts(counts), loaded(self, source)
+        summary = tuned(self, source, data=data, labels=labels)
         return LabelsCurve(summary=summary, notes=data.notes)
 
     def source(self) -> "TaskSource":
@@ -241,7 +238,7 @@ class Finetune(Tuning):
         if name not in known:
             raise ConfigError(f"--task {name}: unknown.{did_you_mean(name, known)} Known: {', '.join(known)}.")
         own = {one.name for one in fields(self)} - {one.name for one in fields(Tuning)}
-        own -= {"task", "labels_curve", "draws"}
+        own -= {"task", "labels_curve"}
         given = {flag: value for flag in own if (value := vars(self)[flag]) is not None}
         for flag in sorted({*given} - {one.name for one in fields(known[name])}):  # type: ignore[arg-type]
             raise ConfigError(f"--{flag.replace('_', '-')}: --task {self.task} has no such flag. Leave it out.")
@@ -273,7 +270,7 @@ class Glue(Tuning):
         from electra_trainer.finetuning import glue_table
 
         archive = self.out / "submission.zip" if self.predict else None
-        summary = tuned(self, *self.sources(archive), keep_weights=False)
+        summary = tuned(self, *self.sources(archive))
         replace_durably(self.out / "glue.md", glue_table.markdown(summary).encode())
         files: tuple[str, ...] = ()
         if archive is not None:

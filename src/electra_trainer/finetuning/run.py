@@ -16,7 +16,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -109,8 +109,9 @@ def fit_head(network: FineTunedNetwork, batches: "Batches", stop: Callable[[], s
     Raises:
         Interrupted: `stop` named a signal. Diverged: the encoder's output is NaN or infinite.
     """
-    how: dict[str, Any] = {"specials": batches.specials, "device": batches.device, "precision": batches.precision}
-    batches.task.fit_head(network.head, batches.rows, partial(outputs, network.eval(), **how, stop=stop))
+    job, device, precision = batches.job, batches.device, batches.precision
+    read = partial(outputs, network.eval(), specials=job.source.specials, device=device, precision=precision, stop=stop)
+    job.data.task.fit_head(network.head, batches.rows, read)
     network.train()
 
 
@@ -134,22 +135,22 @@ def layer_share(recipe: Recipe, layers: int, *, head: float = 1.0) -> Callable[[
 
 @dataclass(frozen=True, kw_only=True)
 class Batches:
-    """The rows of a run, and where and how its steps are computed."""
+    """The rows of a job in their order, and where its steps are computed."""
 
-    task: Task
+    job: "Job"
     rows: Sequence[Row]
     order: "Order"
-    """Order of `rows`."""
-    specials: Specials
-    recipe: Recipe
-    seed: int
     device: torch.device
-    precision: str
+
+    @property
+    def precision(self) -> str:
+        """Arithmetic of the forward pass on the device."""
+        return choose_precision(self.job.recipe.precision, self.device)
 
     @property
     def steps(self) -> int:
         """Number of steps of the whole run."""
-        return self.order.steps(self.recipe.epochs)
+        return self.order.steps(self.job.recipe.epochs)
 
     def batch(self, step: int) -> list[Row]:
         """Rows of step `step`, counted from 0."""
@@ -160,49 +161,14 @@ def tuning_step(network: FineTunedNetwork, optimizer: Optimizer, batches: Batche
     """Forward, backward and update for step `step`, counted from 0; its loss is that of a row, or a token: what the
     task counts.
     """
-    recipe, rows = batches.recipe, batches.batch(step)
-    with clipping(network, recipe) as limit:
-        loss = accumulate(network, batches, rows, step=step)
+    recipe, rows = batches.job.recipe, batches.batch(step)
+    loss = accumulate(network, batches, rows, step=step)
     steps = max(2, batches.steps)  # the last rate of a schedule is 0: a single step has the first of two
     schedule, warmup = recipe.schedule_of(steps), recipe.warmup_of(steps)
     rate = learning_rate(step, peak=recipe.learning_rate, schedule=schedule, warmup=warmup)
-    norm, finite = update(network, optimizer, clip_norm=limit(), rate=rate)
+    norm, finite = update(network, optimizer, clip_norm=recipe.clip_norm, rate=rate)
     tokens = sum(len(row.ids) for row in rows)
     return StepResult(finite=finite, gradient_norm=norm, learning_rate=rate, metrics={"loss": loss}, tokens=tokens)
-
-
-@contextmanager
-def clipping(network: FineTunedNetwork, recipe: Recipe) -> Iterator[Callable[[], float]]:
-    """The largest norm that the gradient of the backward passes within may have; 0: any.
-
-    With `clip_words = "by-token"` the norm that is held to `clip_norm` is another one, and so the limit of the
-    gradient's own is clip_norm * its norm / that one. They differ in the word table alone: the tokens' gradients are in
-    place of their sums by word.
-    """
-    if recipe.clip_words == "summed":
-        yield lambda: recipe.clip_norm
-        return
-    words = network.electra.embeddings.word_embeddings
-    squares: list[Tensor] = []
-
-    def watch(_: nn.Module, ids: Any, vectors_BTE: Tensor) -> None:
-        def keep(gradient_BTE: Tensor) -> None:
-            squares.append(gradient_BTE.float().square().sum())
-
-        vectors_BTE.register_hook(keep)  # type: ignore[no-untyped-call]
-
-    def limit() -> float:
-        norms = torch.stack([p.grad.norm() for p in network.parameters() if p.grad is not None])
-        if words.weight.grad is None or not norms.any():
-            return recipe.clip_norm
-        square, summed = norms.square().sum(), words.weight.grad.square().sum()
-        return recipe.clip_norm * float((square / (square - summed + torch.stack(squares).sum())).sqrt())
-
-    handle = words.register_forward_hook(watch)
-    try:
-        yield limit
-    finally:
-        handle.remove()
 
 
 def accumulate(network: FineTunedNetwork, batches: Batches, rows: Sequence[Row], *, step: int) -> float:
@@ -210,16 +176,17 @@ def accumulate(network: FineTunedNetwork, batches: Batches, rows: Sequence[Row],
 
     The portions do not change the gradient: losses are summed, and divided once if the recipe asks for the mean.
     """
-    size = min(batches.recipe.micro_batch or len(rows), len(rows))
-    mean, whole = batches.recipe.reduction == "mean", size == len(rows)
+    job, device, precision = batches.job, batches.device, batches.precision
+    size = min(job.recipe.micro_batch or len(rows), len(rows))
+    mean, whole = job.recipe.reduction == "mean", size == len(rows)
     total, count = 0.0, 0
     for lane, first in enumerate(range(0, len(rows), size)):
         part = rows[first : first + size]
-        randomness.Rng(batches.seed, step, lane).seed_dropout()
-        batch = collate(part, batches.specials, batches.device)
-        with autocast(batches.precision, batches.device):
+        randomness.Rng(job.seed, step, lane).seed_dropout()
+        batch = collate(part, job.source.specials, device)
+        with autocast(precision, device):
             hidden_BTD = network(batch)
-        loss, counted = batches.task.loss(network.head, hidden_BTD, batch, part)
+        loss, counted = job.data.task.loss(network.head, hidden_BTD, batch, part)
         total, count = total + float(loss.detach()), count + counted
         if mean and whole:  # one number, instead of all gradients
             loss = loss / max(count, 1)
@@ -400,11 +367,7 @@ class FineTuningRun(resumable.Resumable[FineTunedNetwork]):
     def after_step(self) -> None:
         """See `Resumable`: after an epoch dev is scored, if the recipe says so."""
         if self.job.recipe.scores_epochs and self._epoch_ends():
-            try:
-                self._score_epoch()
-            except Interrupted:
-                self.save(checkpoint.Saver.finish)  # the next session scores this epoch
-                raise
+            self._score_epoch()
             self._stop_early()
 
     @property
@@ -419,13 +382,17 @@ class FineTuningRun(resumable.Resumable[FineTunedNetwork]):
         return self.best[0] / self.batches.order.per_epoch if kept and self.best else None
 
     def predictions(self, split: str, task: Task, stop: Callable[[], str | None]) -> list[Prediction]:
-        """Predictions for a split, as `predict`; its rows are made once for all epochs."""
+        """Predictions for a split, as `predict`; its rows are made once for all epochs. If it is stopped, it saves."""
         data, text = self.job.data, self.job.source.text(self.job.recipe.max_length)
         examples = {**data.dev, **data.tested, **data.test}[split]
         if split not in self.rows:
             self.rows = {split: task.rows(examples, text, training=False)}
         how: dict[str, Any] = {"device": self.device, "precision": self.precision, "stop": stop}
-        return predict(self.network, task, examples, text=text, rows=self.rows[split], **how)
+        try:
+            return predict(self.network, task, examples, text=text, rows=self.rows[split], **how)
+        except Interrupted:
+            self.save(checkpoint.Saver.finish)
+            raise
 
     def _epoch_ends(self) -> bool:
         return self.step % self.batches.order.per_epoch == 0 or self.step == self.batches.steps
@@ -522,11 +489,7 @@ def finetune_run(
         with run.display, run.saver:
             run.train(stop)
             run.take_best()
-            try:
-                found = _evaluate(run, stop)
-            except Interrupted:
-                run.save(checkpoint.Saver.finish)
-                raise
+            found = _evaluate(run, stop)
         result = Result(
             key=job.key or job.data.task.name,
             seed=job.seed,
@@ -567,13 +530,15 @@ def _begin(folder: run_folder.RunFolder, job: Job) -> None:
         folder.begin(identity, {"data_sha256": job.data.sha256})
         return
     began, now = read_table(folder.path / "config.json"), json.loads(json.dumps(identity))  # tuples are lists there
+    for name in Recipe.FORMER:
+        began.get("recipe", {}).pop(name, None)
     if changed := differences({**began, "model": ""}, {**now, "model": ""}):
         raise ConfigError(
             f"{folder.path} began otherwise ({'; '.join(changed)}). {run_folder.remedy(folder.environment())}"
         )
 
 
-def build_batches(job: Job, *, device: torch.device, precision: str) -> Batches:
+def build_batches(job: Job, *, device: torch.device) -> Batches:
     """The training rows of a job, in their order.
 
     Raises:
@@ -586,25 +551,16 @@ def build_batches(job: Job, *, device: torch.device, precision: str) -> Batches:
         rows += task.rows(swapped, text, training=True)
     if not rows:
         raise DataError(f"{task.name}: there are no training rows.")
-    lengths, by_length = lengths_of(rows), job.recipe.batches == "by-length"
-    order = Order(lengths, batch_size=job.recipe.batch_size, seed=job.seed, by_length=by_length)
-    return Batches(
-        task=task,
-        rows=rows,
-        order=order,
-        specials=job.source.specials,
-        recipe=job.recipe,
-        seed=job.seed,
-        device=device,
-        precision=precision,
-    )
+    by_length = job.recipe.batches == "by-length"
+    order = Order(lengths_of(rows), batch_size=job.recipe.batch_size, seed=job.seed, by_length=by_length)
+    return Batches(job=job, rows=rows, order=order, device=device)
 
 
 def _built(
     job: Job, folder: run_folder.RunFolder, *, device: torch.device, show: Callable[[int], progress.Shows]
 ) -> FineTuningRun:
     """Rows, and the network as it begins, on the CPU."""
-    batches = build_batches(job, device=device, precision=job.recipe.precision)
+    batches = build_batches(job, device=device)
     network = build_network(job.source, job.data.task, job.recipe, seed=job.seed)
     share = layer_share(job.recipe, job.source.model.num_hidden_layers, head=getattr(network.head, "rate_share", 1.0))
     job.data.task.prepare(network.head, job.data.train, job.source.text(job.recipe.max_length))

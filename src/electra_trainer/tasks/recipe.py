@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from electra_trainer.errors import ConfigError, did_you_mean, probability, require
 from electra_trainer.settings.config import Optimizer, Schedule
@@ -16,6 +16,7 @@ class Recipe:
     defaults are Table 6's for Small.
     """
 
+    FORMER: ClassVar = ("clip_words",)
     learning_rate: float = 3e-4
     """Peak learning rate of the head; lower layers learn more slowly. Table 6: 3e-4 for Small and narrower, 1e-4 for
     Base, 5e-5 for Large.
@@ -60,9 +61,6 @@ class Recipe:
     """Loss of a batch: the mean or the sum of its rows'; the gradient that clip-norm limits is of this loss."""
     clip_norm: float = 1.0
     """Largest global norm of the gradient; 0: not clipped."""
-    clip_words: Literal["summed", "by-token"] = "summed"
-    """Part of the word table in that norm: its gradient, or by-token: the gradients of the tokens, those of a
-    repeated word not added up, as the released code does (TensorFlow's IndexedSlices). Needs reduction sum."""
     double_unordered: bool = False
     """Train on pairs without an order (MRPC, STS-B) in both orders."""
     windows: bool = field(default=False, metadata=ADDED)
@@ -103,10 +101,6 @@ class Recipe:
         ):
             require(fits, name, getattr(self, name), expected)
         require(self.patience is None or self.keep == "best", "patience", self.patience, "--keep best with it")
-        by_token, fits = self.clip_words == "by-token", self.reduction == "sum" and self.pooling != "pair"
-        require(
-            fits or not by_token, "clip_words", "by-token", "summed, unless reduction is sum and pooling is not pair"
-        )
         probability("dropout", self.dropout)
         probability("attention_dropout", self.attention_dropout)
 
