@@ -23,6 +23,7 @@ from electra_trainer.finetuning.run import (
 )
 from electra_trainer.tasks.recipe import Recipe, recipe
 from electra_trainer.tasks.task import Row
+from electra_trainer.tasks.texts import Classification
 from electra_trainer.train.optim import build_optimizer
 from electra_trainer.train.step import StepResult
 
@@ -68,7 +69,7 @@ def test_portions(micro_batch: int, reduction: str) -> None:
     compare(portions, whole)
 
 
-class CountsTokens:
+class CountsTokens(Classification):
     """A task that divides by tokens, of which portions hold different numbers."""
 
     def loss(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> tuple[Tensor, int]:
@@ -81,7 +82,8 @@ def test_portions_of_unequal_counts(micro_batch: int) -> None:
     found = []
     for size in (None, micro_batch):
         work = job(micro_batch=size)
-        network, batches = prepared(replace(work, data=replace(work.data, task=CountsTokens())))
+        task = CountsTokens(**vars(work.data.task))
+        network, batches = prepared(replace(work, data=replace(work.data, task=task)))
         loss = accumulate(network, batches, batches.batch(0), step=0)
         found.append((loss, {name: p.grad for name, p in network.named_parameters() if p.grad is not None}))
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)

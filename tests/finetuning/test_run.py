@@ -250,7 +250,7 @@ def test_no_rows_and_an_invalid_result(tmp_path: Path) -> None:
         read_result(tmp_path / "run")
 
 
-KEEPS = {"epochs": 8.0, "keep": "best", "patience": 2, "learning_rate": 2e-3}
+KEEPS = {"epochs": 5.0, "keep": "best", "learning_rate": 2e-3}
 
 
 @pytest.fixture(scope="module")
@@ -269,8 +269,7 @@ def test_the_best_epoch_is_kept_and_scored(kept: Path) -> None:
     result, facts = read_result(kept), read_result(kept).facts
     assert result.scores["dev/accuracy"] == accuracy[best] > min(accuracy)
     assert facts["kept_epoch"] == best + 1 and weights(kept).step == STEPS * (best + 1)
-    assert facts["epochs"] == len(scored) == best + 3 < 8
-    assert facts["steps"] == STEPS * len(scored)
+    assert best + 1 < facts["epochs"] == len(scored) == 5 and facts["steps"] == STEPS * len(scored)
 
 
 def test_a_run_that_keeps_the_best_resumes_to_the_bit(
@@ -308,8 +307,6 @@ def test_scoring_epochs_changes_nothing_else(whole: Path, tmp_path: Path, monkey
     one, two = weights(whole).weights, weights(tmp_path / "run").weights
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert sum(row.get("split") == "dev" for row in curve(tmp_path / "run")) == 1
-    with pytest.raises(ConfigError, match="patience"):
-        toy.job(patience=2)
 
 
 def collapsing(out: Path, **changes: Any) -> Result:

@@ -376,7 +376,7 @@ def test_every_field_of_a_recipe_is_a_flag_or_a_key(tmp_path: Path) -> None:
         "max_length": 9, "warmup_fraction": 0.3, "schedule": "released", "weight_decay": 0.2, "dropout": 0.4,
         "attention_dropout": 0.6, "head_dropout": "texts", "reduction": "sum", "clip_norm": 2.0, "double_unordered": True, "precision": "bf16",
         "pooling": "mean", "batches": "random",
-        "evaluate": "epoch", "keep": "best", "patience": 2, "windows": True, "bias_correction": True, "zero_head": True,
+        "evaluate": "epoch", "keep": "best", "windows": True, "bias_correction": True, "zero_head": True,
     }  # fmt: skip
     assert given.keys() == {field.name for field in fields(Recipe)}
     (tmp_path / "all.json").write_text(json.dumps(given))

@@ -1,6 +1,6 @@
 """Fine-tuning experiments: tasks and their baselines as rows, every run a cell that can be stopped and resumed.
 
-`run_plan` hands a `FineTuningWork` to the engine, which does the cells here or in several processes; then `export_best`
+`run_plan` hands a `Plan` to the engine, which does the cells here or in several processes; then `export_best`
 exports the best run, with the scores of all its seeds, and writes its predictions.
 """
 
@@ -42,44 +42,6 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """Request for an experiment."""
-
-    request: Tuning
-    """Model, folder, recipe and its overrides, and what the encoder is compared with."""
-    tasks: tuple[TaskSource, ...]
-    seeds: tuple[int, ...] = (1,)
-    labels: tuple[int, ...] = ()
-    """Numbers of training rows, drawn anew by each seed: see labels_curve.py. Empty: one row of each task, on all."""
-    chosen: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Overrides of single rows, `TASK` or `TASK+untrained`; see search.py."""
-    trials: Mapping[str, Sequence[Mapping[str, float]]] = field(default_factory=dict)
-    """Overrides that a search tries, by row: there are rows for these alone."""
-    keep_weights: bool = False
-    """Whether weights stay on disk; `export_best` leaves those of the best run."""
-
-    @property
-    def recipe_name(self) -> str:
-        """The recipe; the paper's where no task has another one under `auto`."""
-        own = any(task.own_recipe for task in self.tasks)
-        return "paper" if self.request.recipe == recipe.AUTO and not own else self.request.recipe
-
-    @property
-    def rival(self) -> str:
-        """End of the rows of the other model."""
-        name = str(self.request.against).rstrip("/").rpartition("/")[2]
-        return RIVAL + re.sub(r"[^A-Za-z0-9._-]", "-", name)
-
-    def __post_init__(self) -> None:
-        names = [task.name for task in self.tasks]
-        if not names:
-            raise ConfigError("expected at least one task.")
-        for name in names:
-            if names.count(name) > 1 or not _NAME.fullmatch(name):
-                raise ConfigError(f"task {name!r}: expected a name of letters, digits, '.', '_' and '-', given once.")
-
-
-@dataclass(frozen=True, kw_only=True)
 class Settings:
     """Settings of a row: everything that a score depends on, but the encoder, the device and the threads."""
 
@@ -103,73 +65,79 @@ class Settings:
         return read(cls, row.settings, where="json", error=DataError, complete=True)
 
 
-def run_plan(plan: Plan, *, data: TaskData | None = None) -> Summary:
-    """Run what is not yet done of a plan, and sum up all that is in its folder: a new one, or one to resume or extend
-    (more seeds or tasks, or the baselines).
-
-    Precision is settled when a task begins, is part of its recipe, and is kept where none is named; another one is
-    refused. The number of threads that a run computes with is settled when the experiment begins: the order of sums
-    depends on it, so another number would be other bits. It is OMP_NUM_THREADS where that is set, else the cores
-    divided by the runs that are asked for then. It does not depend on `parallel`, which changes no bit and may differ
-    from one command to the next. An experiment stays on the device that it began on.
-
-    Args:
-        data: the data of the only task, where they are loaded already.
-
-    Raises:
-        ConfigError, Interrupted, ElectraError: as `run_experiment`; as the tasks and runs.
-    """
-    asked, tuning = plan.request, FineTuningWork(plan, data=data)
-    quiet = asked.quiet or asked.json
-    summary = engine.run_experiment(tuning, asked.out, device=asked.device, parallel=asked.parallel, quiet=quiet)
-    return replace(summary, shown=(*tuning.shown, *(() if quiet or data is None else data.notes_for(()))))
-
-
-class FineTuningWork(engine.Work):
-    """The work of a plan. Encoder and task stay loaded between cells."""
+@dataclass(frozen=True, kw_only=True)
+class Plan(engine.Work):
+    """An experiment as it was asked for. Encoder and task stay loaded between its cells."""
 
     verb = "finetune"
     shares_cores = True
 
-    def __init__(self, plan: Plan, *, data: TaskData | None = None, quiet: bool = False) -> None:
-        self._plan, self._asked, self._quiet = plan, plan.request, quiet
-        self._tasks = {task.name: task for task in plan.tasks}
-        self.shown: list[str] = []
-        """Findings that were printed."""
-        self._sources: dict[str, Source] = {}
-        self._loaded: tuple[str, TaskData] | None = None if data is None else (plan.tasks[0].name, data)
+    request: Tuning
+    """Model, folder, recipe and its overrides, and what the encoder is compared with."""
+    tasks: tuple[TaskSource, ...]
+    seeds: tuple[int, ...] = (1,)
+    labels: tuple[int, ...] = ()
+    """Numbers of training rows, drawn anew by each seed: see labels_curve.py. Empty: one row of each task, on all."""
+    chosen: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Overrides of single rows, `TASK` or `TASK+untrained`; see search.py."""
+    trials: Mapping[str, Sequence[Mapping[str, float]]] = field(default_factory=dict)
+    """Overrides that a search tries, by row: there are rows for these alone."""
+    keep_weights: bool = False
+    """Whether weights stay on disk; `export_best` leaves those of the best run."""
+    shown: list[str] = field(default_factory=list, compare=False)
+    """Findings that were printed."""
+    sources: dict[str, Source] = field(default_factory=dict, compare=False, repr=False)
+    """Encoders that are loaded, by name."""
+    loaded: dict[str, TaskData] = field(default_factory=dict, compare=False, repr=False)
+    """The task that is loaded, by name."""
+
+    @property
+    def recipe_name(self) -> str:
+        """The recipe; the paper's where no task has another one under `auto`."""
+        own = any(task.own_recipe for task in self.tasks)
+        return "paper" if self.request.recipe == recipe.AUTO and not own else self.request.recipe
+
+    @property
+    def rival(self) -> str:
+        """End of the rows of the other model."""
+        name = str(self.request.against).rstrip("/").rpartition("/")[2]
+        return RIVAL + re.sub(r"[^A-Za-z0-9._-]", "-", name)
+
+    def __post_init__(self) -> None:
+        for task in self.tasks:
+            if not _NAME.fullmatch(task.name):
+                raise ConfigError(f"task {task.name!r}: expected a name of letters, digits, '.', '_' and '-'.")
 
     def __getstate__(self) -> dict[str, Any]:
         """Another process loads its own copy."""
-        return {**vars(self), "_sources": {}, "_loaded": None}
+        return {**vars(self), "sources": {}, "loaded": {}}
 
     def declare(self, old: Declared | None) -> Declared:
         """See `Work`."""
-        plan = self._plan
-        named = self._asked.device
+        named = self.request.device
         where = choose_device(old.facts["device"] if old is not None and named == "auto" else named)
-        source = self._encoder(self._asked.model)
-        rows = {key: row for task in plan.tasks for key, row in self._rows(task, where, old).items()}
-        alike = max(1, processes.cores() // sum(len(plan.seeds) for row in rows.values() if row.seeded))
+        source = self._encoder(self.request.model)
+        rows = {key: row for task in self.tasks for key, row in self._rows(task, where, old).items()}
+        alike = max(1, processes.cores() // sum(len(self.seeds) for row in rows.values() if row.seeded))
         return Declared(
             verb=self.verb,
             facts={
                 "model_sha256": source.sha256,
-                "recipe": plan.recipe_name,
+                "recipe": self.recipe_name,
                 "device": str(where),
                 "threads": old.facts["threads"] if old is not None else engine.threads_given() or alike,
-                **({"rows": "labels curve"} if plan.labels else {}),
+                **({"rows": "labels curve"} if self.labels else {}),
             },
             rows=rows,
-            seeds=tuple(sorted(plan.seeds)),
-            about={"model": self._asked.model, "encoder": _encoder_facts(self._asked.model)},
+            seeds=tuple(sorted(self.seeds)),
+            about={"model": self.request.model, "encoder": _encoder_facts(self.request.model)},
         )
 
     def _rows(self, task: TaskSource, where: torch.device, old: Declared | None) -> dict[str, DeclaredRow]:
         """A task's own rows, one for each number of labels of a curve, and those that they are compared with; of a
         search those of its trials.
         """
-        plan, data, against = self._plan, self._load(task.name), self._asked.against
+        data, against = self._load(task.name), self.request.against
         if not data.dev:
             raise DataError(f"{data.task.name}: has no examples with answers to score on. Give it a dev set.")
         begun = old and old.rows.get(task.name, next(iter(old.rows.values())))
@@ -178,32 +146,32 @@ class FineTuningWork(engine.Work):
         def row(end: str, chosen: Mapping[str, float], rows: int = len(data.train)) -> DeclaredRow:
             return self._row(task, data, task.name + end, chosen, precision, rows)
 
-        if plan.trials:
-            ends = ("", FRESH, plan.rival)
-            trials = {end: plan.trials.get(task.name + end, ()) for end in ends}
+        if self.trials:
+            ends = ("", FRESH, self.rival)
+            trials = {end: self.trials.get(task.name + end, ()) for end in ends}
             return {sweep.named(task.name + end, one): row(end, one) for end in ends for one in trials[end]}
-        chosen = plan.chosen.get(task.name, {})
+        chosen = self.chosen.get(task.name, {})
         found: dict[str, DeclaredRow] = {}
-        for count in labels_curve.checked(plan.labels, data) if plan.labels else (len(data.train),):
-            key = labels_curve.key_of(task.name, count) if plan.labels else task.name
+        for count in labels_curve.checked(self.labels, data) if self.labels else (len(data.train),):
+            key = labels_curve.key_of(task.name, count) if self.labels else task.name
             noted, main = not found, row("", chosen, count)
-            notes = (*main.notes, *self._findings(task.name, data, main, self._asked.model)) if noted else ()
+            notes = (*main.notes, *self._findings(task.name, data, main, self.request.model)) if noted else ()
             found[key] = replace(main, notes=notes)
             compared: dict[str, Any] = {"reference": key, "metrics": main.metrics, "apart": main.apart}
             if against is not None:
-                rival = row(plan.rival, plan.chosen.get(task.name + plan.rival, {}), count)
+                rival = row(self.rival, self.chosen.get(task.name + self.rival, {}), count)
                 notes = (*rival.notes, *self._findings(task.name, data, rival, against)) if noted else ()
                 own = tuple(f"{against}: {note}" for note in notes if note not in main.notes)
-                found[key + plan.rival] = replace(rival, baseline=against, notes=own, **compared)
-            if self._asked.baselines:
-                fresh = row(FRESH, plan.chosen.get(task.name + FRESH, chosen), count)
+                found[key + self.rival] = replace(rival, baseline=against, notes=own, **compared)
+            if self.request.baselines:
+                fresh = row(FRESH, self.chosen.get(task.name + FRESH, chosen), count)
                 found[key + FRESH] = replace(fresh, baseline="the untrained encoder", notes=(), **compared)
             settled = Settings.of(main)
             for name, one in data.under(settled.recipe)[0].task.baselines(data.train).items():
-                if self._asked.baselines or (plan.labels and name == labels_curve.AGAINST):
+                if self.request.baselines or (self.labels and name == labels_curve.AGAINST):
                     settings = asdict(replace(settled, baseline=name))
                     found[f"{key}{PLUS}{name}"] = DeclaredRow(
-                        settings=settings, seeded=bool(plan.labels), baseline=one.title, **compared
+                        settings=settings, seeded=bool(self.labels), baseline=one.title, **compared
                     )
         return found
 
@@ -212,16 +180,17 @@ class FineTuningWork(engine.Work):
         settled, source = Settings.of(row).recipe, self._encoder(model)
         as_read, text = data.under(settled)[0], source.text(settled.max_length)
         findings = findings_of(as_read, text, reader=model, longest=source.length)
-        for finding in () if self._quiet else findings:
-            errors.tell(f"{name}: {finding}")
-            self.shown.append(finding)
+        for finding in findings:
+            if finding not in self.shown:
+                errors.tell(f"{name}: {finding}")
+                self.shown.append(finding)
         return findings
 
     def _row(
         self, task: TaskSource, data: TaskData, key: str, chosen: Mapping[str, float], precision: str, rows: int
     ) -> DeclaredRow:
         """A row that trains on `rows` rows. Its precision is as asked for; else as the task or experiment began."""
-        name, given, source = self._plan.recipe_name, self._asked.given, self._encoder(self._of(key))
+        name, given, source = self.recipe_name, self.request.given, self._encoder(self._of(key))
         named = recipe.recipe(
             name, hidden_size=source.model.hidden_size, epochs=task.epochs, max_length=task.max_length
         )
@@ -249,7 +218,7 @@ class FineTuningWork(engine.Work):
             dev=tuple(data.dev),
             train_rows=rows,
             baseline=UNTRAINED if key.endswith(FRESH) else None,
-            rival=source.sha256 if self._of(key) != self._asked.model else None,
+            rival=source.sha256 if self._of(key) != self.request.model else None,
         )
         metric = f"{next(iter(data.dev))}/{data.task.metric}"
         return DeclaredRow(settings=asdict(settings), metrics=(metric,), notes=tuple(notes), apart=tuple(data.tested))
@@ -262,7 +231,7 @@ class FineTuningWork(engine.Work):
 
     def todo(self, cells: Sequence[Cell], declared: Declared) -> list[Cell]:
         """Cells that are not done, task by task."""
-        order = list(self._tasks)
+        order = [task.name for task in self.tasks]
         todo = (cell for cell in cells if not cell.is_done)
         return sorted(todo, key=lambda cell: order.index(Settings.of(declared.rows[cell.key]).source))
 
@@ -282,7 +251,7 @@ class FineTuningWork(engine.Work):
         if settings.baseline not in (None, UNTRAINED):
             _do_baseline(cell, settings, data)
             return
-        model = self._of(settings.source if settings.rival is None else settings.source + self._plan.rival)
+        model = self._of(settings.source if settings.rival is None else settings.source + self.rival)
         source = self._encoder(model)
         if source.sha256 != (settings.rival or declared.facts["model_sha256"]):
             raise ConfigError(
@@ -297,7 +266,7 @@ class FineTuningWork(engine.Work):
                 job,
                 out=cell.folder,
                 device=device,
-                keep_weights=self._plan.keep_weights and not (fresh or settings.rival),
+                keep_weights=self.keep_weights and not (fresh or settings.rival),
                 display=lambda steps: _Relay(steps, reports, lines=not fresh),
             )
         except errors.Diverged as error:
@@ -308,21 +277,44 @@ class FineTuningWork(engine.Work):
             raise errors.as_known(error) or error from None
 
     def _encoder(self, model: str) -> Source:
-        if model not in self._sources:
-            self._sources[model] = load_source(model)
-        return self._sources[model]
+        if model not in self.sources:
+            self.sources[model] = load_source(model)
+        return self.sources[model]
 
     def _of(self, key: str) -> str:
         """The model of a row."""
-        against = self._asked.against
-        return against if against is not None and key.endswith(self._plan.rival) else self._asked.model
+        against = self.request.against
+        return against if against is not None and key.endswith(self.rival) else self.request.model
 
     def _load(self, task: str) -> TaskData:
-        if self._loaded is None or self._loaded[0] != task:
-            self._loaded = None  # before the next is read: they need not both fit
-            source = self._tasks[task]
-            self._loaded = task, training_rows(source) if self._plan.trials else source.load()
-        return self._loaded[1]
+        if task not in self.loaded:
+            self.loaded.clear()  # before the next is read: they need not both fit
+            source = next(one for one in self.tasks if one.name == task)
+            self.loaded[task] = training_rows(source) if self.trials else source.load()
+        return self.loaded[task]
+
+
+def run_plan(plan: Plan, *, data: TaskData | None = None) -> Summary:
+    """Run what is not yet done of a plan, and sum up all that is in its folder: a new one, or one to resume or extend
+    (more seeds or tasks, or the baselines).
+
+    Precision is settled when a task begins, is part of its recipe, and is kept where none is named; another one is
+    refused. The number of threads that a run computes with is settled when the experiment begins: the order of sums
+    depends on it, so another number would be other bits. It is OMP_NUM_THREADS where that is set, else the cores
+    divided by the runs that are asked for then. It does not depend on `parallel`, which changes no bit and may differ
+    from one command to the next. An experiment stays on the device that it began on.
+
+    Args:
+        data: the data of the only task, where they are loaded already.
+
+    Raises:
+        ConfigError, Interrupted, ElectraError: as `run_experiment`; as the tasks and runs.
+    """
+    asked = plan.request
+    quiet = asked.quiet or asked.json
+    plan = replace(plan, sources={}, loaded={} if data is None else {plan.tasks[0].name: data})
+    summary = engine.run_experiment(plan, asked.out, device=asked.device, parallel=asked.parallel, quiet=quiet)
+    return replace(summary, shown=(*plan.shown, *(() if quiet or data is None else data.notes_for(()))))
 
 
 def _do_baseline(cell: Cell, settings: Settings, data: TaskData) -> None:

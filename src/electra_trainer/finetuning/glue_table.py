@@ -203,11 +203,10 @@ def medians(summary: Summary) -> dict[str, float]:
 
 def glue_tables(summary: Summary) -> dict[str, Table]:
     """Tables by title: the paper's columns with the baselines and the average, and all other metrics and tasks."""
-    known = _tasks(summary)
-    paper = {title: _main(name) for name, title in PAPER_COLUMNS.items()} if _asks_for_the_papers(known) else {}
+    paper = {title: _main(name) for name, title in PAPER_COLUMNS.items()}
     others = {
         f"{ROWS[name].folder} {metric}" + f" {split}" * (len(ROWS[name].dev) > 1): (name, split, metric)
-        for name in known
+        for name in _tasks(summary)
         for split in ROWS[name].dev
         for metric in ROWS[name].metrics
         if (name, split, metric) not in paper.values()
@@ -218,10 +217,6 @@ def glue_tables(summary: Summary) -> dict[str, Table]:
 
 def _tasks(summary: Summary) -> list[str]:
     return [row for row in summary.declared.rows if row in ROWS]
-
-
-def _asks_for_the_papers(known: Sequence[str]) -> bool:
-    return not known or any(name in PAPER for name in known)
 
 
 def _main(task: str) -> tuple[str, str, str]:
@@ -263,7 +258,7 @@ def glue_notes(summary: Summary) -> tuple[str, ...]:
     """Notes for a reader of the tables: missing or partial scores, doubts, baselines that are not beaten."""
     missing = [title for name, title in PAPER_COLUMNS.items() if name not in medians(summary)]
     notes = []
-    if missing and _asks_for_the_papers(_tasks(summary)):
+    if missing:
         notes.append(f"{ABSENT}: missing. No average is given without {', '.join(missing)}.")
     for key, row in summary.declared.rows.items():
         if (task := ROWS.get(row.reference or key)) is not None:

@@ -2,13 +2,13 @@
 
 config.json         transformers' class, labels
 model.safetensors   encoder and head
-head.safetensors    the head to the bit, where model.safetensors has it in other units (regression on the modern block)
+head.safetensors    the head as it was trained, which electra-trainer reads
 electra_task.json   task, columns, recipe, seed, source, scores, SHA-256 of the weights
 tokenizer.json, tokenizer_config.json, vocab.txt, README.md (model card)
 
 Where transformers has no class for the head, nothing may take the folder for a classifier with a new, random one. Then
-config.json refuses in one sentence that names what loads the folder, the head is head.safetensors, and the encoder with
-the tokenizer is a folder of transformers in encoder/. Such heads are those of pairs (`pair`), of questions (`joint`)
+config.json refuses in one sentence that names what loads the folder, and the encoder with the tokenizer is a folder of
+transformers in encoder/. Such heads are those of pairs (`pair`), of questions (`joint`)
 and, on BERT's block, the mean of all tokens, which `--recipe auto` chooses for single texts.
 """
 
@@ -47,13 +47,13 @@ from electra_trainer.train.device import choose_precision, placed
 from electra_trainer.version import __version__
 
 TASK = "electra_task.json"
-FORMAT = 1
+FORMAT = 2
 Scores = Mapping[str, Mapping[str, Mapping[int, float]]]
 """Split -> metric -> seed -> score."""
 _WHOLE, _HEAD = "model.safetensors", "head.safetensors"
 _ENCODER = "encoder/"
 """Folder of the bare encoder, where transformers has no class for the head."""
-_FILES = ({_WHOLE}, {_WHOLE, _HEAD}, {_ENCODER + _WHOLE, _HEAD})
+_FILES = ({_WHOLE, _HEAD}, {_ENCODER + _WHOLE, _HEAD})
 """Files of tensors of a folder."""
 _FIELDS = {"task": dict, "pair": bool, "max_length": int, "longest": int, "recipe": dict, "seed": int, "scores": dict}
 """Fields of electra_task.json that loading and `print` need."""
@@ -235,13 +235,13 @@ def _finished(run: Path, *, own: Collection[type[Task]]) -> tuple[dict[str, Any]
 
 
 def _tensors(theirs: TransformersHead, weights: Mapping[str, Tensor], model: Model) -> dict[str, Mapping[str, Tensor]]:
-    """The tensors of each file; the head has a second one where transformers' cannot be read back to the bit."""
+    """The tensors of each file."""
     head = {name.removeprefix("head."): tensor for name, tensor in weights.items() if name.startswith("head.")}
     encoder = {name: tensor for name, tensor in weights.items() if not name.startswith("head.")}
     if model.block == "modern":
         encoder = as_modern.modern_tensors(encoder)
     if theirs.architecture is not None:
-        return {_WHOLE: encoder | theirs.write(head), **({} if theirs.invertible else {_HEAD: head})}
+        return {_WHOLE: encoder | theirs.write(head), _HEAD: head}
     bare = {name.removeprefix("electra.").removeprefix("model."): tensor for name, tensor in encoder.items()}
     return {_ENCODER + _WHOLE: bare, _HEAD: head}
 
@@ -276,14 +276,9 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
     recipe = records.read(Recipe, table["recipe"], where=f"{path}: recipe", error=CheckpointError, remedy=_AGAIN)
     place = folder if _WHOLE in table["files"] else folder / _ENCODER
     encoder, model = read_back.read_encoder(place)
-    if _HEAD in table["files"]:
-        tensors = read_back.read_tensors(folder / _HEAD)
-    else:
-        theirs = task.as_transformers(model)
-        tensors = theirs.read(read_back.read_tensors(folder / _WHOLE), where=str(folder / _WHOLE))
     head = task.head(model)
     try:
-        head.load_state_dict(tensors)
+        head.load_state_dict(read_back.read_tensors(folder / _HEAD))
     except RuntimeError as error:
         why = str(error).splitlines()[-1].strip()
         raise CheckpointError(f"{folder}: its head is not that of its task ({why}).") from None

@@ -12,7 +12,7 @@ with the run's own network, or that of `electra predict`, before a file is writt
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
@@ -173,7 +173,11 @@ def _compared(
         CheckpointError: something differs by more than its bound.
     """
     files, largest, (*_, last) = dict[str, bytes](), 0.0, wanted
-    with scratch() as place, quiet():
+    with ExitStack() as quiet:  # without the exporters' warnings, none of which is for a user
+        quiet.enter_context(warnings.catch_warnings(action="ignore"))
+        quiet.callback(logging.disable, logging.root.manager.disable)
+        logging.disable(logging.WARNING)
+        place = quiet.enter_context(scratch())
         plain, small = place / "model.onnx", place / "model_int8.onnx"
         trace(graph, plain, outputs=[*wanted])
         files[plain.name] = read_file(plain, limit=_MOST)
@@ -309,15 +313,3 @@ def _some_rows(text: Text, lengths: tuple[int, ...], *, paired: bool = False) ->
 def _twofold(logits: Tensor) -> Tensor:
     """A discriminator's logits as those of two classes."""
     return torch.stack([torch.zeros_like(logits), logits], -1)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Without the exporters' warnings, none of which is for a user."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    with warnings.catch_warnings(action="ignore"):
-        try:
-            yield
-        finally:
-            logging.disable(before)

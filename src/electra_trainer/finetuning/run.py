@@ -357,7 +357,6 @@ class FineTuningRun(resumable.Resumable[FineTunedNetwork]):
             self.best = max(scored, key=lambda one: (one[1], -one[0]), default=None)
             if self.step > 0 and self._epoch_ends() and self.step not in dict(scored):
                 self._score_epoch()
-            self._stop_early()
         self.last_saved = time.monotonic()
 
     def compute(self, *, logged: bool) -> step.StepResult:
@@ -368,18 +367,11 @@ class FineTuningRun(resumable.Resumable[FineTunedNetwork]):
         """See `Resumable`: after an epoch dev is scored, if the recipe says so."""
         if self.job.recipe.scores_epochs and self._epoch_ends():
             self._score_epoch()
-            self._stop_early()
 
     @property
     def epochs(self) -> float:
         """Epochs that are done."""
         return self.step / self.batches.order.per_epoch
-
-    @property
-    def best_epoch(self) -> float | None:
-        """The epoch whose weights are kept."""
-        kept = self.job.recipe.keep == "best" and self.best is not None
-        return self.best[0] / self.batches.order.per_epoch if kept and self.best else None
 
     def predictions(self, split: str, task: Task, stop: Callable[[], str | None]) -> list[Prediction]:
         """Predictions for a split, as `predict`; its rows are made once for all epochs. If it is stopped, it saves."""
@@ -427,17 +419,12 @@ class FineTuningRun(resumable.Resumable[FineTunedNetwork]):
         rows = readable_rows(self.folder.path / run_folder.METRICS)
         return [(row["step"], row[metric]) for row in rows if row.get("split") == split and metric in row]
 
-    def _stop_early(self) -> None:
-        """End the run after `patience` epochs without a better score; a function of step and best epoch."""
-        patience, best = self.job.recipe.patience, self.best_epoch
-        if patience is not None and best is not None and int(self.epochs) - best >= patience:
-            self.say(f"no better dev score for {patience} epochs: stopped after epoch {int(self.epochs)}")
-            self.steps = self.step
-
-    def take_best(self) -> None:
-        """Put the weights of the best epoch into the network, where the recipe keeps these."""
-        if self.best_epoch is not None:
-            restore(self.network, checkpoint.of_step(self.folder.path / BEST, origin=self.folder.origin).weights)
+    def take_best(self) -> int:
+        """Put the weights of the best epoch into the network, where the recipe keeps these; returns their step."""
+        if self.job.recipe.keep == "last" or self.best is None:
+            return self.steps
+        restore(self.network, checkpoint.of_step(self.folder.path / BEST, origin=self.folder.origin).weights)
+        return self.best[0]
 
     def save_due(self) -> bool:
         """Every `SAVE_EVERY` seconds."""
@@ -488,23 +475,21 @@ def finetune_run(
         assert run.saver is not None
         with run.display, run.saver:
             run.train(stop)
-            run.take_best()
+            kept = run.take_best()
             found = _evaluate(run, stop)
+        facts = {"steps": run.steps, "rows": len(run.batches.rows), "seconds": round(run.seconds, 3)}
+        if recipe.keep == "best":
+            facts |= {"epochs": run.epochs, cells.KEPT: kept / run.batches.order.per_epoch}
         result = Result(
             key=job.key or job.data.task.name,
             seed=job.seed,
-            facts={
-                "steps": run.steps,
-                "rows": len(run.batches.rows),
-                "seconds": round(run.seconds, 3),
-                **({"epochs": run.epochs, cells.KEPT: run.best_epoch} if run.best_epoch is not None else {}),
-            },
+            facts=facts,
             **found,
             environment=cells.environment_of(out),
         )
         folder.sync_rows()
         if keep_weights:
-            run.keep_weights("weights", step=run.best[0] if run.best and run.best_epoch is not None else run.steps)
+            run.keep_weights("weights", step=kept)
         cells.write_result(out, result)
         _clear(folder)
         return result

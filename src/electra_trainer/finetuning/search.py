@@ -13,7 +13,7 @@ from electra_trainer.experiments import cell as cells
 from electra_trainer.experiments import sweep
 from electra_trainer.experiments.cell import PLUS, SEARCH
 from electra_trainer.files import durable
-from electra_trainer.finetuning.experiment import FRESH, MOST_ROWS, FineTuningWork, Plan, Settings, run_plan
+from electra_trainer.finetuning.experiment import FRESH, MOST_ROWS, Plan, Settings, run_plan
 
 RATES = (1.0, 2.0, 10 / 3)
 """Learning rates, as multiples of the recipe's: 3e-4, 6e-4 and 1e-3 for Small."""
@@ -36,7 +36,7 @@ def searched(plan: Plan) -> Plan:
     if cells.exists(asked.out) and not begun.is_dir():
         raise ConfigError(f"--out {asked.out}: the experiment there began without --search. Choose another --out.")
     # faults of the experiment are reported before hours of search
-    declared = FineTuningWork(plan, quiet=True).declare(None)
+    declared = plan.declare(None)
     with cells.declaring(asked.out):
         durable.make_folder(begun)
     rows = [

@@ -16,7 +16,7 @@ class Recipe:
     defaults are Table 6's for Small.
     """
 
-    FORMER: ClassVar = ("clip_words",)
+    FORMER: ClassVar = ("clip_words", "patience")
     learning_rate: float = 3e-4
     """Peak learning rate of the head; lower layers learn more slowly. Table 6: 3e-4 for Small and narrower, 1e-4 for
     Base, 5e-5 for Large.
@@ -70,8 +70,6 @@ class Recipe:
     keep: Literal["last", "best"] = field(default="last", metadata=ADDED)
     """The weights that are scored and exported: the last epoch's, or those of the epoch with the best dev score, which
     makes dev scores too good (--test FILE: scores that chose nothing)."""
-    patience: int | None = field(default=None, metadata=ADDED)
-    """With --keep best: stop after N epochs in a row without a better dev score."""
     bias_correction: bool = field(default=False, metadata=ADDED)
     """Adam with bias correction, as PyTorch has it; the released code has none, so that its first hundred steps are
     three to five times as long.
@@ -95,12 +93,10 @@ class Recipe:
             ("warmup_fraction", 0 <= self.warmup_fraction < 1, "from 0 to below 1"),
             ("weight_decay", self.weight_decay >= 0, "0 or more"),
             ("clip_norm", self.clip_norm >= 0, "0 or more"),
-            ("patience", self.patience is None or self.patience >= 1, "at least 1"),
             ("pooling", self.pooling in (None, "auto", "cls", "mean", "pair"), "auto, cls, mean or pair"),
             ("precision", self.precision in ("auto", "fp32", "bf16"), "auto, fp32 or bf16"),
         ):
             require(fits, name, getattr(self, name), expected)
-        require(self.patience is None or self.keep == "best", "patience", self.patience, "--keep best with it")
         probability("dropout", self.dropout)
         probability("attention_dropout", self.attention_dropout)
 

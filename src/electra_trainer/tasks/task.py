@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from electra_trainer.data.legibility import Legibility
 from electra_trainer.data.tokenizer import Text
-from electra_trainer.errors import CheckpointError, ConfigError, DataError
+from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments.by_class import ClassReport
 from electra_trainer.experiments.statistics import Sample, jackknife
 from electra_trainer.files.rows import read_rows
@@ -143,18 +143,13 @@ class TransformersHead:
     """transformers' output is scale * ours + shift."""
     shift: float = 0.0
 
-    @property
-    def invertible(self) -> bool:
-        """Whether `read` gives back the bits that `write` was given."""
-        return not self.names or (self.scale, self.shift) == (1.0, 0.0)
-
     def write(self, head: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
         """A trained head (its state dict, fp32) by transformers' names."""
         import torch
 
         if self.names:
             found = {theirs: head[ours] for ours, theirs in self.names.items()}
-            if not self.invertible:
+            if (self.scale, self.shift) != (1.0, 0.0):
                 found["classifier.weight"] = self.scale * found["classifier.weight"]
                 found["classifier.bias"] = self.scale * found["classifier.bias"] + self.shift
             return found
@@ -171,16 +166,6 @@ class TransformersHead:
             "classifier.out_proj.weight": out_CD,
             "classifier.out_proj.bias": torch.full_like(bias_C, self.shift),
         }
-
-    def read(self, tensors: "Mapping[str, Tensor]", *, where: str) -> "dict[str, Tensor]":
-        """Our head from what `write` wrote, bit for bit. Raises CheckpointError if it did not write these tensors."""
-        try:
-            if self.names:
-                return {ours: tensors[theirs] for ours, theirs in self.names.items()}
-            count = tensors["classifier.out_proj.weight"].shape[0]
-            return {name: tensors[f"classifier.dense.{name}"][:count].clone() for name in _LINEAR}
-        except (KeyError, IndexError) as error:
-            raise CheckpointError(f"{where}: has no head of this task ({error}).") from None
 
 
 def copied_head(
