@@ -221,7 +221,7 @@ def test_another_model_is_compared_seed_by_seed(model: str, tmp_path: Path) -> N
     other = toy.write_model(tmp_path / "other", seed=9)
     asked = plan(model, Toy(rows=16), against=other, keep_weights=True)
     both, alone = go(asked, tmp_path / "both"), go(plan(other, Toy(rows=16)), tmp_path / "alone")
-    row = "toy+against-other"
+    row = "toy+against"
     assert both.values[row]["dev/accuracy"] == alone.values["toy"]["dev/accuracy"]
     rival, own, same = (
         (tmp_path / place / "seed-2" / "predictions" / "dev.jsonl").read_bytes()

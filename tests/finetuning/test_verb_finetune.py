@@ -99,7 +99,8 @@ def test_the_same_command_again_is_the_same(work: Path, electra: Electra, first:
     code, out, _ = electra(*FIRST, "--json")
     said = json.loads(out)
     assert code == 0 and said["model"] == "exp/model" and said["predictions"] == "exp/predictions.csv"
-    assert sum(sum(row.values()) for row in said["confusion"].values()) == 8
+    confusion = said["summary"]["classes"]["classification"]["dev"]["confusion"]
+    assert sum(sum(row.values()) for row in confusion.values()) == 8
     assert said["notes"][0].startswith("columns: ") and said["summary"]
 
 

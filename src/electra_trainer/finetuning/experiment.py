@@ -36,8 +36,8 @@ UNTRAINED = "untrained"
 """Name of the baseline that is the same encoder with fresh weights."""
 FRESH = f"{PLUS}{UNTRAINED}"
 """End of its row."""
-RIVAL = f"{PLUS}against-"
-"""Between a task and the name of the model that the encoder is compared with."""
+RIVAL = f"{PLUS}against"
+"""End of the rows of the model that the encoder is compared with."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -97,12 +97,6 @@ class Plan(engine.Work):
         own = any(task.own_recipe for task in self.tasks)
         return "paper" if self.request.recipe == recipe.AUTO and not own else self.request.recipe
 
-    @property
-    def rival(self) -> str:
-        """End of the rows of the other model."""
-        name = str(self.request.against).rstrip("/").rpartition("/")[2]
-        return RIVAL + re.sub(r"[^A-Za-z0-9._-]", "-", name)
-
     def __post_init__(self) -> None:
         for task in self.tasks:
             if not _NAME.fullmatch(task.name):
@@ -144,10 +138,10 @@ class Plan(engine.Work):
         precision = begun.settings["recipe"]["precision"] if begun else choose_precision("auto", where)
 
         def row(end: str, chosen: Mapping[str, float], rows: int = len(data.train)) -> DeclaredRow:
-            return self._row(task, data, task.name + end, chosen, precision, rows)
+            return self._row(task, data, end, chosen, precision, rows)
 
         if self.trials:
-            ends = ("", FRESH, self.rival)
+            ends = ("", FRESH, RIVAL)
             trials = {end: self.trials.get(task.name + end, ()) for end in ends}
             return {sweep.named(task.name + end, one): row(end, one) for end in ends for one in trials[end]}
         chosen = self.chosen.get(task.name, {})
@@ -159,10 +153,10 @@ class Plan(engine.Work):
             found[key] = replace(main, notes=notes)
             compared: dict[str, Any] = {"reference": key, "metrics": main.metrics, "apart": main.apart}
             if against is not None:
-                rival = row(self.rival, self.chosen.get(task.name + self.rival, {}), count)
+                rival = row(RIVAL, self.chosen.get(task.name + RIVAL, {}), count)
                 notes = (*rival.notes, *self._findings(task.name, data, rival, against)) if noted else ()
                 own = tuple(f"{against}: {note}" for note in notes if note not in main.notes)
-                found[key + self.rival] = replace(rival, baseline=against, notes=own, **compared)
+                found[key + RIVAL] = replace(rival, baseline=against, notes=own, **compared)
             if self.request.baselines:
                 fresh = row(FRESH, self.chosen.get(task.name + FRESH, chosen), count)
                 found[key + FRESH] = replace(fresh, baseline="the untrained encoder", notes=(), **compared)
@@ -187,10 +181,11 @@ class Plan(engine.Work):
         return findings
 
     def _row(
-        self, task: TaskSource, data: TaskData, key: str, chosen: Mapping[str, float], precision: str, rows: int
+        self, task: TaskSource, data: TaskData, end: str, chosen: Mapping[str, float], precision: str, rows: int
     ) -> DeclaredRow:
         """A row that trains on `rows` rows. Its precision is as asked for; else as the task or experiment began."""
-        name, given, source = self.recipe_name, self.request.given, self._encoder(self._of(key))
+        name, given = self.recipe_name, self.request.given
+        source = self._encoder(str(self.request.against) if end == RIVAL else self.request.model)
         named = recipe.recipe(
             name, hidden_size=source.model.hidden_size, epochs=task.epochs, max_length=task.max_length
         )
@@ -217,8 +212,8 @@ class Plan(engine.Work):
             recipe=settled,
             dev=tuple(data.dev),
             train_rows=rows,
-            baseline=UNTRAINED if key.endswith(FRESH) else None,
-            rival=source.sha256 if self._of(key) != self.request.model else None,
+            baseline=UNTRAINED if end == FRESH else None,
+            rival=source.sha256 if end == RIVAL else None,
         )
         metric = f"{next(iter(data.dev))}/{data.task.metric}"
         return DeclaredRow(settings=asdict(settings), metrics=(metric,), notes=tuple(notes), apart=tuple(data.tested))
@@ -251,7 +246,7 @@ class Plan(engine.Work):
         if settings.baseline not in (None, UNTRAINED):
             _do_baseline(cell, settings, data)
             return
-        model = self._of(settings.source if settings.rival is None else settings.source + self.rival)
+        model = self.request.model if settings.rival is None else str(self.request.against)
         source = self._encoder(model)
         if source.sha256 != (settings.rival or declared.facts["model_sha256"]):
             raise ConfigError(
@@ -280,11 +275,6 @@ class Plan(engine.Work):
         if model not in self.sources:
             self.sources[model] = load_source(model)
         return self.sources[model]
-
-    def _of(self, key: str) -> str:
-        """The model of a row."""
-        against = self.request.against
-        return against if against is not None and key.endswith(self.rival) else self.request.model
 
     def _load(self, task: str) -> TaskData:
         if task not in self.loaded:

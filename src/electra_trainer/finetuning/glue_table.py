@@ -15,6 +15,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -23,7 +24,7 @@ from electra_trainer.errors import DataError, MissingInputError
 from electra_trainer.experiments.summary import Summary, row_remarks
 from electra_trainer.files.durable import replace_durably
 from electra_trainer.files.reading import MOST_TEXT, read_file
-from electra_trainer.files.wording import Table
+from electra_trainer.files.wording import Printed, Table
 from electra_trainer.settings.records import read_object
 from electra_trainer.tasks.examples import TextExample
 from electra_trainer.tasks.glue_tasks import PAPER, PAPER_COLUMNS, ROWS, GlueRow, GlueTask
@@ -277,7 +278,31 @@ def markdown(summary: Summary) -> str:
     return "\n".join([*tables, *(f"- {note}" for note in glue_notes(summary)), ""])
 
 
-def text(summary: Summary) -> str:
-    """The tables and the notes for a terminal."""
-    tables = [f"{title}\n{table.text()}\n" for title, table in glue_tables(summary).items()]
-    return "\n".join([*tables, *(note for note in glue_notes(summary) if not note.endswith(summary.shown))])
+@dataclass(frozen=True, kw_only=True)
+class GlueScores(Printed):
+    """Result of `electra glue`."""
+
+    summary: Summary
+    archive: Path | None = None
+    files: tuple[str, ...] = ()
+    """The source of each file of the archive."""
+
+    def text(self) -> str:
+        """The tables, the notes, and the archive."""
+        lines = [f"{title}\n{table.text()}\n" for title, table in glue_tables(self.summary).items()]
+        lines += [note for note in glue_notes(self.summary) if not note.endswith(self.summary.shown)]
+        if self.archive is not None:
+            lines += [
+                "",
+                f"{self.archive}: the best of each task's seeds on dev",
+                *(f"  {line}" for line in self.files),
+            ]
+        return "\n".join([*lines, str(self.summary.path / "glue.md")])
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "summary": str(self.summary.path / "summary.json"),
+            "scores": glue_metrics(medians(self.summary)),
+            "notes": [*glue_notes(self.summary)],
+            "zip": [*self.files] if self.archive else None,
+        }

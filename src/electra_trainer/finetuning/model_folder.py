@@ -29,7 +29,7 @@ from electra_trainer.experiments.by_class import ClassReport
 from electra_trainer.experiments.cell import KEPT, OPTIMISTIC, Result, printed, read_result
 from electra_trainer.experiments.statistics import Spread, spread
 from electra_trainer.files.reading import read_file, refuse_columns, short
-from electra_trainer.files.wording import Table, as_html, render
+from electra_trainer.files.wording import Table, render
 from electra_trainer.finetuning.run import FineTunedNetwork, predict
 from electra_trainer.pretrained import as_modern, export, read_back
 from electra_trainer.pretrained.model_card import TAG, CardFields, card_head, is_on_hub
@@ -55,7 +55,7 @@ _ENCODER = "encoder/"
 """Folder of the bare encoder, where transformers has no class for the head."""
 _FILES = ({_WHOLE, _HEAD}, {_ENCODER + _WHOLE, _HEAD})
 """Files of tensors of a folder."""
-_FIELDS = {"task": dict, "pair": bool, "max_length": int, "longest": int, "recipe": dict, "seed": int, "scores": dict}
+_FIELDS = {"task": dict, "pair": bool, "max_length": int, "recipe": dict, "seed": int, "scores": dict}
 """Fields of electra_task.json that loading and `print` need."""
 _REFUSAL = (
     "transformers has no class for the head of this folder. Predict with electra_trainer.load_finetuned(FOLDER) or "
@@ -91,9 +91,6 @@ class Finetuned:
         rows = [(one["split"], one["metric"], *map(str, one["numbers"])) for one in found]
         table = Table(head=("split", "metric", "n", "median", "mean", "SD"), rows=rows, words=2)
         return f"{self!r}\n\n{table.text()}"
-
-    def _repr_html_(self) -> str:
-        return as_html(str(self))
 
     @property
     def scores(self) -> Mapping[str, Mapping[str, Spread]]:
@@ -139,10 +136,8 @@ class Finetuned:
         tally = Legibility()
         counting = replace(self, text=replace(self.text, tally=tally))
         predictions = counting.predict_examples(examples, device=device)
-        longest = self.table["longest"]
-        ways = [f"--max-length {longest}"] * (self.text.length < longest) + ["--windows"] * (not self.pair)
-        remedy = f"Fine-tune with {' or '.join(ways)}" if ways else "Split the texts"
-        tally.report(reader=reader, longer=f"{remedy}, or put first what matters.")
+        longer = "Fine-tune with a longer --max-length or, for single texts, --windows; or put first what matters."
+        tally.report(reader=reader, longer=longer)
         return predictions
 
     def with_threshold(self, value: float) -> "Finetuned":
@@ -194,7 +189,6 @@ def export_finetuned(
         "pair": data.pairs,
         "columns": data.columns and asdict(data.columns),
         "max_length": length,
-        "longest": source.length,
         "source": {"model": source.name, "sha256": source.sha256},
         **{name: config[name] for name in ("data_sha256", "recipe", "seed")},
         "scores": scores or alone,

@@ -20,6 +20,7 @@ from electra_trainer.finetuning.tuning import Tuning
 from electra_trainer.settings import records
 
 if TYPE_CHECKING:
+    from electra_trainer.finetuning.glue_table import GlueScores
     from electra_trainer.finetuning.labels_curve import LabelsCurve
     from electra_trainer.tasks.glue_tasks import GlueTask
     from electra_trainer.tasks.task import TaskData, TaskSource
@@ -56,41 +57,12 @@ class Tuned(Printed):
         return self.summary.text(*parts)
 
     def as_json(self) -> dict[str, Any]:
-        """Notes, summary, confusions (true label -> predicted label -> count), folders."""
+        """Notes, summary, folders."""
         return {
             "notes": [*self.data.notes],
             "summary": self.summary.as_json(),
-            "confusion": self.report.confusion if self.report is not None else {},
             "model": str(self.model),
             "predictions": str(self.predictions) if self.predictions is not None else None,
-        }
-
-
-@dataclass(frozen=True, kw_only=True)
-class GlueScores(Printed):
-    """Result of `electra glue`."""
-
-    summary: Summary
-    archive: Path | None
-    files: tuple[str, ...]
-    """The source of each file of the archive."""
-
-    def text(self) -> str:
-        """The paper's tables, and the archive."""
-        from electra_trainer.finetuning import glue_table
-
-        archive = ["", f"{self.archive}: the best of each task's seeds on dev", *(f"  {line}" for line in self.files)]
-        lines = [glue_table.text(self.summary), *(archive if self.archive else []), str(self.summary.path / "glue.md")]
-        return "\n".join(lines)
-
-    def as_json(self) -> dict[str, Any]:
-        from electra_trainer.finetuning import glue_table
-
-        return {
-            "summary": str(self.summary.path / "summary.json"),
-            "scores": glue_table.glue_metrics(glue_table.medians(self.summary)),
-            "notes": [*glue_table.glue_notes(self.summary)],
-            "zip": [*self.files] if self.archive else None,
         }
 
 
@@ -265,7 +237,7 @@ class Glue(Tuning):
     for WNLI, which is not trained, the majority.
     """
 
-    def run(self) -> GlueScores:
+    def run(self) -> "GlueScores":
         """Run the cells, write the tables, and the archive if it is wanted."""
         from electra_trainer.finetuning import glue_table
 
@@ -276,7 +248,7 @@ class Glue(Tuning):
         if archive is not None:
             runs = {task: summary.best(task).folder for task in glue_table.medians(summary)}
             files = glue_table.write_submission(archive, folder=self.data, runs=runs)
-        return GlueScores(summary=summary, archive=archive, files=files)
+        return glue_table.GlueScores(summary=summary, archive=archive, files=files)
 
     def sources(self, archive: Path | None) -> "tuple[GlueTask, ...]":
         """The requested tasks, after a check that their files are there, and those that the archive needs."""

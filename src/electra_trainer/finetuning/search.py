@@ -13,7 +13,7 @@ from electra_trainer.experiments import cell as cells
 from electra_trainer.experiments import sweep
 from electra_trainer.experiments.cell import PLUS, SEARCH
 from electra_trainer.files import durable
-from electra_trainer.finetuning.experiment import FRESH, MOST_ROWS, Plan, Settings, run_plan
+from electra_trainer.finetuning.experiment import FRESH, MOST_ROWS, RIVAL, Plan, Settings, run_plan
 
 RATES = (1.0, 2.0, 10 / 3)
 """Learning rates, as multiples of the recipe's: 3e-4, 6e-4 and 1e-3 for Small."""
@@ -42,7 +42,7 @@ def searched(plan: Plan) -> Plan:
     rows = [
         f"{task.name}{end}"
         for task in plan.tasks
-        for end in ("", *[FRESH] * asked.baselines, *[plan.rival] * (asked.against is not None))
+        for end in ("", *[FRESH] * asked.baselines, *[RIVAL] * (asked.against is not None))
     ]
     base = Settings.of(next(iter(declared.rows.values()))).recipe  # of any task: its rate and decay are alike
     rates = [float(f"{base.learning_rate * factor:.2g}") for factor in RATES]
