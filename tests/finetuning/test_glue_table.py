@@ -31,8 +31,8 @@ def eight(**changed: Task) -> list[Task]:
     return list((given | changed).values())
 
 
-def glue_tables(tasks: Sequence[Task]) -> tuple[Table, ...]:
-    return tuple(glue_table.glue_tables(summary(*tasks)).values())
+def table(tasks: Sequence[Task]) -> Table:
+    return glue_table.glue_scores(summary(*tasks))
 
 
 def glue_metrics(tasks: Sequence[Task]) -> dict[str, float]:
@@ -57,7 +57,7 @@ def rows(table: Table) -> dict[str, dict[str, str]]:
 
 
 def test_the_papers_columns() -> None:
-    paper, _ = glue_tables(eight())
+    paper = table(eight())
     assert paper.head == ("", "CoLA", "SST", "MRPC", "STS", "QQP", "MNLI", "QNLI", "RTE", "Avg.")
     found = rows(paper)
     assert list(found) == ["median of 3", "mean", "SD", "best"]
@@ -70,64 +70,25 @@ def test_the_papers_columns() -> None:
     assert found["SD"]["Avg."] == "—"
 
 
-def test_other_metrics() -> None:
-    """F1, Pearson and mismatched, which the paper's table does not have."""
-    _, others = glue_tables(eight())
-    assert others.head[1:] == ("MRPC f1", "STS-B pearson", "QQP f1", "MNLI accuracy dev_mismatched")
-    found = rows(others)
-    assert list(found["median of 3"].values()) == ["43.0", "44.0", "45.0", "46.0"]
-    assert rows(others).keys() == rows(glue_tables(eight())[0]).keys()
-
-
 def test_tasks_outside_the_papers_eight(monkeypatch: pytest.MonkeyPatch) -> None:
-    """WNLI, and a row of one's own: all metrics, baselines under the main one, in no average."""
-    monkeypatch.setitem(
-        ROWS,
-        "poems",
-        replace(ROWS["mnli"], name="poems", folder="Poems", metrics=("f1", "accuracy"), dev={"dev": 9, "old": 9}),
-    )
+    """WNLI, and a row of one's own: in no column and no average, but with their notes and their main score."""
+    poems = replace(ROWS["mnli"], name="poems", folder="Poems", metrics=("f1", "accuracy"), dev={"dev": 9, "old": 9})
+    monkeypatch.setitem(ROWS, "poems", poems)
     beaten = {"majority": (0.5, "the majority class")}
-    above = {"untrained": (0.4, "the untrained encoder"), "random_words": (0.43, "random words")}
-    wnli = scores("wnli", {1: 0.563}, baselines=above | {"word_overlap": (0.42, "the word overlap")})
-    own = [wnli, scores("poems", {1: 0.45, 2: 0.5}, baselines=beaten)]
-    _, table = glue_tables(own)
-    assert table.head == (
-        "",
-        "WNLI accuracy",
-        "Poems f1 dev",
-        "Poems accuracy dev",
-        "Poems f1 old",
-        "Poems accuracy old",
-    )
-    found = rows(table)
-    others = ["untrained encoder", "majority", "word overlap", "pair features, random"]
-    assert list(found) == ["median", "mean", "SD", "best", *others]
-    assert [found[name]["WNLI accuracy"] for name in others] == ["40.0", "—", "42.0", "43.0"]
-    assert list(found["median"].values()) == ["56.3", "47.5", "37.5", "37.5", "37.5"]
-    assert (
-        list(found["majority"].values()) == ["—", "50.0", "—", "—", "—"]
-        and found["untrained encoder"]["WNLI accuracy"] == "40.0"
-    )
+    own = [scores("wnli", {1: 0.563}), scores("poems", {1: 0.45, 2: 0.5}, baselines=beaten)]
     assert glue_metrics(own) == pytest.approx({"glue/wnli": 0.563, "glue/poems": 0.475})
-    page, notes = text(own), glue_notes(own)
-    assert "—: missing" in page and "56.3" in page and "| 47.5 |" in markdown(own)
-    assert "Poems DOES NOT BEAT the majority class: 47.5 against 50.0." in notes
-    assert (
-        rows(glue_tables([task_summary("wnli", {}, baselines=beaten)])[1])["majority"]["WNLI accuracy"] == "50.0"
-    )  # all seeds failed
-    beside = [*eight(), *own]
-    paper, others = glue_tables(beside)
-    assert paper == glue_tables(eight())[0] and rows(others)["median"]["WNLI accuracy"] == "56.3"
-    assert glue_metrics(beside)["glue/average"] == glue_metrics(eight())["glue/average"]
+    assert "Poems DOES NOT BEAT the majority class: 47.5 against 50.0." in glue_notes(own)
+    both = [*eight(), *own]
+    assert table(both).head == table(eight()).head
+    assert rows(table(both))["mean"] == rows(table(eight()))["mean"]
+    assert glue_metrics(both)["glue/average"] == glue_metrics(eight())["glue/average"]
 
 
 def test_what_is_missing_is_shown_and_has_no_average() -> None:
     tasks = [one for one in eight() if one.task not in ("qqp", "mnli")]
     tasks.append(task_summary("mnli", {}))  # every seed of it failed
-    paper, others = glue_tables(tasks)
-    found = rows(paper)["median of 3"]
+    found = rows(table(tasks))["median of 3"]
     assert (found["QQP"], found["MNLI"], found["Avg."], found["CoLA"]) == ("—", "—", "—", "51.0")
-    assert rows(others)["mean"]["MNLI accuracy dev_mismatched"] == "—" and "QQP f1" not in others.head
     assert "—: missing. No average is given without QQP, MNLI." in glue_notes(tasks)
     assert glue_metrics(tasks) == pytest.approx({
         "glue/cola": 0.51, "glue/sst": 0.52, "glue/mrpc": 0.53, "glue/sts": 0.54, "glue/qnli": 0.57, "glue/rte": 0.58,
@@ -157,11 +118,11 @@ def test_baselines_stand_below_and_are_compared() -> None:
         scores("qqp", {1: 0.80}),  # its baselines are missing: nothing is said
         task_summary("mrpc", {}, baselines={"majority": (0.68, "majority")}),
     ]  # fmt: skip
-    table = rows(glue_tables(tasks)[0])
-    assert table["majority"] == {
+    below = rows(table(tasks))
+    assert below["majority"] == {
         "CoLA": "0.0", "SST": "50.9", "MRPC": "68.0", "STS": "—", "QQP": "—", "MNLI": "—", "QNLI": "—", "RTE": "52.7", "Avg.": "—",
     }  # fmt: skip
-    assert table["untrained encoder"]["CoLA"] == "3.0" and "TF-IDF" not in table
+    assert below["untrained encoder"]["CoLA"] == "3.0" and "TF-IDF" not in below
     assert glue_notes(tasks)[1:] == (
         "CoLA DOES NOT BEAT the majority class: 0.0 against 0.0.",
         "CoLA DOES NOT BEAT the untrained encoder: 0.0 against 3.0.",
@@ -170,12 +131,12 @@ def test_baselines_stand_below_and_are_compared() -> None:
     whole = eight(
         **{name: scores(name, {1: 0.7}, baselines={"tf_idf": baseline(0.5 + 0.01 * k)}) for k, name in enumerate(PAPER)}
     )
-    assert rows(glue_tables(whole)[0])["TF-IDF"]["Avg."] == "53.5"
+    assert rows(table(whole))["TF-IDF"]["Avg."] == "53.5"
     assert not glue_notes(eight())
 
 
 def test_pages() -> None:
-    """Both tables with their notes once each, as Markdown and for a terminal."""
+    """The table with its notes once each, as Markdown and for a terminal."""
     note = "MNLI: 22,664 of 392,702 training rows."
     tasks = eight(mnli=scores("mnli", {1: 0.5}, notes=("22,664 of 392,702 training rows.",) * 2))
     page = markdown(tasks)
@@ -185,5 +146,5 @@ def test_pages() -> None:
     )
     assert "| median | 51.0 | 52.0 |" in page and "| SD | 2.1 | 2.1 | 2.1 | 2.1 | 2.1 | — |" in page
     lines = text(tasks).splitlines()
-    assert lines[1].split() == list(glue_tables(tasks)[0].head[1:]) and lines[2].startswith("median  51.0  52.0")
+    assert lines[1].split() == list(table(tasks).head[1:]) and lines[2].startswith("median  51.0  52.0")
     assert lines[1].index("SST") + 3 == lines[2].index("52.0") + 4 and note in lines

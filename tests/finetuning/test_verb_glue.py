@@ -93,9 +93,8 @@ def test_the_papers_eight(experiment: Experiment, electra: Electra, tmp_path: Pa
     assert "median of 2        60.0  61.0  62.0  63.0  64.0  65.0  66.0  67.0  63.5" in out
     assert "untrained encoder  52.0" in out and "TF-IDF             61.0" in out
     for line in (
-        "CoLA DOES NOT BEAT TF-IDF: 60.0 against 61.0 (-1.0).",
-        "SST-2 DOES NOT BEAT TF-IDF: 61.0 against 61.0 (+0.0).",
-        "Beat every measured baseline: MRPC, STS-B, QQP, MNLI, QNLI, RTE.",
+        "CoLA DOES NOT BEAT TF-IDF: 60.0 against 61.0.",
+        "SST-2 DOES NOT BEAT TF-IDF: 61.0 against 61.0.",
         "MNLI: trained on 20 of these 24 rows (--limit).",
         "RTE: TF-IDF learned from 20 of the 24 rows",
         "RTE: FAILED: seed 9: no number.",

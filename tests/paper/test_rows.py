@@ -228,7 +228,7 @@ def test_table_7(at: Path, electra: Electra) -> None:
     assert float(found["glue/average"]) == pytest.approx(statistics.fmean(points.values()))
     (out / "test-scores.json").write_text(json.dumps({"stsb": "high"}))
     code, _, err = electra("table", 7, out)
-    assert code == 65 and "test-scores.json: stsb: high: expected points" in err
+    assert code == 78 and "test-scores.json: stsb = 'high': expected" in err
 
 
 def test_a_checkpoint_is_read_by_every_verb(at: Path, electra: Electra, tmp_path: Path) -> None:

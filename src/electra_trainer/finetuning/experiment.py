@@ -192,7 +192,9 @@ class Plan(engine.Work):
         changes = task.recipe_for(rows, source.model.num_hidden_layers) if name == recipe.AUTO else {}
         usual, named = named, data.under(replace(named, **changes))[1] if changes else named
         asked = replace(named, **{**chosen, **given})
-        data, asked = data.under(replace(asked, precision=precision) if asked.precision == "auto" else asked)  # type: ignore[arg-type]
+        if asked.precision == "auto":
+            asked = replace(asked, precision=precision)  # type: ignore[arg-type]
+        data, asked = data.under(asked)
         settled = asked.fitted(source.length)
         notes = data.notes_for({*given, *chosen, *changes})
         if changes:

@@ -25,7 +25,7 @@ from electra_trainer.experiments.summary import Summary, row_remarks
 from electra_trainer.files.durable import replace_durably
 from electra_trainer.files.reading import MOST_TEXT, read_file
 from electra_trainer.files.wording import Printed, Table
-from electra_trainer.settings.records import read_object
+from electra_trainer.settings.records import read_object, read_values
 from electra_trainer.tasks.examples import TextExample
 from electra_trainer.tasks.glue_tasks import PAPER, PAPER_COLUMNS, ROWS, GlueRow, GlueTask
 
@@ -66,18 +66,13 @@ def read_scores(out: Path) -> dict[str, float]:
     The file has tasks and points, as the server prints them: `{"cola": 54.6, "sst2": 89.1}`; of MNLI the matched set.
 
     Raises:
-        DataError: it is not this.
+        ConfigError, DataError: it is not this.
     """
     path = out / SCORES
     if not path.is_file():
         return {}
-    table = read_object(path)
-    for task, score in table.items():
-        if task not in PAPER or type(score) not in (int, float) or not -100 <= score <= 100:
-            raise DataError(
-                f"{path}: {task}: {score}: expected points from -100 to 100 of {', '.join(PAPER)}. Mend the file."
-            )
-    found = {name.replace("glue/", "glue-test/"): share for name, share in glue_metrics(table).items()}
+    points = read_values(dict.fromkeys(PAPER, float), read_object(path), where=str(path))
+    found = {name.replace("glue/", "glue-test/"): share for name, share in glue_metrics(points).items()}
     return {name: score / 100 for name, score in found.items()}
 
 
@@ -184,6 +179,7 @@ _BASELINES = {
     "word_overlap": "word overlap",
     "random_words": "pair features, random",
 }
+TITLE = "GLUE dev: Matthews (CoLA), Spearman (STS), accuracy (others), x100. Other metrics and tasks: summary.md"
 _STATISTICS = ("median", "mean", "SD", "best")
 """Rows of a table; in lower case they are fields of a Spread."""
 
@@ -199,51 +195,25 @@ def glue_metrics(medians: Mapping[str, float]) -> dict[str, float]:
 
 def medians(summary: Summary) -> dict[str, float]:
     """The main score of each task that has one, as `glue_metrics` takes it."""
-    return {task: main.median for task in _tasks(summary) if (main := summary.main(task)) is not None}
+    known = [row for row in summary.declared.rows if row in ROWS]
+    return {task: main.median for task in known if (main := summary.main(task)) is not None}
 
 
-def glue_tables(summary: Summary) -> dict[str, Table]:
-    """Tables by title: the paper's columns with the baselines and the average, and all other metrics and tasks."""
-    paper = {title: _main(name) for name, title in PAPER_COLUMNS.items()}
-    others = {
-        f"{ROWS[name].folder} {metric}" + f" {split}" * (len(ROWS[name].dev) > 1): (name, split, metric)
-        for name in _tasks(summary)
-        for split in ROWS[name].dev
-        for metric in ROWS[name].metrics
-        if (name, split, metric) not in paper.values()
-    }
-    titles = {"GLUE dev: Matthews (CoLA), Spearman (STS), accuracy (others)": paper, "Other metrics and tasks": others}
-    return {f"{title}, x100": _table(summary, columns) for title, columns in titles.items() if columns}
-
-
-def _tasks(summary: Summary) -> list[str]:
-    return [row for row in summary.declared.rows if row in ROWS]
-
-
-def _main(task: str) -> tuple[str, str, str]:
-    """Task, split and metric of the paper's column."""
-    return task, next(iter(ROWS[task].dev)), ROWS[task].metrics[0]
-
-
-def _table(summary: Summary, columns: Mapping[str, tuple[str, str, str]]) -> Table:
-    """Statistics of the columns (task, split, metric), then the baselines that have a score; with the mean of the
-    paper's columns.
-    """
-    places, average = columns.values(), columns.keys() == {*PAPER_COLUMNS.values()}
-    spreads = [summary.rows.get(task, {}).get(f"{split}/{metric}") for task, split, metric in places]
-    counts = {one.n for one in spreads if one is not None}
+def glue_scores(summary: Summary) -> Table:
+    """The paper's columns: statistics over the seeds, the baselines that have a score, and the average."""
+    mains = {task: summary.main(task) if task in summary.declared.rows else None for task in PAPER}
+    counts = {one.n for one in mains.values() if one is not None}
     lines: dict[str, list[float | None]] = {}
     for name in _STATISTICS:
         label = f"median of {next(iter(counts))}" if name == "median" and len(counts) == 1 else name
-        lines[label] = [getattr(one, name.lower(), None) for one in spreads]  # None: missing, or the SD of one seed
+        values = [getattr(one, name.lower(), None) for one in mains.values()]  # None: missing, or the SD of one seed
+        lines[label] = [*values, None if name == "SD" else _mean(values)]
     for name, label in _BASELINES.items():
-        found = [summary.baselines(place[0]).get(name) if place == _main(place[0]) else None for place in places]
+        found = [summary.baselines(task).get(name) for task in PAPER]
         if any(value is not None for value in found):
-            lines[label] = found
-    if average:
-        lines = {label: [*values, None if label == "SD" else _mean(values)] for label, values in lines.items()}
+            lines[label] = [*found, _mean(found)]
     rows = [[label, *map(_points, values)] for label, values in lines.items()]
-    return Table(head=("", *columns, *["Avg."] * average), rows=rows, words=1)
+    return Table(head=("", *PAPER_COLUMNS.values(), "Avg."), rows=rows, words=1)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -273,9 +243,9 @@ def glue_notes(summary: Summary) -> tuple[str, ...]:
 
 
 def markdown(summary: Summary) -> str:
-    """The tables and the notes."""
-    tables = [f"**{title}**\n\n{table.markdown(escaped='|')}\n" for title, table in glue_tables(summary).items()]
-    return "\n".join([*tables, *(f"- {note}" for note in glue_notes(summary)), ""])
+    """The table and the notes."""
+    table = glue_scores(summary).markdown(escaped="|")
+    return "\n".join([f"**{TITLE}**\n\n{table}\n", *(f"- {note}" for note in glue_notes(summary)), ""])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,8 +258,8 @@ class GlueScores(Printed):
     """The source of each file of the archive."""
 
     def text(self) -> str:
-        """The tables, the notes, and the archive."""
-        lines = [f"{title}\n{table.text()}\n" for title, table in glue_tables(self.summary).items()]
+        """The table, the notes, and the archive."""
+        lines = [f"{TITLE}\n{glue_scores(self.summary).text()}\n"]
         lines += [note for note in glue_notes(self.summary) if not note.endswith(self.summary.shown)]
         if self.archive is not None:
             lines += [

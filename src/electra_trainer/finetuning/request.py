@@ -119,11 +119,6 @@ def exported(request: Tuning, source: "TaskSource", *, next_command: str) -> Tun
     return Tuned(summary=summary, model=model, predictions=predictions, data=data, next=next_)
 
 
-def _fields_for(request: Any, kind: Any) -> dict[str, Any]:
-    """The flags that have the names of fields of a task's source."""
-    return {one.name: vars(request)[one.name] for one in fields(kind) if one.name in vars(request)}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Finetune(Tuning):
     """Fine-tune an encoder on files of your own, score it, and leave a folder for `electra predict`. `transformers`
@@ -305,5 +300,6 @@ class Squad(Tuning):
         from electra_trainer.tasks.questions import SquadTask
 
         follow = "released" if self.recipe == "released" else "paper"
-        source = SquadTask(**_fields_for(self, SquadTask) | {"follow": follow})
+        given = {one.name: vars(self)[one.name] for one in fields(SquadTask) if one.name in vars(self)}
+        source = SquadTask(**given | {"follow": follow})
         return exported(self, source, next_command=f"answer {self.out / 'model'} --context @FILE --question TEXT")

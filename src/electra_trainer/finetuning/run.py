@@ -109,7 +109,7 @@ def fit_head(network: FineTunedNetwork, batches: "Batches", stop: Callable[[], s
     Raises:
         Interrupted: `stop` named a signal. Diverged: the encoder's output is NaN or infinite.
     """
-    job, device, precision = batches.job, batches.device, batches.precision
+    job, device, precision = batches.job, batches.device, batches.job.recipe.precision
     read = partial(outputs, network.eval(), specials=job.source.specials, device=device, precision=precision, stop=stop)
     job.data.task.fit_head(network.head, batches.rows, read)
     network.train()
@@ -143,11 +143,6 @@ class Batches:
     device: torch.device
 
     @property
-    def precision(self) -> str:
-        """Arithmetic of the forward pass on the device."""
-        return choose_precision(self.job.recipe.precision, self.device)
-
-    @property
     def steps(self) -> int:
         """Number of steps of the whole run."""
         return self.order.steps(self.job.recipe.epochs)
@@ -176,7 +171,7 @@ def accumulate(network: FineTunedNetwork, batches: Batches, rows: Sequence[Row],
 
     The portions do not change the gradient: losses are summed, and divided once if the recipe asks for the mean.
     """
-    job, device, precision = batches.job, batches.device, batches.precision
+    job, device, precision = batches.job, batches.device, batches.job.recipe.precision
     size = min(job.recipe.micro_batch or len(rows), len(rows))
     mean, whole = job.recipe.reduction == "mean", size == len(rows)
     total, count = 0.0, 0
