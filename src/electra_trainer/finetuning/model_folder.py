@@ -195,7 +195,7 @@ def export_finetuned(
         "conclusion": says,
         "tested": [*data.tested],
         "reports": {split: asdict(one) for split, one in result.reports.items()},
-        "notes": [*data.notes, *([OPTIMISTIC] if KEPT in result.facts else [])],
+        "notes": [*data.notes, *[OPTIMISTIC] * (KEPT in result.facts)],
         "electra_trainer": __version__,
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
     }
