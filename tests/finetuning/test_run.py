@@ -302,7 +302,7 @@ def test_scoring_epochs_changes_nothing_else(whole: Path, tmp_path: Path, monkey
     """Nor is dev tokenized again: rows are made of the training set and of three splits, once each."""
     made, rows = [], Classification.rows
     monkeypatch.setattr(Classification, "rows", lambda *given, **more: made.append(1) or rows(*given, **more))
-    go(toy.job(evaluate="epoch"), tmp_path / "run")
+    go(toy.job(keep="best"), tmp_path / "run")
     assert len(made) == 4
     one, two = weights(whole).weights, weights(tmp_path / "run").weights
     assert all(torch.equal(one[name], two[name]) for name in one)

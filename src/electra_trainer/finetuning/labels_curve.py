@@ -145,13 +145,17 @@ class LabelsCurve(Printed):
             rows.append([f"{count:,}", *means, *_difference(self.contrasts.get(count)), str(draws)])
         return Table(head=["labels", *self.scores, "encoder − TF-IDF", "95 %", "draws"], rows=rows, words=0)
 
-    def write(self) -> tuple[Path, Path]:
-        """Write the page and the figure; returns their paths."""
-        page, figure = self.summary.path / "labels_curve.md", self.summary.path / "labels_curve.svg"
+    @property
+    def page(self) -> Path:
+        """The file that has the table and the figure, which is next to it."""
+        return self.summary.path / "labels_curve.md"
+
+    def write(self) -> None:
+        """Write the page and the figure."""
+        figure = self.page.with_suffix(".svg")
         replace_durably(figure, rendered(self._draw, "svg"))
         lines = [f"# {self.summary.name}", self.says, self.table().markdown(escaped="|"), f"![curve]({figure.name})"]
-        replace_durably(page, ("\n\n".join(lines) + "\n").encode())
-        return page, figure
+        replace_durably(self.page, ("\n\n".join(lines) + "\n").encode())
 
     def _draw(self) -> "Figure":
         from matplotlib.figure import Figure
@@ -174,20 +178,13 @@ class LabelsCurve(Printed):
         rows = self.summary.declared.rows
         lines = (line for name in rows for line in row_remarks(self.summary, name, name))
         notes = [line for line in lines if not line.endswith(self.summary.shown)]
-        files = [str(path) for path in (*self.write(), self.summary.path / "summary.md")]
+        files = map(str, (self.page, self.page.with_suffix(".svg"), self.summary.path / "summary.md"))
         return "\n\n".join([self.table().text(), self.says, "\n".join([*notes, *files])])
 
     def as_json(self) -> Mapping[str, Any]:
-        """Notes, sentence, differences by number of labels, summary, and files."""
-        page, figure = self.write()
-        return {
-            "notes": [*self.notes],
-            "says": self.says,
-            "encoder_minus_tf_idf": {count: -one.found.mean for count, one in self.contrasts.items()},
-            "summary": self.summary.as_json(),
-            "page": str(page),
-            "figure": str(figure),
-        }
+        """Notes, sentence, summary, and the page."""
+        summary = self.summary.as_json()
+        return {"notes": [*self.notes], "says": self.says, "summary": summary, "page": str(self.page)}
 
 
 def half_interval(one: Spread) -> float:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from electra_trainer.errors import ConfigError, did_you_mean
 from electra_trainer.experiments import cell
-from electra_trainer.experiments.by_class import ClassReport, confusion_table
 from electra_trainer.experiments.summary import Summary
 from electra_trainer.files.durable import replace_durably
 from electra_trainer.files.wording import Printed, Terminal
@@ -39,22 +38,12 @@ class Tuned(Printed):
     next: str
     """A command to go on with."""
 
-    @property
-    def report(self) -> ClassReport | None:
-        """Scores class by class on the main development split; None for tasks without classes."""
-        return next((found.get(next(iter(self.data.dev))) for found in self.summary.classes.values()), None)
-
     def text(self) -> str:
-        """Scores, confusions, and where the model is."""
-        parts = []
-        if self.report is not None and self.report.confusion:
-            counts = confusion_table(self.report.confusion, self.report.labels)
-            parts.append(f"The best run on {next(iter(self.data.dev))}:\n\n{counts.text()}")
+        """Scores, and where the model is."""
         refused = f"has no class for its head, refuses it, and loads its encoder from {self.model / 'encoder'}"
         loads = "loads it" if (self.model / "model.safetensors").exists() else refused
         last = self.next if self.predictions is None else f"Predictions written to {self.predictions}."
-        parts.append(f"{self.model}: the best run; transformers {loads}. README.md there says how.\n{last}")
-        return self.summary.text(*parts)
+        return self.summary.text(f"{self.model}: the best run; transformers {loads}. README.md there says how.\n{last}")
 
     def as_json(self) -> dict[str, Any]:
         """Notes, summary, folders."""
@@ -193,7 +182,9 @@ class Finetune(Tuning):
             raise ConfigError("--labels-curve: expected --task classification or regression, of own tables.")
         labels, data = parse_counts(counts), loaded(self, source)
         summary = tuned(self, source, data=data, labels=labels)
-        return LabelsCurve(summary=summary, notes=data.notes)
+        curve = LabelsCurve(summary=summary, notes=data.notes)
+        curve.write()
+        return curve
 
     def source(self) -> "TaskSource":
         """The task that the flags describe. Raises ConfigError for an unknown one, or a flag that it does not have."""

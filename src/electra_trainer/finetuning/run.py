@@ -347,7 +347,7 @@ class FineTuningRun(resumable.Resumable[FineTunedNetwork]):
         self.stop = stop
         if self.step == 0:
             fit_head(self.network, self.batches, stop)
-        if self.job.recipe.scores_epochs:
+        if self.job.recipe.keep == "best":
             scored = self._scored()
             self.best = max(scored, key=lambda one: (one[1], -one[0]), default=None)
             if self.step > 0 and self._epoch_ends() and self.step not in dict(scored):
@@ -359,8 +359,8 @@ class FineTuningRun(resumable.Resumable[FineTunedNetwork]):
         return tuning_step(self.network, self.optimizer, self.batches, step=self.step)
 
     def after_step(self) -> None:
-        """See `Resumable`: after an epoch dev is scored, if the recipe says so."""
-        if self.job.recipe.scores_epochs and self._epoch_ends():
+        """See `Resumable`: after an epoch dev is scored, where the best one is kept."""
+        if self.job.recipe.keep == "best" and self._epoch_ends():
             self._score_epoch()
 
     @property
@@ -386,19 +386,18 @@ class FineTuningRun(resumable.Resumable[FineTunedNetwork]):
 
     def _score_epoch(self) -> None:
         """Score dev's main split, and keep the weights if none were better."""
-        data, recipe, metric = self.job.data, self.job.recipe, self.job.data.task.metric
+        data, metric = self.job.data, self.job.data.task.metric
         split, examples = next(iter(data.dev.items()))
         scores = data.task.score(examples, self.predictions(split, data.task, self.stop))
         self.network.train()
         better = self.best is None or scores[metric] > self.best[1]
         if better:
             self.best = self.step, scores[metric]
-            if recipe.keep == "best":
-                self.keep_weights(BEST, step=self.step)
+            self.keep_weights(BEST, step=self.step)
         row = {"step": self.step, "split": split, "epoch": round(self.epochs, 3), **scores}
         self.folder.append(run_folder.METRICS, row)
         shown = f"{metric.replace('_', ' ')} {cells.printed(scores[metric], metric)}{', the best so far' * better}"
-        self.say(f"epoch {self.epochs:g} of {recipe.epochs:g}: {split} {shown}")
+        self.say(f"epoch {self.epochs:g} of {self.job.recipe.epochs:g}: {split} {shown}")
 
     def keep_weights(self, place: str, *, step: int) -> None:
         """Keep the weights in a folder of the run, as a checkpoint keeps them: whole or not at all."""
@@ -416,7 +415,7 @@ class FineTuningRun(resumable.Resumable[FineTunedNetwork]):
 
     def take_best(self) -> int:
         """Put the weights of the best epoch into the network, where the recipe keeps these; returns their step."""
-        if self.job.recipe.keep == "last" or self.best is None:
+        if self.best is None:
             return self.steps
         restore(self.network, checkpoint.of_step(self.folder.path / BEST, origin=self.folder.origin).weights)
         return self.best[0]

@@ -16,7 +16,7 @@ class Recipe:
     defaults are Table 6's for Small.
     """
 
-    FORMER: ClassVar = ("clip_words", "patience")
+    FORMER: ClassVar = ("clip_words", "evaluate", "patience")
     learning_rate: float = 3e-4
     """Peak learning rate of the head; lower layers learn more slowly. Table 6: 3e-4 for Small and narrower, 1e-4 for
     Base, 5e-5 for Large.
@@ -65,8 +65,6 @@ class Recipe:
     """Train on pairs without an order (MRPC, STS-B) in both orders."""
     windows: bool = field(default=False, metadata=ADDED)
     """Read a longer text in overlapping windows and average their outputs; not for pairs, tags and questions."""
-    evaluate: Literal["end", "epoch"] = field(default="end", metadata=ADDED)
-    """When dev is scored: at the end, or after each epoch too, in metrics.jsonl and on the display."""
     keep: Literal["last", "best"] = field(default="last", metadata=ADDED)
     """The weights that are scored and exported: the last epoch's, or those of the epoch with the best dev score, which
     makes dev scores too good (--test FILE: scores that chose nothing)."""
@@ -103,11 +101,6 @@ class Recipe:
     def fitted(self, longest: int) -> "Recipe":
         """The recipe for an encoder that reads rows of up to `longest` tokens."""
         return replace(self, max_length=min(self.max_length, longest))
-
-    @property
-    def scores_epochs(self) -> bool:
-        """Whether dev is scored after each epoch."""
-        return self.evaluate == "epoch" or self.keep == "best"
 
     @property
     def optimizer(self) -> Optimizer:
