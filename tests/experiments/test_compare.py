@@ -517,7 +517,6 @@ def test_command_from_end_to_end(data: Path, tmp_path: Path, capfd: pytest.Captu
         (["--seed", "3"], "--seeds"),
         (["--metrics", "pos/accuracy"], "metrics"),
         (["--steps", "3"], "--steps and --flops"),
-        (["--arms", "electra,electra"], "twice"),
         (["--metrics", "posaccuracy"], "--metrics posaccuracy: Did you mean 'pos/accuracy'?"),
         (["--metrics", "pos/acuracy"], "--metrics pos/acuracy: Did you mean 'pos/accuracy'?"),
         (["--metrics", "seconds,"], "metrics: ("),

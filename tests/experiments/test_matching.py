@@ -76,5 +76,5 @@ def test_configs_of_arms_differ_in_the_objective_only() -> None:
         return replace(config, objective=preset("tiny").objective)
 
     assert {rest(arm_config(arm, preset("tiny"))) for arm in (*ARMS, "untrained")} == {preset("tiny")}
-    with pytest.raises(ConfigError, match=r"--arms elektra: .*Did you mean 'electra'\?.*untrained"):
+    with pytest.raises(ConfigError, match=r"--arms elektra: .*Did you mean 'electra'\?"):
         arm_config("elektra", preset("tiny"))

@@ -10,7 +10,7 @@ Read by the page, the terminal, the JSON file, and the paper's tables and figure
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -434,7 +434,7 @@ def row_remarks(summary: Summary, key: str, title: str) -> Iterator[str]:
         epochs = ", ".join(f"seed {seed} epoch {epoch:g}" for seed, epoch in kept)
         yield f"{title}: weights kept: {epochs}. {cell.OPTIMISTIC}"
     if not row.baseline:  # fresh weights may collapse
-        yield from (f"{title}: DOUBTFUL: {doubt}" for doubt in _doubts(results))
+        yield from (f"{title}: DOUBTFUL: seed {seed}: {doubt}" for seed, one in results.items() for doubt in one.doubts)
     yield from (f"{title}: {gap}" for gap in gaps(summary, key))
 
 
@@ -446,16 +446,6 @@ def gaps(summary: Summary, key: str) -> Iterator[str]:
         yield f"FAILED: {of}seed {seed}: {why}"
     if missing := summary.missing(key):
         yield f"missing: {of}seed {', '.join(map(str, missing))}." if row.seeded else f"missing: {row.baseline}."
-
-
-def _doubts(results: Mapping[int, Result]) -> Iterator[str]:
-    """Each doubt after the seeds that have it."""
-    whom: dict[str, list[str]] = {}
-    for seed, result in results.items():
-        for doubt in result.doubts:
-            whom.setdefault(doubt, []).append(str(seed))
-    for doubt, seeds in whom.items():
-        yield f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}: {doubt}"
 
 
 def summarize(root: Path) -> Summary:

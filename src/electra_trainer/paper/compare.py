@@ -138,12 +138,11 @@ class Comparing(Work):
 
     def todo(self, cells: Sequence[Cell], declared: Declared) -> list[Cell]:
         """Cells that are not trained, or lack a probe. A run that diverged would diverge again."""
-        found = {cell: cell.result() for cell in cells}
-        return [
-            cell
-            for cell, result in found.items()
-            if result is None or (result.failed is None and declared.parts.keys() - result.parts)
+        found = [(cell, cell.result()) for cell in cells]
+        lacking = [
+            (cell, one is None or (one.failed is None and declared.parts.keys() - one.parts)) for cell, one in found
         ]
+        return [cell for cell, lacks in lacking if lacks]
 
     def units(self, cell: Cell, declared: Declared) -> float:
         """Steps."""
@@ -215,13 +214,10 @@ def arm_config(name: str, config: Config) -> Config:
     Raises:
         ConfigError: no such arm, or one that this config cannot be.
     """
-    if name == UNTRAINED:
-        return arm("electra", config)
     try:
-        return arm(name, config)
+        return arm("electra" if name == UNTRAINED else name, config)
     except ConfigError as error:
-        known = f" Or {UNTRAINED}: fresh weights." if str(error).startswith("Unknown arm") else ""
-        raise ConfigError(f"--arms {name}: {error}{known}") from None
+        raise ConfigError(f"--arms {name}: {error}") from None
 
 
 def initial_run(config: Config, store: Store, out: Path) -> None:

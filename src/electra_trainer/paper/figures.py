@@ -280,17 +280,9 @@ def _draw(
 ) -> None:
     """Means with one standard deviation, from left to right."""
     ordered = sorted(points, key=lambda point: point[0])
-    axes.errorbar(
-        [at for at, _ in ordered],
-        [found.mean for _, found in ordered],
-        yerr=[math.nan if found.sd is None else found.sd for _, found in ordered],
-        color=colour,
-        linestyle=line,
-        label=label,
-        marker="o",
-        markersize=5.5,
-        capsize=3,
-    )
+    look: Any = {"color": colour, "linestyle": line, "label": label, "marker": "o", "markersize": 5.5, "capsize": 3}
+    bars = [math.nan if found.sd is None else found.sd for _, found in ordered]
+    axes.errorbar([at for at, _ in ordered], [found.mean for _, found in ordered], yerr=bars, **look)
 
 
 def _name_axes(axes: "Axes", title: str, across: str, metric: str) -> None:

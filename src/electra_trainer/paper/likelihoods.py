@@ -43,7 +43,7 @@ from electra_trainer.kernels.vocabulary_softmax import log_probability
 from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.pretrained.pretrained import Pretrained, load
 from electra_trainer.settings.config import Config
-from electra_trainer.settings.methods import RTD, Learned, SentenceContrast
+from electra_trainer.settings.methods import RTD, Learned
 
 TOKENS_TOGETHER = 1 << 14
 """Tokens in one forward pass; a longer row is computed alone."""
@@ -104,7 +104,7 @@ def masked_share(config: Config | None, *, given: float | None = None) -> Masked
         return MaskedShare(1.0 if given is None else given)
     share = slots(config) / config.batch.sequence_length
     share = 1 - exp(-share) if masking.draw == "with-replacement" else share
-    return MaskedShare(share * (1 - objective.unchanged) if isinstance(objective, SentenceContrast) else share)
+    return MaskedShare(share * (1 - getattr(objective, "unchanged", 0.0)))
 
 
 def sampling_temperature(config: Config | None) -> float:
@@ -210,11 +210,7 @@ def _by_length(
 
 
 def sentence_scores(
-    pretrained: Pretrained,
-    rows: Sequence[Sequence[int]],
-    *,
-    p_mask: float | None = None,
-    chosen: Sequence[str] | None = None,
+    pretrained: Pretrained, rows: Sequence[Sequence[int]], *, p_mask: float | None, chosen: Sequence[str] | None
 ) -> tuple[dict[str, list[float]], tuple[str, ...]]:
     """Each score that a run can give of each row `[CLS] … [SEP]` of ids, at least three long; and remarks.
 

@@ -143,21 +143,17 @@ class Entry:
 
     def curves(self, metric: str) -> list[list[tuple[float, float]]]:
         """For each seed (FLOPs, metric) during training; empty where the run did not measure it."""
-        return [_curve(self.kept(one), metric) for one in self.results]
+        return [_curve(self.kept(one), metric.removeprefix("held-out/")) for one in self.results]
 
 
 def _curve(run: Path, metric: str) -> list[tuple[float, float]]:
-    """The held-out rows of a run that have the metric, under its name or without "held-out/"."""
+    """The metric in a run's held-out rows."""
     try:
         rows = read_run(run).valid
     except (MissingInputError, DataError):
         return []  # a cell without its run folder still has its result
-    values = [row.get(metric, row.get(metric.removeprefix("held-out/"), math.nan)) for row in rows]
-    return [
-        (row["flops"], factor(metric) * value)
-        for row, value in zip(rows, values, strict=True)
-        if math.isfinite(value) and row.get("flops", 0.0) > 0
-    ]
+    points = [(row.get("flops", 0.0), row.get(metric, math.nan)) for row in rows]
+    return [(flops, value) for flops, value in points if math.isfinite(value) and flops > 0]
 
 
 def entries(experiments: Sequence[Summary], *, metric: str | None = None) -> list[Entry]:
@@ -283,12 +279,10 @@ ABSENT_CSV = "NA"
 _LEGEND = (
     f"{ABSENT}: missing. In a row of the paper: it prints no number, or the transcribed copy is illegible there; in a "
     "row of ours: not trained or not measured.",
-    "ours: mean ± standard deviation over the seeds, which are counted under “seeds” and named under “Runs”. Training "
-    " FLOPs, inference FLOPs and parameters as the paper counts them. Rows of the paper without “ours” are "
-    "other people's systems.",
-    "Encoders that were fine-tuned (electra glue, squad, finetune): medians over the seeds. test: of each "
-    "task the seed that is best on dev, as the server of GLUE scored the archive of electra glue --predict; dev: the "
-    "dev sets, where test-scores.json in the experiment's folder has no such scores.",
+    "ours: mean ± standard deviation over seeds; the median for fine-tuned encoders (electra glue, squad, finetune). "
+    "FLOPs and parameters as the paper counts them. Rows of the paper without “ours” are other people's systems.",
+    "test: of each task the seed that is best on dev, as the server of GLUE scored the archive of electra glue "
+    "--predict; dev: the dev sets, where test-scores.json in the experiment's folder has no such scores.",
 )
 
 
@@ -383,9 +377,7 @@ def build_table(number: int, experiments: Sequence[Summary], *, metrics: Sequenc
 
 
 def _paper(row: PublishedRow) -> PaperRow:
-    values = {
-        key: Value(words=value) if isinstance(value, str) else Value(number=value) for key, value in row.values.items()
-    }
+    values = {key: Value(words=one) if isinstance(one, str) else Value(one) for key, one in row.values.items()}
     return PaperRow(model=row.model, source="paper", split=row.split, values=values)
 
 

@@ -92,25 +92,20 @@ class Compare(TrainingRequest):
     def __post_init__(self) -> None:
         if any(value is tyro.MISSING for value in vars(self).values()):  # as a request is before its flags are read
             return
-        names = self.arm_names
-        if not names:
+        if not self.arm_names:
             raise ConfigError("compare: expected at least one arm, for example --arms electra,mlm.")
-        if twice := [name for name in names if names.count(name) > 1]:
-            raise ConfigError(f"--arms: {twice[0]} is given twice.")
         for name in ("probe_sentences", "probe_pairs", "probe_seeds"):
             require(vars(self)[name] >= 1, f"--{name.replace('_', '-')}", vars(self)[name], "at least 1")
-        given = self.probe_pooling
-        require(given in ("cls", "mean", "pair"), "--probe-pooling", given, "cls, mean or pair")
-        fits = given == "cls" or any(one.startswith("glue=") for one in self.probe)
-        require(fits, "--probe-pooling", given, "cls, unless there is --probe glue=DIR")
+        fits = self.probe_pooling == "cls" or any(one.startswith("glue=") for one in self.probe)
+        require(fits, "--probe-pooling", self.probe_pooling, "cls, unless there is --probe glue=DIR")
 
     @property
     def arm_names(self) -> list[str]:
-        return _names(self.arms) or []
+        return _names(self.arms)
 
     @property
     def metric_names(self) -> tuple[str, ...]:
-        return tuple(_names(self.metrics) or ())
+        return tuple(_names(self.metrics))
 
     def run(self) -> Summary:
         """Run the unfinished cells, and sum up all finished ones.
@@ -285,7 +280,7 @@ class MinimalPairs(Request):
             _loaded(self.run_folder, self.device),
             self.folder,
             limit=self.limit,
-            scores=_names(self.scores),
+            scores=_names(self.scores) or None,
             p_mask=self.p_mask,
         )
 
@@ -298,5 +293,5 @@ def _loaded(run: Path, device: str) -> "Pretrained":
     return load(run).to(choose_device(device))
 
 
-def _names(words: str | None) -> list[str] | None:
-    return [word.strip() for word in words.split(",") if word.strip()] if words is not None else None
+def _names(words: str | None) -> list[str]:
+    return [word.strip() for word in (words or "").split(",") if word.strip()]
