@@ -24,19 +24,19 @@ from electra_trainer.settings.methods import Learned
 
 Loud = Callable[[str], Pretrained]
 PAIRS = [
-    ("the names are bound .", "the names is bound .", "agreement_1", "morphology", "agreement"),
-    ("a class has attributes .", "a class have attributes .", "agreement_1", "morphology", "agreement"),
-    ("the value is assigned to a name .", "the value are assigned to a name", "agreement_2", "morphology", "agreement"),
-    ("which object is it that was called ?", "which object is that it called ?", "islands", "syntax/semantics", "island_effects"),
-    ("an exception stops the loop .", "an exception stops .", "islands", "syntax_semantics", "island_effects"),
-]  # fmt: skip
+    ("the names are bound .", "the names is bound .", "agreement_1"),
+    ("a class has attributes .", "a class have attributes .", "agreement_1"),
+    ("the value is assigned to a name .", "the value are assigned to a name", "agreement_2"),
+    ("which object is it that was called ?", "which object is that it called ?", "islands"),
+    ("an exception stops the loop .", "an exception stops .", "islands"),
+]
 
 
-def write(folder: Path, pairs: Sequence[tuple[str, str, str, str, str]] = PAIRS) -> Path:
+def write(folder: Path, pairs: Sequence[tuple[str, str, str]] = PAIRS) -> Path:
     folder.mkdir(exist_ok=True)
     files: dict[str, list[str]] = {}
-    for good, bad, name, field, term in pairs:
-        row = {"sentence_good": good, "sentence_bad": bad, "UID": name, "field": field, "linguistics_term": term}
+    for good, bad, name in pairs:
+        row = {"sentence_good": good, "sentence_bad": bad, "UID": name, "field": "syntax"}
         files.setdefault(name, []).append(json.dumps(row))
     for name, lines in files.items():
         (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
@@ -117,7 +117,7 @@ def test_ties_are_wrong(loud: Loud, tmp_path: Path) -> None:
     pretrained.generator.generator_predictions = _Constant(16)  # type: ignore[assignment]
     pretrained.generator.generator_lm_head.bias.data.zero_()
     texts = ("the names are bound .", "a class has attributes .", "the value is assigned to a name .")
-    same = [(text, " ".join(reversed(text.split())), "reversed", "", "") for text in texts]
+    same = [(text, " ".join(reversed(text.split())), "reversed") for text in texts]
     found = minimal_pairs(pretrained, write(tmp_path / "pairs", same))
     for score in found.scores.values():
         assert score.mean == 0 and score.ties == len(same) and not score.margin_P.any()
@@ -125,18 +125,15 @@ def test_ties_are_wrong(loud: Loud, tmp_path: Path) -> None:
 
 def test_the_same_tokens_tie_in_any_batch(loud: Loud, tmp_path: Path) -> None:
     """BLiMP has pairs of two equal sentences; more become equal in lower case."""
-    same = ("The names are bound .", "the names are bound .", "equal", "", "")
+    same = ("The names are bound .", "the names are bound .", "equal")
     found = minimal_pairs(loud("electra"), write(tmp_path / "pairs", [*PAIRS, same]))
     for score in found.scores.values():
         assert score.paradigms["equal"] == 0 and score.ties >= 1
 
 
 def test_order_of_the_pairs_does_not_matter(loud: Loud, tmp_path: Path) -> None:
-    pairs = [
-        (f"{good} {word}", f"{bad} {word}", "one", "", "")
-        for good, bad, *_ in PAIRS
-        for word in ("if", "else", "for a")
-    ]
+    words = ("if", "else", "for a")
+    pairs = [(f"{good} {word}", f"{bad} {word}", "one") for good, bad, _ in PAIRS for word in words]
     first = minimal_pairs(loud("electra"), write(tmp_path / "first", pairs))
     order = list(range(len(pairs)))
     random.Random(1).shuffle(order)
@@ -178,10 +175,10 @@ def test_what_each_kind_of_run_can_give(trained: Path, tmp_path: Path) -> None:
 def test_sentences_longer_than_a_row(loud: Loud, tmp_path: Path) -> None:
     """Read up to the positions that the networks have; beyond, an error says where."""
     pretrained = loud("mlm")
-    long = ("the name " * 40, "the a " * 40, "long", "", "")
+    long = ("the name " * 40, "the a " * 40, "long")
     assert pretrained.length == 32
     assert minimal_pairs(pretrained, write(tmp_path / "pairs", [*PAIRS, long])).pairs == 6
-    too_long = ("the name " * 400, "the a", "long", "", "")
+    too_long = ("the name " * 400, "the a", "long")
     with pytest.raises(DataError, match=r"long.jsonl:2: a sentence has \d+ tokens, expected from 1 to 510"):
         minimal_pairs(pretrained, write(tmp_path / "pairs", [long, too_long]))
 
@@ -207,9 +204,8 @@ def test_wrong_files_are_refused_with_their_line(name: str, tmp_path: Path) -> N
 
 
 def test_files_may_hold_no_more_than_sentences(tmp_path: Path) -> None:
-    (tmp_path / "mine.jsonl").write_text(
-        '{"sentence_good": "a\u2028c", "sentence_bad": "b"}\n'
-    )  # a line separator is no line
+    separator = '{"sentence_good": "a\u2028c", "sentence_bad": "b"}\n'  # is no line
+    (tmp_path / "mine.jsonl").write_text(separator)
     (pair,) = read_pairs(tmp_path)
     assert (pair.paradigm, pair.good) == ("mine", "a\u2028c")
 
@@ -224,7 +220,7 @@ def test_missing_and_empty(loud: Loud, tmp_path: Path) -> None:
         read_pairs(tmp_path)
     (tmp_path / "x.jsonl").rmdir()
     with pytest.raises(DataError, match=r"empty.jsonl:1: a sentence has 0 tokens"):
-        minimal_pairs(loud("mlm"), write(tmp_path / "p", [(" ", "a", "empty", "", "")]))
+        minimal_pairs(loud("mlm"), write(tmp_path / "p", [(" ", "a", "empty")]))
 
 
 def test_the_command(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

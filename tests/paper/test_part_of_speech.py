@@ -6,11 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.prepared import small_config, write_store
+from tests.prepared import small_config
 
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.data.conllu import UPOS, Sentence, Word
-from electra_trainer.data.store import Store
 from electra_trainer.data.tokenizer import Text, as_plain_text, specials_of, word_piece
 from electra_trainer.errors import DataError
 from electra_trainer.model.encoder import Encoder
@@ -18,7 +17,6 @@ from electra_trainer.objectives import build
 from electra_trainer.paper import probes
 from electra_trainer.paper.probes import layer_outputs, probe_tags
 from electra_trainer.pretrained.pretrained import kept_encoder, load
-from electra_trainer.train.loop import pretrain
 
 WORDS = ("the", "dog", "cat", "run", "jump", "walk", "a")
 VOCAB = {word: i for i, word in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s", "."))}
@@ -155,11 +153,7 @@ def test_without_tags_says_so() -> None:
         )  # fmt: skip
 
 
-def test_the_kept_encoder_of_a_run(tmp_path: Path) -> None:
+def test_the_kept_encoder_of_a_run(trained: Path) -> None:
     """The discriminator's, not the generator's."""
-    data = write_store(tmp_path / "data")
-    pretrain(small_config(steps=3), data, out=tmp_path / "run", device="cpu", quiet=True)
-    loaded = load(tmp_path / "run")
-    assert loaded.discriminator is not None
-    assert kept_encoder(loaded) is loaded.discriminator.electra
-    assert Store.open(data).vocab_size == loaded.discriminator.electra.embeddings.word_embeddings.num_embeddings
+    loaded = load(trained / "electra")
+    assert loaded.discriminator is not None and kept_encoder(loaded) is loaded.discriminator.electra
