@@ -37,7 +37,7 @@ def test_flags_override_the_file(tmp_path: Path) -> None:
         ("epoch = 3", ["unknown field 'epoch'", "Did you mean 'epochs'?"]),
         ('epochs = "x"', ["epochs = 'x': expected float"]),
         ("epochs = -1", ["epochs = -1.0: expected above 0"]),
-        ('task = "clasification"', ["Did you mean 'classification'?"]),
+        ('recipe = "papr"', ["Did you mean 'paper'?"]),
         ("epochs = ", ["is not valid TOML"]),
     ],
 )

@@ -12,14 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import tyro
-from tyro.constructors import (
-    ConstructorRegistry,
-    PrimitiveConstructorSpec,
-    PrimitiveTypeInfo,
-    StructConstructorSpec,
-    StructFieldSpec,
-    StructTypeInfo,
-)
+from tyro import constructors
 
 from electra_trainer.errors import ConfigError
 from electra_trainer.settings import records
@@ -136,26 +129,26 @@ def _from_file(kind: Any, path: Path, words: Sequence[str]) -> Any:
     return _begun(kind, {**values, "typed": (*(f"--{name}" for name in table), *words)})
 
 
-def _registry(brief: Collection[str] = ()) -> ConstructorRegistry:
+def _registry(brief: Collection[str] = ()) -> constructors.ConstructorRegistry:
     """Rules by which tyro reads and shows our flags.
 
     Args:
         brief: the only flags that help shows, if there are any: `out`, and `optimizer.learning_rate` of the settings.
     """
-    found = ConstructorRegistry()
+    found = constructors.ConstructorRegistry()
     found.primitive_rule(_reading)
     inside: list[Any] = []  # tyro's own rule is asked for the class that this one is asked for
 
-    def fields_of(info: StructTypeInfo) -> StructConstructorSpec | None:
+    def fields_of(info: constructors.StructTypeInfo) -> constructors.StructConstructorSpec | None:
         """A dataclass as tyro sees it, with the names of its values and without silent defaults."""
         if not dataclasses.is_dataclass(info.type) or info.type in inside:
             return None
         inside.append(info.type)
         try:
-            spec = ConstructorRegistry.get_struct_spec(info)
+            spec = constructors.ConstructorRegistry.get_struct_spec(info)
         finally:
             inside.pop()
-        if not isinstance(spec, StructConstructorSpec):
+        if not isinstance(spec, constructors.StructConstructorSpec):
             return None
         return dataclasses.replace(spec, fields=tuple(_named(info.type, field, brief) for field in spec.fields))
 
@@ -172,7 +165,7 @@ def _group(owner: Any) -> str:
     return next((f"{name}." for name, hint in hints if owner in (hint, *get_args(hint))), "")
 
 
-def _named(owner: Any, field: StructFieldSpec, brief: Collection[str]) -> StructFieldSpec:
+def _named(owner: Any, field: constructors.StructFieldSpec, brief: Collection[str]) -> constructors.StructFieldSpec:
     hint: Any = field.type
     key = _group(owner) + field.name
 
@@ -192,7 +185,7 @@ def _named(owner: Any, field: StructFieldSpec, brief: Collection[str]) -> Struct
     return dataclasses.replace(field, type=named, helptext=words if field.helptext is not None else None)
 
 
-def _reading(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+def _reading(info: constructors.PrimitiveTypeInfo) -> constructors.PrimitiveConstructorSpec[Any] | None:
     """Numbers, texts, paths and choices, also where they may be None."""
     kind, optional = _without_none(info.type)
     if get_origin(kind) is Literal and optional:
@@ -201,7 +194,7 @@ def _reading(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
     return _reading_of(kind, optional=optional) if kind in _READ else None
 
 
-def _reading_of(kind: Any, *, optional: bool) -> PrimitiveConstructorSpec[Any]:
+def _reading_of(kind: Any, *, optional: bool) -> constructors.PrimitiveConstructorSpec[Any]:
     shown, expected, read = _READ[kind]
 
     def from_words(words: list[str]) -> Any:
@@ -210,7 +203,7 @@ def _reading_of(kind: Any, *, optional: bool) -> PrimitiveConstructorSpec[Any]:
         except ValueError:
             raise ValueError(f"expected {expected}") from None
 
-    return PrimitiveConstructorSpec(
+    return constructors.PrimitiveConstructorSpec(
         nargs=1,
         metavar=shown,
         instance_from_str=from_words,

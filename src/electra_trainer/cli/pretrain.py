@@ -174,7 +174,7 @@ def command_of(words: Sequence[str], *, processes: int) -> list[str]:
 
 
 def _dry_run(request: Pretrain, length: "Length") -> None:
-    from electra_trainer.cost.parameters import state_bytes
+    from electra_trainer.cost.parameters import STATE_BYTES, parameters
     from electra_trainer.data.store import Store
     from electra_trainer.train import device, plan, timing
 
@@ -184,7 +184,7 @@ def _dry_run(request: Pretrain, length: "Length") -> None:
     precision = device.choose_precision(config.precision, here)
     print(f"{config.preset} on {here}, {precision}; nothing is trained", flush=True)
     gpu, free = timing.activation_bytes(precision, here), timing.free_bytes(here)
-    fits = free is None or state_bytes(config) <= free  # else its steps cannot be timed
+    fits = free is None or STATE_BYTES * parameters(config).joint <= free  # else its steps cannot be timed
     measured = timing.measure_time(config, store, device=here, precision=precision) if fits else None
     if measured is not None or length.budget is None:
         planned = plan.steps_for(length, config, measured)

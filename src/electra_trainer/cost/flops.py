@@ -21,14 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from electra_trainer.cost.parameters import (
-    guesser_of,
-    inner_matrices,
-    learned_generator,
-    predicted,
-    single_output,
-    slots,
-)
+from electra_trainer.cost import parameters
 from electra_trainer.settings.config import Config, Model
 from electra_trainer.settings.methods import Adversarial, TwoStage
 
@@ -146,7 +139,7 @@ def row_parts(config: Config, first_stage: bool = True) -> list[Part]:
 
 def _generator_parts(config: Config) -> list[Part]:
     """Unigram and uniform generators cost nothing."""
-    model, length, chosen = learned_generator(config), config.batch.sequence_length, slots(config)
+    model, length, chosen = parameters.learned_generator(config), config.batch.sequence_length, parameters.slots(config)
     if model is None:
         return []
     paper = paper_encoder(model, length)
@@ -163,7 +156,7 @@ def _generator_parts(config: Config) -> list[Part]:
 def _kept_parts(config: Config) -> list[Part]:
     model, length, objective = config.model, config.batch.sequence_length, config.objective
     parts = [Part("encoder", paper_encoder(model, length), real_encoder(model, length))]
-    if (guesser := guesser_of(config)) is not None:
+    if (guesser := parameters.guesser_of(config)) is not None:
         paper = paper_encoder(guesser, length)
         parts.append(Part("guesser", paper, real_encoder(guesser, length)))
     if objective.keeps == "discriminator":
@@ -172,8 +165,8 @@ def _kept_parts(config: Config) -> list[Part]:
     if objective.predicts != "none":
         share = 1.0 if objective.predicts == "all" else OUTPUT_SHARE
         paper = paper_token_head(model, length, share=share)
-        parts.append(Part("token head", paper, predicted(config) * real_token_head(model)))
-    width, positions = single_output(config)
+        parts.append(Part("token head", paper, parameters.predicted(config) * real_token_head(model)))
+    width, positions = parameters.single_output(config)
     if width:
         parts.append(Part("the objective's own layer", 2.0 * width * positions, 2.0 * width * positions))
     return parts
@@ -185,13 +178,15 @@ def muon_products(config: Config, first_stage: bool = True) -> float:
     """
     if config.optimizer.name != "muon":
         return 0.0
-    generator = learned_generator(config) if config.sharing != "all" else None
-    both = not isinstance(config.phases, TwoStage)
-    trained = [generator, config.model, guesser_of(config)] if both else [generator if first_stage else config.model]
+    generator = parameters.learned_generator(config) if config.sharing != "all" else None
+    trained = [generator, config.model, parameters.guesser_of(config)]
+    if isinstance(config.phases, TwoStage):
+        trained = [generator if first_stage else config.model]
     total = 0
     for model in (model for model in trained if model is not None):
         h, i = model.hidden_size, model.inner_size
-        layer = 4 * _orthogonal(h, h) + inner_matrices(model) * _orthogonal(h, i)  # query, key, value, output; inside
+        # query, key, value, output; inside
+        layer = 4 * _orthogonal(h, h) + parameters.inner_matrices(model) * _orthogonal(h, i)
         total += layer * model.num_hidden_layers
     return float(total)
 
@@ -267,7 +262,7 @@ def real_encoder(model: Model, length: int) -> float:
     h, e, count = model.hidden_size, model.embedding_size, model.num_hidden_layers
     keys = sum(_keys(model, layer, length) for layer in range(count))
     attention = count * 8 * h * h + 4 * h * keys  # queries, keys, values and output; scores and mixture
-    inside = count * 2 * inner_matrices(model) * h * model.inner_size
+    inside = count * 2 * parameters.inner_matrices(model) * h * model.inner_size
     project = 2 * h * e if e != h else 0
     return length * (attention + inside + project)
 

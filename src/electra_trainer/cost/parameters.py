@@ -145,6 +145,7 @@ def single_output(config: Config) -> tuple[int, int]:
 
 _BYTES = 4  # fp32
 _STATE_COPIES = 4  # weight, gradient, and the optimizer's two moments
+STATE_BYTES = _BYTES * _STATE_COPIES  # of a parameter
 _LOGITS_AT_ONCE = 4_000_000  # where all tokens are predicted: kernels/vocabulary_softmax.py's chunk
 _LOGITS_COPIES = 4  # logits, probabilities and their gradients
 
@@ -175,11 +176,13 @@ def memory_bytes(config: Config, *, gpu: int = 0) -> int:
     (128 rows) and 20.3 GB for Base (64 rows). The GPU's context is extra.
     """
     model, generator, length = config.model, learned_generator(config), config.batch.sequence_length
-    networks, joint = _networks(config), parameters(config).joint
+    networks = [m for m in (model, generator, guesser_of(config)) if m is not None]
+    joint = parameters(config).joint
     all_tokens, logits = config.objective.predicts == "all", 1 if gpu else _LOGITS_COPIES
     chunk = _LOGITS_COPIES * _LOGITS_AT_ONCE if all_tokens else 0  # logits of all tokens are computed a chunk at a time
     pairs = 0 if gpu else length  # attention weights are kept without a fused kernel
-    row = sum(length * (_kept_embeddings(m) + m.num_hidden_layers * _kept_layer(m, pairs)) for m in networks)
+    row = sum(length * (2.25 * m.embedding_size + m.hidden_size) for m in networks)  # sum, norm, mask, projection
+    row += sum(length * m.num_hidden_layers * _kept_layer(m, pairs) for m in networks)
     row += predicted(config) * (_kept_token_head(model) + (0 if all_tokens else logits * model.vocab_size))
     if generator is not None:
         row += slots(config) * (_kept_token_head(generator) + logits * generator.vocab_size)
@@ -191,32 +194,15 @@ def memory_bytes(config: Config, *, gpu: int = 0) -> int:
         evaluation = _EVALUATED * slots(config) * model.vocab_size * _BYTES
         return round(_CACHED * needed + evaluation) + _CUBLAS_BYTES
     row += 2 * length * _kept_layer(model, length) + 3 * length * model.hidden_size * config.objective.uses_generator
-    fixed = _STATE_COPIES * joint + chunk + sum(map(_joined_weights, networks))
+    # BERT's block joins query, key and value weights for one product, which the backward pass needs
+    products = sum(m.num_hidden_layers * 3 * m.hidden_size**2 for m in networks if m.block == "bert")
+    fixed = _STATE_COPIES * joint + chunk + products
     return _BYTES * round(fixed + config.lane_size * row)
-
-
-def _networks(config: Config) -> list[Model]:
-    """Shapes of all encoders: the main network's, a learned generator's, and hard-mlm's guesser's."""
-    return [m for m in (config.model, learned_generator(config), guesser_of(config)) if m is not None]
-
-
-def state_bytes(config: Config) -> int:
-    """Bytes of weights, gradients and moments alone."""
-    return _BYTES * _STATE_COPIES * parameters(config).joint
 
 
 def inner_matrices(model: Model) -> int:
     """Number of matrices in a layer's feed-forward network, each as large as the hidden size times `inner_size`."""
     return 3 if model.block == "modern" else 2
-
-
-def _joined_weights(model: Model) -> int:
-    """Elements of the query, key and value weights joined for one product, which the backward pass needs; the modern
-    block has one weight.
-    """
-    if model.block == "modern":
-        return 0
-    return model.num_hidden_layers * 3 * model.hidden_size * model.hidden_size
 
 
 def _kept_layer(model: Model, length: int) -> float:
@@ -232,11 +218,6 @@ def _kept_layer(model: Model, length: int) -> float:
     if model.block == "modern":
         return 9.5 * model.hidden_size + 5 * model.inner_size + scores
     return 8.5 * model.hidden_size + 2 * model.inner_size + scores
-
-
-def _kept_embeddings(model: Model) -> float:
-    """Elements at one token: sum, LayerNorm, dropout mask, projection."""
-    return 2.25 * model.embedding_size + model.hidden_size
 
 
 def _kept_token_head(model: Model) -> int:
