@@ -112,13 +112,13 @@ def test_every_verb_is_in_the_overview_once(electra: Electra) -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("1000", 1000), ("1e5", 100_000), ("100k", 100_000), ("0.5M", 500_000), ("-3", -3), ("12345678901234567890", 12345678901234567890)],
+    [("1000", 1000), ("1e5", 100_000), ("-3", -3), ("12345678901234567890", 12345678901234567890)],
 )  # fmt: skip
 def test_whole_numbers(text: str, value: int) -> None:
     assert whole_number(text) == value
 
 
-@pytest.mark.parametrize("text", ["1.5", "many", "", "k", "1e400", "nan", "1kk"])
+@pytest.mark.parametrize("text", ["1.5", "many", "", "1e400", "nan", "1k"])
 def test_what_is_not_a_whole_number(text: str) -> None:
     with pytest.raises(ValueError):
         whole_number(text)
@@ -126,11 +126,11 @@ def test_what_is_not_a_whole_number(text: str) -> None:
 
 def test_a_bad_number_is_explained(electra: Electra) -> None:
     code, _, err = electra("pretrain", "data", "--out", "run", "--steps", "1.5")
-    assert code == ConfigError.exit_code and "a whole number, for example 1000, 1e3 or 1k" in " ".join(err.split())
+    assert code == ConfigError.exit_code and "a whole number, for example 1000 or 1e3" in " ".join(err.split())
 
 
 def test_names_that_people_try() -> None:
-    flags = ["data", "--out", "run", "--lr", "1e-3", "--batch-size", "32", "--steps", "10k", "--objective", "electra"]
+    flags = ["data", "--out", "run", "--lr", "1e-3", "--batch-size", "32", "--steps", "1e4", "--objective", "electra"]
     arguments = read("pretrain", [*flags, "--preset", "tiny"])
     settings = arguments.settings
     assert (settings.optimizer.learning_rate, settings.batch.size, arguments.steps) == (1e-3, 32, 10_000)

@@ -299,7 +299,7 @@ def write_treebank(folder: Path) -> Path:
 CHANGED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "amount": ({"steps": 9}, ["amount: 8.0 -> 9.0"]),
     "match": ({"steps": None, "flops": 1e9}, ["match: 'steps' -> 'paper-flops'"]),
-    "metrics": ({"metrics": ("held-out/loss",)}, ["metrics: () -> ('held-out/loss',)"]),
+    "metrics": ({"metrics": "held-out/loss"}, ["metrics: () -> ('held-out/loss',)"]),
 }
 
 

@@ -1,7 +1,7 @@
 """From words to a request: how flags are shown and read, and `--config FILE` of every verb.
 
 tyro asks a registry how to read a type and which fields a class has; ours answers for numbers and dataclasses, and
-leaves the rest to it: values have names, not types; a default that says nothing is left out; 1e5 and 100k are numbers.
+leaves the rest to it: values have names, not types; a default that says nothing is left out; 1e5 is a number.
 """
 
 import dataclasses
@@ -22,7 +22,6 @@ from electra_trainer.settings.request import Request, TrainingRequest, dotted_na
 from electra_trainer.tasks.recipe import RECIPES, Recipe
 from electra_trainer.train.from_flags import settings_from
 
-_UNITS = {"k": 10**3, "m": 10**6, "g": 10**9}
 _SILENT = ("", "None", "False")
 """Defaults that a reader learns nothing from: the flag is simply not given."""
 _ALIASES = {"optimizer.learning_rate": ("--learning-rate", "--lr"), "batch.size": ("--batch-size",)}
@@ -38,7 +37,7 @@ FILE_ONLY = frozenset(
 
 
 def whole_number(text: str) -> int:
-    """`100000`, `1e5`, `100k` and `0.1M` are one number.
+    """`100000` and `1e5` are one number.
 
     Raises:
         ValueError: it is not a whole number.
@@ -46,8 +45,7 @@ def whole_number(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        unit = _UNITS.get(text[-1:].lower())
-        value = float(text[:-1]) * unit if unit else float(text)
+        value = float(text)
     if not value.is_integer():
         raise ValueError
     return int(value)
@@ -57,7 +55,7 @@ _STYLE = (tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff, tyro.conf.Po
 _HIDDEN = get_args(tyro.conf.Suppress[str])[1]
 _FIXED = get_args(tyro.conf.Fixed[str])[1]
 _READ: dict[Any, tuple[str, str, Callable[[str], Any]]] = {
-    int: ("N", "a whole number, for example 1000, 1e3 or 1k", whole_number),
+    int: ("N", "a whole number, for example 1000 or 1e3", whole_number),
     float: ("X", "a number, for example 0.5 or 5e-4", float),
     str: ("TEXT", "a text", str),
     Path: ("PATH", "a path", Path),

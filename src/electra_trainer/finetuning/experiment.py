@@ -26,6 +26,7 @@ from electra_trainer.finetuning import labels_curve, model_folder, run
 from electra_trainer.finetuning.tuning import Tuning
 from electra_trainer.pretrained.source import Source, load_source, untrained
 from electra_trainer.randomness import drawn
+from electra_trainer.runs.progress import Display
 from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.settings.records import ADDED, is_run, read, run_and_step, to_dict
 from electra_trainer.tasks import recipe
@@ -335,17 +336,12 @@ def _encoder_facts(model: str) -> dict[str, Any] | None:
     return {"config": config, **engine.run_facts(at, step=step), "environment": cells.environment_of(at)}
 
 
-class _Relay:
+class _Relay(Display):
     """Passes on the progress of a run."""
 
     def __init__(self, steps: int, reports: Reports, *, lines: bool) -> None:
-        self._steps, self._reports, self._lines = steps, reports, lines
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
+        super().__init__(total=steps, silent=True)
+        self._reports, self._lines = reports, lines
 
     def say(self, line: str, *, style: str | None = None) -> None:
         if self._lines:  # fresh weights may collapse: the run has its log
@@ -354,7 +350,7 @@ class _Relay:
     warn = say
 
     def step(self, done: int, metrics: dict[str, float], *, tokens_per_second: float, last: bool = False) -> None:
-        self._reports.progress(done / self._steps)
+        self._reports.progress(done / self.total)
 
 
 def export_best(source: TaskSource, data: TaskData, *, summary: Summary, model: str) -> tuple[Path, Path | None]:

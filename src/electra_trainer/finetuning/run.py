@@ -435,7 +435,7 @@ def finetune_run(
     device: str = "auto",
     keep_weights: bool = False,
     quiet: bool = False,
-    display: Callable[[int], progress.Shows] | None = None,
+    display: Callable[[int], progress.Display] | None = None,
     stop: Callable[[], str | None] | None = None,
 ) -> Result:
     """Fine-tune and evaluate, or resume the run in `out`; a finished one is read.
@@ -536,7 +536,7 @@ def build_batches(job: Job, *, device: torch.device) -> Batches:
 
 
 def _built(
-    job: Job, folder: run_folder.RunFolder, *, device: torch.device, show: Callable[[int], progress.Shows]
+    job: Job, folder: run_folder.RunFolder, *, device: torch.device, show: Callable[[int], progress.Display]
 ) -> FineTuningRun:
     """Rows, and the network as it begins, on the CPU."""
     batches = build_batches(job, device=device)

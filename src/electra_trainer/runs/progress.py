@@ -14,7 +14,7 @@ import sys
 import time
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -26,25 +26,8 @@ from electra_trainer.runs import checkpoint, run_folder, signals
 SECONDS_BETWEEN_LINES = 10.0
 
 
-class Shows(Protocol):
-    """Receives the progress of a run: `Display`, or what shows many runs at once."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def say(self, line: str, *, style: str | None = None) -> None:
-        """A line that stays."""
-
-    def warn(self, line: str, *, style: str | None = None) -> None:
-        """A line that stays, and is also shown where only warnings are wanted."""
-
-    def step(self, done: int, metrics: dict[str, float], *, tokens_per_second: float, last: bool = False) -> None:
-        """Show the state after `done` steps."""
-
-
 class Display:
-    """Shows steps, speed, time left and losses. Use as a context manager.
+    """Shows steps, speed, time left and losses. Use as a context manager; a subclass may pass them on elsewhere.
 
     Args:
         total: steps, which may be settled later.

@@ -46,7 +46,7 @@ class Resumable(ABC, Generic[Network]):
     """Steps between rows of metrics.jsonl."""
     keep: int
     """Newest checkpoints that stay."""
-    display: progress.Shows
+    display: progress.Display
     share: Share | None = None
     """None: all of the learning rate for all."""
     trunk: frozenset[int] = frozenset()
