@@ -98,9 +98,7 @@ def test_a_system_that_fails_is_reported_and_the_others_go_on(tmp_path: Path, mo
     monkeypatch.setattr(speed, "Process", lambda settings: (Process if "APART" in settings else Inside)(settings))
     data = write_store(tmp_path / "data")
     config = fit_to_data(dataclasses.replace(tiny(), batch=dataclasses.replace(tiny().batch, size=2)), Store.open(data))
-    job = speed.Job(
-        config=config, task="pretrain", device="cpu", threads=1, rounds=1, turn=0.0, data=data,
-    )  # fmt: skip
+    job = speed.Job(config=config, task="pretrain", device="cpu", threads=1, rounds=1, turn=0.0, data=data)
     facts = speed.report(job, *speed.measure(job, ["failing", "electra-trainer-fp32"]))
     assert set(facts["systems"]["failing"]) == {"error"} and facts["ratios"] == {"electra-trainer-fp32": {}}
     assert "nowhere" in facts["systems"]["failing"]["error"]
@@ -168,10 +166,8 @@ def test_the_peer_computes_our_losses_and_gradients() -> None:
     assert isinstance(config.objective, RTD)
     ours = ReplacedTokenDetection(config)
     with torch.no_grad():
-        for parameter in ours.parameters():
-            parameter.add_(
-                0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel()))
-            )
+        for one in ours.parameters():
+            one.add_(0.1 * torch.randn(one.shape, generator=torch.Generator().manual_seed(one.numel())))
     losses = ours(masked, Rng(1, 0, 0), diagnose=True)
     counts = {name: float(value) for name, value in ours.counts(masked).items()}
     losses.total(counts).backward()
@@ -188,12 +184,8 @@ def test_the_peer_computes_our_losses_and_gradients() -> None:
     (token_loss + 50 * replaced_loss).backward()
 
     terms = losses.terms
-    assert float(token_loss.detach()) == pytest.approx(
-        float(terms["generator_loss"].sum.detach()) / counts["masked"], rel=SAME
-    )
-    assert float(replaced_loss.detach()) == pytest.approx(
-        float(terms["discriminator_loss"].sum.detach()) / counts["real"], rel=SAME
-    )
+    for mean, name, count in ((token_loss, "generator_loss", "masked"), (replaced_loss, "discriminator_loss", "real")):
+        assert float(mean.detach()) == pytest.approx(float(terms[name].sum.detach()) / counts[count], rel=SAME)
     assert logits_KV.shape == (len(masked.slots_K), small.WORDS)
     mine = ours.discriminator.electra.embeddings.word_embeddings.weight.grad
     theirs = networks["discriminator"].electra.embeddings.word_embeddings.weight.grad
@@ -233,10 +225,8 @@ def test_fine_tuning_reads_the_same_sentences() -> None:
     ours = finetune.Ours(config.model, text, batch=8, device=cpu, precision="fp32")
     theirs = finetune.Theirs(config.model, text, batch=8, device=cpu, precision="fp32", compiled=False)
     mine = [collate(ours.feed.batch(step), text.specials, cpu).ids_BT for step in range(finetune.BATCHES)]
-    words = [
-        sorted(tuple(row[row != PAD].tolist()) for ids_BT in batches for row in ids_BT)
-        for batches in (mine, [b["input_ids"] for b in theirs.batches])
-    ]
+    both = (mine, [b["input_ids"] for b in theirs.batches])
+    words = [sorted(tuple(row[row != PAD].tolist()) for ids_BT in ids for row in ids_BT) for ids in both]
     assert words[0] == words[1] and len(words[0]) == 8 * finetune.BATCHES
     real = sum(map(len, words[0]))
     assert real == finetune.BATCHES * finetune.tokens_per_step(config)
@@ -244,12 +234,8 @@ def test_fine_tuning_reads_the_same_sentences() -> None:
     assert 1 - real / sum(ids_BT.numel() for ids_BT in mine) < 0.35  # padding
     assert MASK not in {word for row in words[0] for word in row}
     labels = {tuple(row.ids[1:3]): row.target for row in text.rows}
-    given = {
-        tuple(ids[1:3].tolist()): int(y)
-        for b in theirs.batches
-        for ids, y in zip(b["input_ids"], b["labels"], strict=True)
-    }
-    assert labels == given
+    pairs = (pair for b in theirs.batches for pair in zip(b["input_ids"], b["labels"], strict=True))
+    assert labels == {tuple(ids[1:3].tolist()): int(y) for ids, y in pairs}
 
 
 def test_both_learn_what_they_are_timed_on() -> None:

@@ -162,19 +162,8 @@ def test_precedence_preset_file_flags(tmp_path: Path) -> None:
 
     toml = tmp_path / "c.toml"
     toml.write_text("seed = 5\n[optimizer]\nlearning_rate = 0.002\nbeta2 = 0.9\n")
-    words = [
-        "D",
-        "--out",
-        "R",
-        "--preset",
-        "base",
-        "--config",
-        str(toml),
-        "--optimizer.beta2",
-        "0.95",
-        "--objective",
-        "mlm",
-    ]
+    flags = "--preset base --optimizer.beta2 0.95 --objective mlm"
+    words = ["D", "--out", "R", "--config", str(toml), *flags.split()]
     config = read("pretrain", words).settings
     assert (config.preset, config.seed) == ("base", 5)
     assert (config.optimizer.learning_rate, config.optimizer.beta2, config.optimizer.clip_norm) == (0.002, 0.95, 1.0)
@@ -197,25 +186,16 @@ def test_the_journey(electra: Electra, folder: Path, tmp_path: Path) -> None:
     assert code == 0 and "parameters, generator" in out and "time here" in out and not run.exists()
     code, _, err = electra(*train)
     assert code == 0 and "held-out: discriminator" in err
-    assert {path.name for path in run.iterdir()} >= {
-        "config.json",
-        "environment.json",
-        "metrics.jsonl",
-        "log.txt",
-        "report.html",
-        "tokenizer",
-    }
+    made = {path.name for path in run.iterdir()}
+    assert made >= {"config.json", "environment.json", "metrics.jsonl", "log.txt", "report.html", "tokenizer"}
     code, out, _ = electra("evaluate", run, data, "--json")
-    assert (
-        code == 0
-        and {"discriminator_standard_auc", "discriminator_constant_loss", "generator_loss"} <= json.loads(out).keys()
-    )
+    named = {"discriminator_standard_auc", "discriminator_constant_loss", "generator_loss"}
+    assert code == 0 and named <= json.loads(out).keys()
     code, out, _ = electra("score", run, "a class with methods", "--json")
     scored = json.loads(out)
     assert code == 0 and scored.keys() == {"tokens", "replaced_probability"}
-    assert len(scored["tokens"]) == len(scored["replaced_probability"]) and all(
-        0 < p < 1 for p in scored["replaced_probability"]
-    )
+    assert len(scored["tokens"]) == len(scored["replaced_probability"])
+    assert all(0 < p < 1 for p in scored["replaced_probability"])
     code, out, _ = electra("fill", run, "a [MASK] with [MASK]", "--json")
     assert code == 0 and [len(gap) for gap in json.loads(out)] == [5, 5]
     assert electra("score", run, "a class")[0] == electra("fill", run, "a [MASK]")[0] == 0
@@ -239,18 +219,8 @@ def test_metrics_rows(folder: Path) -> None:
 
 def test_mlm_run(electra: Electra, folder: Path, tmp_path: Path) -> None:
     run = tmp_path / "bert"
-    code, _, err = electra(
-        "pretrain",
-        folder / "data",
-        "--out",
-        run,
-        "--config",
-        folder / "config.json",
-        "--objective",
-        "mlm",
-        "--device",
-        "cpu",
-    )
+    words = ("pretrain", folder / "data", "--out", run, "--config", folder / "config.json")
+    code, _, err = electra(*words, "--objective", "mlm", "--device", "cpu")
     assert code == 0 and "discriminator" not in err
     assert electra("export", run, "--out", tmp_path / "e")[0] == 0 and (tmp_path / "e/encoder").is_dir()
     assert electra("fill", run, "a [MASK]")[0] == 0
@@ -405,21 +375,8 @@ def test_a_vocabulary_of_another_language_and_few_held_out_tokens_are_told(
 
 def test_bad_newest_checkpoint_is_read_around(electra: Electra, folder: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    assert (
-        electra(
-            "pretrain",
-            folder / "data",
-            "--out",
-            run,
-            "--config",
-            folder / "config.json",
-            "--steps",
-            "40",
-            "--device",
-            "cpu",
-        )[0]
-        == 0
-    )
+    words = ("pretrain", folder / "data", "--out", run, "--config", folder / "config.json")
+    assert electra(*words, "--steps", "40", "--device", "cpu")[0] == 0
     newest = sorted((run / "checkpoints").glob("step-*"))[-1]
     (newest / "state.json").write_text("{}")
     code, out, err = electra("evaluate", run, folder / "data", "--json")
@@ -430,9 +387,7 @@ def test_bad_newest_checkpoint_is_read_around(electra: Electra, folder: Path, tm
 def test_verbs_that_train_restart_tuned() -> None:
     from electra_trainer.runs.launcher import trains
 
-    assert {"demo", "pretrain", "finetune", "glue", "squad", "compare"} == {
-        verb for verb in cli.VERBS if trains([verb])
-    }
+    assert {*"demo pretrain finetune glue squad compare".split()} == {verb for verb in VERBS if trains([verb])}
     assert trains(["pretrain", "D"]) and not trains(["pretrain", "--help"]) and not trains([])
 
 
@@ -456,21 +411,15 @@ def test_a_missing_package_is_not_a_bug(monkeypatch: pytest.MonkeyPatch, capsys:
     monkeypatch.setitem(sys.modules, "tyro", None)
     assert main(["show", "small"]) == ConfigError.exit_code
     told = capsys.readouterr().err
-    assert (
-        "the Python package tyro is missing here" in told
-        and "pip install -c constraints.txt '.'" in told
-        and "bug" not in told
-    )
+    assert "the Python package tyro is missing here" in told and "bug" not in told
+    assert "pip install -c constraints.txt '.'" in told
     assert as_known(ModuleNotFoundError("no module", name="electra_trainer.nowhere")) is None
 
 
 def test_text_that_the_model_does_not_know_is_reported(electra: Electra, folder: Path) -> None:
     code, out, err = electra("score", folder / "run", "日本語", "--json")
-    assert (
-        code == 0
-        and json.loads(out)["tokens"] == ["[UNK]"] * 3
-        and "100.0 % of the letters are unreadable ([UNK])" in err
-    )
+    assert code == 0 and json.loads(out)["tokens"] == ["[UNK]"] * 3
+    assert "100.0 % of the letters are unreadable ([UNK])" in err
     assert "model says means nothing" in err
     code, _, err = electra("score", folder / "run", "a class of 本")
     assert code == 0 and "10.0 % of the letters" not in err and "for example '本'" in err and "little near them" in err

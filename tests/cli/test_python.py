@@ -28,15 +28,8 @@ from electra_trainer.train.device import choose_precision, placed
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("python")
     write_store(folder / "data")
-    trained = api.pretrain(
-        folder / "data",
-        out=folder / "run",
-        preset=small_config(),
-        steps=np.int64(2),
-        seed=np.int64(3),
-        device="cpu",
-        quiet=True,
-    )
+    asked: dict[str, Any] = {"steps": np.int64(2), "seed": np.int64(3), "device": "cpu", "quiet": True}
+    trained = api.pretrain(folder / "data", out=folder / "run", preset=small_config(), **asked)
     assert len(repr(trained)) < 200 and trained.step == 2
     return folder / "run"
 

@@ -4,40 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+from electra_trainer.settings import methods
 from electra_trainer.settings.config import BatchShape, Config, Masking, Model
-from electra_trainer.settings.methods import (
-    MLM,
-    RTD,
-    Adversarial,
-    AllTokensMLM,
-    HardMLM,
-    Learned,
-    ReplaceMLM,
-    RtdMLM,
-    SentenceContrast,
-    Uniform,
-    Unigram,
-)
 
 OBJECTIVES = {
-    "rtd": RTD(),
-    "electra-15": RTD(loss_over="masked"),
-    "electra-15-other": RTD(loss_over="other"),
-    "mlm": MLM(),
-    "hard-mlm": HardMLM(pool=2.0),
-    "replace-mlm": ReplaceMLM(),
-    "all-tokens-mlm": AllTokensMLM(),
-    "all-tokens-mlm plain": AllTokensMLM(copy=False),
-    "rtd-mlm": RtdMLM(),
-    "adversarial": Adversarial(),
-    "sentence-contrast": SentenceContrast(),
+    "rtd": methods.RTD(),
+    "electra-15": methods.RTD(loss_over="masked"),
+    "electra-15-other": methods.RTD(loss_over="other"),
+    "mlm": methods.MLM(),
+    "hard-mlm": methods.HardMLM(pool=2.0),
+    "replace-mlm": methods.ReplaceMLM(),
+    "all-tokens-mlm": methods.AllTokensMLM(),
+    "all-tokens-mlm plain": methods.AllTokensMLM(copy=False),
+    "rtd-mlm": methods.RtdMLM(),
+    "adversarial": methods.Adversarial(),
+    "sentence-contrast": methods.SentenceContrast(),
 }
 GENERATORS = {
-    "half as wide": Learned(width=0.5),
-    "half as deep": Learned(width=1.0, depth=0.5),
-    "same size": Learned(width=1.0),
-    "unigram": Unigram(),
-    "uniform": Uniform(),
+    "half as wide": methods.Learned(width=0.5),
+    "half as deep": methods.Learned(width=1.0, depth=0.5),
+    "same size": methods.Learned(width=1.0),
+    "unigram": methods.Unigram(),
+    "uniform": methods.Uniform(),
 }
 
 
@@ -49,7 +37,7 @@ def narrow(**changes: Any) -> Config:
     )  # fmt: skip
     made: dict[str, Any] = {
         "model": model,
-        "generator": Learned(width=0.5),
+        "generator": methods.Learned(width=0.5),
         "batch": BatchShape(size=3, sequence_length=20),
         "masking": Masking(fraction=0.15),
     }

@@ -26,18 +26,8 @@ from electra_trainer.cost.parameters import parameters, single_output, slots
 from electra_trainer.kernels.native import native_muon
 from electra_trainer.presets import models
 from electra_trainer.randomness import Rng
-from electra_trainer.settings.config import Config, Optimizer, generator_shape
-from electra_trainer.settings.methods import (
-    MLM,
-    RTD,
-    Adversarial,
-    AllTokensMLM,
-    HardMLM,
-    Learned,
-    TwoStage,
-    Uniform,
-    Unigram,
-)
+from electra_trainer.settings import methods
+from electra_trainer.settings.config import Config, Optimizer, changed, generator_shape
 from electra_trainer.train import optim
 
 
@@ -46,7 +36,7 @@ from electra_trainer.train import optim
 )
 def test_paper_flops_of_small_follow_the_generator(width: int, total: float) -> None:
     """The authors' formulas for generators of other widths; units of 1e18."""
-    config = dataclasses.replace(models.small(), generator=Learned(width=width / 256))
+    config = dataclasses.replace(models.small(), generator=methods.Learned(width=width / 256))
     assert run_flops(config).paper / 1e18 == pytest.approx(total, abs=6e-4)
 
 
@@ -63,7 +53,7 @@ def test_paper_flops_of_small_follow_the_generator(width: int, total: float) -> 
 )
 def test_paper_flops_of_base_follow_the_generator(width: int, step: float, ratio: float) -> None:
     """One step, in units of 1e13, and against BERT-Base's."""
-    config = dataclasses.replace(models.base(), generator=Learned(width=width / 768))
+    config = dataclasses.replace(models.base(), generator=methods.Learned(width=width / 768))
     counted = step_flops(config).paper
     assert counted / 1e13 == pytest.approx(step, abs=6e-4 if width < 768 else 6e-3)
     assert counted / step_flops(models.bert_base()).paper == pytest.approx(ratio, abs=6e-3)
@@ -101,14 +91,14 @@ BLOCKS = pytest.mark.parametrize("block", ["bert", "modern"])
 
 
 def with_block(config: Config, block: Any) -> Config:
-    return dataclasses.replace(config, model=dataclasses.replace(config.model, block=block))
+    return changed(config, model={"block": block})
 
 
-@pytest.mark.parametrize("generator", [Learned(width=1.0, depth=0.5), Unigram(), Uniform()])
+@pytest.mark.parametrize("generator", [methods.Learned(width=1.0, depth=0.5), methods.Unigram(), methods.Uniform()])
 def test_real_flops_with_other_generators(generator: Any) -> None:
     config = narrow(generator=generator)
     assert counted_by_torch(config, backward=False) == config.batch.size * sum(p.real for p in row_parts(config))
-    assert len(row_parts(config)) == (4 if isinstance(generator, Learned) else 2)
+    assert len(row_parts(config)) == (4 if isinstance(generator, methods.Learned) else 2)
 
 
 @BLOCKS
@@ -118,11 +108,11 @@ def test_real_flops_equal_the_products_of_a_step(name: str, block: str) -> None:
     config = with_block(narrow(objective=OBJECTIVES[name]), block)
     logits = 2 * config.model.embedding_size * config.model.vocab_size
     beside = 0
-    if isinstance(config.objective, AllTokensMLM):
+    if isinstance(config.objective, methods.AllTokensMLM):
         beside = config.batch.sequence_length * logits
-    if isinstance(config.objective, HardMLM):
+    if isinstance(config.objective, methods.HardMLM):
         beside = slots(config) * logits
-    if isinstance(config.objective, Adversarial):
+    if isinstance(config.objective, methods.Adversarial):
         width, read = single_output(config)
         beside = slots(config) * logits - 2 * width * read
     assert counted_by_torch(config, backward=True) == step_flops(config).real + config.batch.size * beside
@@ -133,7 +123,7 @@ def test_real_flops_equal_the_products_of_a_step(name: str, block: str) -> None:
 def test_real_flops_have_muons_products(sharing: Any, block: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """FLOPs of Muon on the matrices that it moves, counted while it steps by PyTorch's products."""
     monkeypatch.setattr(native_muon, "fits", lambda *_, **__: False)
-    generator = Learned(width=1.0 if sharing == "all" else 0.5)
+    generator = methods.Learned(width=1.0 if sharing == "all" else 0.5)
     config = with_block(narrow(sharing=sharing, generator=generator, optimizer=Optimizer(name="muon")), block)
     network = objectives.build(config)
     for parameter in network.parameters():
@@ -149,7 +139,7 @@ def test_real_flops_have_muons_products(sharing: Any, block: str, monkeypatch: p
 def test_muon_moves_what_a_stage_trains() -> None:
     """The smaller generator alone, then the discriminator alone."""
     stages = two_stage(start="fresh")
-    config = dataclasses.replace(stages, generator=Learned(width=0.5), optimizer=Optimizer(name="muon"))
+    config = dataclasses.replace(stages, generator=methods.Learned(width=0.5), optimizer=Optimizer(name="muon"))
     first, second = (muon_products(config, stage) for stage in (True, False))
     assert 0 < first < second
     assert muon_products(dataclasses.replace(config, phases=narrow().phases)) == first + second
@@ -176,7 +166,7 @@ def test_products_of_layers_with_windows(window: int, length: int) -> None:
 
 
 def two_stage(**changes: Any) -> Config:
-    return narrow(generator=Learned(width=1.0), sharing="none", phases=TwoStage(**changes))
+    return narrow(generator=methods.Learned(width=1.0), sharing="none", phases=methods.TwoStage(**changes))
 
 
 def test_the_first_stage_costs_what_the_generator_alone_does() -> None:
@@ -184,7 +174,7 @@ def test_the_first_stage_costs_what_the_generator_alone_does() -> None:
     config = two_stage()
     switch = config.first_stage_steps
     assert switch == config.schedule.steps // 2
-    alone = step_flops(dataclasses.replace(narrow(objective=MLM()), model=generator_shape(config)))
+    alone = step_flops(dataclasses.replace(narrow(objective=methods.MLM()), model=generator_shape(config)))
     joint = step_flops(dataclasses.replace(config, phases=narrow().phases))
     before, after = step_flops(config, step=switch - 1), step_flops(config, step=switch)
     assert before == step_flops(config) == alone
@@ -194,9 +184,7 @@ def test_the_first_stage_costs_what_the_generator_alone_does() -> None:
 
 @pytest.mark.parametrize("share", [0.5, 0.3, 0.77])
 def test_flops_of_a_run_are_those_of_its_steps(share: float) -> None:
-    config = dataclasses.replace(
-        two_stage(share=share), schedule=dataclasses.replace(narrow().schedule, steps=9, warmup_steps=0)
-    )
+    config = changed(two_stage(share=share), schedule={"steps": 9, "warmup_steps": 0})
     for steps in range(10):
         each = [step_flops(config, step=step) for step in range(steps)]
         counted = run_flops(config, steps=steps)
@@ -212,8 +200,7 @@ def test_steps_for_flops_are_the_most_that_fit(config: Config, counting: Any) ->
     """Against a search through whole runs of 0, 1, 2, … steps."""
 
     def whole(steps: int) -> float:
-        schedule = dataclasses.replace(config.schedule, steps=steps, warmup_steps=0)
-        return float(getattr(run_flops(dataclasses.replace(config, schedule=schedule)), counting))
+        return float(getattr(run_flops(changed(config, schedule={"steps": steps, "warmup_steps": 0})), counting))
 
     totals = [0.0] + [whole(steps) for steps in range(1, 40)]
     assert totals == sorted(set(totals))
@@ -232,7 +219,7 @@ def test_steps_for_any_amount() -> None:
 def test_an_objective_of_ones_own_is_counted_by_what_it_says(own_objective: type) -> None:
     """A discriminator that also sends the masked positions through the vocabulary."""
     mine = [part.name for part in row_parts(narrow(objective=own_objective()))]
-    assert mine == [*(part.name for part in row_parts(narrow(objective=RTD()))), "token head"]
+    assert mine == [*(part.name for part in row_parts(narrow(objective=methods.RTD()))), "token head"]
 
 
 def test_paper_flops_of_all_tokens_see_the_vocabulary_everywhere() -> None:

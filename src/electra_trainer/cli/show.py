@@ -14,6 +14,7 @@ import tyro
 from electra_trainer.cli.shown import Shown
 from electra_trainer.cost import flops, parameters
 from electra_trainer.errors import install
+from electra_trainer.files.wording import Table
 from electra_trainer.presets import models
 from electra_trainer.settings.records import flat, to_dict
 from electra_trainer.settings.request import Request
@@ -72,11 +73,9 @@ class Flops(Request):
 
         names = list(dict.fromkeys([*PUBLISHED, *models.PRESETS])) if self.name == "all" else [self.name]
         costs = {name: cost_of(name) for name in names}
-        width = max(map(len, names))
-        lines = [f"{'':<{width}}  {'train, paper':>12}  {'train, real':>11}  {'infer, paper':>12}"]
-        for name, cost in costs.items():
-            numbers = f"{cost.train_paper:>12.4g}  {cost.train_real:>11.4g}  {cost.infer_paper:>12.4g}"
-            lines.append(f"{name:<{width}}  {numbers}")
+        kinds = ("train_paper", "train_real", "infer_paper")
+        rows = [(name, *(f"{getattr(cost, kind):.4g}" for kind in kinds)) for name, cost in costs.items()]
+        lines = [Table(head=("", *(kind.replace("_", ", ") for kind in kinds)), rows=rows).text()]
         return Shown({name: asdict(cost) for name, cost in costs.items()}, lines)
 
 
