@@ -1,5 +1,6 @@
 """`electra demo`: vocabulary, rows, pre-training and scored sentences on text that is already installed."""
 
+import math
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -80,15 +81,12 @@ def _train(request: Demo, config: "Config", data: Path, *, end: float) -> None:
     from electra_trainer.train.loop import pretrain
     from electra_trainer.train.plan import Length
 
-    if request.steps is not None:
-        pretrain(config, data, out=request.out, length=Length(steps=request.steps))
-        return
     folder, now = RunFolder(request.out), time.monotonic()
     left = max(_LEAST, end - _AFTERWARDS - now)
+    latest = now + left + _BEYOND if request.steps is None else math.inf
     began = folder.environment().get("budget") if folder.exists else None
-    latest = now + left + _BEYOND
+    length = Length(budget=began or f"{left:.0f}s") if request.steps is None else Length(steps=request.steps)
     try:
-        length = Length(budget=began or f"{left:.0f}s")
         pretrain(config, data, out=request.out, length=length, pause=lambda _: time.monotonic() >= latest)
     except Interrupted:
         if time.monotonic() < latest:
