@@ -247,4 +247,4 @@ def _facts(path: Path) -> None:
     (path.parent / "metrics.jsonl").write_bytes(b'{"step": 1}\n')
     read_run(path.parent)
     folder = RunFolder(path.parent)
-    assert folder.fact(str, "run_id") and folder.fact(str, "data", "tokenizer_sha256")
+    assert None not in (folder.fact(str, "run_id"), folder.fact(str, "data", "tokenizer_sha256"))
