@@ -17,8 +17,8 @@ from tests.methods.every import METHODS
 from tests.prepared import small_config, write_store
 from tests.reliability.ranks import run_ranks
 
-from electra_trainer.errors import CheckpointError, DataError, Diverged, MissingInputError, plain
-from electra_trainer.inspection.replay import Replayed, joined, replay
+from electra_trainer.errors import CheckpointError, DataError, Diverged, MissingInputError
+from electra_trainer.inspection.replay import Replayed, replay
 from electra_trainer.pretrained.source import InitFrom
 from electra_trainer.runs import run_folder
 from electra_trainer.runs.checkpoint import numbered
@@ -55,23 +55,13 @@ def shapes_agree(found: Replayed) -> None:
         assert row.documents and row.documents[0].begin == 0 and row.documents[-1].end == size
 
 
-METHODS_TRIED = [
-    "mlm",
-    "replace-mlm",
-    "all-tokens-mlm",
-    "adversarial",
-    "rtd-mlm",
-    "sentence-contrast",
-    "unigram",
-    "rtd other",
-    "two-stage",
-    "rare",
-    "sums",
-    "hard-mlm",
-]
-
-
-@pytest.mark.parametrize("name", METHODS_TRIED)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mlm", "replace-mlm", "all-tokens-mlm", "adversarial", "rtd-mlm", "sentence-contrast", "unigram", "rtd other",
+        "two-stage", "rare", "sums", "hard-mlm",
+    ],
+)  # fmt: skip
 def test_every_method(data: Path, tmp_path: Path, name: str) -> None:
     made = METHODS[name](config())
     pretrain(made, data, out=tmp_path / "run", device="cpu", quiet=True)
@@ -111,7 +101,7 @@ def test_a_run_of_two_processes(data: Path, tmp_path: Path) -> None:
 def test_what_is_not_logged_has_nothing_to_compare_with(run: Path, electra: Electra) -> None:
     found = [replay(run, step=step) for step in (5, 6)]
     assert [one.identical for one in found] == [None, True] and found[0].recorded is None
-    assert [(one.began, one.recomputed) for one in found] == [(4, 0), (4, 1)]
+    assert [one.began for one in found] == [4, 4]
     assert found[0].computed.keys() == found[1].computed.keys()
     code, out, _ = electra("replay", run, "--step", 5, "--rows", 0)
     assert code == 0 and "has no row of this step: nothing to compare with" in out and "0 of 8 rows" in out
@@ -120,13 +110,11 @@ def test_what_is_not_logged_has_nothing_to_compare_with(run: Path, electra: Elec
 def test_a_step_before_the_first_checkpoint(run: Path, electra: Electra) -> None:
     assert min(step for step, _ in numbered(run / "checkpoints")) == 4
     found = replay(run, step=2)
-    assert (found.began, found.recomputed, found.identical) == (0, 1, True)
+    assert (found.began, found.identical) == (0, True)
     code, out, err = electra("replay", run, "--step", 4, "--rows", 1)
     assert code == 0 and "training again from step 0 to 3 (3 steps)" in err
-    assert (
-        "from the initial weights, 3 steps in between trained again" in out
-        and "were reproduced, to the last bit" in out
-    )
+    assert "from the initial weights, 3 steps in between trained again" in out
+    assert "were reproduced, to the last bit" in out
 
 
 def test_what_a_person_reads(run: Path, electra: Electra) -> None:
@@ -137,7 +125,6 @@ def test_what_a_person_reads(run: Path, electra: Electra) -> None:
     assert first.documents is not None
     part = first.documents[0].place
     assert f"{part.file}:{part.line}, document {part.number} of the file" in out
-    assert f"  {joined(first.original)}\n" in out
     at = next(at for at in range(len(first.original)) if first.original[at] != first.shown[at])
     assert f"[{first.original[at]}→{first.shown[at]}]" in out
 
@@ -159,7 +146,7 @@ def test_what_a_machine_reads(run: Path, electra: Electra) -> None:
         (["--step", "0"], 78, "expected 1 to 6, the steps of"),
         (["--step", "7"], 78, "expected 1 to 6, the steps of"),
         (["--step", "6", "--rows", "-1"], 78, "expected 0 or more"),
-        (["--step", "6", "--data", "nowhere"], 66, "nowhere: no such folder"),
+        (["--step", "6", "--data", "nowhere"], 66, "nowhere: not the rows that"),
         ([], 78, "--step"),
     ],
 )
@@ -175,7 +162,7 @@ def test_the_rows_have_to_be_those_of_the_run(run: Path, data: Path, tmp_path: P
     facts = json.loads((moved / "environment.json").read_text())
     (moved / "environment.json").write_text(json.dumps({**facts, "data_folder": "gone"}))
     with pytest.raises(
-        MissingInputError, match=r"gone: no such folder.*Give the folder that .*moved was trained on with --data"
+        MissingInputError, match=r"gone: not the rows that .*moved was trained on\. Give their folder with --data"
     ):
         replay(moved, step=6)
     assert replay(moved, step=6, data=data).identical
@@ -195,13 +182,8 @@ def test_a_damaged_checkpoint_is_passed_over_and_left_alone(run: Path, tmp_path:
 def test_it_says_what_is_different_here(run: Path, tmp_path: Path, electra: Electra) -> None:
     copy = shutil.copytree(run, tmp_path / "copy")
     facts = json.loads((copy / "environment.json").read_text())
-    facts |= {
-        "torch": "1.0",
-        "device": "cuda",
-        "gpu": "GPU X",
-        "processes": 4,
-        "arithmetic": "fp32 with native kernels",
-    }
+    other = {"torch": "1.0", "device": "cuda", "gpu": "GPU X", "processes": 4, "arithmetic": "fp32 with native kernels"}
+    facts |= other
     (copy / "environment.json").write_text(json.dumps(facts))
     rows = [json.loads(line) for line in (copy / "metrics.jsonl").read_text().splitlines()]
     rows[-1]["loss"] += 1e-6
@@ -209,13 +191,8 @@ def test_it_says_what_is_different_here(run: Path, tmp_path: Path, electra: Elec
     found = replay(copy, step=6, device="cpu")
     assert list(found.differences) == ["loss"] and found.identical is False
     told = " ".join(found.reservations)
-    for words in (
-        "torch: 1.0 in the run,",
-        "device: cuda in the run, cpu here.",
-        "processes: 4 in the run, 1 here.",
-        "arithmetic: fp32 with native kernels in the run,",
-    ):
-        assert words in told
+    assert all(f"{name}: {value} in the run, " in told for name, value in other.items())
+    assert "device: cuda in the run, cpu here." in told and "processes: 4 in the run, 1 here." in told
     code, out, _ = electra("replay", copy, "--step", 6, "--rows", 0, "--device", "cpu")
     assert code == 0 and "NOT the same as in metrics.jsonl: loss" in out and "torch: 1.0" in out
 
@@ -255,15 +232,6 @@ def test_the_step_that_stopped_a_run(data: Path, tmp_path: Path, electra: Electr
     told = json.loads(electra("replay", out, "--step", step, "--json")[1], parse_constant=pytest.fail)
     assert told["finite"] is False and "nan" in told["computed"].values()
     assert numbered(out / "checkpoints") == before
-
-
-def test_pieces_of_words() -> None:
-    assert joined(["[CLS]", "##able", "to", "walk", "##ing", "##s", "[SEP]"]) == "[CLS] ##able to walkings [SEP]"
-    assert joined([]) == "" and joined(["##a"]) == "##a"
-
-
-def test_nothing_of_a_text_steers_the_terminal() -> None:
-    assert plain("a\x1b[31m\n\udc80é中") == "a\\x1b[31m\\n\\udc80é中"
 
 
 def test_from_python(run: Path) -> None:

@@ -18,7 +18,6 @@ from electra_trainer.inspection import report
 from electra_trainer.inspection.report import health, read_run, rendered, tokens_of, write_report
 
 pytestmark = pytest.mark.draws
-HOSTILE = "<script>alert('x')</script>"
 TEXT = ["[CLS]", *"the chef cooked the meal and the guests wash ##ed the dishes in the kitchen .".split(), "[SEP]"]
 
 
@@ -227,21 +226,6 @@ def test_a_masked_language_model_has_no_discriminator(tmp_path: Path) -> None:
     assert not (run / "figures" / "discrimination.png").exists()
     assert "false alarm" not in text and "discriminator AUC" not in text
     assert "right 29 % of the time, entropy 5" in text
-
-
-def test_hostile_text_stays_text(tmp_path: Path) -> None:
-    run = make_run(tmp_path / f"<b>&{HOSTILE[:8]}")
-    row = {
-        "original": [HOSTILE, '" onmouseover="x', "&lt;"], "input": [f"##{HOSTILE}", "</p><img src=x>", "&lt;"],
-        "masked": [True, True, False], "replaced": [True, True, False], "probability": [0.9, 0.1, 0.8],
-    }  # fmt: skip
-    (run / "examples.jsonl").write_text(json.dumps({"step": 9, "rows": [row]}) + "\n")
-    (run / "config.json").write_text(json.dumps({HOSTILE: HOSTILE}))
-    (run / "environment.json").write_text(json.dumps({"x": [HOSTILE]}))
-    text = write_report([run]).read_text(encoding="utf-8")
-    tags = Tags(text)
-    assert "script" not in tags.seen and tags.seen.count("img") == 4
-    assert "&lt;script&gt;" in text and "&amp;lt;" in text
 
 
 @pytest.mark.usefixtures("no_pictures")

@@ -1,6 +1,6 @@
 """Probe that `electra demo` and the playground show: held-out sentences with one word exchanged."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,11 +56,11 @@ def exchange_words(store: Store, *, count: int, seed: int = 1, rows: int | None 
     counts_V = word_counts(store) if rows is None else np.bincount(read.reshape(-1), minlength=store.vocab_size)
     whole_V = np.array([word.isalpha() for word in words])
     frequent = np.argsort(-counts_V * whole_V, kind="stable")[: min(FREQUENT, int(whole_V.sum()))]
-    sentences = list(_sentences(read, store, words))
-    draws = np.random.default_rng(seed)
+    sentences = list(_sentences(read, words))
+    draws, special = np.random.default_rng(seed), store.specials
     found = []
     for index in draws.permutation(len(sentences))[:count]:
-        ids = sentences[index]
+        ids = [special.cls, *sentences[index], special.sep]
         # a word of several pieces would leave its other pieces behind
         places = [i for i, one in enumerate(ids) if words[one].isalpha() and not words[ids[i + 1]].startswith("##")]
         if not places:
@@ -84,24 +84,17 @@ def suspect(discriminator: Discriminator, store: Store, sentences: list[Exchange
     return found
 
 
-def _sentences(rows: Iterable[NDArray[Any]], store: Store, words: list[str]) -> Iterator[list[int]]:
-    """Ids of the sentences of rows with [CLS] and [SEP] around them."""
-    special = store.specials
+def _sentences(rows: Iterable[NDArray[Any]], words: list[str]) -> Iterator[list[int]]:
+    """Ids of the sentences of 6 to 20 words: what lies between full stops of a document."""
     for row in (list(map(int, row[1:])) for row in rows):  # a row may begin in the middle of a sentence
-        for place in sentences_in([words[one] for one in row]):
-            yield [special.cls, *row[place], special.sep]
-
-
-def sentences_in(words: Sequence[str]) -> Iterator[slice]:
-    """Places of the sentences of a row that have 6 to 20 words: what lies between full stops of a document."""
-    begin: int | None = None
-    for at, word in enumerate(words):
-        if word in _BETWEEN:
-            begin = at + 1
-        elif word == "." and begin is not None:
-            if sum(piece.isalpha() for piece in words[begin : at + 1]) in _WORDS:
-                yield slice(begin, at + 1)
-            begin = at + 1
+        begin: int | None = None
+        for at, word in enumerate(words[one] for one in row):
+            if word in _BETWEEN:
+                begin = at + 1
+            elif word == "." and begin is not None:
+                if sum(words[one].isalpha() for one in row[begin : at + 1]) in _WORDS:
+                    yield row[begin : at + 1]
+                begin = at + 1
 
 
 def _vocabulary(store: Store) -> list[str]:

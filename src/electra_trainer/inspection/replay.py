@@ -10,7 +10,6 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from rich.text import Text
 from torch import Tensor
@@ -18,7 +17,7 @@ from torch.optim import Optimizer
 
 from electra_trainer import batch, errors
 from electra_trainer.data import batches, document
-from electra_trainer.data.store import Passage, Store
+from electra_trainer.data.store import Store
 from electra_trainer.data.tokenizer import load_tokenizer
 from electra_trainer.errors import plain, tell
 from electra_trainer.files.wording import Printed, Terminal
@@ -54,8 +53,6 @@ class DocumentPart:
     """Its first token in the row, from 0, a [CLS]."""
     end: int
     """The token after its last one."""
-    skipped: int
-    """Tokens of the document's text in earlier rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,11 +95,6 @@ class Replayed(Printed):
     """All rows of the batch, in order."""
     reservations: list[str]
     """Why the bits may differ from the run's, a sentence each."""
-
-    @property
-    def recomputed(self) -> int:
-        """Steps trained again between that checkpoint and this step."""
-        return self.step - 1 - self.began
 
     @property
     def computed(self) -> dict[str, float]:
@@ -164,8 +156,6 @@ def replay(run: str | Path, *, step: int, data: str | Path | None = None, device
         result = fast.step(part, step - 1, diagnose=True)
     if not result.finite:
         result = replace(result, metrics=metrics)
-    elif result.metrics != metrics:
-        reservations.append("The text comes from forward passes that differ from the step in the last bits.")
     return Replayed(
         step=step, began=began, result=result, recorded=_recorded(folder, step), rows=rows, reservations=reservations
     )
@@ -173,14 +163,11 @@ def replay(run: str | Path, *, step: int, data: str | Path | None = None, device
 
 def _store(folder: RunFolder, facts: dict[str, Any], data: str | Path | None) -> Store:
     """The rows that the run was trained on."""
-    remedy = f"Give the folder that {folder.path} was trained on with --data."
-    try:
-        store = Store.open(Path(data if data is not None else str(facts.get("data_folder"))))
-    except errors.MissingInputError as error:
-        raise errors.MissingInputError(f"{error} {remedy}") from None
-    if facts.get("data") != store.identity:
-        raise errors.DataError(f"{store.folder}: these are not the rows that {folder.path} was trained on. {remedy}")
-    return store
+    place = Path(data if data is not None else str(facts.get("data_folder")))
+    if place.is_dir() and (store := Store.open(place)).identity == facts.get("data"):
+        return store
+    error = errors.DataError if place.is_dir() else errors.MissingInputError
+    raise error(f"{place}: not the rows that {folder.path} was trained on. Give their folder with --data.")
 
 
 def _machine(config: Config, facts: dict[str, Any], device: str) -> tuple[torch.device, str, list[str]]:
@@ -239,8 +226,7 @@ def _restored(saved: verified.Saved, objective: Objective, optimizer: Optimizer)
 
 def _recorded(folder: RunFolder, step: int) -> dict[str, Any] | None:
     """The numbers of the step in metrics.jsonl."""
-    rows = readable_rows(folder.path / METRICS)
-    mine = [row for row in rows if row["step"] == step and "split" not in row]
+    mine = [row for row in readable_rows(folder.path / METRICS) if row["step"] == step and "split" not in row]
     return {name: value for name, value in mine[-1].items() if name not in _PLACE} if mine else None
 
 
@@ -283,37 +269,25 @@ def rows_of_step(
                 masked_input=words(masked.input_BT[at, :real]),
                 masked=masked.chosen_BT[at, :real].tolist(),
                 corrupted=None if corrupted_BT is None else words(corrupted_BT[at, :real]),
-                documents=_parts(documents.row(number), feed, row=number, real=real),
+                documents=[
+                    DocumentPart(place=one.place, begin=one.begin, end=min(one.end, real))
+                    for one in documents.row(number)
+                ],
             )
             for at, (number, real, finite) in enumerate(zip(numbers, real_B, finite_B, strict=True))
         ]
     return rows, measures.measure(measured, counts, measures.divisors(counts, config))
 
 
-def _parts(passages: list[Passage], feed: steps.Feed, *, row: int, real: int) -> list[DocumentPart]:
-    """The documents of a row of `real` tokens."""
-    parts = []
-    for one in passages:
-        first, column = divmod(one.start, feed.rows.shape[1])
-        before = feed.rows[first:row].reshape(-1)[column:]
-        skipped = int((~np.isin(before, [feed.pad, feed.cls, feed.sep])).sum())
-        parts.append(DocumentPart(place=one.place, begin=one.begin, end=min(one.end, real), skipped=skipped))
-    return parts
-
-
 def finite_rows(masked: batch.Masked, losses: batch.Losses) -> Tensor:
     """Bool [B]: rows all of whose values are finite; if the lane's losses are not and no row shows why, none is."""
-    diagnostics = losses.diagnostics
-    bad_BT = torch.zeros_like(masked.batch.ids_BT, dtype=torch.bool)
-    if "replaced_logit_BT" in diagnostics:
-        bad_BT |= ~diagnostics["replaced_logit_BT"].isfinite() & masked.batch.real_BT
+    found = losses.diagnostics
+    bad_BT = ~found.get("replaced_logit_BT", torch.zeros(())).isfinite() & masked.batch.real_BT
     for name in ("generator_entropy_K", "encoder_entropy_K"):
-        if name in diagnostics:
-            bad_BT.view(-1)[masked.slots_K[~diagnostics[name].isfinite() & (masked.slots_K >= 0)]] = True
-    bad_B = bad_BT.any(1)
-    if not bad_B.any() and not all(bool(term.sum.isfinite()) for term in losses.terms.values()):
-        return torch.zeros_like(bad_B)
-    return ~bad_B
+        if name in found:
+            bad_BT.view(-1)[masked.slots_K[~found[name].isfinite() & (masked.slots_K >= 0)]] = True
+    finite_B = ~bad_BT.any(1)
+    return finite_B & (not finite_B.all() or all(bool(term.sum.isfinite()) for term in losses.terms.values()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -354,24 +328,23 @@ def evaluate(run: str | Path, data: str | Path, *, device: str = "auto") -> Eval
 
 def shown(found: Replayed, rows: Sequence[ReplayedRow]) -> list[str]:
     """Lines for a terminal: everything, with some of the rows."""
-    console = Terminal(highlight=False, soft_wrap=True, markup=False, emoji=False)
     began = f"the checkpoint of step {found.began}" if found.began else "the initial weights"
-    again = f", {found.recomputed} steps in between trained again" if found.recomputed else ""
-    bad = ", ".join(str(row.row) for row in found.rows if not row.finite)
+    between = found.step - 1 - found.began
+    again = f", {between} steps in between trained again" if between else ""
+    lines: list[str | Text] = [f"step {found.step}, from {began}{again}"]
+    lines += [f"  {name:<30} {value!r}" for name, value in found.computed.items()]
+    lines += [verdict(found), *found.reservations]
+    if not found.result.finite:
+        bad = ", ".join(str(row.row) for row in found.rows if not row.finite)
+        lines.append(f"NaN or infinite in rows {bad}" if bad else "the gradient is NaN or infinite")
+    for row in rows:
+        lines += ["", *_lines(row)]
+    if len(rows) < len(found.rows):
+        lines += ["", f"{len(rows)} of {len(found.rows)} rows; --rows shows more"]
+    console = Terminal(highlight=False, soft_wrap=True, markup=False, emoji=False)
     with console.capture() as captured:
-        console.print(f"step {found.step}, from {began}{again}")
-        for name, value in found.computed.items():
-            console.print(f"  {name:<30} {value!r}")
-        for line in (verdict(found), *found.reservations):
+        for line in lines:
             console.print(line)
-        if not found.result.finite:
-            console.print(f"NaN or infinite in rows {bad}" if bad else "the gradient is NaN or infinite")
-        for row in rows:
-            console.print()
-            for text in _lines(row):
-                console.print(text)
-        if len(rows) < len(found.rows):
-            console.print(f"\n{len(rows)} of {len(found.rows)} rows; --rows shows more")
     return captured.get().splitlines()
 
 
@@ -386,39 +359,23 @@ def verdict(found: Replayed) -> str:
 
 
 def _lines(row: ReplayedRow) -> Iterator[Text]:
-    """Number and documents, the text, and the text as the main network read it."""
+    """Number and documents, and the text with what the main network read in its place."""
     yield Text(f"row {row.row}, lane {row.lane}" + ("" if row.finite else ", NaN OR INFINITE"), "bold")
     for part in row.documents:
         where = part.place
         lines = f"{where.line}-{where.last}" if where.last != where.line else f"{where.line}"
         file = f"{where.file}:{lines}" if where.line else where.file
-        skipped = f", after its first {part.skipped:,} tokens" if part.skipped else ""
-        place = f"{file}, document {where.number} of the file: tokens {part.begin} to {part.end - 1}{skipped}"
+        place = f"{file}, document {where.number} of the file: tokens {part.begin} to {part.end - 1}"
         yield Text(f"  {plain(place)}", "cyan")
-    yield Text("  ").append(plain(joined(row.original)))
-    marked = Text("  ")
-    for at, (before, after) in enumerate(zip(row.original, row.shown, strict=True)):
-        glued = continues(row.original, at) and not row.masked[at]
-        space = "" if glued or at == 0 else " "
-        if not row.masked[at]:
-            marked.append(space + plain(before[2:] if glued else before), "dim")
+    marked = Text(" ")
+    for before, after, masked in zip(row.original, row.shown, row.masked, strict=True):
+        if not masked:
+            marked.append(plain(before[2:] if before.startswith("##") else f" {before}"), "dim")
         elif before == after:
-            marked.append(f"{space}[{plain(before)}]", "yellow")
+            marked.append(f" [{plain(before)}]", "yellow")
         else:
-            marked.append(f"{space}[{plain(before)}→{plain(after)}]", "bold red")
+            marked.append(f" [{plain(before)}→{plain(after)}]", "bold red")
     yield marked
-
-
-def joined(tokens: Sequence[str]) -> str:
-    """Tokens as text, with the pieces of words joined."""
-    parts = [token[2:] if continues(tokens, at) else f" {token}" for at, token in enumerate(tokens)]
-    return "".join(parts).removeprefix(" ")
-
-
-def continues(tokens: Sequence[str], at: int) -> bool:
-    """Whether a token continues the word before it; the rest of a word that the end of a row cut off does not."""
-    before = tokens[at - 1] if at else "[]"
-    return tokens[at].startswith("##") and not (before.startswith("[") and before.endswith("]"))
 
 
 def as_json(found: Replayed) -> dict[str, Any]:
@@ -427,7 +384,7 @@ def as_json(found: Replayed) -> dict[str, Any]:
         "step": found.step,
         "checkpoint": found.began,
         "finite": found.result.finite,
-        "computed": {name: _number(value) for name, value in found.computed.items()},
+        "computed": {name: value if isfinite(value) else str(value) for name, value in found.computed.items()},
         "recorded": found.recorded,
         "identical": found.identical,
         "reservations": found.reservations,
@@ -436,7 +393,3 @@ def as_json(found: Replayed) -> dict[str, Any]:
             for row in found.rows
         ],
     }
-
-
-def _number(value: float) -> float | str:
-    return value if isfinite(value) else str(value)

@@ -15,7 +15,8 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from electra_trainer.errors import ConfigError, DataError, MissingInputError, StorageError, storage_error
-from electra_trainer.files.durable import alone, replace_durably
+from electra_trainer.errors import ConfigError, DataError, MissingInputError, StorageError
+from electra_trainer.files.durable import alone, write_output
 from electra_trainer.files.wording import duration, number, power, render
 from electra_trainer.settings.calls import checked
 from electra_trainer.settings.records import flat, read_table
@@ -54,9 +55,8 @@ class Run:
     """Rows of training, by step; if a step was logged twice, its later line."""
     valid: list[Row]
     """Held-out rows, by step."""
-    examples: list[dict[str, Any]]
-    """Examples of the last evaluation."""
-    examples_step: int
+    examples: dict[str, Any]
+    """Line of the last evaluation in examples.jsonl."""
     config: dict[str, str]
     """Settings by dotted name."""
     environment: dict[str, str]
@@ -87,47 +87,15 @@ def read_run(path: Path, *, name: str | None = None) -> Run:
     train, valid = finite
     if not train and not valid:
         raise DataError(f'{metrics}: holds no JSON object with a "step". Did the run log anything yet?')
-    examples, at = recorded_examples(readable_rows(path / "examples.jsonl"))
+    examples = [row for row in readable_rows(path / "examples.jsonl") if isinstance(row.get("rows"), list)]
     return Run(
         name or path.resolve().name,
         train,
         valid,
-        examples,
-        at,
+        examples[-1] if examples else {"step": 0, "rows": []},
         _flat(path / "config.json"),
         _flat(path / "environment.json"),
         alarms_in(RunFolder(path)),
-    )
-
-
-_EXAMPLE: dict[str, type | tuple[type, ...]] = {
-    "original": str,
-    "input": str,
-    "masked": bool,
-    "replaced": bool,
-    "probability": (int, float),
-}
-"""The lists of an example, one entry per token; runs without a discriminator lack the last two."""
-
-
-def recorded_examples(rows: Iterable[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
-    """Rows and step of the newest evaluation, without those whose lists differ in length or type."""
-    best: tuple[list[dict[str, Any]], int] = ([], -1)
-    for value in rows:
-        if isinstance(value.get("step"), int) and isinstance(value.get("rows"), list) and value["step"] >= best[1]:
-            best = ([row for row in value["rows"] if _is_example(row)], value["step"])
-    return best
-
-
-def _is_example(row: object) -> bool:
-    if not isinstance(row, dict) or not {"original", "input", "masked"} <= row.keys():
-        return False
-    lists = {name: row[name] for name in _EXAMPLE if row.get(name) is not None}
-    return all(
-        isinstance(values, list)
-        and len(values) == len(lists["original"])
-        and all(isinstance(value, _EXAMPLE[name]) for value in values)
-        for name, values in lists.items()
     )
 
 
@@ -172,18 +140,14 @@ def write_report(runs: str | Path | Sequence[str | Path], *, out: str | Path | N
     figures, pictures = target.parent / "figures", draw(read)
     titles = [run.name for run in read] if len(read) == len(runs) else [Path(run).resolve().name for run in runs]
     with alone(target, patience=60.0):
-        try:
-            figures.mkdir(parents=True, exist_ok=True)
-            if figures.is_symlink():
-                raise StorageError(
-                    f"{figures}: is a link, and pictures are written there. Remove it, or choose another --out."
-                )
-        except OSError as error:
-            raise storage_error(error, target) from error
+        if figures.is_symlink():
+            raise StorageError(
+                f"{figures}: is a link, and pictures are written there. Remove it, or choose another --out."
+            )
         for name, png in pictures.items():
-            replace_durably(figures / f"{name}.png", png)
+            write_output(figures / f"{name}.png", png)
         page = _page(" · ".join(titles), read, pictures).encode("utf-8", "replace")  # names are bytes
-        replace_durably(target, page)
+        write_output(target, page)
     return target
 
 
@@ -205,11 +169,10 @@ def _runs_in(path: Path) -> list[Path]:
 
 def _title(run: Path) -> str:
     """The name of a run on the page: of an experiment's run its arm and seed, else its folder's name."""
-    parts = run.resolve().parts
-    if "cells" not in parts:
-        return run.resolve().name
-    cell = parts[len(parts) - parts[::-1].index("cells") :]
-    return " ".join(part for part in cell if part != "run").replace("seed-", "seed ")
+    path = run.resolve()
+    if "cells" not in path.parts:
+        return path.name
+    return str(path).rpartition("/cells/")[2].removesuffix("/run").replace("/", " ").replace("seed-", "seed ")
 
 
 def _page(title: str, runs: Sequence[Run], pictures: Mapping[str, bytes]) -> str:
@@ -222,7 +185,7 @@ def _page(title: str, runs: Sequence[Run], pictures: Mapping[str, bytes]) -> str
         held_out=all(run.valid for run in runs),
         health=[health(run) for run in runs],
         pictures={name: base64.b64encode(png).decode() for name, png in pictures.items()},
-        sentences=[_sentences(run) for run in runs if run.examples],
+        sentences=[found for run in runs if (found := _sentences(run))["sentences"]],
         tables=[
             _settings("Settings", [run.config for run in runs]),
             _settings("Environment", [run.environment for run in runs]),
@@ -278,19 +241,19 @@ def _by_name(tables: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
 
 def _settings(title: str, tables: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     """Settings by name, one column per run; those that differ are tinted and come first."""
-    rows = [
-        {"name": name, "cells": cells, "differs": len({table.get(name) for table in tables}) > 1}
-        for name, cells in _by_name(tables).items()
-    ]
+    rows = [{"name": name, "cells": cells, "differs": len({*cells}) > 1} for name, cells in _by_name(tables).items()]
     rows.sort(key=lambda row: not row["differs"])
     return {"title": title, "rows": rows, "differing": sum(bool(row["differs"]) for row in rows)}
 
 
 def _sentences(run: Run) -> dict[str, Any]:
-    """Held-out text as the discriminator read it."""
-    rows = run.examples[:ROWS]
-    judged = all(row.get("probability") is not None for row in rows)
-    return {"run": run.name, "step": run.examples_step, "judged": judged, "sentences": [tokens_of(row) for row in rows]}
+    """Held-out text as the discriminator read it, without damaged rows."""
+    rows, sentences = run.examples["rows"][:ROWS], []
+    for row in rows:
+        with suppress(AttributeError, KeyError, TypeError, ValueError):
+            sentences.append(tokens_of(row))
+    judged = any(token["chance"] for tokens in sentences for token in tokens)
+    return {"run": run.name, "step": run.examples["step"], "judged": judged, "sentences": sentences}
 
 
 def tokens_of(row: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -318,8 +281,6 @@ def tokens_of(row: Mapping[str, Any]) -> list[dict[str, str]]:
     return tokens
 
 
-Points = tuple[NDArray[np.float64], NDArray[np.float64]]
-
 # Distinguishable with any colour vision (Okabe and Ito), dark enough for thin lines on white
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#8A6D00", "#3AA0DC", "#666666")
 INK, FAINT = "#333333", "#8c8c8c"
@@ -327,8 +288,7 @@ STYLE: Any = {
     "font.size": 10, "axes.titlesize": 11, "axes.titleweight": "bold", "axes.titlelocation": "left",
     "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": FAINT, "axes.labelcolor": INK,
     "axes.grid": True, "axes.axisbelow": True, "grid.color": "#e6e6e6", "grid.linewidth": 0.8, "text.color": INK,
-    "xtick.color": INK, "ytick.color": INK, "xtick.major.size": 3, "ytick.major.size": 3,
-    "legend.frameon": False, "lines.solid_capstyle": "round", "text.parse_math": False, "text.usetex": False,
+    "xtick.color": INK, "ytick.color": INK, "legend.frameon": False, "text.parse_math": False, "text.usetex": False,
     "axes.formatter.use_mathtext": False,
 }  # fmt: skip
 """The look of every figure of this package, as matplotlib's settings. No text is TeX: a run may be named `$x_$`."""
@@ -350,8 +310,6 @@ class Panel:
     reference: str | float = ""
     """The dashed line: a level, or its name in the held-out rows."""
     log: bool = False
-    exact: bool = False
-    """Not noisy: drawn without smoothing."""
 
 
 PANELS = (
@@ -363,7 +321,7 @@ PANELS = (
     Panel("discrimination", "fake_rate", "Fake rate", "share of tokens replaced"),
     Panel("generator", "generator_accuracy", "Generator accuracy", "share of masked tokens"),
     Panel("generator", "generator_entropy", "Generator entropy", "nats"),
-    Panel("optimizer", "learning_rate", "Learning rate", "step size", exact=True),
+    Panel("optimizer", "learning_rate", "Learning rate", "step size"),
     Panel("optimizer", "gradient_norm", "Gradient norm", "L2 norm before clipping", log=True),
 )  # fmt: skip
 
@@ -403,19 +361,15 @@ def draw(runs: Sequence[Run]) -> dict[str, bytes]:
 
 
 def smooth(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Moving average over a twentieth of the points: centred, narrower at the start, one-sided at the end."""
-    half = len(values) // 40
-    if half == 0:
-        return values
-    total = np.concatenate([[0.0], np.cumsum(values)])
-    index = np.arange(len(values))
-    left = np.minimum(half, index)
-    right = np.minimum(left, len(values) - 1 - index)
-    average: NDArray[np.float64] = (total[index + right + 1] - total[index - left]) / (left + right + 1)
+    """Moving average over a twentieth of the points, centred; at both ends over those that there are."""
+    window = np.ones(2 * (len(values) // 40) + 1)
+    average: NDArray[np.float64] = np.convolve(values, window, "same") / np.convolve(
+        np.ones_like(values), window, "same"
+    )
     return average
 
 
-def _series(rows: Sequence[Row], name: str) -> Points:
+def _series(rows: Sequence[Row], name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Steps and finite values of one quantity."""
     points = np.array([(row["step"], row[name]) for row in rows if name in row], dtype=np.float64).reshape(-1, 2)
     return points[:, 0], points[:, 1]
@@ -428,6 +382,7 @@ def _picture(runs: Sequence[Run], panels: Sequence[Panel]) -> "Figure":
     """Panels in a row under one legend."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
+    from matplotlib.ticker import EngFormatter, MaxNLocator
 
     columns, several = max(2, len(panels)), len(runs) > 1
     figure = Figure(figsize=(4.3 * columns, 3.4), dpi=100, layout=ConstrainedLayoutEngine(w_pad=0.08, wspace=0.04))
@@ -438,7 +393,10 @@ def _picture(runs: Sequence[Run], panels: Sequence[Panel]) -> "Figure":
         axes = figure.add_subplot(grid[0, column])
         for run, colour in coloured:
             _curve(axes, run, panel, colour, several=several)
-        _decorate(axes, panel)
+        axes.set(title=panel.title, xlabel="step", ylabel=panel.unit, yscale="log" if panel.log else "linear")
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))
+        axes.margins(x=0.02)
     legend = {label: one for axes in figure.axes for one, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     figure.legend(legend.values(), legend.keys(), loc="outside upper left", ncols=4, fontsize=9)
     return figure
@@ -448,8 +406,8 @@ def _curve(axes: "Axes", run: Run, panel: Panel, colour: str, *, several: bool) 
     """Draw a run's training curve, held-out points and dashed line, those that it has."""
     steps, values = _series(run.train, panel.key)
     if len(steps):
-        smoothed, name = values if panel.exact else smooth(values), f" {run.arm}" if several else "training, smoothed"
-        if smoothed is not values:
+        smoothed, name = smooth(values), f" {run.arm}" if several else "training, smoothed"
+        if len(steps) >= 40:
             axes.plot(steps, values, color=colour, alpha=0.22, linewidth=0.8)
         axes.plot(steps, smoothed, color=colour, linewidth=1.6, marker="." if len(steps) == 1 else "", label=name)
     steps, values = _series(run.valid, panel.key)
@@ -461,14 +419,3 @@ def _curve(axes: "Axes", run: Run, panel: Panel, colour: str, *, several: bool) 
         axes.axhline(panel.reference, **dashed)
     elif len((points := _series(run.valid, panel.reference))[0]):
         axes.plot(*points, **dashed)
-
-
-def _decorate(axes: "Axes", panel: Panel) -> None:
-    from matplotlib.ticker import EngFormatter, MaxNLocator
-
-    axes.set(title=panel.title, xlabel="step", ylabel=panel.unit)
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))
-    axes.margins(x=0.02)
-    if panel.log:
-        axes.set_yscale("log")

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from electra_trainer.errors import ConfigError, ElectraError, MissingInputError, did_you_mean, storage_error, tell
+from electra_trainer.errors import ConfigError, ElectraError, MissingInputError, did_you_mean, tell
 from electra_trainer.files import durable, reading
 from electra_trainer.runs import signals
 from electra_trainer.settings.records import flat, read_table
@@ -87,7 +87,6 @@ class WandB:
     def __init__(self, tracked: Tracked) -> None:
         import wandb
 
-        folder = os.environ.get("WANDB_DIR") or str(tracked.run / FOLDER)
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", _PROJECT),
             id=tracked.run_id,
@@ -96,7 +95,7 @@ class WandB:
             config=tracked.config,
             resume="allow",
             reinit="create_new",
-            dir=folder,
+            dir=os.environ.get("WANDB_DIR", str(tracked.run / FOLDER)),
             settings=wandb.Settings(console="off", x_disable_stats=True, disable_code=True),
         )
         # an axis of ours: W&B's own step only grows, and an evaluation has the step of the row before it
@@ -265,7 +264,8 @@ def send(root: Path, name: str, *, over: threading.Event | None = None) -> int:
             last = over is None or over.wait(_POLL)
             for run in find_runs(root):
                 if run not in known:
-                    lock = _locked(run, name)
+                    (run / FOLDER).mkdir(exist_ok=True)
+                    lock = durable.lock(run / FOLDER / f".{name}.lock")
                     if lock is None and last:
                         raise ConfigError(f"{run}: another process sends it to {name} already. Wait for it or stop it.")
                     if lock is None:
@@ -278,15 +278,6 @@ def send(root: Path, name: str, *, over: threading.Event | None = None) -> int:
     return sent
 
 
-def _locked(run: Path, name: str) -> int | None:
-    """The open lock of one run and tracker; None where another process has it."""
-    try:
-        (run / FOLDER).mkdir(exist_ok=True)
-        return durable.lock(run / FOLDER / f".{name}.lock")
-    except OSError as error:
-        raise storage_error(error, run / FOLDER, writing=True) from None
-
-
 class _Sender:
     """One run in one tracker, which is opened when there is something to send."""
 
@@ -295,8 +286,8 @@ class _Sender:
         self._tracker: Tracker | None = None
         self._file, self._at = (0, 0), 0
         self._note = run / FOLDER / f"{name}.json"
-        self._sent: dict[str, Any] = {**dict.fromkeys(_PREFIX, -1), "finished": False, "scored": True}
-        """The last step of each split, whether the run was finished there, and whether its result was there then."""
+        self._sent: dict[str, Any] = {**dict.fromkeys(_PREFIX, -1), "scored": False}
+        """The last step of each split, and whether the scores of its result were sent."""
         if self._note.exists():
             self._sent |= read_table(self._note)
 
@@ -304,20 +295,18 @@ class _Sender:
         """Send new rows, and finish the run there once it has a result or is the `last` call. Returns the rows."""
         cell = self._run.parent if self._run.name == "run" else self._run
         is_done = (cell / _RESULT).is_file()
-        if is_done and self._sent["finished"] and self._sent["scored"]:
-            return 0
         rows = [row for row in self._rows() if row[1] > self._sent[row[0]]]
         for begin in range(0, len(rows), _BATCH):
             batch = rows[begin : begin + _BATCH]
             self._open().send([(step, values) for _, step, values in batch])
-            self._remember(finished=False, **{split: step for split, step, _ in batch})
-        if (last or is_done) and not (self._sent["finished"] and (self._sent["scored"] or not is_done)):
-            scores = _scores(read_table(cell / _RESULT)) if is_done else {}
-            if scores:
-                self._open().send([(max(self._sent["train"], self._sent["valid"], 0), scores)])
-            self._open().finish()
+            self._remember(**{split: step for split, step, _ in batch})
+        if is_done and not self._sent["scored"]:
+            scores = _numbers(flat(read_table(cell / _RESULT).get("scores") or {}), "result/")
+            self._open().send([(max(self._sent["train"], self._sent["valid"], 0), scores)])
+            self._remember(scored=True)
+        if self._tracker is not None and (last or is_done):
+            self._tracker.finish()
             self._tracker = None
-            self._remember(finished=True, scored=is_done)
         return len(rows)
 
     def _remember(self, **facts: Any) -> None:
@@ -360,8 +349,3 @@ def _numbers(values: dict[str, Any], prefix: str) -> Numbers:
     return {
         prefix + name: value for name, value in values.items() if type(value) in (int, float) and math.isfinite(value)
     }
-
-
-def _scores(result: dict[str, Any]) -> Numbers:
-    """The scores of a cell."""
-    return _numbers(flat(result.get("scores") or {}), "result/")
