@@ -97,14 +97,14 @@ def serving(names: Sequence[Path | str]) -> Iterator[str]:
     from electra_trainer.playground.answers import open_model
     from electra_trainer.playground.server import listen
 
-    serve, end, url = listen([open_model(name) for name in names], host="127.0.0.1", port=0)
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        yield url
-    finally:
-        end()
-        thread.join()
+    with listen([open_model(name) for name in names], host="127.0.0.1", port=0) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.1,))
+        thread.start()
+        try:
+            yield server.url
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @pytest.fixture(scope="module")

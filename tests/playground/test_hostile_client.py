@@ -41,15 +41,15 @@ class Slow(server.PretrainedModel):
 @contextmanager
 def served(model: Slow) -> Iterator[tuple[str, int]]:
     """The address and port of a server of this model."""
-    serve, end, url = server.listen([model], host="127.0.0.1", port=0)
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        yield url, int(url.rstrip("/").rpartition(":")[2])
-    finally:
-        model.may.set()
-        end()
-        thread.join()
+    with server.listen([model], host="127.0.0.1", port=0) as listening:
+        thread = threading.Thread(target=listening.serve_forever, args=(0.1,))
+        thread.start()
+        try:
+            yield listening.url, listening.server_address[1]
+        finally:
+            model.may.set()
+            listening.shutdown()
+            thread.join()
 
 
 class Layers(Slow):

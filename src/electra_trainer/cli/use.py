@@ -307,7 +307,7 @@ class Playground(Request):
         from electra_trainer.playground.answers import open_model
         from electra_trainer.playground.server import listen
 
-        serve, _, url = listen([open_model(name) for name in self.models], host=self.host, port=self.port)
-        print(f"{url}  (Ctrl-C ends it)", flush=True)
-        with suppress(KeyboardInterrupt):  # the way to end it
-            serve()
+        with listen([open_model(name) for name in self.models], host=self.host, port=self.port) as server:
+            print(f"{server.url}  (Ctrl-C ends it)", flush=True)
+            with suppress(KeyboardInterrupt):  # the way to end it
+                server.serve_forever()

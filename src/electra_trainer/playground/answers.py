@@ -6,7 +6,6 @@ model.
 The text is all `before` and `text` in turn, then `after`. A word is what the tokenizer splits into pieces.
 """
 
-import itertools
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -17,17 +16,15 @@ from tokenizers import Tokenizer
 from electra_trainer.data.legibility import parted
 from electra_trainer.data.store import Store
 from electra_trainer.errors import DataError, ElectraError
-from electra_trainer.finetuning.model_folder import TASK, Finetuned, load_finetuned
-from electra_trainer.inspection.exchanged import exchange_words, sentences_in
-from electra_trainer.inspection.report import recorded_examples
+from electra_trainer.finetuning.model_folder import finetuned_folder, load_finetuned
+from electra_trainer.inspection.exchanged import exchange_words
 from electra_trainer.presets.arms import objective_title
 from electra_trainer.pretrained.pretrained import Pretrained, load
 from electra_trainer.runs.checkpoint import numbered
-from electra_trainer.runs.metrics import readable_rows
-from electra_trainer.runs.run_folder import EXAMPLES, RunFolder
+from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.settings.records import is_run, run_and_step
 
-Answer = dict[str, Any]
+Json = dict[str, Any]
 """Ready for JSON."""
 _KEPT = 4
 """Checkpoints of a run that stay in memory."""
@@ -48,11 +45,10 @@ class PretrainedModel:
         self.first = load(name)
         """The checkpoint that was named."""
 
-    def facts(self) -> Answer:
+    def facts(self) -> Json:
         """Description of the model with the sentences of the page; the steps are the present checkpoints."""
         steps = [step for step, _ in numbered(self._folder / "checkpoints")] if is_run(self._name) else []
-        config = self.first.config
-        about = objective_title(config) if config is not None else "exported model"
+        about = objective_title(self.first.config) if self.first.config is not None else "exported model"
         number = "The number under a word is the probability that it was replaced."
         choose = "Choose a word to see what the network would write there."
         parts = {number: self.first.discriminator is not None, choose: self.first.generator is not None}
@@ -68,27 +64,27 @@ class PretrainedModel:
             "opening": _OPENING,
         }
 
-    def _exchanged(self) -> list[Answer]:
-        """Held-out sentences, each as it was written and with one word exchanged, or, where the run's rows are not at
-        hand, as its generator changed it; [] where nothing is scored.
+    def _exchanged(self) -> list[Json]:
+        """Held-out sentences, each as it was written and with one word exchanged; [] where the run's rows are not at
+        hand, or nothing is scored.
         """
         if self.first.discriminator is None or not is_run(self._name):
             return []
         try:
             facts = RunFolder(self._folder).environment()
             store = Store.open(Path(str(facts.get("data_folder"))))
-            same = store.identity == facts.get("data")
-            found = exchange_words(store, count=_EXAMPLES, rows=_READ) if same else []
+            found = exchange_words(store, count=_EXAMPLES, rows=_READ) if store.identity == facts.get("data") else []
         except ElectraError:
-            found = []
-        tokenizer, sentences = self.first.tokenizer, list[Answer]()
+            return []
+        tokenizer, sentences = self.first.tokenizer, list[Json]()
         for one in found:
-            read = [str(tokenizer.id_to_token(number)) for number in one.ids[1:-1]]
-            written = [*read[: one.place - 1], one.original, *read[one.place :]]
-            sentences.append({"written": _joined(tokenizer, written), "read": _joined(tokenizer, read)})
-        return sentences or _recorded(self._folder, tokenizer)
+            written = [*one.ids]
+            written[one.place] = tokenizer.token_to_id(one.original) or 0
+            rows = {"written": written[1:-1], "read": one.ids[1:-1]}
+            sentences.append({name: tokenizer.decode(ids, skip_special_tokens=False) for name, ids in rows.items()})
+        return sentences
 
-    def score(self, text: str, *, step: int | None = None) -> Answer:
+    def score(self, text: str, *, step: int | None = None) -> Json:
         """Words of a text with the probabilities of `Pretrained.score`; without a discriminator, the words alone.
 
         Raises:
@@ -99,7 +95,7 @@ class PretrainedModel:
         scored = pretrained.score(text).replaced_probability if pretrained.discriminator is not None else []
         return words_of(pretrained.tokenizer, text, scored)
 
-    def fill(self, text: str, *, step: int | None = None, top: int) -> list[list[Answer]]:
+    def fill(self, text: str, *, step: int | None = None, top: int) -> list[list[Json]]:
         """`Pretrained.fill`: for each [MASK] its candidates."""
         return [[vars(one) for one in gap] for gap in self._at(step).fill(text, top=top)]
 
@@ -111,13 +107,12 @@ class FinetunedModel:
     """A folder that `electra finetune`, `glue` or `squad` made."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
-        self._model: Finetuned = load_finetuned(name)
+        self._name, self._model = name, load_finetuned(name)
 
-    def facts(self) -> Answer:
+    def facts(self) -> Json:
         """Description of the model, with the name of the second text where it reads two."""
         task = self._model.task
-        source, second = str(self._model.table["source"]["model"]), task.second_text
+        source, second = self._model.table["source"]["model"], task.second_text
         asked = f"a text and a {second.lower()}" if second else "two texts" if self._model.pair else "a text"
         second = second or "Second text" * self._model.pair
         return {
@@ -126,10 +121,9 @@ class FinetunedModel:
             "about": f"{task.name}, fine-tuned from {Path(source).name}",
             "how": f"Type {asked}. {task.page_words()}",
             "second": second,
-            "examples": [] if second else _recorded(run_and_step(source)[0], self._model.text.tokenizer, read=False),
         }
 
-    def predict(self, text: str, second: str = "") -> Answer:
+    def predict(self, text: str, second: str = "") -> Json:
         """`Finetuned.predict` of one text: labels with probabilities, a value, a tag for each word, or answers.
 
         Args:
@@ -166,19 +160,7 @@ def open_model(name: str | Path) -> Model:
     Raises:
         MissingInputError: it is none of them. CheckpointError, DataError: it does not verify.
     """
-    tuned = any((place / TASK).is_file() for place in (Path(name), Path(name) / "model"))
-    return FinetunedModel(str(name)) if tuned else PretrainedModel(str(name))
-
-
-def _recorded(folder: Path, tokenizer: Tokenizer, *, read: bool = True) -> list[Answer]:
-    """Sentences of a run's examples.jsonl, as they were written and, with `read`, as the discriminator read them."""
-    rows, _ = recorded_examples(readable_rows(folder / EXAMPLES))
-    places = ((row, place) for row in rows for place in sentences_in(row["original"]))
-    names = {"written": "original", "read": "input" if read else "original"}
-    return [
-        {name: _joined(tokenizer, row[key][place]) for name, key in names.items()}
-        for row, place in itertools.islice(places, _EXAMPLES)
-    ]
+    return PretrainedModel(str(name)) if finetuned_folder(name) is None else FinetunedModel(str(name))
 
 
 def _limit(tokenizer: Tokenizer, *texts: str) -> None:
@@ -188,7 +170,7 @@ def _limit(tokenizer: Tokenizer, *texts: str) -> None:
         raise DataError(f"the text has {tokens:,} tokens. Expected at most {_MOST_TOKENS:,}: shorten it.")
 
 
-def words_of(tokenizer: Tokenizer, text: str, probabilities: Sequence[float]) -> Answer:
+def words_of(tokenizer: Tokenizer, text: str, probabilities: Sequence[float]) -> Json:
     """The words of a text, each with its tokens.
 
     Args:
@@ -211,11 +193,11 @@ def words_of(tokenizer: Tokenizer, text: str, probabilities: Sequence[float]) ->
     return {"words": words, "after": after}
 
 
-def _segments(text: str, spans: Sequence[tuple[int, int]]) -> tuple[list[Answer], str]:
+def _segments(text: str, spans: Sequence[tuple[int, int]]) -> tuple[list[Json], str]:
     """The text of each span with what is before it, and what follows the last; blanks at a span's begin are before
     it.
     """
-    words, at = list[Answer](), 0
+    words, at = list[Json](), 0
     for begin, end in spans:
         begin = max(begin, at)  # pieces of one character may share it
         end = max(begin, end)
@@ -223,7 +205,3 @@ def _segments(text: str, spans: Sequence[tuple[int, int]]) -> tuple[list[Answer]
         words.append({"before": text[at:begin], "text": text[begin:end]})
         at = end
     return words, text[at:]
-
-
-def _joined(tokenizer: Tokenizer, tokens: list[str]) -> str:
-    return str(tokenizer.decoder.decode(tokens)) if tokenizer.decoder is not None else " ".join(tokens)

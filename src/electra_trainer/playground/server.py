@@ -13,18 +13,22 @@ import socketserver
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import BoundedSemaphore, Lock, active_count
 from typing import Any
 
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from electra_trainer.errors import ConfigError, DataError, as_known
-from electra_trainer.files.reading import json_object, short
-from electra_trainer.playground import FILES, PAGE
+from electra_trainer.files.reading import json_object
 from electra_trainer.playground.answers import FinetunedModel, Model, PretrainedModel
+from electra_trainer.settings import records
+
+PAGE = Path(__file__).with_name("page")
+_KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 _HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -36,9 +40,8 @@ _HEADERS = {
 }
 _MOST = 1 << 16
 """Bytes of a request: a text of some pages."""
-_MOST_READ = 1 << 24
-"""Bytes of a longer request that are read and dropped, so that the browser reads the refusal."""
-_MOST_CANDIDATES = 50
+_MOST_READ = 1 << 22
+"""Bytes of a longer request that are read nevertheless, so that the browser reads the refusal."""
 _MOST_WAITING = 8
 """Questions that wait for an answer or are being computed, one at a time; a page asks one or two."""
 _MOST_CONNECTIONS = 400
@@ -46,8 +49,10 @@ _LONGEST_READ, _LONGEST_ANSWER = 10.0, 30.0
 """Seconds for the head and body of a request, and for the computation of its answer."""
 
 
-class _Server(ThreadingHTTPServer):
-    """Models on one page, with a thread for each connection."""
+class Server(ThreadingHTTPServer):
+    """Models on one page, with a thread for each connection. `serve_forever` answers browsers, until Ctrl-C or
+    `shutdown`.
+    """
 
     daemon_threads = True
     request_queue_size = 100
@@ -57,9 +62,12 @@ class _Server(ThreadingHTTPServer):
         self.models, self.waiting = models, BoundedSemaphore(_MOST_WAITING)
         self.one_at_a_time = Lock()  # a tokenizer is set one way to score and another to fill
         self.hosts = {host, f"[{host}]", "127.0.0.1", "localhost"}
-        self.pages = {f"/{name}": (kind, (PAGE / name).read_bytes()) for name, kind in FILES.items()}
+        self.pages = {f"/{path.name}": (_KINDS[path.suffix], path.read_bytes()) for path in PAGE.iterdir()}
         self.pages["/"] = self.pages["/index.html"]
         super().__init__((host, port), _Handler)
+        name = "127.0.0.1" if host == "0.0.0.0" else f"[{host}]" if ":" in host else host
+        self.url = f"http://{name}:{self.server_address[1]}/"
+        """Address of the page."""
 
     def server_bind(self) -> None:
         """Bind without asking for the host's name, which may take long."""
@@ -78,10 +86,21 @@ class _Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Question:
+    """The fields of a request."""
+
+    model: int
+    text: str
+    second: str = ""
+    step: int | None = None
+    top: int = 10
+
+
 class _Handler(BaseHTTPRequestHandler):
     """The page and its three questions: score, fill, predict."""
 
-    server: _Server
+    server: Server
     timeout = 5.0
     """Seconds of silence after which a connection is closed."""
     server_version, sys_version = "electra", ""
@@ -108,24 +127,20 @@ class _Handler(BaseHTTPRequestHandler):
         elif path in self.server.pages:
             self._send(200, *self.server.pages[path])
         else:
-            self._refuse(404, "not found.")
+            self._reply(404, {"error": "not found."})
 
     def do_POST(self) -> None:
         """The answer to a question."""
         length = int(self.headers["Content-Length"]) if str(self.headers["Content-Length"]).isdecimal() else 0
-        body = self.rfile.read(min(length, _MOST))
-        rest = min(length, _MOST_READ) - len(body)
-        while rest > 0 and (dropped := self.rfile.read(min(rest, _MOST))):
-            rest -= len(dropped)
-        kind = self.headers.get("Content-Type", "").partition(";")[0].strip()
+        body = self.rfile.read(min(length, _MOST_READ))
         if not self._names_us():
             return
-        if kind != "application/json":
-            self._refuse(415, f"expected Content-Type: application/json, found {kind or 'none'}.")
+        if (kind := self.headers.get_content_type()) != "application/json":
+            self._reply(415, {"error": f"expected Content-Type: application/json, found {kind}."})
         elif length > _MOST:
-            self._refuse(413, f"the text has more than {_MOST:,} bytes. Shorten it.")
+            self._reply(413, {"error": f"the text has more than {_MOST:,} bytes. Shorten it."})
         elif not self.server.waiting.acquire(blocking=False):
-            self._refuse(503, "too many questions at a time. Try again in a second.", {"Retry-After": "1"})
+            self._reply(503, {"error": "too many questions at a time. Try again in a second."})
         else:
             what = self.path.partition("?")[0].removeprefix("/api/")
             try:
@@ -141,9 +156,9 @@ class _Handler(BaseHTTPRequestHandler):
         known = (name.rpartition(":")[0] if name.rpartition(":")[2].isdecimal() else name) in self.server.hosts
         ours = self.headers.get("Origin", f"http://{name}").partition("://")[2] == name
         if not known:
-            self._refuse(400, "Invalid host header.")
+            self._reply(400, {"error": "Invalid host header."})
         elif not ours:
-            self._refuse(403, "this page is not for other sites.")
+            self._reply(403, {"error": "this page is not for other sites."})
         return known and ours
 
     def _left(self) -> bool:
@@ -152,62 +167,46 @@ class _Handler(BaseHTTPRequestHandler):
         return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
 
     def _answer(self, what: str, body: bytes) -> Any:
-        """The answer to a question, unless it takes too long or its client leaves. Raises ElectraError."""
-        end = time.monotonic() + _LONGEST_ANSWER
+        """The answer to a question, as JSON. Raises ElectraError: something in it is wrong, it takes too long, or its
+        client leaves.
+        """
+        again, models, end = "Load the page again.", self.server.models, time.monotonic() + _LONGEST_ANSWER
+        table = json_object(body, where="the request", remedy=again)
+        asked = records.read(_Question, table, where="the request", error=DataError, remedy=again)
+        if not 0 <= asked.model < len(models):
+            raise DataError(f"model {asked.model}: expected 0 to {len(models) - 1}. {again}")
 
         def check(*_: object) -> None:
             if time.monotonic() > end or self._left():
                 raise DataError(f"the answer takes more than {_LONGEST_ANSWER:.0f} seconds. Shorten the text.")
 
+        model = models[asked.model]
         with register_module_forward_pre_hook(check):  # before each layer
-            return _answer(self.server.models, what, body)
+            if what == "score" and isinstance(model, PretrainedModel):
+                return model.score(asked.text, step=asked.step)
+            if what == "fill" and isinstance(model, PretrainedModel):
+                return {"gaps": model.fill(asked.text, step=asked.step, top=asked.top)}
+            if what == "predict" and isinstance(model, FinetunedModel):
+                return model.predict(asked.text, asked.second)
+        raise DataError(f"{what}: this model has no answer to that. {again}")
 
-    def _reply(self, status: int, content: Any, headers: Mapping[str, str] | None = None) -> None:
-        self._send(status, "application/json", json.dumps(content).encode(), headers or {})
+    def _reply(self, status: int, content: Any) -> None:
+        self._send(status, "application/json", json.dumps(content).encode())
 
-    def _refuse(self, status: int, sentence: str, headers: Mapping[str, str] | None = None) -> None:
-        self._reply(status, {"error": sentence}, headers)
-
-    def _send(self, status: int, kind: str, content: bytes, headers: Mapping[str, str] | None = None) -> None:
+    def _send(self, status: int, kind: str, content: bytes) -> None:
         self.connection.settimeout(self.timeout)
         self.send_response(status)
-        charset = "; charset=utf-8" if kind.startswith("text/") else ""
-        for name, value in {"Content-Type": kind + charset, "Content-Length": len(content), **(headers or {})}.items():
-            self.send_header(name, str(value))
+        self.send_header("Content-Type", f"{kind}; charset=utf-8" if kind.startswith("text/") else kind)
+        self.send_header("Content-Length", str(len(content)))
+        if status == 503:
+            self.send_header("Retry-After", "1")
+        for name, value in _HEADERS.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(content)
 
-    def end_headers(self) -> None:
-        """Tell the browser, with every response, how to treat it."""
-        for name, value in _HEADERS.items():
-            self.send_header(name, value)
-        super().end_headers()
-
     def log_message(self, *_: Any) -> None:
         """No line for a request."""
-
-
-def _answer(models: Sequence[Model], what: str, body: bytes) -> Any:
-    """The answer to a question, as JSON. Raises ElectraError with what is wrong in it."""
-    asked = json_object(body, where="the request", remedy="Load the page again.")
-    number, step, text = asked.get("model"), asked.get("step"), asked.get("text")
-    if type(number) is not int or not 0 <= number < len(models):
-        raise DataError(f"model {short(number)}: expected 0 to {len(models) - 1}. Load the page again.")
-    if not isinstance(text, str) or not isinstance(second := asked.get("second", ""), str):
-        raise DataError("text: expected a string. Load the page again.")
-    if step is not None and type(step) is not int:
-        raise DataError(f"step {short(step)}: expected a whole number. Load the page again.")
-    model = models[number]
-    if what == "score" and isinstance(model, PretrainedModel):
-        return model.score(text, step=step)
-    if what == "fill" and isinstance(model, PretrainedModel):
-        top = asked.get("top", 10)
-        if type(top) is not int or not 1 <= top <= _MOST_CANDIDATES:
-            raise DataError(f"top {short(top)}: expected 1 to {_MOST_CANDIDATES}.")
-        return {"gaps": model.fill(text, step=step, top=top)}
-    if what == "predict" and isinstance(model, FinetunedModel):
-        return model.predict(text, second)
-    raise DataError(f"{what}: this model has no answer to that. Load the page again.")
 
 
 def _answered(question: Callable[[], Any]) -> tuple[int, Any]:
@@ -223,32 +222,21 @@ def _answered(question: Callable[[], Any]) -> tuple[int, Any]:
         return 400, {"error": str(known)}
 
 
-def listen(models: Sequence[Model], *, host: str, port: int) -> tuple[Callable[[], None], Callable[[], None], str]:
-    """Begin to listen; browsers are answered once the first returned function is called, which ends on Ctrl-C or by
-    the second.
+def listen(models: Sequence[Model], *, host: str, port: int) -> Server:
+    """Begin to listen.
 
     Args:
         models: the models on the page, from left to right.
         host: address or name to listen on.
         port: 0 takes a free one.
 
-    Returns:
-        The function that serves, the one that ends it, and the page's address.
-
     Raises:
         ConfigError: the port is taken, or the host is not this machine's.
     """
     try:
-        server = _Server(models, host, port)
+        return Server(models, host, port)
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or error
         raise ConfigError(
             f"playground: cannot listen on {host}, port {port} ({why}). Choose another --port, or --host 127.0.0.1."
         ) from None
-    name = "127.0.0.1" if host == "0.0.0.0" else f"[{host}]" if ":" in host else host
-    return partial(_serve, server), server.shutdown, f"http://{name}:{server.server_address[1]}/"
-
-
-def _serve(server: _Server) -> None:
-    with server:
-        server.serve_forever(poll_interval=0.1)

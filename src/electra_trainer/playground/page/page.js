@@ -59,7 +59,7 @@ function arrange(models) {
   });
   at("how").textContent = [...new Set(models.map((model) => model.how))].filter(Boolean).join(" ");
   at("panels").replaceChildren(...panels.map((panel) => panel.element));
-  offer((models.find((model) => model.examples.length) ?? { examples: [] }).examples);
+  offer(models.find((model) => model.examples?.length)?.examples ?? []);
   if (!text.value) text.value = models.find((model) => model.opening)?.opening ?? "";
 }
 
