@@ -1,6 +1,7 @@
 """`--init` from a BERT: the same encoder as transformers', and every part is named as taken or fresh."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +35,9 @@ def berts(data: Path) -> dict[str, Path]:
     """A folder of each class, as transformers saves it, and `old`: with the names of BERT's first release."""
     tokenizer = load_tokenizer(data / "tokenizer")
     config = transformers.BertConfig(
-        vocab_size=tokenizer.get_vocab_size(),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=32,
-    )
+        vocab_size=tokenizer.get_vocab_size(), hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=64, max_position_embeddings=32,
+    )  # fmt: skip
     torch.manual_seed(5)
     whole = transformers.BertForPreTraining(config)
     for name, parameter in whole.named_parameters():
@@ -104,40 +101,33 @@ def test_the_token_head_has_the_logits_of_transformers(data: Path, berts: dict[s
     assert (found - expected.flatten(0, 1)).abs().max() < 1e-4
 
 
-@pytest.mark.parametrize(
-    ("kind", "width", "depth", "said", "fresh"),
-    [
-        ("BertModel", 0.5, 1.0, "BertModel: the encoder; fresh: ", {"electra", "generator_lm_head", "generator_predictions"}),
-        ("BertForPreTraining", 0.5, 1.0, "the encoder, and for the generator the output bias; fresh: ",
-         {"electra", "generator_predictions"}),
-        ("BertForMaskedLM", 1.0, 0.5, "the encoder, and for the generator the token head and the first 1 of 2 layers; fresh: ", set()),
-    ],
-)  # fmt: skip
-def test_both_networks_take_what_fits_and_the_log_says_it(
-    data: Path,
-    berts: dict[str, Path],
-    tmp_path: Path,
-    kind: str,
-    width: float,
-    depth: float,
-    said: str,
-    fresh: set[str],
-) -> None:
+PARTS: dict[str, tuple[float, float, str, set[str]]] = {
+    "BertModel": (0.5, 1.0, "BertModel: the encoder; fresh: ", {"electra", "generator_lm_head", "generator_predictions"}),
+    "BertForPreTraining": (
+        0.5, 1.0, "the encoder, and for the generator the output bias; fresh: ", {"electra", "generator_predictions"},
+    ),
+    "BertForMaskedLM": (
+        1.0, 0.5, "the encoder, and for the generator the token head and the first 1 of 2 layers; fresh: ", set(),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_both_networks_take_what_fits(data: Path, berts: dict[str, Path], tmp_path: Path, kind: str) -> None:
+    """And the log says it."""
+    width, depth, said, fresh = PARTS[kind]
     weights, log = begun(data, tmp_path / "run", berts[kind], settings(width=width, depth=depth))
-    assert said in log and ("discriminator.discriminator_predictions" in log)
+    assert said in log and "discriminator.discriminator_predictions" in log
     named = log.split("fresh: ")[1].split(", moments")[0].split(", ")
     assert {name.removeprefix("generator.") for name in named if name.startswith("generator.")} == fresh
     encoder = load_source(berts[kind], bert=True).weights
     for name, tensor in encoder.items():
         assert torch.equal(weights[f"discriminator.electra.{name}"], tensor), name
     if not fresh:
-        assert torch.equal(weights["generator.generator_lm_head.bias"], theirs(berts[kind], "cls.predictions.bias"))
+        stored = safetensors.torch.load_file(berts[kind] / "model.safetensors")
+        assert torch.equal(weights["generator.generator_lm_head.bias"], stored["cls.predictions.bias"])
         query = "encoder.layer.0.attention.self.query.weight"
         assert torch.equal(weights[f"generator.electra.{query}"], encoder[query])
-
-
-def theirs(folder: Path, name: str) -> Tensor:
-    return safetensors.torch.load_file(folder / "model.safetensors")[name]
 
 
 def test_another_width_names_the_flags_that_work(data: Path, berts: dict[str, Path], tmp_path: Path) -> None:
@@ -146,23 +136,21 @@ def test_another_width_names_the_flags_that_work(data: Path, berts: dict[str, Pa
         begun(data, tmp_path / "run", berts["BertModel"], narrow)
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"is_decoder": True}, "is_decoder True, expected False"),
-        ({"position_embedding_type": "relative_key"}, "position_embedding_type 'relative_key', expected 'absolute'"),
-        ({"hidden_act": "gelu_new"}, "hidden_act 'gelu_new', expected 'gelu'"),
-        ({"model_type": "roberta"}, "describes 'roberta' 'BertModel', expected an 'electra'"),
-    ],
-)
-def test_what_is_another_function_is_refused(
-    berts: dict[str, Path], change: dict[str, object], said: str, tmp_path: Path
-) -> None:
-    table = json.loads((berts["BertModel"] / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**table, **change}))
-    (tmp_path / "model.safetensors").write_bytes((berts["BertModel"] / "model.safetensors").read_bytes())
+OTHERS = {
+    "is_decoder": (True, "is_decoder True, expected False"),
+    "position_embedding_type": ("relative_key", "position_embedding_type 'relative_key', expected 'absolute'"),
+    "hidden_act": ("gelu_new", "hidden_act 'gelu_new', expected 'gelu'"),
+    "model_type": ("roberta", "describes 'roberta' 'BertModel', expected an 'electra'"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_is_another_function_is_refused(berts: dict[str, Path], name: str, tmp_path: Path) -> None:
+    folder, (value, said) = shutil.copytree(berts["BertModel"], tmp_path / "bert"), OTHERS[name]
+    table = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**table, name: value}))
     with pytest.raises(CheckpointError, match=said):
-        load_source(tmp_path, bert=True)
+        load_source(folder, bert=True)
 
 
 def test_output_weights_that_are_not_the_word_embeddings_are_refused(berts: dict[str, Path], tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Ten training steps from every kind of export, in other programs: fp32 parameters, and a loss that stays finite."""
 
-import json
 import math
 import re
 from dataclasses import replace
@@ -115,9 +114,3 @@ def test_the_card_has_the_code(folders: dict[str, Path], tmp_path: Path, monkeyp
     found: dict[str, Any] = {}
     exec(code.replace("PATH", str(folders["half"])), found)
     check(found["model"], [0.0] * STEPS)
-
-
-def test_models_of_the_records_ask_for_fp32() -> None:
-    for path in (Path(__file__).parents[2] / "records").rglob("config.json"):
-        table = json.loads(path.read_text())
-        assert {table.get(name, "float32") for name in ("dtype", "torch_dtype")} == {"float32"}, path

@@ -51,15 +51,6 @@ def test_an_id_beyond_the_vocabulary(work: Path, electra: Electra) -> None:
         InitFrom(name="encoder").read()
 
 
-def test_a_smaller_vocab_size_in_the_config(exported: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(exported / "discriminator", tmp_path / "d")
-    table = json.loads((folder / "config.json").read_text())
-    table["vocab_size"] -= 5
-    (folder / "config.json").write_text(json.dumps(table))
-    with pytest.raises(CheckpointError, match=r"vocab_size|word_embeddings"):
-        load(folder)
-
-
 def test_the_remedy(exported: Path, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     folder = shutil.copytree(exported / "discriminator", tmp_path / "d")
