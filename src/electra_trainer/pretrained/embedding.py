@@ -145,7 +145,7 @@ class Embedder:
 
         Args:
             texts: N texts; "[SEP]" and the like in them are ordinary characters.
-            device: auto, cpu, cuda, cuda:N or mps; None: where the network is.
+            device: auto, cpu, cuda or cuda:N; None: where the network is.
             precision: fp32, bf16, or auto: the one that the device is faster with.
             progress: called with the number of texts that are done.
             reader: name under which unreadable letters and cut texts are reported; None: they are not.
