@@ -27,7 +27,7 @@ from electra_trainer.cli.main import main
 from electra_trainer.errors import ConfigError
 from electra_trainer.inspection import trackers
 from electra_trainer.inspection.trackers import send
-from electra_trainer.runs.metrics import Metrics
+from electra_trainer.runs.run_folder import METRICS, RunFolder
 from electra_trainer.settings.records import to_dict
 
 ALL = "tensorboard,wandb"
@@ -188,16 +188,16 @@ def test_resuming_sends_each_row_once(electra: Electra, data: Path, plain: Path,
     """
     out = tmp_path / "run"
     command = words(data, out, "--track", "tensorboard")
-    write = Metrics.write
+    append = RunFolder.append
 
-    def killed(self: Metrics, row: dict[str, Any]) -> None:
-        write(self, row)
-        if row["step"] == 10:
+    def killed(self: RunFolder, name: str, row: dict[str, Any]) -> None:
+        append(self, name, row)
+        if name == METRICS and row["step"] == 10:
             time.sleep(after)
             os.kill(os.getpid(), signal.SIGKILL)
 
     def doomed() -> int:
-        Metrics.write = killed  # type: ignore[method-assign, assignment]
+        RunFolder.append = killed  # type: ignore[method-assign]
         return main([*command])
 
     assert in_a_child(doomed) == -signal.SIGKILL
