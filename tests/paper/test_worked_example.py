@@ -16,9 +16,10 @@ from torch import Tensor
 from electra_trainer.api import pretrain
 from electra_trainer.cli.main import main
 from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.objectives import Exported
 from electra_trainer.paper.figures import worked_example
 from electra_trainer.pretrained.pretrained import Pretrained
-from electra_trainer.settings.config import Evaluation
+from electra_trainer.settings.config import Evaluation, Model
 from electra_trainer.settings.methods import MLM, Unigram
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "chef", "meal", "ate", "cook", "##ed", "."]
@@ -66,8 +67,10 @@ def make(generator: Generator | None, discriminator: Discriminator | None, *, le
         tokenizer=tokenizer,
         specials=cast(Any, SimpleNamespace(pad=0, unk=1, cls=2, sep=3, mask=4)),
         length=length,
-        generator=cast(Any, generator),
-        discriminator=cast(Any, discriminator),
+        networks=(
+            Exported(name="discriminator", network=cast(Any, discriminator), model=Model()),
+            Exported(name="generator", network=cast(Any, generator), model=Model()),
+        ),
     )
 
 

@@ -1,5 +1,6 @@
 """`--init` from a BERT: the same encoder as transformers', and every part is named as taken or fresh."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -65,10 +66,8 @@ def save(network: Any, data: Path, out: Path) -> Path:
 
 def settings(*, width: float = 0.5, depth: float = 1.0, positions: int = 32, **changes: Any) -> Config:
     model = {"embedding_size": 32, "max_position_embeddings": positions}
-    return changed(
-        Config(**{**vars(small_config(steps=4)), "generator": Learned(width=width, depth=depth), **changes}),
-        model=model,
-    )
+    made = dataclasses.replace(small_config(steps=4), generator=Learned(width=width, depth=depth), **changes)
+    return changed(made, model=model)
 
 
 def begun(data: Path, out: Path, bert: Path, config: Config) -> tuple[dict[str, Tensor], str]:

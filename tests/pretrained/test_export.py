@@ -96,12 +96,8 @@ def test_words_of_more_than_100_letters(letters: str, every: int, lacks: bool, t
     import transformers
 
     draw = random.Random(2)
-    lines = [
-        "".join(draw.choices(letters, k=draw.choice((20, 99, 101, 350))))
-        if number % every == 0
-        else "short words " * 20
-        for number in range(60)
-    ]
+    long = ["".join(draw.choices(letters, k=draw.choice((20, 99, 101, 350)))) for _ in range(60)]
+    lines = [line if at % every == 0 else "short words " * 20 for at, line in enumerate(long)]
     save_tokenizer(train_tokenizer(lines, vocab_size=300), tmp_path, max_length=64)
     mine = [load_tokenizer(tmp_path).encode(line, add_special_tokens=False).ids for line in lines]
     differ = {}
@@ -190,15 +186,11 @@ def test_rounded_tables_of_several_parameters(
     tokenizer = write_store(tmp_path / "data") / "tokenizer"
     found = list[float]()
     for dtype in ("float16", "bfloat16"):
+        form = export.Form(dtype=dtype, bert=(block, width) == ("bert", 32))
         export.export(
-            made.exported(),
-            card=lambda _: "",
-            tokenizer=tokenizer,
-            length=32,
-            out=tmp_path / dtype,
-            form=export.Form(dtype=dtype, bert=(block, width) == ("bert", 32)),
+            made.exported(), card=lambda _: "", tokenizer=tokenizer, length=32, out=tmp_path / dtype, form=form,
             compare=lambda *written: found.append(check_agreement(*written, length=30)),
-        )
+        )  # fmt: skip
     assert len(found) == 6 and max(found) <= 1e-5
 
 
@@ -245,11 +237,8 @@ def test_auto_model_and_files(exported: Path) -> None:
         "README.md", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt",
     }  # fmt: skip
     card = (exported / "discriminator" / "README.md").read_text()
-    assert (
-        card.startswith("---\nlibrary_name: transformers")
-        and "Use the generator.\n" in card
-        and "Positions from 32 on were never trained" in card
-    )
+    assert card.startswith("---\nlibrary_name: transformers") and "Use the generator.\n" in card
+    assert "Positions from 32 on were never trained" in card
     assert "| discriminator standard auc, held out | 0." in card
 
 

@@ -24,14 +24,9 @@ from electra_trainer.train.loop import pretrain
 TEXTS, LABELS = [text for text, _ in rows(16)], [int(name == "fruit") for _, name in rows(16)]
 STEPS = 10
 ARGUMENTS: dict[str, Any] = {
-    "learning_rate": 1e-3,
-    "max_steps": STEPS,
-    "logging_steps": 1,
-    "use_cpu": True,
-    "report_to": [],
-    "save_strategy": "no",
-    "disable_tqdm": True,
-}
+    "learning_rate": 1e-3, "max_steps": STEPS, "logging_steps": 1, "use_cpu": True, "report_to": [],
+    "save_strategy": "no", "disable_tqdm": True,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +38,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     settings = replace(settings, generator=Learned(width=1.0))
     electra = pretrain(settings, data, out=root / "electra", device="cpu", quiet=True)
     mlm = pretrain(replace(settings, objective=MLM()), data, out=root / "mlm", device="cpu", quiet=True)
-    forms: dict[str, dict[str, Any]] = {
-        "half": {"dtype": "float16"},
-        "bfloat": {"dtype": "bfloat16"},
-        "bert": {"dtype": "float16", "bert": True},
-    }
-    for name, form in forms.items():
-        export_run(electra, root / name, **form)
+    forms = {"half": "float16", "bfloat": "bfloat16", "bert": "float16"}
+    for name, dtype in forms.items():
+        export_run(electra, root / name, dtype=dtype, bert=name == "bert")
     export_run(mlm, root / "mlm-half", dtype="float16")
     source = load_source(write_encoder(root / "encoder"))
     task = OwnTask(train=write_csv(root / "rows.csv", rows(60)), kind="classification", label="label")

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -33,7 +33,6 @@ from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import is_run, read_table, run_and_step
 from electra_trainer.train.weights import trained
 
-T = TypeVar("T")
 _ON_THE_CARD = (
     "generator_loss",
     "generator_accuracy",
@@ -87,20 +86,20 @@ class Pretrained:
     @property
     def discriminator(self) -> Discriminator | None:
         """Scores tokens."""
-        return self._network(Discriminator, "discriminator")
+        return cast(Discriminator | None, self._network("discriminator"))
 
     @property
     def generator(self) -> TokenPredictor | None:
         """Fills gaps: the generator, or the encoder of a run without one."""
-        return self._network(TokenPredictor, "generator") or self.encoder
+        return cast(TokenPredictor | None, self._network("generator")) or self.encoder
 
     @property
     def encoder(self) -> TokenPredictor | None:
         """The main network of mlm, replace-mlm, all-tokens-mlm and rtd-mlm runs, with its token head."""
-        return self._network(TokenPredictor, "encoder")
+        return cast(TokenPredictor | None, self._network("encoder"))
 
-    def _network(self, kind: type[T], name: str) -> T | None:
-        return next((one.network for one in self.networks if one.name == name and isinstance(one.network, kind)), None)
+    def _network(self, role: str) -> object:
+        return next((one.network for one in self.networks if one.name == role), None)
 
     def __repr__(self) -> str:
         step = "" if self.step is None else f" at step {self.step:,}"
