@@ -294,10 +294,8 @@ def test_errors_are_the_librarys_sentences(visit: Visit) -> None:
     visit.type("word " * 40)
     assert len(visit.scores()) >= 40, "scored in windows"
     visit.panel().get_by_role("button").first.click()
-    assert re.fullmatch(
-        r"fill: the text has \d+ tokens; the training rows had 32\. Shorten it\.",
-        visit.panel().get_by_role("alert").inner_text(),
-    )
+    said = visit.panel().get_by_role("alert").inner_text()
+    assert re.fullmatch(r"fill: the text has \d+ tokens; the training rows had 32\. Shorten it\.", said)
     visit.type("x" * 70_000)
     assert "the text has more than 65,536 bytes. Shorten it." in visit.panel().get_by_role("alert").inner_text()
     visit.complaints[:] = [

@@ -81,7 +81,7 @@ def test_embed_writes_columns_and_finds_the_nearest(electra: Electra, exported: 
         (table, "--out", tmp_path / "v.csv"): "ends in .npy or .parquet",
         (table, "--out", tmp_path / "none" / "v.npy"): "does not exist",
         (table, "--search", "x", "--text", "body"): "no such column",
-        (tmp_path / "rows.pdf", "--search", "x"): "the name ends in '.pdf', expected .csv",
+        (tmp_path / "rows.pdf", "--search", "x"): "the name ends in '.pdf', expected .txt",
     }.items():
         code, _, err = electra("embed", exported, *words)
         assert code in (65, 74, 78) and message in err, err
