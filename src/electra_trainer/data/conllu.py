@@ -103,8 +103,8 @@ def read_conllu(path: str | Path, *, own_upos: bool = False) -> list[Sentence]:
             last = 0
         last += 1
         if fields[0] not in ("_", str(last)):
-            again = " Is the blank line before it missing?" if fields[0] == "1" else ""
-            raise DataError(f"{path}:{number}: word number {reading.short(fields[0])}: expected {last}.{again}")
+            expected = f"expected {last}, or a blank line before it"
+            raise DataError(f"{path}:{number}: word number {reading.short(fields[0])}: {expected}.")
         if fields[3] not in (*UPOS, "_") and not own_upos:
             near = did_you_mean(fields[3].upper(), UPOS)
             raise DataError(f"{path}:{number}: unknown part of speech {reading.short(fields[3])}.{near}")

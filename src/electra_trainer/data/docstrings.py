@@ -30,7 +30,6 @@ _SKIPPED_FOLDERS = {
     "test", "tests", "testing", "__pycache__", "site-packages", "dist-packages", "_vendor", "lib2to3", "idlelib",
     "externals", "_inductor", "include", "share",
 }  # fmt: skip
-_MAX_FILE_BYTES = 1_500_000
 
 
 @cache
@@ -61,8 +60,7 @@ def files() -> tuple[tuple[Path, str], ...]:
             inside = path.relative_to(root).parts
             if any(part in _SKIPPED_FOLDERS for part in inside[:-1]) or inside[-1].startswith("test_"):
                 continue
-            if 0 < path.stat().st_size <= _MAX_FILE_BYTES:
-                found.append((path, path.relative_to(root.parent).as_posix()))
+            found.append((path, path.relative_to(root.parent).as_posix()))
     return tuple(found)
 
 

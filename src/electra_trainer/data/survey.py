@@ -24,6 +24,7 @@ _READ, _BEGINNING = 2_000, 1_000
 """Documents of which the language is guessed, and characters of each that are looked at."""
 _MOST_LETTERS = 100
 """Letters of a word that are looked at: composing a long run of marks takes the square of its length."""
+_DOTLESS = frozenset("ıİ")  # of Turkish and its relatives
 _TRACES = {
     "lines with HTML tags or entities": re.compile(
         r"</?(?:a|b|br|div|em|i|img|li|p|span|strong|table|td|tr|ul)\b[^<>]*>|&(?:amp|lt|gt|nbsp|quot|#\d+);", re.I
@@ -146,6 +147,8 @@ def accents_line(words: Iterable[tuple[int, str]]) -> str:
     for times, word in words:
         letters.update(dict.fromkeys(word, times))
     share = f"accents: in {percent(accents, total)} of the words"
+    if sum(times for times, word in words if not _DOTLESS.isdisjoint(word)) > 0.01 * total:
+        return f"{share}; give --cased to `electra tokenizer`: --keep-accents alone lower-cases I to i, not to ı"
     if needs_marks(letters):
         return f"{share}; they are part of the script, and `electra tokenizer` keeps them"
     return f"{share}, which lose them unless you give --keep-accents or --cased to `electra tokenizer`"

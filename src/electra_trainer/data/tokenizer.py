@@ -288,8 +288,6 @@ def read_vocab(data: bytes, *, where: str) -> dict[str, int]:
         DataError: a blank line, a token that occurs twice, bytes that are not UTF-8, with the line.
     """
     lines = list(reading.lines(data, where))
-    if lines and not data.endswith(b"\n") and not lines[-1][1].strip():
-        lines.pop()
     if not lines:
         raise DataError(f"{where}: is empty, expected one token a line.")
     vocab: dict[str, int] = {}

@@ -84,12 +84,8 @@ _JSON = Kind(
 )
 _JSON_LINES = _renamed("JSON lines", ".jsonl", ".ndjson", ".json", is_text=True)
 _TABS = _renamed("a table with tabs between its columns", ".tsv", ".csv", is_text=True)
+_PAGES = _document("a PDF or RTF document, a book, or a document or table of an office program")
 _MARKUP = _document("a page or text with markup (HTML, XML, subtitles, a treebank, a notebook)", is_text=True)
-WARC = Kind(
-    "a WARC file",
-    "Of web pages take the WET file of the same crawl, which holds their text; its name ends in .wet.",
-    endings=(".wet",),
-)
 _REPAIR = (
     "import codecs, sys; codecs.register_error('old', lambda bad: (bad.object[bad.start:bad.end].decode('cp1252', "
     "'replace'), bad.end)); [sys.stdout.buffer.write(line.decode('utf-8', 'old').encode()) for line in "
@@ -112,28 +108,21 @@ _STARTS: dict[bytes, Kind] = {
     rb"\x1f[\x8b\x9d]|BZh[1-9](?:1AY|\x17rE)|\xfd7zXZ\0|\x5d\0\0|\x28\xb5\x2f\xfd|\x04\x22\x4d\x18": Kind(
         "compressed, and its name does not say how", "Name it so (.gz, .bz2, .xz, .zst), or unpack it."
     ),
-    rb"PK\x03\x04.*?(?:xl/|word/|ppt/|opendocument\.|epub\+zip)|.{60}BOOKMOBI|\xd0\xcf\x11\xe0": _document(
-        "a document or table of an office program, or a book"
-    ),
-    rb"%PDF-|%!PS|AT&TFORM|\{\\rtf": _document("a PDF, PostScript, DjVu or RTF document"),
+    rb"PK\x03\x04.*?(?:xl/|word/|ppt/|opendocument\.|epub\+zip)|.{60}BOOKMOBI|\xd0\xcf\x11\xe0": _PAGES,
+    rb"%PDF-|%!PS|AT&TFORM|\{\\rtf": _PAGES,
     rb"PK(?:\x03\x04|\x05\x06)|7z\xbc\xaf\x27\x1c|Rar!\x1a\x07|.{257}ustar": Kind(
         "an archive (zip, 7z, rar or tar)", "Unpack it into a folder, and name the folder."
     ),
     rb"PAR1": _renamed("a Parquet file", ".parquet"),
     rb"ARROW1\0\0|\xff{4}...[\0-\x0f]": _renamed("an Arrow file", ".arrow", ".feather"),
-    rb"WARC/|filedesc://": WARC,
+    rb"WARC/|filedesc://": _renamed("a WARC file, of which those with texts are read (WET)", ".wet"),
     rb"\x80[\2-\5]|[(\]}]?[(ld]p0\n|ccopy_reg\n": replace(_BINARY, what="a Python pickle, which can run code"),
     rb"version https://git-lfs\.github\.com/spec/": Kind(
         "a pointer to a file in Git LFS, not that file", "Fetch it: `git lfs pull`, in its repository."
     ),
 }
 _MARKED: dict[bytes, Kind] = {
-    rb"(?:<\?xml[^>]*>\s*)?<mediawiki": Kind(
-        "a dump of a wiki in XML",
-        "Name wikimedia/wikipedia:20231101.en (or the code of another language) instead, the same extracted.",
-        is_text=True,
-    ),
-    rb"<\?xml|<TEI\b|<rss\b|<doc id=|(?i:<!doctype\s|<html|<head\b|<body\b)": _MARKUP,
+    rb"<\?xml|<mediawiki|<TEI\b|<rss\b|<doc id=|(?i:<!doctype\s|<html|<head\b|<body\b)": _MARKUP,
     rb"WEBVTT\b|\d+\r?\n\d\d:\d\d:\d\d[,.]\d{3} --> ": _MARKUP,
     rb"(?:#[^\n]*\n)*+\d[\d-]*\t[^\t\n]+\t[^\t\n]+\t[A-Z_]+\t": _MARKUP,
     rb"\[\s*\{\s*\"": _JSON,

@@ -30,7 +30,7 @@ def read_rows(given: Any) -> tables.Table:
         return tables.of_rows(Path("rows"), enumerated(given.to_dict("records") if is_frame else given, None))
     name = _name(given)
     if (found := data_set(name)) is not None:
-        return tables.of_rows(Path(found.name), found.rows(None), digest=found.name)
+        return tables.of_rows(Path(str(found)), found.rows(None), digest=str(found))
     file = _file(name)
     if file.suffix not in FORMATS:
         raise DataError(

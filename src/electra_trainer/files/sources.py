@@ -31,12 +31,15 @@ HUB_NAME = re.compile(
 class DataSet:
     """A data set of the Hub."""
 
-    name: str
-    """OWNER/NAME@COMMIT:CONFIG:SPLIT, which may be given as an input again."""
+    owner_and_name: str
+    commit: str
+    config: str
+    split: str
     size: int = 0
 
     def __str__(self) -> str:
-        return self.name
+        """A name that may be given as an input again."""
+        return f"{self.owner_and_name}@{self.commit}:{self.config}:{self.split}"
 
     def rows(self, column: str | None) -> Rows:
         """All rows.
@@ -44,15 +47,14 @@ class DataSet:
         Raises:
             ConfigError: the extra [hub] is missing. ElectraError: it is not there, or cannot be read.
         """
-        errors.need(f"Reading {self.name}", ["datasets"], extra="hub")
+        errors.need(f"Reading {self}", ["datasets"], extra="hub")
         import datasets
 
-        name, revision, config, split = _hub_parts(self.name)
+        how: dict[str, Any] = {"split": self.split, "revision": self.commit, "streaming": True}
         try:
-            data = datasets.load_dataset(name, config, split=split, revision=revision, streaming=True)
-            yield from enumerated(data, column)
+            yield from enumerated(datasets.load_dataset(self.owner_and_name, self.config or None, **how), column)
         except Exception as error:
-            raise unreached(self.name, error) from None
+            raise unreached(str(self), error) from None
 
 
 @dataclass(frozen=True)
@@ -92,16 +94,10 @@ def data_set(name: str) -> DataSet | None:
     Raises:
         ConfigError: a package is missing. StorageError: the Hub gave no such data set.
     """
-    if not HUB_NAME.fullmatch(name) or Path(name).parent.exists() or Path(name).suffix in (*OPENERS, *FORMATS):
-        return None
-    owner, revision, config, split = _hub_parts(name)
-    return DataSet(f"{owner}@{_commit(owner, revision)}:{config or ''}:{split}")
-
-
-def _hub_parts(name: str) -> tuple[str, str | None, str | None, str]:
     found = HUB_NAME.fullmatch(name)
-    assert found is not None
-    return found["name"], found["revision"], found["config"] or None, found["split"] or "train"
+    if found is None or Path(name).parent.exists() or Path(name).suffix in (*OPENERS, *FORMATS):
+        return None
+    return DataSet(found[1], _commit(found[1], found["revision"]), found["config"] or "", found["split"] or "train")
 
 
 @cache
@@ -139,7 +135,7 @@ def find_sources(paths: Sequence[str | Path | Texts]) -> tuple[list[Source], int
         elif is_url(str(name)):
             found |= {file.url: file for file in remote_files(str(name)) if file.url not in found}
         elif data := data_set(str(name)):
-            found.setdefault(data.name, data)
+            found.setdefault(str(data), data)
         else:
             files, others = _expand(str(name))
             skipped += others
