@@ -16,17 +16,9 @@ from typing import Any
 
 from tokenizers import AddedToken, Encoding, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
+from electra_trainer import errors
 from electra_trainer.data.legibility import Legibility, parted
-from electra_trainer.errors import (
-    CheckpointError,
-    ConfigError,
-    DataError,
-    ElectraError,
-    MissingInputError,
-    did_you_mean,
-    storage_error,
-    tell,
-)
+from electra_trainer.errors import CheckpointError, ConfigError, DataError, ElectraError, storage_error
 from electra_trainer.files import durable, reading
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -104,7 +96,7 @@ def load_tokenizer(path: str | Path, *, cased: bool | None = None, keep_accents:
         for name in ("tokenizer.json", "vocab.txt"):
             if (path / name).exists():
                 return load_tokenizer(path / name, cased=cased, keep_accents=keep_accents)
-        raise MissingInputError(
+        raise errors.MissingInputError(
             f"{path}: holds neither tokenizer.json nor vocab.txt. Make one with `electra tokenizer FILES --out {path}`."
         )
     data = reading.read_file(path, limit=_MAX_FILE_BYTES)
@@ -308,7 +300,7 @@ def specials_of(tokenizer: Tokenizer, *, where: str = "tokenizer") -> Specials:
     found = {token: tokenizer.token_to_id(token) for token in SPECIAL_TOKENS}
     missing = [token for token, number in found.items() if number is None]
     if missing:
-        near = did_you_mean(missing[0], tokenizer.get_vocab(with_added_tokens=True))
+        near = errors.did_you_mean(missing[0], tokenizer.get_vocab(with_added_tokens=True))
         raise DataError(
             f"{where}: has no {', '.join(missing)}. Expected the tokens {' '.join(SPECIAL_TOKENS)}, without spaces, "
             f"tabs or scores around them; other names belong into {CONFIG}, as pad_token and so on.{near}"
@@ -490,7 +482,7 @@ def save_new_tokenizer(tokenizer: Tokenizer, folder: Path, *, max_length: int) -
     """`save_tokenizer` into a folder that `require_new` takes, also if this process is killed meanwhile."""
     with durable.alone(folder):
         if not require_new(folder, tokenizer_files(tokenizer, max_length=max_length)):
-            tell(f"{folder}: is there already, the same.")
+            errors.tell(f"{folder}: is there already, the same.")
             return
         durable.write_output(folder / _UNFINISHED, b"")
         save_tokenizer(tokenizer, folder, max_length=max_length)

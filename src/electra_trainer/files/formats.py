@@ -23,25 +23,12 @@ from typing import IO, Any
 from electra_trainer import errors
 from electra_trainer.errors import DataError
 from electra_trainer.files import columnar, reading
-from electra_trainer.files.opening import (
-    ROWS,
-    Fault,
-    Rows,
-    TextFile,
-    Tick,
-    beginning,
-    decoded,
-    read_lines,
-    reason,
-    unpacked,
-)
+from electra_trainer.files.opening import ROWS, Fault, Rows, TextFile, Tick, decoded, read_lines, reason, unpacked
 from electra_trainer.files.reading import short
 from electra_trainer.files.tables import NUMBER, shown
 
 _RAGGED = "Put a field that holds a comma in double quotes; a field of a .tsv can hold neither a tab nor a line end."
-_QUOTING = (
-    'Put a field that holds a comma, a quote or a line end between double quotes, and write a quote in it twice ("").'
-)
+_QUOTING = 'Put a field that holds a comma, a quote or a line end in double quotes, with a quote in it twice ("").'
 _LONGEST = 1 << 26
 """Bytes of a WET record."""
 Reader = Callable[[TextFile, str | None, Tick], Rows]
@@ -222,7 +209,8 @@ def reader_of(file: TextFile) -> Reader:
             missing. MissingInputError, StorageError: cannot be read.
     """
     reader = FORMATS.get(file.suffix, text_rows)
-    head = beginning(file)
+    with unpacked(file) as (stream, _):
+        head = stream.read(reading.HEAD)
     kind = reading.kind_of(head, str(file).removesuffix(file.compression))
     if kind is None and reader in (text_rows, json_rows, table_rows):
         kind = reading.unlike_text(head, is_whole=len(head) < reading.HEAD)

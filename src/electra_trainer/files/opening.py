@@ -180,11 +180,6 @@ class TextFile:
         """Ending of the name without that of the compression, in small letters."""
         return (self.path.with_suffix("") if self.compression else self.path).suffix.lower()
 
-    def open(self) -> IO[bytes]:
-        """Its bytes as they are stored."""
-        raw: Any = opened(self.url) if self.url else self.path.open("rb", buffering=0)
-        return io.BufferedReader(raw)
-
 
 @dataclass(frozen=True)
 class ByteLine:
@@ -211,7 +206,8 @@ def unpacked(file: TextFile) -> Iterator[tuple[IO[bytes], Callable[[], int]]]:
         return
     opener = OPENERS.get(file.compression)
     try:
-        with file.open() as raw, opener(raw, "rb") if opener else raw as stream:
+        stored: Any = opened(file.url) if file.url else file.path.open("rb", buffering=0)
+        with io.BufferedReader(stored) as raw, opener(raw, "rb") if opener else raw as stream:
             bytes_of = io.BufferedReader(_Bounded(stream, file), _CHUNK) if opener else stream
             yield bytes_of, lambda: file.size if raw.closed else raw.tell()
     except Exception as error:

@@ -220,6 +220,12 @@ def read_all(stream: IO[bytes], limit: int) -> bytes:
     return bytes(content)
 
 
+def regular(path: Path, *, limit: int) -> os.stat_result:
+    """What the system says of a regular file; errors as for `read_file`."""
+    with os.fdopen(open_regular(path, limit=limit), "rb") as stream:
+        return os.fstat(stream.fileno())
+
+
 def open_regular(path: Path, *, limit: int, error: Refusal = DataError) -> int:
     """Open a regular file for reading; returns a descriptor, which the caller closes. Errors as for `read_file`."""
     try:

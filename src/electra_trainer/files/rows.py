@@ -1,7 +1,6 @@
 """Read one input whole, as a table: its columns and rows, for labels, vectors and predictions."""
 
 import hashlib
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -61,10 +60,7 @@ def _file(name: str) -> TextFile:
         if more:
             raise DataError(f"{name}: names {1 + len(more)} files. Name one.")
         return file
-    descriptor = reading.open_regular(Path(name), limit=reading.MOST_TEXT)
-    size = os.fstat(descriptor).st_size
-    os.close(descriptor)
-    return TextFile(Path(name), size)
+    return TextFile(Path(name), reading.regular(Path(name), limit=reading.MOST_TEXT).st_size)
 
 
 def _held(file: TextFile) -> TextFile:

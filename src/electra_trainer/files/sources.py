@@ -6,7 +6,7 @@ Data sets are read by `datasets`, of the extra [hub], which is imported for them
 import glob
 import os
 import re
-import stat
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -140,19 +140,9 @@ def find_sources(paths: Sequence[str | Path | Texts]) -> tuple[list[Source], int
             files, others = _expand(str(name))
             skipped += others
             for path in files:
-                status = _status(path)
+                status = reading.regular(path, limit=sys.maxsize)
                 found.setdefault((status.st_dev, status.st_ino), TextFile(path, status.st_size))
     return list(found.values()), skipped
-
-
-def _status(path: Path) -> os.stat_result:
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise errors.storage_error(error, path) from None
-    if not stat.S_ISREG(status.st_mode):
-        raise DataError(f"{path}: {reading.IRREGULAR}")
-    return status
 
 
 def _expand(name: str) -> tuple[list[Path], int]:
