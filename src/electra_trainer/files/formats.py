@@ -40,31 +40,33 @@ third is called with the bytes on disk that were read.
 def text_rows(file: TextFile, column: str | None, tick: Tick) -> Rows:
     """Lines, in a column `text`; blank ones are left out."""
     blank = 0
-    for line in read_lines(file, limit=reading.MOST_LINE, on_progress=tick):
-        text = decoded(line.data)
+    for text, number in whole_lines(file, tick):
         if isinstance(text, Fault):
-            yield text, line.number
+            yield text, number
         elif text.strip():
-            yield {"text": text.strip()}, line.number
+            yield {"text": text.strip()}, number
         else:
             blank += 1
     if blank:
         errors.tell(f"{file}: blank lines left out: {blank:,}.")
 
 
+def whole_lines(file: TextFile, tick: Tick) -> Iterator[tuple[str | Fault, int]]:
+    """The lines of a file with their numbers, a `Fault` in place of one that is too long or not text."""
+    too_long = Fault(f"a line of more than {reading.MOST_LINE >> 20} MiB")
+    for line in read_lines(file, limit=reading.MOST_LINE, on_progress=tick):
+        if not line.continued:
+            yield decoded(line.data) if line.ends else too_long, line.number
+
+
 def json_rows(file: TextFile, column: str | None, tick: Tick) -> Rows:
     """An object a line; blank lines are left out."""
-    for line in read_lines(file, limit=reading.MOST_LINE, on_progress=tick):
-        if not line.ends and not line.continued:
-            yield Fault(f"a line of more than {reading.MOST_LINE >> 20} MiB"), line.number
-        elif not line.continued and line.data.strip():
-            yield _object(line.data), line.number
+    for text, number in whole_lines(file, tick):
+        if isinstance(text, Fault) or text.strip():
+            yield text if isinstance(text, Fault) else _object(text), number
 
 
-def _object(line: bytes) -> dict[str, Any] | Fault:
-    text = decoded(line)
-    if isinstance(text, Fault):
-        return text
+def _object(text: str) -> dict[str, Any] | Fault:
     try:
         value = reading.json_value(text)
     except reading.NotJson as error:
