@@ -127,7 +127,9 @@ def test_what_cannot_be_put_together(corpus: Path, tokenizer: Any, tmp_path: Pat
     for number in (1, 3):
         made(corpus, tokenizer, shards, (number, 4))
     killed(lambda: made(corpus, tokenizer, shards, (2, 4), progress=at_document(1)))
-    with pytest.raises(DataError, match=r"not finished again, and remove others: shard-00002-of-00004, shard-00004-of-00004"):
+    with pytest.raises(
+        DataError, match=r"not finished again, and remove others: shard-00002-of-00004, shard-00004-of-00004"
+    ):
         merge(shards, out=out)
     for number in (2, 4):
         made(corpus, tokenizer, shards, (number, 4))
