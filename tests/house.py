@@ -26,7 +26,7 @@ CEILINGS = {
     "cost": 310,
     "data": 2330,
     "experiments": 1210,
-    "files": 1490,
+    "files": 1500,
     "finetuning": 2020,
     "inspection": 850,
     "kernels": 740,

@@ -221,7 +221,7 @@ def read_all(stream: IO[bytes], limit: int) -> bytes:
 
 
 def regular(path: Path, *, limit: int) -> os.stat_result:
-    """What the system says of a regular file; errors as for `read_file`."""
+    """The status of a regular file; errors as for `read_file`."""
     with os.fdopen(open_regular(path, limit=limit), "rb") as stream:
         return os.fstat(stream.fileno())
 
