@@ -236,8 +236,13 @@ def make_folder(folder: Path) -> None:
     sync_folder(folder.parent)
 
 
-def sync_folder(path: Path) -> None:
-    """Wait until the disk has the names in a folder, or what was written to a file. Raises OSError."""
+def sync_folder(folder: Path) -> None:
+    """Wait until the disk has the names in a folder. Raises OSError."""
+    sync_file(folder)
+
+
+def sync_file(path: Path) -> None:
+    """Wait until the disk has what was written to a file. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         sync(descriptor)

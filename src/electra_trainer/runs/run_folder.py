@@ -164,7 +164,7 @@ class RunFolder:
                     if name in self._waiting:
                         self._write_waiting(name)
                 if path.exists():
-                    durable.sync_folder(path)
+                    durable.sync_file(path)
                 durable.sync_folder(self.path)  # its name too
             except OSError as error:
                 raise storage_error(error, path, writing=True) from None
