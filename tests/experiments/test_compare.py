@@ -388,7 +388,7 @@ NAMES = ("held-out/generator_loss", "held-out/discriminator_auc")
 def declared(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three arms and two declared metrics, one of which MLM cannot give."""
     out = tmp_path_factory.mktemp("compare") / "declared"
-    run(data, out, arms=("electra", "mlm", "electra-15"), metrics=NAMES)
+    run(data, out, arms=("electra", "mlm", "electra-15"), metrics=",".join(NAMES))
     return out
 
 

@@ -124,7 +124,10 @@ def record(out: Path, copy: Path) -> Path:
 def test_table_1_and_figure_1(at: Path, electra: Electra, tmp_path: Path) -> None:
     """ELECTRA-Small and BERT-Small from one comparison, 50 % from its preset, the others from checkpoints of one run."""
     probe = ("--probe", f"glue={at / 'glue'}")
-    whole = compare(at, "small", "small", "--arms", "electra,mlm", "--seeds", "1", "--probe-seeds", "2", *probe)
+    more = ("--probe-seeds", "2", "--probe-pooling", "pair")
+    whole = compare(at, "small", "small", "--arms", "electra,mlm", "--seeds", "1", *more, *probe)
+    tuned = [json.loads(path.read_text()) for path in whole.glob("cells/electra/seed-1/glue/rte*/config.json")]
+    assert sorted((one["seed"], one["recipe"]["pooling"]) for one in tuned) == [(1, "pair"), (1001, "pair")]
     half = compare(at, "small_50", "half", "--arms", "preset", "--seeds", "2", "--steps", "8", *probe)
     along = [fine_tune(at, f"{at / 'runs/small'}@{step}", at / f"along/{step}") for step in (4, 2, 1)]
     rows = table(electra, 1, whole, half, *along)
@@ -256,12 +259,3 @@ def test_a_checkpoint_is_read_by_every_verb(at: Path, electra: Electra, tmp_path
 def test_every_arm_is_recognised(name: str) -> None:
     """The row is found by the configuration alone, as that of a plain run or of preset base_two_stage: not as ELECTRA."""
     assert arms.arm_of(arms.arm(name, small_config())) == name
-
-
-def test_presets_know_their_size() -> None:
-    assert {
-        models.SIZES[name] for name in models.PRESETS if name.startswith(("small_5", "small_2", "small_1", "small_6"))
-    } == {"small"}
-    assert models.SIZES["bert_large_ours"] == models.SIZES["large_1_75m"] == models.SIZES["bert_large"] == "large"
-    assert models.SIZES["base_replace_mlm"] == "base" and models.SIZES["size_256"] == "size_256"
-    assert models.SIZES["small_plus_plus"] == "small_plus_plus"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +12,6 @@ import pytest
 from tests.command import Electra
 from tests.experiments.test_compare import write_treebank
 from tests.prepared import small_config
-from tests.tasks.glue_samples import write_glue
-from tests.tasks.test_question_answering import squad_file
 
 from electra_trainer import api
 from electra_trainer.cli.main import read
@@ -75,14 +72,6 @@ def test_what_cannot_be_swept(words: list[str], told: str) -> None:
         axes = axes_of(words)
         require_fields(axes, [small_config()])
         swept("electra", small_config(), axes)
-
-
-def write_squad(folder: Path) -> None:
-    """Both versions by their official names."""
-    folder.mkdir()
-    for version in ("1.1", "2.0"):
-        squad_file(folder, f"train-v{version}.json", 10)
-        squad_file(folder, f"dev-v{version}.json", 2, start=20)
 
 
 Run = Callable[..., Summary]
@@ -174,27 +163,3 @@ def test_generator_widths_fill_figure_3(data: Path, tmp_path: Path, electra: Ele
     assert [place[0] for place in places] == [-1.0, hidden / 4, hidden / 2, hidden]
     code, _, err = electra("figure", "3", out, "--metric", metric, "--out", tmp_path / "figure.svg")
     assert code == 0, err
-
-
-def test_medians_over_fine_tuning_seeds(data: Path, tmp_path: Path) -> None:
-    """With --probe-seeds 3 a cell is fine-tuned with three seeds a task, each a separate folder, and scored by their medians."""
-    glue, squad = write_glue(tmp_path / "glue", ["rte"], train=40), tmp_path / "squad"
-    write_squad(squad)
-    summary = api.compare(
-        data, out=tmp_path / "exp", preset=small_config(lanes=1), arms=("electra",), seeds=[2], steps=STEPS, device="cpu", quiet=True,
-        probe=(f"glue={glue}", f"squad1={squad}", f"squad2={squad}"), probe_seeds=3, probe_pooling="pair",
-    )  # fmt: skip
-    cell = tmp_path / "exp/cells/electra/seed-2"
-    for folder, metric, name in (
-        ("glue", "glue/rte", "accuracy"),
-        ("squad1", "squad1/f1", "f1"),
-        ("squad2", "squad2/em", "best_exact_match"),
-    ):
-        results = [json.loads(path.read_text()) for path in cell.glob(f"{folder}/*/result.json")]
-        assert sorted(result["seed"] for result in results) == [2, 1002, 2002]
-        median = statistics.median(result["scores"][f"dev/{name}"] for result in results)
-        assert summary.rows["electra"][metric].mean == median
-    tuned = [json.loads(path.read_text()) for path in cell.glob("glue/*/config.json")]
-    assert [one["recipe"]["pooling"] for one in tuned] == ["pair"] * 3
-    facts = json.loads((tmp_path / "exp/experiment.json").read_text())["facts"]
-    assert facts["probe_seeds"] == 3 and facts["probe_pooling"] == "pair"
