@@ -27,7 +27,7 @@ CEILINGS = {
     "data": 2330,
     "experiments": 1060,
     "files": 1500,
-    "finetuning": 2020,
+    "finetuning": 1700,
     "inspection": 850,
     "kernels": 740,
     "model": 500,

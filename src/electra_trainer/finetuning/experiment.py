@@ -148,7 +148,7 @@ class Plan(engine.Work):
         chosen = self.chosen.get(task.name, {})
         found: dict[str, DeclaredRow] = {}
         for count in labels_curve.checked(self.labels, data) if self.labels else (len(data.train),):
-            key = labels_curve.key_of(task.name, count) if self.labels else task.name
+            key = sweep.named(task.name, {"labels": count} if self.labels else {})
             noted, main = not found, row("", chosen, count)
             notes = (*main.notes, *self._findings(task.name, data, main, self.request.model)) if noted else ()
             found[key] = replace(main, notes=notes)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from electra_trainer.errors import ConfigError
-from electra_trainer.experiments import sweep
 from electra_trainer.experiments.cell import PLUS
 from electra_trainer.experiments.statistics import Spread
 from electra_trainer.experiments.summary import ABSENT, Contrast, Summary, row_remarks
@@ -50,11 +49,6 @@ def parse_counts(text: str) -> tuple[int, ...]:
             f"--labels-curve {text!r}: expected different numbers of labels of at least 2, such as 50,100,200,500"
         )
     return tuple(counts)
-
-
-def key_of(task: str, count: int) -> str:
-    """Name of the row with `count` labels."""
-    return sweep.named(task, {"labels": count})
 
 
 def checked(counts: Sequence[int], data: TaskData) -> Sequence[int]:
@@ -108,12 +102,8 @@ class LabelsCurve(Printed):
     def contrasts(self) -> dict[int, Contrast]:
         """Number of labels -> TF-IDF against the encoder, in increasing order."""
         rows = self.summary.declared.rows
-        found = {
-            rows[one.row].settings["train_rows"]: one
-            for one in self.summary.contrasts
-            if one.row.endswith(PLUS + AGAINST)
-        }
-        return dict(sorted(found.items()))
+        mine = (one for one in self.summary.contrasts if one.row.endswith(PLUS + AGAINST))
+        return dict(sorted((rows[one.row].settings["train_rows"], one) for one in mine))
 
     @property
     def says(self) -> str:

@@ -98,10 +98,8 @@ class Finetuned:
         `scores["dev"]["accuracy"].median`.
         """
         return {
-            split: {
-                name: spread({int(seed): score for seed, score in by_seed.items()}) for name, by_seed in one.items()
-            }
-            for split, one in self.table["scores"].items()
+            split: {name: spread({int(at): one for at, one in seeds.items()}) for name, seeds in found.items()}
+            for split, found in self.table["scores"].items()
         }
 
     @checked
@@ -342,7 +340,7 @@ def finetuned_card(task: Task, *, head: TransformersHead, table: Mapping[str, An
     """
     source, scores = str(table["source"]["model"]), table["scores"]
     on_hub, words = is_on_hub(source), task.card(pair=table["pair"])
-    recipe = {name: table["recipe"][name] for name in _RECIPE if table["recipe"].get(name) is not None}
+    recipe = {name: value for name in _RECIPE if (value := table["recipe"].get(name)) is not None}
     header = card_head(
         CardFields(),
         library_name="transformers" if head.architecture else TAG,

@@ -104,8 +104,7 @@ def exported(request: Tuning, source: "TaskSource", *, next_command: str) -> Tun
     data = loaded(request, source)
     summary = tuned(request, source, keep_weights=True, data=data)
     model, predictions = export_best(source, data, summary=summary, model=request.model)
-    next_ = f"Next: electra {next_command}"
-    return Tuned(summary=summary, model=model, predictions=predictions, data=data, next=next_)
+    return Tuned(summary=summary, model=model, predictions=predictions, data=data, next=f"Next: electra {next_command}")
 
 
 @dataclass(frozen=True, kw_only=True)

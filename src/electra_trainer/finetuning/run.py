@@ -422,8 +422,7 @@ class FineTuningRun(resumable.Resumable[FineTunedNetwork]):
 
     def save_due(self) -> bool:
         """Every `SAVE_EVERY` seconds."""
-        due = time.monotonic() - self.last_saved > SAVE_EVERY
-        if due:
+        if due := time.monotonic() - self.last_saved > SAVE_EVERY:
             self.last_saved = time.monotonic()
         return due
 

@@ -39,11 +39,8 @@ def searched(plan: Plan) -> Plan:
     declared = plan.declare(None)
     with cells.declaring(asked.out):
         durable.make_folder(begun)
-    rows = [
-        f"{task.name}{end}"
-        for task in plan.tasks
-        for end in ("", *[FRESH] * asked.baselines, *[RIVAL] * (asked.against is not None))
-    ]
+    ends = ("", *[FRESH] * asked.baselines, *[RIVAL] * (asked.against is not None))
+    rows = [f"{task.name}{end}" for task in plan.tasks for end in ends]
     base = Settings.of(next(iter(declared.rows.values()))).recipe  # of any task: its rate and decay are alike
     rates = [float(f"{base.learning_rate * factor:.2g}") for factor in RATES]
     axes = {"learning_rate": rates, "layer_decay": [base.layer_decay, NO_DECAY]}
