@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from electra_trainer.errors import DataError, ElectraError, MissingInputError, StorageError
-from electra_trainer.files import reading
 from electra_trainer.files.rows import read_rows
 from electra_trainer.files.tables import Table, numbers
 
@@ -21,7 +20,6 @@ GOOD = b"text,label\nan apple,fruit\na saw,tool\n"
 WRONG: dict[str, tuple[str, bytes, str, str]] = {
     # name of the case: file, content, where, words that must be said
     "empty file": ("a.csv", b"", "a.csv", "is empty. Expected column names on the first line"),
-    "blank lines only": ("a.csv", b"\n\r\n  \n", "a.csv", "is empty"),
     "header only": ("a.csv", b"text,label\n", "a.csv", "is empty, or holds no rows with names of columns"),
     "duplicate column": ("a.csv", b"text,label,text\na,b,c\n", "a.csv:1", "column 'text' occurs 2 times. Rename or remove one"),
     "short row": ("a.csv", b"text,label\nan apple,fruit\na saw\n", "a.csv:3", "expected 2 fields (text, label), found 1. Put a field that holds a comma in double quotes"),
@@ -43,24 +41,17 @@ WRONG: dict[str, tuple[str, bytes, str, str]] = {
     "tab within a field": ("a.tsv", b"text\tlabel\nan\tapple\tfruit\n", "a.tsv:2", "found 3. Put a field that holds a comma in double quotes; a field of a .tsv can hold neither a tab"),
     "line end within a field": ("a.tsv", b'text\tlabel\n"an\napple"\tfruit\n', "a.tsv:2", "found 1. Put a field that holds a comma in double quotes; a field of a .tsv"),
     "unknown extension": ("a.data", GOOD, "a.data", "the name ends in '.data', expected .txt, .jsonl"),
-    "no extension": ("data", GOOD, "data", "the name ends in 'nothing', expected .txt"),
     "a list in JSON": ("a.json", b'[{"text": "a"}]', "a.json", "is JSON over several lines, or in one array. Write an object a line: `jq -c"),
     "blank text file": ("a.txt", b"\n \n", "a.txt", "is empty, or holds no rows"),
-    "damaged gzip": ("a.csv.gz", b"\x1f\x8b\x08rest", "a.csv.gz", "is damaged or not a .gz file"),
     "damaged Parquet": ("a.parquet", b"PAR1rest", "a.parquet", "is damaged, or a batch of its rows takes over"),
-    "Parquet in name only": ("a.parquet", GOOD, "a.parquet", "is damaged, or a batch of its rows takes over"),
     "Excel": ("a.xlsx", b"PK\3\4", "a.xlsx", "the name ends in '.xlsx', expected .txt, .jsonl"),
     "Excel by another name": ("a.csv", b"PK\3\4rest", "a.csv", "is an archive (zip, 7z, rar or tar). Unpack it"),
-    "gzip by another name": ("a.tsv", b"\x1f\x8b\x08rest", "a.tsv", "is compressed, and its name does not say how"),
     "empty .jsonl": ("a.jsonl", b"\n\n", "a.jsonl", "is empty, or holds no rows with names of columns. Expected rows such as"),
     "no object": ("a.jsonl", b'{"text": "a"}\n"b"\n', "a.jsonl:2", "invalid JSON: it is 'b', not an object. Expected rows such as"),
     "list of objects": ("a.jsonl", b'[{"text": "a"}]\n', "a.jsonl", "is JSON over several lines, or in one array. Write an object a line"),
     "broken JSON": ("a.jsonl", b'{"text": "a"}\n\n{"text": "b"\n', "a.jsonl:3", "not valid JSON (Expecting"),
-    "objects over several lines": ("a.jsonl", b'{\n"text": "a"\n}\n', "a.jsonl", "is JSON over several lines, or in one array"),
     "objects without keys": ("a.jsonl", b'{}\n{}\n', "a.jsonl", "holds no rows with names of columns. Expected"),
     "objects with a nameless key": ("a.jsonl", b'\n{"": 5}\n', "a.jsonl", "holds no rows with names of columns. Expected"),
-    "endless nesting": ("a.jsonl", b"[" * 100_000 + b"\n", "a.jsonl:1", "nested too deeply"),
-    "endless number": ("a.jsonl", b'{"label": ' + b"1" * 5000 + b"}\n", "a.jsonl:1", "a number of thousands of digits"),
 }  # fmt: skip
 
 
@@ -75,13 +66,6 @@ def test_faults_are_reported(case: str, tmp_path: Path, monkeypatch: pytest.Monk
     assert message.startswith(where + ": ")
     assert words in message
     assert len(message) < 600 and "\n" not in message
-
-
-def test_long_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MOST_LINE", 1 << 20)
-    (tmp_path / "a.jsonl").write_bytes(b'{"text": "a"}\n{"text": "' + b"x" * (1 << 20) + b'"}\n')
-    with pytest.raises(DataError, match=r"a\.jsonl:2: a line of more than 1 MiB"):
-        read_rows(tmp_path / "a.jsonl")
 
 
 def test_a_column_of_a_million_digits_is_read_at_once(tmp_path: Path) -> None:
