@@ -17,6 +17,7 @@ class Recipe:
     """
 
     FORMER: ClassVar = ("clip_words", "evaluate", "patience")
+    """Fields in files of earlier versions that are ignored."""
     learning_rate: float = 3e-4
     """Peak learning rate of the head; lower layers learn more slowly. Table 6: 3e-4 for Small and narrower, 1e-4 for
     Base, 5e-5 for Large.
