@@ -14,18 +14,17 @@ import pytest
 import torch
 from tests.prepared import small_config, write_store
 from tests.reliability.children import in_a_child
+from tests.reliability.runs import curve
+from tests.reliability.whole_runs import words
 
 from electra_trainer.cli.main import main
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, Interrupted
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.verified import read
 from electra_trainer.settings.config import Config
-from electra_trainer.settings.records import to_dict
 from electra_trainer.train import fast_step
 from electra_trainer.train.loop import pretrain
 from electra_trainer.train.plan import Length
-
-TIMED = ("seconds", "tokens_per_second")
 
 
 def config(*, lanes: int = 2) -> Config:
@@ -35,11 +34,6 @@ def config(*, lanes: int = 2) -> Config:
 @pytest.fixture(scope="module")
 def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pretrain(config(), data, out=tmp_path_factory.mktemp("resume") / "whole", device="cpu", quiet=True)
-
-
-def curve(run: Path) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in row.items() if name not in TIMED} for row in rows]
 
 
 def assert_same_state(one: Path, two: Path) -> None:
@@ -116,21 +110,9 @@ def test_sigkill_between_checkpoints(data: Path, whole: Path, tmp_path: Path, mo
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_to_the_command_saves_and_exits_75(data: Path, tmp_path: Path, number: signal.Signals) -> None:
-    settings = tmp_path / "config.json"
-    settings.write_text(json.dumps(to_dict(config())))
     run = tmp_path / "run"
-    command = [
-        sys.executable,
-        "-m",
-        "electra_trainer",
-        "pretrain",
-        str(data),
-        "--out",
-        str(run),
-        "--config",
-        str(settings),
-    ]
-    process = subprocess.Popen([*command, "--steps", "100000", "--device", "cpu"], stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "electra_trainer", *words(config(), data, run, "--steps", "100000")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     metrics = run / "metrics.jsonl"
     deadline = time.monotonic() + 120
     while not (metrics.exists() and metrics.read_text().count("\n") > 2):
