@@ -15,8 +15,6 @@ import re
 import resource
 import shlex
 import shutil
-import sqlite3
-import struct
 import subprocess
 import sys
 import tarfile
@@ -26,7 +24,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from electra_trainer.data.corpus import CorpusReport, Reading, documents
@@ -77,28 +74,13 @@ def zipped(**files: bytes) -> bytes:
     return out.getvalue()
 
 
-def tarred(mode: str = "w", kind: int = tarfile.PAX_FORMAT) -> bytes:
+def tarred(mode: str = "w") -> bytes:
     out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode=mode, format=kind) as archive:  # type: ignore[call-overload]
+    with tarfile.open(fileobj=out, mode=mode) as archive:  # type: ignore[call-overload]
         info = tarfile.TarInfo("corpus/a.txt")
         info.size = len(PROSE.encode())
         archive.addfile(info, io.BytesIO(PROSE.encode()))
     return out.getvalue()
-
-
-def old_tar() -> bytes:
-    """Without the word ustar, as the seventh Unix wrote it."""
-    data = bytearray(tarred(kind=tarfile.USTAR_FORMAT))
-    data[257:512] = bytes(255)
-    data[148:156] = b" " * 8
-    data[148:156] = b"%06o\0 " % sum(data[:512])
-    return bytes(data)
-
-
-def sqlite(path: Path) -> None:
-    with sqlite3.connect(path) as base:
-        base.execute("create table posts (id integer, text text)")
-        base.executemany("insert into posts values (:id, :text)", ROWS)
 
 
 def arrow_file(write: str) -> Callable[[Path], None]:
@@ -183,13 +165,9 @@ REFUSED: dict[str, tuple[str, bytes | Callable[[Path], None], str]] = {
     "JSON array .jsonl": ("a.jsonl", json.dumps(ROWS).encode(), "JSON over several lines, or in one array"),
     "JSON array .gz": ("a.json.gz", gzip.compress(json.dumps(ROWS).encode()), "JSON over several lines, or in one array"),
     "tar": ("a.tar", tarred(), "is an archive (zip, 7z, rar or tar)"),
-    "tar named text": ("a.txt", tarred(kind=tarfile.GNU_FORMAT), "is an archive (zip, 7z, rar or tar)"),
-    "tar of the seventh Unix": ("a.tar", old_tar(), "not text, but a binary file"),
     "tar.gz": ("a.tar.gz", tarred("w:gz"), "is an archive (zip, 7z, rar or tar)"),
     "tgz": ("a.tgz", tarred("w:gz"), "compressed, and its name does not say how"),
-    "tar.xz": ("corpus.tar.xz", tarred("w:xz"), "is an archive (zip, 7z, rar or tar)"),
     "zip": ("a.zip", zipped(corpus__a_txt=PROSE.encode()), "is an archive (zip, 7z, rar or tar)"),
-    "zip named text": ("a.txt", zipped(a_txt=PROSE.encode()), "is an archive (zip, 7z, rar or tar)"),
     "gzip without the name": ("a.txt", gzip.compress(PROSE.encode()), "compressed, and its name does not say how"),
     "gzip twice": ("a.txt.gz", gzip.compress(gzip.compress(PROSE.encode())), "compressed, and its name does not say how"),
     "bzip2 without the name": ("a.txt", bz2.compress(PROSE.encode()), "compressed, and its name does not say how"),
@@ -199,7 +177,6 @@ REFUSED: dict[str, tuple[str, bytes | Callable[[Path], None], str]] = {
     "rar": ("a.rar", b"Rar!\x1a\x07\x01" + bytes(90), "is an archive (zip, 7z, rar or tar)"),
     "UTF-16": ("a.txt", PROSE.encode("utf-16"), "UTF-16"),
     "UTF-16 without its mark": ("a.txt", PROSE.encode("utf-16-le"), "not text, but a binary file"),
-    "UTF-16 of the other order": ("a.txt", PROSE.encode("utf-16-be"), "not text, but a binary file"),
     "UTF-16 .gz": ("a.txt.gz", gzip.compress(PROSE.encode("utf-16")), "UTF-16, compressed"),
     "UTF-32": ("a.txt", PROSE.encode("utf-32"), "UTF-32"),
     "CSV in UTF-16": ("a.csv", table().encode("utf-16"), "UTF-16"),
@@ -212,13 +189,9 @@ REFUSED: dict[str, tuple[str, bytes | Callable[[Path], None], str]] = {
     "JSON lines named text .gz": ("a.txt.gz", gzip.compress(json_lines().encode()), "JSON lines"),
     "a JSON line that is longer than the beginning": ("a.txt", json_lines([{"text": "long " * 20_000}, *ROWS]).encode(), "JSON lines"),
     "JSON named text": ("a.txt", NESTED.encode(), "JSON over several lines"),
-    "JSON array named text": ("a.txt", json.dumps(ROWS).encode(), "JSON over several lines, or in one array"),
-    "JSON with its rows in a field": ("a.json", NESTED.encode(), "JSON over several lines"),
     "WARC": ("a.warc.gz", gzip.compress(wet("response")), "a WARC file"),
     "HTML": ("a.html", HTML.encode(), "is a page or text with markup"),
     "HTML named text": ("a.txt", HTML.encode(), "is a page or text with markup"),
-    "a part of HTML": ("a.html", b"<p>One.</p>\n", "is a page or text with markup"),
-    "HTML .gz": ("a.html.gz", gzip.compress(HTML.encode()), "is a page or text with markup"),
     "a page instead of the data": ("a.jsonl", b"<!DOCTYPE html><html><title>404</title></html>", "is a page or text with markup"),
     "XML": ("a.xml", TREE.encode(), "is a page or text with markup"),
     "a dump of Wikipedia": ("dewiki.xml.bz2", bz2.compress(WIKI.encode()), "is a page or text with markup"),
@@ -232,18 +205,9 @@ REFUSED: dict[str, tuple[str, bytes | Callable[[Path], None], str]] = {
     "EPUB": ("a.epub", zipped(mimetype=b"application/epub+zip"), "a PDF or RTF document, a book, or a document"),
     "RTF": ("a.rtf", b"{\\rtf1\\ansi\\deff0 Text.\\par}", "a PDF or RTF document, a book, or a document"),
     "Excel": ("a.xlsx", zipped(xl__workbook_xml=b"<workbook/>"), "a PDF or RTF document, a book, or a document"),
-    "SQLite": ("a.db", sqlite, "not text, but a binary file"),
     "a pickle": ("a.pkl", pickle.dumps(TEXTS), "a Python pickle"),
     "a pickle of the first kind": ("a.txt", pickle.dumps(TEXTS, protocol=0), "a Python pickle"),
-    "NumPy": ("a.npy", lambda path: np.save(path, np.arange(9)), "not text, but a binary file"),
-    "NumPy's archive": ("a.npz", lambda path: np.savez(path, a=np.arange(9)), "is an archive"),
-    "weights": ("a.safetensors", struct.pack("<Q", 60) + b'{"w":{"dtype":"F32"}}'.ljust(60) + bytes(99), "not text, but a binary file"),
-    "a checkpoint of PyTorch": ("a.pt", zipped(archive__data_pkl=b"\x80\x02}q\0."), "is an archive"),
-    "HDF5": ("a.h5", b"\x89HDF\r\n\x1a\n" + bytes(90), "not text, but a binary file"),
-    "Avro": ("a.avro", b"Obj\x01\x04\x14avro.codec" + bytes(90), "not text, but a binary file"),
     "a picture": ("a.png", b"\x89PNG\r\n\x1a\n" + bytes(90), "not text, but a binary file"),
-    "a sound": ("a.mp3", b"ID3\x04" + bytes(90), "not text, but a binary file"),
-    "a program": ("a.out", b"\x7fELF\x02\x01\x01" + bytes(90), "not text, but a binary file"),
     "random bytes": ("a.txt", bytes(range(256)) * 50, "not text"),
     "a pointer of Git LFS": ("a.parquet", b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n", "a pointer"),
     "Parquet in name only": ("a.parquet", b"text\n", "is damaged, or a batch of its rows"),
@@ -255,12 +219,8 @@ REFUSED_OF_ARROW: dict[str, tuple[str, bytes | Callable[[Path], None], str]] = {
     "ORC": ("a.orc", arrow_file("orc"), "not text, but a binary file"),
     "Parquet by another name": ("a.txt", arrow_file("snappy"), "a Parquet file. Name it so"),
     "WET by another name": ("a.txt", wet(), "a WARC file"),
-    "Parquet .gz": (
-        "a.parquet.gz",
-        lambda path: _packed(path, arrow_file("snappy")),
-        "is compressed as a whole. Unpack it first",
-    ),
-}
+    "Parquet .gz": ("a.parquet.gz", lambda path: _packed(path, arrow_file("snappy")), "is compressed as a whole. Unpack it first"),
+}  # fmt: skip
 NOTHING_TO_TYPE = (
     "Unpack it into a folder",
     "Name it so (.gz",
