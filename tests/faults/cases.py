@@ -408,8 +408,8 @@ TUNED = _cases(
     ("labels are a number", "tuned", spoilt("tuned", "electra_task.json", fields(task__labels=7)), 65, "labels = 7: expected a list"),
     ("columns are a list", "tuned", spoilt("tuned", "electra_task.json", fields(columns=[1])), 65, "columns: expected a table of fields, found [1]"),
     ("length of 30 digits", "tuned", spoilt("tuned", "electra_task.json", fields(max_length=10**30)), 65, "max_length"),
-    ("changed weights", "tuned", spoilt("tuned", "model.safetensors", of_bytes(lambda c: c[:-1] + bytes([c[-1] ^ 1]))), 65, "not those that were exported"),
-    ("a file elsewhere", "tuned", spoilt("tuned", "electra_task.json", fields(files={"model.safetensors": "0", "../../etc/passwd": "0"})), 65, "is none of"),
+    ("changed weights", "tuned", spoilt("tuned", "head.safetensors", of_bytes(lambda c: c[:-1] + bytes([c[-1] ^ 1]))), 65, "not those that were exported"),
+    ("a file elsewhere", "tuned", spoilt("tuned", "electra_task.json", fields(files={"model.safetensors": "0", "../../etc/passwd": "0"})), 65, "../../etc/passwd"),
 )  # fmt: skip
 PREDICT = _cases(
     "predict",
@@ -480,7 +480,7 @@ PLACES = (
     ("export", ONE, "model.safetensors"), ("export", ONE, "config.json"), ("export", ONE, "tokenizer.json"), ("export", ONE, "tokenizer_config.json"),
     ("run", "run", "config.json"), ("run", "run", "environment.json"), ("run", "run", "tokenizer/tokenizer.json"), ("run", "run", f"{STEP}/manifest.json"),
     ("run", "run", f"{STEP}/state.json"), ("run", "run", f"{STEP}/weights.safetensors"), ("run", "run", f"{STEP}/.metadata"), ("run", "run", "rng_state.pth"),
-    ("rows", "data", "manifest.json"), ("rows", "data", "train.bin"), ("tuned", "tuned", "electra_task.json"), ("tuned", "tuned", "model.safetensors"),
+    ("rows", "data", "manifest.json"), ("rows", "data", "train.bin"), ("tuned", "tuned", "electra_task.json"), ("tuned", "tuned", "head.safetensors"),
     ("tuned", "tuned", "labels.pkl"), ("glue", "glue", "CoLA/train.tsv"), ("pairs", "pairs", "p.jsonl"), ("report", "run", "metrics.jsonl"),
     ("report", "run", "examples.jsonl"), ("corpus", None, "text.npy"), ("corpus", None, "text.txt"), ("tokenizer", None, "vocab.txt"),
     ("tokenizer", None, "tokenizer.json"), ("config", None, "c.json"), ("squad", None, "s.json"), ("tags", None, "t.conllu"), ("table", None, "t.csv"),
