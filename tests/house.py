@@ -42,7 +42,7 @@ CEILINGS = {
     "tasks": 3450,
     "train": 2310,
     "all": 24050,
-    "tests": 38000,
+    "tests": 35800,
     "benchmarks": 1800,
 }
 """Most lines of code. They only fall; an issue that asks for a feature raises one and names the lines and what goes for it."""

@@ -275,7 +275,7 @@ ROWS = _cases(
 )  # fmt: skip
 CONFIG = _cases(
     "config",
-    ("YAML", "c.yaml", b"batch:\n  size: 8\n", 78, "c.yaml:1", "TOML in a .toml file"),
+    ("YAML", "c.yaml", b"batch:\n  size: 8\n", 78, "c.yaml: is not valid JSON", "TOML in a .toml file"),
     ("unknown key", "c.json", b'{"bacth": {}}', 78, "unknown field 'bacth'", "Did you mean 'batch'?"),
     ("NaN", "c.json", b'{"optimizer": {"learning_rate": NaN}}', 78, "c.json", "learning_rate = nan"),
     ("Infinity", "c.json", b'{"optimizer": {"learning_rate": Infinity}}', 78, "c.json", "learning_rate = inf"),
@@ -316,7 +316,6 @@ SQUADS = _cases(
     ("cut", "s.json", WHOLE[:200].encode(), 65, "s.json: is not valid JSON"),
     ("JSON lines", "s.json", (WHOLE + "\n" + WHOLE).encode(), 65, "s.json", "line 2"),
     ("no data", "s.json", b'{"dta": []}', 65, "s.json: is not SQuAD", "Did you mean 'dta'?"),
-    ("answers elsewhere", "s.json", WHOLE.replace('"apple"', '"pear"').replace('"saw"', '"plum"').encode(), 65, "none of its answers occurs"),
     ("empty context", "s.json", WHOLE.replace("the red apple was in the box", " ").encode(), 65, "data[0].paragraphs[0].context: is blank"),
     ("start is words", "s.json", WHOLE.replace('"answer_start": 8', '"answer_start": "eight"').encode(), 65, "answers[0].answer_start: expected a whole number"),
     ("start is NaN", "s.json", WHOLE.replace('"answer_start": 8', '"answer_start": NaN').encode(), 65, "answer_start: expected a whole number"),

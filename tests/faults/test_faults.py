@@ -76,8 +76,8 @@ def forks() -> Iterator[Forks]:
         yield forks
 
 
-def typed(forks: Forks, reader: str, bad: Path, good: Path) -> Outcome:
-    return forks.command(*(word.format(bad=bad, good=good) for word in COMMANDS[reader].split()), folder=bad.parent)
+def typed(forks: Forks, reader: str, bad: Path, good: Path, folder: Path) -> Outcome:
+    return forks.command(*(word.format(bad=bad, good=good) for word in COMMANDS[reader].split()), folder=folder)
 
 
 @pytest.mark.parametrize("name", GROUPS)
@@ -90,7 +90,7 @@ def test_every_fault_is_a_sentence(name: str, forks: Forks, good: Path, tmp_path
         bad = folder / case.file
         put(bad, case.content, good)
         before, sound = listing(folder), listing(good)
-        told.append(typed(forks, case.reader, bad, good))
+        told.append(typed(forks, case.reader, bad, good, folder))
         after = listing(folder)
         faults = complaints(case, told[-1], group)
         if (folder / CANARY).exists():
@@ -148,7 +148,7 @@ ODD_AND_RIGHT = {
 @pytest.mark.parametrize("kind", ODD_AND_RIGHT)
 def test_what_is_odd_and_right_is_read(forks: Forks, good: Path, tmp_path: Path, kind: str) -> None:
     (tmp_path / "text.txt").write_bytes(ODD_AND_RIGHT[kind])
-    told = typed(forks, "corpus", tmp_path / "text.txt", good)
+    told = typed(forks, "corpus", tmp_path / "text.txt", good, tmp_path)
     assert told.code == 0, told.said
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     documents = manifest["train"]["documents"] + manifest["valid"]["documents"]
