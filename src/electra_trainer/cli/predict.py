@@ -87,18 +87,14 @@ class Predict(Request):
 
 
 def _scored(model: "Finetuned", rows: "Unlabelled", predictions: "Sequence[Prediction]", file: Path) -> str:
-    """The scores of the rows that have an answer: a line, and of classes a table."""
-    places = [*rows.answers]
-    answered = [rows.answers[place] for place in places]
-    scores = model.task.score(answered, [predictions[place] for place in places])
+    """The scores of rows with answers: a line, and of classes a table."""
+    scores = model.task.score(rows.answers, predictions)
     named = [*getattr(model.columns, "labels", ()), model.columns.label]
     column = ", ".join(repr(name) for name in named if name is not None)
     shown = ", ".join(f"{name.replace('_', ' ')} {printed(score, name)}" for name, score in scores.items())
-    missing = len(rows.examples) - len(places)
-    left = f"; {missing:,} have none" if missing else ""
-    report = model.task.report(answered, [predictions[place] for place in places])
+    report = model.task.report(rows.answers, predictions)
     by_class = "" if report is None else f". {report.calibrated()}\n{Table(head=HEAD, rows=report.rows()).text()}"
-    return f"{file}: scored by column {column}, {len(places):,} rows{left} (x 100): {shown}{by_class}"
+    return f"{file}: scored by column {column}, {len(predictions):,} rows (x 100): {shown}{by_class}"
 
 
 @dataclass(frozen=True, kw_only=True)

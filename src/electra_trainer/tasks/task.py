@@ -91,8 +91,8 @@ class Unlabelled:
     """Predictions -> contents of files, by what follows the stem of the file's name: `""` for the main one."""
     notes: tuple[str, ...] = ()
     """How the file was read, where that may be in doubt."""
-    answers: Mapping[int, Any] = field(default_factory=dict)
-    """Examples with their answers, by place in `examples`, of a file that has them."""
+    answers: Sequence[Any] = ()
+    """The same examples with their answers, of a file that has them all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +120,6 @@ _MODERN = {
     "classifier.bias": "classifier.bias",
 }
 """Tensors of `heads.ModernHead`, and their names in transformers."""
-_ONLY_OURS = "Its encoder is in `encoder/`, and our linear layer in head.safetensors."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,20 +200,12 @@ def text_head(
     """
     from electra_trainer.pretrained.as_modern import numbered
 
-    if pooling == "pair":
+    if pooling == "pair" or (model.block != "modern" and (pooling == "mean" or 2 * len(labels) > model.hidden_size)):
         return TransformersHead()
     if model.block == "modern":
         settings = {"problem_type": problem, "classifier_pooling": pooling}
         units: dict[str, Any] = {"scale": scale, "shift": shift}
         return copied_head(model, "SequenceClassification", "", labels=labels, settings=settings, **units)
-    if pooling == "mean":
-        note = "transformers' head for texts reads [CLS], and this one the mean over all tokens."
-        return TransformersHead(note=f"{note} {_ONLY_OURS}")
-    if 2 * len(labels) > model.hidden_size:
-        return TransformersHead(
-            note=f"transformers cannot carry the head: {len(labels)} labels need {2 * len(labels)} units in its dense "
-            f"layer, which has {model.hidden_size}. {_ONLY_OURS}"
-        )
     return TransformersHead(
         architecture="ElectraForSequenceClassification",
         settings={**numbered(labels), "problem_type": problem},
@@ -230,8 +221,7 @@ class Task(Protocol):
     """A task: rows, a head, a loss, predictions and scores. Scores are shares from 0 to 1, or correlations.
 
     Inherit from it: the nine members up to `doubts` are yours, the others have defaults. `name` and `metric` are fields
-    with a
-    default, or properties. A field `pooling` makes `--pooling` work.
+    with a default, or properties. A field `pooling` makes `--pooling` work.
     """
 
     @property
@@ -370,18 +360,18 @@ class Task(Protocol):
         separator = getattr(like, "separator", None) or ";"
         write = files.predicted_jsonl if as_json else partial(files.predicted_csv, separator=separator)
         examples = files.text_examples(table, columns)
-        answers, notes = self.answers_in(table, like, examples) if isinstance(like, Columns) else ({}, ())
+        answers, notes = self.answers_in(table, like, examples) if isinstance(like, Columns) else ((), ())
         return Unlabelled(
             examples=examples, written=lambda raw: {"": write(table, raw)}, answers=answers, notes=tuple(notes)
         )
 
     def answers_in(
         self, table: Table, columns: Columns, examples: Sequence[TextExample]
-    ) -> tuple[Mapping[int, Any], Sequence[str]]:
-        """Examples whose row has an answer in the column of training, with it, by place, and notes; by default none.
-        Never raises: predictions do not need answers.
+    ) -> tuple[Sequence[Any], Sequence[str]]:
+        """Examples with the answers in the column of training, if all rows have one, and notes; by default none. Never
+        raises: predictions do not need answers.
         """
-        return {}, ()
+        return (), ()
 
     def as_transformers(self, model: "Model") -> TransformersHead:
         """The head of transformers that computes the same; by default there is none."""

@@ -7,7 +7,7 @@ Metrics are scikit-learn's and SciPy's; a correlation with a constant is 0.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -93,22 +93,13 @@ class TextTask(Task):
 
     def answers_in(
         self, table: Table, columns: Columns, examples: Sequence[TextExample]
-    ) -> tuple[Mapping[int, TextExample], Sequence[str]]:
-        names = columns.labels or (columns.label or "",)
-        if not {*names} <= {*table.columns}:
-            return {}, ()
-        cells = zip(*(table.column(name) for name in names), strict=True)
-        filled = [
-            row for row, own in enumerate(cells) if not any(cell is None or not str(cell).strip() for cell in own)
-        ]
-        if columns.separator is not None and filled:  # an empty cell says: no label
-            filled = [*range(len(table.rows))]
-        some = replace(table, rows=[table.rows[row] for row in filled], lines=[table.lines[row] for row in filled])
+    ) -> tuple[Sequence[TextExample], Sequence[str]]:
+        if not {*(columns.labels or (columns.label or "",))} <= {*table.columns}:
+            return (), ()
         try:
-            found = self.answered([examples[row] for row in filled], some, columns)
+            return self.answered(examples, table, columns), ()
         except DataError as error:
-            return {}, (f"not scored: {error}",)
-        return dict(zip(filled, found, strict=True)), ()
+            return (), (f"not scored: {error}",)
 
     def answered(self, examples: Sequence[TextExample], table: Table, columns: Columns) -> list[TextExample]:
         """Examples with the answers of a file like the training file. Raises DataError for one that this task cannot
