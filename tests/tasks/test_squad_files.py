@@ -66,7 +66,7 @@ def test_a_wrong_answer_start_is_moved_to_the_nearest_place(tmp_path: Path, answ
     path = written(tmp_path, table(entry(answers=[{"text": answer, "answer_start": said}])))
     file = read_squad(path, version=1)
     (one,) = file.questions[0].answers
-    assert one.start == found and CONTEXT.startswith(one.text.strip(), found)
+    assert one.start == found and CONTEXT.startswith(answer.strip(), found)
     exact = CONTEXT.startswith(answer.strip(), said + len(answer) - len(answer.lstrip())) and said >= 0
     assert file.notes == (
         () if exact else ("file.json: 1 answers were not at their answer_start; the nearest place was taken.",)
@@ -81,11 +81,10 @@ def test_an_answer_that_is_nowhere_is_counted(tmp_path: Path) -> None:
     assert "1 answers do not occur" in file.notes[0]
 
 
-@given(st.text("ab \n", max_size=14), st.text("ab ", min_size=1, max_size=5).filter(str.strip), st.integers(-3, 18))
-def test_spaces_of_an_occurrence_may_differ(context: str, text: str, start: int) -> None:
-    spaced = r"\s+".join(text.split())
-    found = [(match.start(), match[1]) for match in re.finditer(f"(?=({spaced}))", context)]
-    assert occurrence(context, text, start) == min(found, key=lambda one: abs(one[0] - start), default=None)
+@given(st.text("ab ", max_size=14), st.text("ab ", min_size=1, max_size=5), st.integers(-3, 18))
+def test_the_nearest_occurrence(context: str, text: str, start: int) -> None:
+    found = [match.start() for match in re.finditer(f"(?={text})", context)]
+    assert occurrence(context, text, start) == min(found, key=lambda one: abs(one - max(start, 0)), default=None)
 
 
 @pytest.mark.parametrize("wanted", ["a " * 25_000, "b " + "a " * 25_000, "a " * 25_000 + "b", "b"])
@@ -97,7 +96,7 @@ def test_an_answer_that_occurs_often_takes_linear_time_and_memory(wanted: str) -
     found = occurrence(context, wanted.strip(), 50_001)
     assert time.process_time() - began < 1 and tracemalloc.get_traced_memory()[1] < 40_000_000
     tracemalloc.stop()
-    assert found == (None if "b" in wanted else (50_000, wanted.strip()))
+    assert found == (None if "b" in wanted else 50_000)
 
 
 WRONG = {
@@ -191,16 +190,6 @@ def test_contexts_without_a_title_stay_together(tmp_path: Path) -> None:
 def test_a_question_without_an_answer_however_it_is_written(tmp_path: Path, silent: dict[str, Any]) -> None:
     file = read_squad(written(tmp_path, table(entry("1"), entry("2") | silent)), version=2)
     assert [len(one.answers) for one in file.questions] == [1, 0] and file.notes == ()
-
-
-def test_an_answer_over_a_line_end_is_found(tmp_path: Path) -> None:
-    """The file has the line end of one system, the answer a space or another one."""
-    context = "It was opened in 1911.\r\nAda Kern designed\r\nit."
-    given = [{"text": "Ada Kern designed it", "answer_start": 23}, {"text": "designed\nit", "answer_start": 40}]
-    file = read_squad(written(tmp_path, table(entry(answers=given), context=context)), version=1)
-    assert [(one.start, one.text) for one in file.questions[0].answers] == [
-        (24, "Ada Kern designed\r\nit"), (33, "designed\r\nit"),
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("content", "message"), WRONG.values(), ids=WRONG)

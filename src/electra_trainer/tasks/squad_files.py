@@ -8,13 +8,9 @@ an answer without text is none.
 """
 
 import hashlib
-import re
-from array import array
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -188,30 +184,20 @@ def _placed(text: str, start: int, context: str, count: Counter[str]) -> TrueAns
     found = occurrence(context, wanted, start)
     if found is None:
         count["answers do not occur in their contexts; none is trained on"] += 1
-        return TrueAnswer(text=text, start=None)
-    count["answers were not at their answer_start; the nearest place was taken"] += 1
-    return TrueAnswer(text=text if found[1] == wanted else found[1], start=found[0])
+    else:
+        count["answers were not at their answer_start; the nearest place was taken"] += 1
+    return TrueAnswer(text=text, start=found)
 
 
-def occurrence(context: str, wanted: str, start: int) -> tuple[int, str] | None:
-    """Place and text of the occurrence nearest to `start` (the first of two as near); spaces and line ends may
-    differ. Linear in time and memory, also where occurrences overlap.
+def occurrence(context: str, wanted: str, start: int) -> int | None:
+    """Place of the occurrence nearest to `start` (the first of two as near). Linear in time and memory, also where
+    occurrences overlap.
     """
-    flat, kept = _flat(context)
-    needle = " ".join(wanted.split())
-    at = bisect_left(kept, start)
-    head, behind = flat[: at + len(needle) - 1], flat.find(needle, at)
-    before = head[::-1].find(needle[::-1])  # rfind may be quadratic
-    found = [len(head) - len(needle) - before] * (before >= 0) + [behind] * (behind >= 0)
-    spans = [(kept[one], context[kept[one] : kept[one + len(needle) - 1] + 1]) for one in found]
-    return min(spans, key=lambda one: abs(one[0] - start), default=None)
-
-
-@lru_cache(maxsize=1)
-def _flat(context: str) -> tuple[str, "array[int]"]:
-    """A context with single spaces, and where each of its characters was."""
-    kept = array("I", (match.start() for match in re.finditer(r"\S|\s(?=\S)", context)))
-    return re.sub(r"\s", " ", "".join(map(context.__getitem__, kept))), kept
+    start = max(start, 0)
+    head, behind = context[: start + len(wanted) - 1], context.find(wanted, start)
+    before = head[::-1].find(wanted[::-1])  # rfind may be quadratic
+    found = [len(head) - len(wanted) - before] * (before >= 0) + [behind] * (behind >= 0)
+    return min(found, key=lambda at: abs(at - start), default=None)
 
 
 def _field(table: Any, name: str, kind: type[T], where: str) -> T:
