@@ -3,9 +3,9 @@ r"""GLUE as a table of rows, one a task (glue_tasks.toml), and where a task's da
 The paper's metrics come first (§3.1: Matthews correlation for CoLA, Spearman for STS-B, accuracy for the others),
 GLUE's own after them; epochs are Table 6's. AX has no training set: the MNLI model predicts it.
 
-Data are the official files, the same columns in any order, or the Hub's rows (`nyu-mll/glue`), read by the package
-`datasets`: the extra [hub]. Fields are separated by tabs and never quoted (a `"` is a character of the text). Lines end
-at "\n" alone, with or without "\r" before it: texts may hold U+2028 and the like.
+Data are the official files, the same columns in any order, or the Hub's rows (`nyu-mll/glue`). Fields are separated by
+tabs and never quoted (a `"` is a character of the text). Lines end at "\n" alone, with or without "\r" before it: texts
+may hold U+2028 and the like.
 """
 
 import json
@@ -14,11 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean, install
+from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean
 from electra_trainer.files import reading, tables
 from electra_trainer.files.reading import MOST_TEXT, read_file
+from electra_trainer.files.rows import read_rows
 from electra_trainer.settings import records
 from electra_trainer.tasks.examples import TextExample, overlap
 from electra_trainer.tasks.task import TaskData, TaskSource, hash_files
@@ -367,42 +368,16 @@ def read_number(written: str, bounds: tuple[float, float], *, where: str) -> flo
 
 
 def read_hub(config: str, split: str, layout: Layout, *, labelled: bool) -> list[TextExample]:
-    """A split, with labels in the official files' words.
+    """A split, with labels in the official files' words; errors as for `rows.read_rows`.
 
     Args:
         config: the task's name there: `cola`, `sst2` ...
         split: `train`, `validation`, `validation_matched`, `test` ...
-
-    Raises:
-        ConfigError: `datasets` is not installed, or the Hub cannot be asked. DataError: a malformed row.
     """
-    try:
-        import datasets
-    except ImportError:
-        raise ConfigError(
-            f"--data hub: needs the package datasets. Give GLUE's folder, or type, {install('hub')}"
-        ) from None
-    try:
-        rows: Iterable[Mapping[str, Any]] = datasets.load_dataset(REPOSITORY, config, split=split)
-    except Exception as error:  # the package lets through whatever its network library raises
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ConfigError(
-            f"--data hub: {REPOSITORY} ({config}, {split}) could not be read ({reason}). Check the network, or give "
-            "GLUE's folder."
-        ) from None
-    split_name, found = f"{REPOSITORY} {config} {split}", [dict(row) for row in rows]
-    if not found:
-        raise DataError(f"{split_name}: holds no rows.")
-    names = tuple(found[0])
-    table = tables.Table(
-        path=Path(split_name),
-        columns=names,
-        rows=[tuple(map(row.get, names)) for row in found],
-        lines=range(len(found)),
-    )
+    table = read_rows(f"{REPOSITORY}:{config}:{split}")
     remedy = " The repository has changed: give GLUE's folder."
-    places = _places(names, layout, labelled=labelled, header=f"{split_name}:0: the row", remedy=remedy)
-    return _examples(table, places, layout)
+    header = f"{table.path}:1: the row"
+    return _examples(table, _places(table.columns, layout, labelled=labelled, header=header, remedy=remedy), layout)
 
 
 def as_bytes(examples: Iterable[TextExample]) -> bytes:
