@@ -163,16 +163,7 @@ def _free(name: str, taken: list[str]) -> str:
 
 LABELS = "label labels class target score category sentiment rating stars gold_label y value".split()
 TEXTS = "text texts sentence review comment content body message document tweet utterance".split()
-PAIRS = (
-    ("sentence1", "sentence2"),
-    ("premise", "hypothesis"),
-    ("question1", "question2"),
-    ("text1", "text2"),
-    ("text_a", "text_b"),
-    ("sentence_a", "sentence_b"),
-    ("question", "sentence"),
-    ("text", "text_pair"),
-)
+PAIRS = (("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("text", "text_pair"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,47 +186,37 @@ class Columns:
         return "columns: " + ", ".join(f"{what} = {name!r}" for what, name in parts if name is not None) + "."
 
 
-def choose_columns(table: Table, *, text: str | None, text_pair: str | None, label: str | None) -> Columns:
+def choose_columns(
+    table: Table, *, text: str | None, text_pair: str | None, label: str | None, labels: Sequence[str] = ()
+) -> Columns:
     """Columns of a training file.
 
     Args:
         table: the file.
         text, text_pair, label: columns named by flags; None: by the rule above.
+        labels: columns of 0 and 1, one for each label, instead of `label`.
 
     Raises:
         ConfigError: a flag names no column, or one column twice; or a flag is needed.
     """
     _require_columns(table, text=text, text_pair=text_pair, label=label)
+    for name in labels:
+        _require_columns(table, labels=name, text=text, text_pair=text_pair)
     names = [name for name in table.columns if name]
     if len(names) < 2:
         raise DataError(f"{table.path}: has one column ({names[0]!r}), expected a text and a label.")
-    free = [name for name in names if name not in (text, text_pair)]
-    label = label or _only(LABELS, free)
-    if label is None and len(names) == 2:
-        label = names[1] if names[1] in free else names[0]
-    label = label or _ask(table, "--label", "the label")
+    if label is None and not labels:
+        free = [name for name in names if name not in (text, text_pair)]
+        second = (names[1] if names[1] in free else names[0]) if len(names) == 2 else None
+        label = _only(LABELS, free) or second or _ask(table, "--label", "the label")
+    taken = (label, *labels)
     if text is None and text_pair is None:
-        text, text_pair = _known_pair([name for name in names if name != label])
-    text = text or _remaining_text(table, text_pair, label)
+        folded = {name.casefold(): name for name in names if name not in taken}
+        known = ((folded[a], folded[b]) for a, b in PAIRS if a in folded and b in folded)
+        text, text_pair = next(known, (None, None))
+    text = text or _remaining_text(table, text_pair, *taken)
     _require_columns(table, text=text, text_pair=text_pair, label=label)
-    return Columns(text=text, pair=text_pair, label=label)
-
-
-def choose_marked(table: Table, labels: Sequence[str], *, text: str | None, text_pair: str | None) -> Columns:
-    """Columns of a training file with a column of 0 and 1 for each of `labels`; errors as `choose_columns`."""
-    for name in labels:
-        _require_columns(table, labels=name, text=text, text_pair=text_pair)
-        if labels.count(name) > 1:
-            raise ConfigError(f"--labels: column {name!r} is named twice. Name each column once.")
-    if text is None and text_pair is None:
-        text, text_pair = _known_pair([name for name in table.columns if name not in labels])
-    return Columns(text=text or _remaining_text(table, text_pair, *labels), pair=text_pair, labels=tuple(labels))
-
-
-def _known_pair(names: Sequence[str]) -> tuple[str | None, str | None]:
-    """The first known pair of columns among `names`."""
-    folded = {name.casefold(): name for name in names}
-    return next(((folded[a], folded[b]) for a, b in PAIRS if a in folded and b in folded), (None, None))
+    return Columns(text=text, pair=text_pair, label=label, labels=tuple(labels))
 
 
 def choose_texts(

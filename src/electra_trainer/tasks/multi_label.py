@@ -170,7 +170,7 @@ class MultiLabelTask(OwnRows):
         """The columns of the training file."""
         if self.labels:
             names = [one.strip() for one in self.labels.split(",")] if isinstance(self.labels, str) else [*self.labels]
-            return files.choose_marked(table, names, text=self.text, text_pair=self.text_pair)
+            return files.choose_columns(table, text=self.text, text_pair=self.text_pair, label=None, labels=names)
         return replace(super().columns(table), separator=self.label_separator)
 
     def answered(self, table: Table, columns: Columns) -> list[TextExample]:
