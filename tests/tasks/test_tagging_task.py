@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from electra_trainer.errors import ConfigError, DataError, MissingInputError
+from electra_trainer.errors import DataError, MissingInputError
 from electra_trainer.tasks.tagged_files import Scheme, read_tag, scheme_of, spans_of
 from electra_trainer.tasks.tagging import Tagging, TaggingTask
 
@@ -36,7 +36,7 @@ def test_tags(tmp_path: Path) -> None:
     assert (
         data.notes
         == (
-            "labels: 3 without spans, scored by accuracy. Types of spans: --scheme io.",
+            "labels: 3 without spans, scored by accuracy. Types of spans: --scheme io; marks alone: --scheme bio or bioes.",
             "train: 5 words in 2 sentences; dev: 2 words in 1 sentence.",
         )
         and len(data.sha256) == 64
@@ -69,7 +69,7 @@ def test_without_a_development_file_sentences_are_held_out(tmp_path: Path) -> No
         assert isinstance(data.task, Tagging) and data.task.labels == ("A", "B", "C")
         assert {label for one in data.train for label in one.labels} == {"A", "B", "C"}
         assert data.notes == (
-            "labels: 3 without spans, scored by accuracy. Types of spans: --scheme io.",
+            "labels: 3 without spans, scored by accuracy. Types of spans: --scheme io; marks alone: --scheme bio or bioes.",
             f"{name}: 362 words in 91 sentences.",
             f"no development file: {len(data.dev['dev'])} of 91 sentences were held out, chosen by a hash of their words; no sentence "
             "is on both sides.",
@@ -83,17 +83,11 @@ def test_without_a_development_file_sentences_are_held_out(tmp_path: Path) -> No
         TaggingTask(train=write(tmp_path / "few", "a A\n\nb B\n")).load()
 
 
-def test_limit_and_hash(tmp_path: Path) -> None:
+def test_what_counts_is_in_the_hash(tmp_path: Path) -> None:
     train = "".join(f"w{number} {'A' if number % 2 else 'B'}\n\n" for number in range(10))
-    made = task(tmp_path, train, train, limit=4)
-    data = made.load()
-    assert [example.words for example in data.train] == [("w0",), ("w2",), ("w5",), ("w7",)]
-    assert "4 of 10 training sentences were used." in data.notes
-    others = [task(tmp_path, train, train), task(tmp_path, train, train, limit=4, words=2, label=1)]
-    write(tmp_path / "more", train + "w A\n")
-    others.append(TaggingTask(train=tmp_path / "train", dev=tmp_path / "more", limit=4))
-    hashes = {data.sha256, *(other.load().sha256 for other in others)}
-    assert len(hashes) == 4 and made.load().sha256 == data.sha256
+    made = [task(tmp_path, train, train), task(tmp_path, train, train, words=2, label=1)]
+    made.append(TaggingTask(train=tmp_path / "train", dev=write(tmp_path / "more", train + "w A\n")))
+    assert len({one.load().sha256 for one in (*made, *made)}) == 3
 
 
 def test_the_folder_of_a_treebank(tmp_path: Path) -> None:
@@ -135,8 +129,6 @@ def test_what_is_missing(tmp_path: Path) -> None:
     for name in ("dev", "predict"):
         with pytest.raises(MissingInputError, match="none: no such file"):
             TaggingTask(train=write(tmp_path / "train", TRAIN), **{name: tmp_path / "none"}).load()  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="limit = 0"):
-        TaggingTask(train="train", limit=0)
 
 
 BIO = "B-PER I-PER I-PER O B-LOC O B-LOC B-PER".split()
@@ -189,70 +181,56 @@ def test_the_scheme_is_found() -> None:
         assert {scheme_of({*labels.split()}) for labels in examples} == {scheme}
 
 
-OTHERWISE: dict[str, tuple[str, str, str]] = {
-    "outside 0": ("B-PER I-PER 0 0", "bio", "'0' as 'O'"),
-    "outside o": ("B-PER I-PER o o", "bio", "'o' as 'O'"),
-    "outside None": ("S-PER B-PER E-PER None None", "bioes", "'None' as 'O'"),
-    "outside OUT": ("B-PER I-PER OUT OUT", "bio", "'OUT' as 'O'"),
-    "outside -": ("B-PER I-PER - -", "bio", "'-' as 'O'"),
-    "outside en dash": ("B-PER I-PER \u2013 \u2013", "bio", "'\u2013' as 'O'"),
-    "outside _": ("B-PER I-PER _ _", "bio", "warning: labels are read and predicted in the usual notation: words without a label as 'O'"),
-    "outside -100": ("B-PER I-PER -100 -100", "bio", "words without a label as 'O'"),
-    "small letters": ("b-PER i-PER o o", "bio", "'b-PER' as 'B-PER'"),
-    "behind": ("PER-B PER-I O O", "bio", "'PER-B' as 'B-PER'"),
-    "behind, small": ("PER_b PER_i 0 0", "bio", "'PER_b' as 'B-PER'"),
-    "behind, BIOES": ("PER-B PER-I PER-E O PER-S", "bioes", "'PER-B' as 'B-PER'"),
-    "in brackets": ("PER(B) PER(I) O O", "bio", "'PER(B)' as 'B-PER'"),
-    "dot": ("B.PER I.PER O O", "bio", "'B.PER' as 'B-PER'"),
-    "at": ("B@PER I@PER O O", "bio", "'B@PER' as 'B-PER'"),
-    "together": ("BPER IPER O O", "bio", "'BPER' as 'B-PER'"),
-    "words": ("BEGIN-PER INSIDE-PER O O", "bio", "'BEGIN-PER' as 'B-PER'"),
-    "long words": ("BEGINNING-PER INSIDE-PER O O", "bio", "'BEGINNING-PER' as 'B-PER'"),
-    "all in brackets": ("[B-PER] [I-PER] O O", "none", "'[B-PER]' looks like a span's label; --scheme bio names"),
-    "marks alone": ("B I O O", "none", "Marks of spans: --scheme bio."),
-    "marks alone, BMES": ("B M E S", "none", "Marks of spans: --scheme bioes."),
-    "as usual": ("B_PER I_PER O O", "bio", ""),
-    "types of IO": ("START_DATE END_DATE O O", "none", "Types of spans: --scheme io"),
-    "types that begin with B and I": ("BRAND ITEM O O", "none", "Types of spans: --scheme io"),
-    "parts of speech": ("NN-S VB-I JJ O", "none", "'VB-I' looks like a span's label, 'JJ' does not; --scheme bio names"),
-    "one is other": ("B-PER I-PER X X", "none", "'B-PER' looks like a span's label, 'X' does not; --scheme bio names"),
-    "no outside": ("B-PER I-PER B-PER B-LOC", "bio", "warning: no label is O, so every word is predicted to be in a span"),
-    "case": ("B-PER I-per O O", "bio", "warning: types differ in case alone: 'PER', 'per'."),
+MARKED = "train: '{}' looks like a span's label{}. Expected O, B-TYPE and I-TYPE, or E-TYPE and S-TYPE too. Write them"
+OTHERWISE: dict[str, str] = {  # labels: what is said
+    **{f"B-PER I-PER {out} {out}": MARKED.format("B-PER", f" and '{out}' does not") for out in ("0", "o", "None", "OUT", "-", "\u2013")},
+    "b-PER i-PER o o": MARKED.format("b-PER", " and 'o' does not"),
+    "PER-B PER-I O O": MARKED.format("PER-B", ""),
+    "PER_b PER_i 0 0": MARKED.format("PER_b", " and '0' does not"),
+    "PER(B) PER(I) O O": MARKED.format("PER(B)", ""),
+    "B.PER I.PER O O": MARKED.format("B.PER", ""),
+    "BPER IPER O O": MARKED.format("BPER", ""),
+    "BEGINNING-PER INSIDE-PER O O": MARKED.format("BEGINNING-PER", ""),
+    "[B-PER] [I-PER] O O": MARKED.format("[B-PER]", ""),
+    "B-PER I-PER X X": MARKED.format("B-PER", " and 'X' does not"),
+    "B-PER I-PER _ _": "train: 2 of 4 words have no label, and none is O. Label the words outside of spans O.",
+    "B-PER I-PER -100 -100": "train: 2 of 4 words have no label, and none is O.",
+    "B_PER I_PER O O": "labels: BIO of PER.",
+    "START_DATE END_DATE O O": "labels: 3 without spans",
+    "BRAND ITEM O O": "labels: 3 without spans",
+    "NN-S VB-I JJ O": "labels: 4 without spans",
+    "B I O O": "labels: 3 without spans, scored by accuracy. Types of spans: --scheme io; marks alone: --scheme bio or bioes.",
+    "B-PER I-PER B-PER B-LOC": "warning: no label is O, so every word is predicted to be in a span",
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", OTHERWISE)
-def test_other_notations_are_read_or_named(name: str, tmp_path: Path) -> None:
-    """Outside and marks as annotators write them: the labels of the task are the usual ones, and a note says so.
-    --scheme io is not recommended where labels carry marks.
-    """
-    written, scheme, note = OTHERWISE[name]
-    text = "".join(f"w{at} {label}\n" for at, label in enumerate(written.split()))
-    data = task(tmp_path, text, text).load()
-    assert isinstance(data.task, Tagging) and data.task.scheme == scheme
-    assert any(note in one for one in data.notes)
-    assert any("--scheme io" in one for one in data.notes) == ("--scheme io" in note)
-    if "as '" in note:
-        assert {*data.task.labels} <= {"O", "B-PER", "I-PER", "E-PER", "S-PER"}
-        new = write(tmp_path / "new", text + "w0 " + written.split()[0] + "\n")
-        again = data.task.examples_in(new, like=data.columns, text=None, as_json=False)
-        assert [len(one.words) for one in again.examples] == [len(written.split()) + 1]
-        assert {*again.answers[0].labels} == {*data.task.labels}
+@pytest.mark.parametrize("written", OTHERWISE)
+def test_other_notations_are_refused(written: str, tmp_path: Path) -> None:
+    """Also with --scheme io; with --scheme plain they are labels like any others."""
+    text, said = "".join(f"w{at} {label}\n" for at, label in enumerate(written.split())), OTHERWISE[written]
+    if said.startswith("train: "):
+        with pytest.raises(DataError, match=re.escape(said.removeprefix("train: "))):
+            task(tmp_path, text, text).load()
+        assert task(tmp_path, text, text, scheme="plain").load().task.metric == "accuracy"
+        if "looks like" in said:
+            with pytest.raises(DataError, match="looks like a span's label"):
+                task(tmp_path, text, text, scheme="io").load()
+    else:
+        assert any(said in note for note in task(tmp_path, text, text).load().notes)
 
 
 NEAR, MIXED = "a O\nb P\nc Q\nd O\ne O\n", "a B-X\nb CC\nc DT\nd JJ\ne VB\n"
 PLAIN = "labels: {} without spans, scored by accuracy."
 ASKED: list[tuple[str, str | None, str]] = [
     # text, scheme, how a note begins or what an error says
-    (NEAR, None, f"{PLAIN.format(3)} Types of spans: --scheme io."),
+    (NEAR, None, PLAIN.format(3)),
     (NEAR, "io", "labels: IO of P, Q."),
     (MIXED, None, PLAIN.format(5)),
     (MIXED, "bio", "train:2: label 'CC' is none of BIO"),
     (ENTITIES, "plain", PLAIN.format(4)),
     (TRAIN, "bio", "train:1: label 'DET' is none of BIO: .* For labels without spans: --scheme plain"),
-    ("a PER-B\nb PER-I\nc O\n", "io", "warning: .*--scheme io takes"),
-    ("a B-PER\nb I-PER\nc O\n", "io", "warning: .*--scheme io takes"),
-    ("a PER\nb LOC\nc 0\n", "io", "labels are read .*'0' as 'O'"),
+    ("a B-PER\nb I-PER\nc O\n", "io", "train: 'B-PER' looks like a span's label"),
+    ("a PER\nb LOC\nc 0\n", "io", "warning: no label is O"),
     ("a PER\nb O\n", "bioes", "expected O, B-TYPE, I-TYPE, E-TYPE, S-TYPE"),
     *((f"a {wrong}\nb O\n", "bio", f"train:1: label '{wrong}' is none of BIO: expected O, B-TYPE, I-TYPE") for wrong in ("S-X", "b-PER", "PER-B", "o")),
 ]  # fmt: skip
@@ -271,11 +249,6 @@ def test_the_scheme_can_be_set(text: str, scheme: str | None, said: str, tmp_pat
 FAULTS = Path(__file__).resolve().parents[3] / "shared" / "faults"
 USUAL, PARTS = "B-LOC B-PER I-PER O", "ADV NOUN PUNCT VERB"
 TAGS = {  # file: sentences, words, labels, words of the notes
-    "span-notations/lower.txt": (80, 480, "B-loc B-per I-per O", "'i-per' as 'I-per'"),
-    "span-notations/suffix.txt": (80, 480, USUAL, "'PER-B' as 'B-PER'"),
-    "span-notations/zero-outside.txt": (80, 480, USUAL, "'0' as 'O'"),
-    "outside-as-nothing/underscore.txt": (80, 480, USUAL, "480 words in 80 sentences, 240 without a label"),
-    "outside-as-nothing/null.jsonl": (80, 480, USUAL, "warning: .*words without a label as 'O'"),
     "lone-cr/tags-cr.txt": (80, 480, USUAL, "BIO of LOC, PER"),
     "hash-first-word/spaces.txt": (80, 440, "B-EVT B-LOC B-PER I-PER O", "440 words in 80 sentences; "),
     "hash-words/ner.txt": (30, 60, "B-PER O", "60 words in 30 sentences, 30 comment lines"),
@@ -308,3 +281,19 @@ def test_a_tag_file_is_read(name: str) -> None:
     assert (len(data.train), sum(len(one.words) for one in data.train)) == (sentences, words)
     assert " ".join(data.task.labels) == labels  # type: ignore[attr-defined]
     assert any(re.search(note, one) for one in data.notes), data.notes
+
+
+@pytest.mark.skipif(not FAULTS.is_dir(), reason="../shared/faults is not here")
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("span-notations/lower.txt", "'b-loc' looks like a span's label"),
+        ("span-notations/suffix.txt", "'LOC-B' looks like a span's label"),
+        ("span-notations/zero-outside.txt", "'B-LOC' looks like a span's label and '0' does not"),
+        ("outside-as-nothing/underscore.txt", "240 of 480 words have no label, and none is O"),
+        ("outside-as-nothing/null.jsonl", "240 of 480 words have no label, and none is O"),
+    ],
+)
+def test_a_tag_file_is_refused(name: str, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        TaggingTask(train=FAULTS / name, dev=FAULTS / name).load()

@@ -4,26 +4,24 @@
     .conllu               CoNLL-U
     .jsonl                {"tokens": [...], "ner_tags": [...]}, or {"text": ..., "label": [[0, 6, "PER"]]} in characters
 
-In column files lines with -DOCSTART- part documents. A line before a sentence that begins with # is a word if it can be
-one, as "#" and "#topic" are, else a comment; see `_comments`.
+In column files lines with -DOCSTART- part documents. A line before a sentence that begins with # is a word if it has as
+many columns as the others and a label that another line has, else a comment.
 
     IO      PER                      adjacent words of one type are one span
     BIO     B-PER, I-PER             IOB2; or IOB1, where B- only parts two adjacent spans of one type
     BIOES   B-PER, I-PER, E-PER      S-PER is a span of one word. BILOU: L for E, U for S. BMES, BMEWO: M for I, W for S
 
 One of - _ : / | parts mark and type, and types may be missing. Every label is read as one of BIOES with a dash. Other
-notations (PER-B, b-PER, B.PER, BEGIN-PER, BPER, 0 for O) are replaced first; see `standard_tags`. F1 is seqeval's by
-default, which is that of conlleval (CoNLL-2000 to 2003): an I or E that continues nothing begins a span, as does a
-change of type; E and S end one.
+notations (PER-B, b-PER, B.PER, BEGIN-PER, BPER, 0 for O) are refused. F1 is seqeval's by default, which is that of
+conlleval (CoNLL-2000 to 2003): an I or E that continues nothing begins a span, as does a change of type; E and S end
+one.
 """
 
 import re
-import shlex
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import groupby, islice, pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -130,6 +128,7 @@ _NAMES = (
 )
 """Names of the column of words and of that of labels, in a first line of names."""
 _EMPTY = "{}: holds no sentences. Expected a word a line, its label in another column."
+_COMMAS = "{}: is a .csv. Expected tabs or spaces between a word and its label, no commas: save it as .tsv or .conll."
 _LAYOUTS = (
     'Expected {"tokens": [...], "tags": [...]} with a label for each word, or {"text": ..., "label": [[0, 6, "PER"]]} '
     "with spans in characters, one object a line."
@@ -148,8 +147,6 @@ class TagColumns:
     """Number of columns of a text file; 0: another kind of file."""
     split: Splitting = "punctuation"
     """How the training words are split, for running text."""
-    tags: dict[str, str] = field(default_factory=dict)
-    """Label in the files -> label of the task, where they differ; "_" is a word without a label."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,6 +199,8 @@ def read_tagged(
         return _treebank(path, str(column or "upos"), labelled=labelled)
     if has_named_columns(path):
         return _objects(path, words, column, like, labelled=labelled)
+    if path.suffix.lower() == ".csv":
+        raise DataError(_COMMAS.format(path))
     lines = file_lines(path)
     if words is None and like is not None and not labelled and _is_running_text(lines, like, known):
         return _running_text(lines, path, like.split)
@@ -243,27 +242,33 @@ def _columns(
     lines: Sequence[str], path: Path, *, words: int, label: int | None, labelled: bool, known: Collection[str]
 ) -> Tagged:
     """The sentences of a file of columns; `label` None: the last."""
-    rows, first, tabs = _rows(lines, path, labelled=labelled)
+    used = {number: line for number, line in enumerate(lines, 1) if not _ends_sentence(line)}
+    first = next((number for number, line in used.items() if line.lstrip()[:1] != "#"), None)
+    if first is None:
+        raise DataError(_EMPTY.format(path))
+    tabs = "\t" in used[first].strip(" \t")
+    if tabs:
+        rows = {number: [cell.strip(" ") for cell in line.split("\t")] for number, line in used.items()}
+    else:
+        rows = {number: re.findall(r"[^ \t]+", line) for number, line in used.items()}
     count = len(rows[first])
-    given, label, words = label, label or count, 1 if count == 1 and not labelled else words
+    label, words = label or count, 1 if count == 1 and not labelled else words
     _check_head(f"{path}:{first}", rows[first], words, label, labelled=labelled)
     comments = _comments(rows, count, label, known)
-    kept = {number: row for number, row in rows.items() if number not in comments}
-    if not kept:
-        raise DataError(_EMPTY.format(path))
-    if first in comments:  # it decided the number of columns
-        rest = ["" if number in comments else line for number, line in enumerate(lines, 1)]
-        found = _columns(rest, path, words=words, label=given, labelled=labelled, known=known)
-        return replace(found, comments=found.comments + len(comments))
-    _check_rows(path, kept, first, (words, label)[: 1 + labelled], tabs=tabs)
-    sentences = _sentences(path, kept, words, label if labelled else None)
-    every = [row[words - 1] for row in kept.values()]
-    _check_words(f"{path}: column {words}", {*every}, known, labelled=labelled)
-    unparted = _unparted(path, every, len(sentences), words, tabs=tabs)
-    if unparted and labelled and len(sentences) == 1:
-        raise DataError(unparted)
+    rows = {number: row for number, row in rows.items() if number not in comments}
+    _check_rows(path, rows, first, (words, label)[: 1 + labelled], tabs=tabs)
+    sentences = _sentences(path, rows, words, label if labelled else None)
+    every = [row[words - 1] for row in rows.values()]
+    if labelled and all(map(str.isdecimal, every)):
+        raise DataError(f"{path}: column {words} holds numbers. Name the column of the words: --words N.")
     columns = TagColumns(words=str(words), label=str(label) if labelled else None, columns=count)
-    notes = (WARNING + unparted,) if unparted else ()
+    notes, stops = tuple[str, ...](), sum(word in _STOPS for word in every)
+    if stops > 6 * len(sentences) or len(every) > 200 * len(sentences):
+        blocks = "no blank line in" if len(sentences) == 1 else f"{len(sentences):,} blocks between blank lines in"
+        unparted = f"{path}: {blocks} {len(every):,} lines, {stops:,} full stops. Put a blank line between sentences."
+        if labelled and len(sentences) == 1:
+            raise DataError(unparted)
+        notes = (WARNING + unparted,)
     return Tagged(sentences=sentences, columns=columns, comments=len(comments), notes=notes)
 
 
@@ -294,31 +299,6 @@ def _sentences(path: Path, rows: Mapping[int, Sequence[str]], words: int, label:
     return sentences
 
 
-def _check_words(where: str, words: Collection[str], known: Collection[str], *, labelled: bool) -> None:
-    """Raise DataError if the words are numbers, or labels."""
-    numbers = labelled and all(map(str.isdecimal, words))
-    if numbers or (not labelled and len({*words} & {*known}) >= max(2, len(words) / 2)):
-        what = f"holds {'numbers' if numbers else 'labels'}"
-        raise DataError(f"{where} {what}. Name the column of the words: --words N. CoNLL-U ends in .conllu.")
-
-
-def _rows(lines: Sequence[str], path: Path, *, labelled: bool) -> tuple[dict[int, list[str]], int, bool]:
-    """The cells of each line that does not part sentences; the first line that is surely no comment, which says how
-    many columns there are; and whether it has tabs between them.
-    """
-    used = {number: line for number, line in enumerate(lines, 1) if not _ends_sentence(line)}
-    patterns = r"[^#]", r"#[^\s=]"  # a word that begins with # where no other line is one
-    first = next((at for pattern in patterns for at, line in used.items() if re.match(pattern, line)), None)
-    if first is None:
-        raise DataError(_EMPTY.format(path))
-    if "\t" in used[first].strip(" \t"):
-        return {at: [cell.strip(" ") for cell in line.split("\t")] for at, line in used.items()}, first, True
-    cell = (
-        ".+" if labelled and path.suffix.lower() == ".csv" else r"[^ \t]+"
-    )  # commas are refused with the number of columns
-    return {at: re.findall(cell, line) for at, line in used.items()}, first, False
-
-
 def _check_head(where: str, row: Sequence[str], words: int, label: int, *, labelled: bool) -> None:
     """Raise DataError if the first line has no such columns, or their names."""
     cells = [cell for at in (words, label) for cell in row[at - 1 : at]]
@@ -334,45 +314,30 @@ def _check_head(where: str, row: Sequence[str], words: int, label: int, *, label
 
 def _comments(rows: Mapping[int, Sequence[str]], count: int, label: int, known: Collection[str]) -> set[int]:
     """The lines before sentences, beginning with #, that are comments: those with another number of columns, or with a
-    label that no other word has and that is not of the labels' scheme.
+    label that no other line has and that is not of the labels' scheme.
     """
     heads: set[int] = set()
     for number, row in rows.items():
         if row[0][:1] == "#" and (number - 1 not in rows or number - 1 in heads):
             heads.add(number)
-    tags = {number: row[label - 1] for number, row in rows.items() if len(row) == count}
-    labels = {tag for number, tag in tags.items() if number not in heads} | {*known}
-    alike = Counter(tag for _, tag in {(rows[head][0], tags[head]) for head in heads if head in tags})
-    scheme = scheme_of(labels)
-    labels |= {tag for tag in alike if tag == UNLABELLED or alike[tag] > 1}
-    labels |= {tag for tag in alike if count == 1 or (scheme != "none" and read_tag(tag, scheme))}
-    return {head for head in heads if tags.get(head) not in labels}
+    labels = {row[label - 1] for number, row in rows.items() if number not in heads and len(row) == count}
+    labels |= {*known, UNLABELLED}
+    spans = scheme_of(labels - {UNLABELLED}) != "none"
+
+    tags = {head: rows[head][label - 1] for head in heads if len(rows[head]) == count}
+    words = {head for head, tag in tags.items() if count == 1 or tag in labels or (spans and _LABEL.fullmatch(tag))}
+    return heads - words
 
 
 _STOPS = ".!?。！？।؟"
 """Words that end a sentence."""
 
 
-def _unparted(path: Path, words: Sequence[str], sentences: int, column: int, *, tabs: bool) -> str:
-    """A sentence on a file in which blank lines seem to be missing, with a command that adds them; empty: none are."""
-    stops = sum(word in _STOPS for word in words)
-    if stops <= 6 * sentences and len(words) <= 200 * sentences:
-        return ""
-    blocks = "no blank line in" if sentences == 1 else f"{sentences:,} blocks between blank lines in"
-    tab = "-F'\\t' " * tabs
-    code = f'{{print}} index("{_STOPS}", ${column}) {{print ""}}'
-    return (
-        f"{path}: {blocks} {len(words):,} lines, {stops:,} full stops. Expected a blank line between sentences. Where "
-        f"these end with full stops: awk {tab}'{code}' < {shlex.quote(str(path))} > NEW{path.suffix}"
-    )
-
-
 def _is_running_text(lines: Sequence[str], like: TagColumns, known: Collection[str]) -> bool:
     """Whether a file to be tagged is running text: neither a word a line, nor columns like those of the training file
     with labels that the model knows.
     """
-    every = [line for line in lines if not _ends_sentence(line)]
-    used = [line for line in every if line[0] != "#"] or every
+    used = [line for line in lines if not _ends_sentence(line) and line[0] != "#"]
     rows = [line.split() for line in used]
     if any("\t" in line.strip() for line in used):
         return False
@@ -520,7 +485,7 @@ def check_scheme(label: str, scheme: Scheme, where: str, error: type[Exception] 
     if scheme != "none" and read_tag(label, scheme) is None:
         expected = "O, B-TYPE, I-TYPE" + ", E-TYPE, S-TYPE" * (scheme == "bioes")
         what = f"{where}: label {short(label)} is none of {scheme.upper()}: expected {expected}"
-        raise error(f"{what}. For labels without spans: --scheme plain.")
+        raise error(f"{what}. Words outside of spans have O. For labels without spans: --scheme plain.")
 
 
 def scheme_of(labels: Collection[str]) -> Scheme:
@@ -532,91 +497,40 @@ def scheme_of(labels: Collection[str]) -> Scheme:
     return "bioes" if {*typed} - {"B", "I"} else "bio"
 
 
-_OUTSIDE = ("o", "0", "out", "outside", "none", "null", "nan", "nil", "other", "-", "\u2013", "\u2014")
-"""Words for outside, in small letters."""
-_MARK, _TYPE = r"(?P<mark>[BIESLUMW]|BEG(?:IN(?:NING)?)?|IN(?:SIDE)?|END|LAST|SINGLE|UNIT)", r"(?P<type>.+)"
-_WAYS = "(?!)", rf"{_MARK}[\W_]{_TYPE}", rf"{_TYPE}[\W_]{_MARK}\W?", r"(?P<mark>[BI])(?P<type>\w.+)"
+_MARK = r"(?P<mark>[BIESLUMW]|BEG(?:IN(?:NING)?)?|IN(?:SIDE)?|END|LAST|SINGLE|UNIT)"
+_WAYS = rf"{_MARK}[\W_](?P<type>.+)", rf"(?P<type>.+)[\W_]{_MARK}\W?", r"(?P<mark>[BI])(?P<type>\w.+)"
 _NOTATIONS = [re.compile(way, re.DOTALL | re.IGNORECASE) for way in _WAYS]
-"""Ways to write the labels of a file: as `_LABEL` has them; b-PER, B.PER, BEGIN-PER; PER-B, PER(B); BPER."""
+"""Ways to write marks and types: B-PER, b.PER, BEGIN-PER; PER-B, PER(B); BPER."""
 
 
-def standard_tags(
-    labels: Collection[str | None], asked: Literal["detect"] | Scheme, *, others: Collection[str | None]
-) -> tuple[dict[str, str], Scheme]:
-    """How labels are rewritten so that `read_tag` reads them (see `TagColumns.tags`), and their scheme.
-
-    Where no label is O, those among `_OUTSIDE` are, or else words without a label. A notation is believed where each
-    type that has an I has a B, so that START_DATE and BRAND are types of IO.
-
-    Args:
-        labels: those of training; None: a word without one.
-        asked: for a scheme that is asked for no marks are rewritten.
-        others: labels of all files.
-    """
-    names, every = ({label for label in some if label is not None} for some in (labels, others))
-    outside = {} if "O" in labels else {label: "O" for label in every if label.casefold() in _OUTSIDE}
-    if asked == "detect":
-        tags, scheme = _notation(names, every, outside)
-    else:
-        tags, scheme = (outside if asked == "io" else {}), asked
-    if names and None in labels and scheme != "none" and "O" not in {tags.get(label, label) for label in names}:
-        tags = tags | {UNLABELLED: "O"}
-    return tags, scheme
-
-
-def _notation(
-    names: Collection[str], every: Collection[str], outside: Mapping[str, str]
-) -> tuple[dict[str, str], Scheme]:
-    """The first notation that the labels `names` may be in: how it rewrites `every` label, and the scheme."""
+def refuse_marks(labels: Collection[str], where: str) -> None:
+    """Raise DataError if labels that are read without marks have some: a type with a begin and something after it."""
     for notation in _NOTATIONS:
-        found = {label: match for label in {*every} - {*outside, "O"} if (match := notation.fullmatch(label))}
-        tags = {**outside, **{label: f"{match['mark'][0].upper()}-{match['type']}" for label, match in found.items()}}
-        begin, inside = ({tag[2:] for tag in tags.values() if tag[:2] == mark} for mark in ("B-", "I-"))
-        scheme = scheme_of({tags.get(label, label) for label in names})
-        if scheme != "none" and (not found or set() < inside <= begin):
-            return tags, scheme
-    return {}, "none"
+        found = {one: match for one in sorted(labels) if (match := notation.fullmatch(one.strip("[]<>{}'\"")))}
+        begin = {match["type"] for match in found.values() if match["mark"][0] in "Bb"}
+        if begin & {match["type"] for match in found.values() if match["mark"][0] not in "Bb"}:
+            odd = next((f" and {one!r} does not" for one in sorted({*labels} - {*found, "O"})), "")
+            raise DataError(
+                f"{where}: {next(iter(found))!r} looks like a span's label{odd}. Expected O, B-TYPE and I-TYPE, or "
+                "E-TYPE and S-TYPE too. Write them so, or give --scheme plain."
+            )
 
 
-def described(labels: Collection[str], scheme: Scheme, tags: Mapping[str, str]) -> Iterator[str]:
+def described(labels: Collection[str], scheme: Scheme) -> Iterator[str]:
     """Notes on the labels of the training words: their notation and types, and how they are scored."""
-    marked = _marked(labels)
     if scheme == "none":
-        advice = "Types of spans: --scheme io."
-        if marked:
-            odd = "".join(sorted(f", {one!r} does not" for one in {*labels} - {*marked, "O"})[:1])
-            advice = f"{marked[0]!r} looks like a span's label{odd}; --scheme bio names the first such line."
-        elif "B" in labels and {*labels} <= {*_MEANT, "O"}:
-            advice = f"Marks of spans: --scheme {'bio' if {*labels} <= {*'BIO'} else 'bioes'}."
-        yield f"labels: {len(labels)} without spans, scored by accuracy. {advice}"
+        yield (
+            f"labels: {len(labels)} without spans, scored by accuracy. Types of spans: --scheme io; marks alone: "
+            "--scheme bio or bioes."
+        )
         return
     types = sorted({tag[2:] for label in labels if (tag := read_tag(label, scheme) or "O")[2:]})
     yield (
         f"labels: {scheme.upper()} of {shown(types)}. "
         "Spans are scored by seqeval's definition (conlleval's): same words, same type."
     )
-    if tags:
-        yield _rewritten(tags)
-    if scheme == "io" and marked:
-        yield f"{WARNING}--scheme io takes {marked[0]!r} for a type, mark and all. Omit it, and marks are read."
     if "O" not in labels:
         yield f"{WARNING}no label is O, so every word is predicted to be in a span. Label the words outside of spans O."
-    if len({*map(str.casefold, types)}) < len(types):
-        yield f"{WARNING}types differ in case alone: {', '.join(map(repr, types[:12]))}."
-
-
-def _marked(labels: Collection[str]) -> list[str]:
-    """Labels that look like those of spans in another notation, in brackets or not."""
-    bare = {one: one.strip("[]<>{}'\"") for one in labels}
-    found = {one: way.fullmatch(text) for one, text in bare.items() for way in _NOTATIONS[1:3] if way.fullmatch(text)}
-    return [one for one, match in found.items() if match and match["mark"] in "BbIi"]
-
-
-def _rewritten(tags: Mapping[str, str]) -> str:
-    """A note on labels that are read in another notation than they are written."""
-    named = {"words without a label" if old == UNLABELLED else repr(old): new for old, new in tags.items()}
-    changed = ", ".join(sorted(f"{old} as {new!r}" for old, new in named.items())[:4])
-    return f"{WARNING * (UNLABELLED in tags)}labels are read and predicted in the usual notation: {changed}."
 
 
 class Span(NamedTuple):

@@ -194,15 +194,13 @@ class Tagging(task.Task):
         """The sentences of a file, whose words are where they were in training, or of running text; `text` names
         another column.
         """
-        labels = {*self.labels, *(() if like is None else like.tags)}
-        read = read_tagged(path, words=text, labelled=False, like=like, known=labels)
+        read = read_tagged(path, words=text, labelled=False, like=like, known=self.labels)
         write = formats.jsonl if as_json else formats.tagged_text
-        answers: list[TaggedSentence] = []
-        notes = [*read.notes, *[f"{read.counted()}."] * (read.comments > 0)]
+        notes, answers = [*read.notes, *[f"{read.counted()}."] * (read.comments > 0)], list[TaggedSentence]()
         if like is not None and like.label is not None:
+            words = text or like.words
             with suppress(ElectraError):  # a file without labels, or running text
-                found = read_tagged(path, words=text or like.words, column=like.label, like=like, known=labels)
-                answers = _tagged(found.sentences, like.tags)
+                answers = read_tagged(path, words=words, column=like.label, like=like, known=self.labels).sentences
         unseen, count = _unseen(answers, self.labels)
         alike = [one.words for one in answers] == [one.words for one in read.sentences]
         if not alike or not count or len(unseen) > UNSEEN_SHARE * count:  # other words, or most labels are unknown
@@ -211,10 +209,7 @@ class Tagging(task.Task):
             where = f"{len(unseen):,} words do not occur in training (the first is {sentence.labels[at]!r})"
             notes.append(f"the labels of {where}: never right.")
         return task.Unlabelled(
-            examples=read.sentences,
-            written=lambda predicted: {"": write(predicted)},
-            notes=tuple(notes),
-            answers=dict(enumerate(answers)),
+            examples=read.sentences, written=lambda raw: {"": write(raw)}, notes=tuple(notes), answers=answers
         )
 
     def page_words(self) -> str:
@@ -292,13 +287,8 @@ class TaggingTask(task.TaskSource):
     """Names of labels that are numbers: between commas, from 0 on."""
     scheme: Literal["detect", "io", "bio", "bioes", "plain"] = "detect"
     """How labels mark spans; plain: they mark none; "detect" asks the labels."""
-    limit: int | None = None
-    """Largest number of training sentences, at equal distances."""
     name: str = "tagging"
     epochs: float = 3.0
-
-    def __post_init__(self) -> None:
-        require(self.limit is None or self.limit >= 1, "limit", self.limit, "at least 1 sentence")
 
     def load(self) -> task.TaskData:
         """Read the files; see `TaskSource.load`.
@@ -310,14 +300,13 @@ class TaggingTask(task.TaskSource):
         labelled = {**paths}
         labelled.pop("predict", None)
         files = {split: read_tagged(path, words=self.words, column=self.label) for split, path in labelled.items()}
-        read, tags, scheme = self._standard({split: one.sentences for split, one in files.items()})
-        train = read.pop("train")
-        columns = replace(files["train"].columns, tags=tags)
+        read, scheme = self._standard({split: one.sentences for split, one in files.items()})
+        train, columns = read.pop("train"), files["train"].columns
         if columns.split != "characters":  # texts with spans say so themselves
             columns = replace(columns, split=tagged_files.splitting_of(train))
         labels = _learned(train, str(paths["train"]))
         notes = [note for one in files.values() for note in one.notes]
-        notes += tagged_files.described(labels, scheme, tags)
+        notes += tagged_files.described(labels, scheme)
         notes.append("; ".join(one.counted() for one in files.values()) + ".")
         dev, tested = read.pop("dev", None), read
         if dev is None:
@@ -329,16 +318,13 @@ class TaggingTask(task.TaskSource):
             )
         else:
             notes += _of_two(train, dev, labels)
-        if self.limit is not None and self.limit < len(train):
-            notes.append(f"{self.limit:,} of {len(train):,} training sentences were used.")
-            train = [train[index * len(train) // self.limit] for index in range(self.limit)]
         notes += [note for sentences in tested.values() for note in _of_two(train, sentences, labels)]
         test = {}
         if "predict" in paths:
-            asked = read_tagged(paths["predict"], labelled=False, like=columns, known={*labels, *tags})
+            asked = read_tagged(paths["predict"], labelled=False, like=columns, known=labels)
             notes += [*asked.notes, *[f"{asked.counted()}."] * (asked.comments > 0)]
             test = {"predict": asked.sentences}
-        chosen = f"words {self.words or 1}, labels {self.label}, limit {self.limit}, names {self.tag_names}".encode()
+        chosen = f"words {self.words or 1}, labels {self.label}, names {self.tag_names}".encode()
         hashed = {"columns": chosen, **{split: path.read_bytes() for split, path in paths.items()}}
         return task.TaskData(
             task=Tagging(labels=labels, scheme=scheme, name=self.name),
@@ -352,10 +338,8 @@ class TaggingTask(task.TaskSource):
             sha256=task.hash_files(hashed),
         )
 
-    def _standard(
-        self, files: Mapping[str, list[TaggedSentence]]
-    ) -> tuple[dict[str, list[TaggedSentence]], dict[str, str], Scheme]:
-        """Sentences with the labels of the task, how labels were rewritten, and their scheme.
+    def _standard(self, files: dict[str, list[TaggedSentence]]) -> tuple[dict[str, list[TaggedSentence]], Scheme]:
+        """Sentences with names for labels that are numbers, and the scheme of their labels.
 
         Raises:
             DataError: a number without a name in `tag_names`, a label that is not of the scheme.
@@ -368,16 +352,21 @@ class TaggingTask(task.TaskSource):
                     f"{one.place_of(at)}: label {one.labels[at]!r} has no name; --tag-names has {len(names)}, for the "
                     "numbers from 0 on. Add it, or leave --tag-names out."
                 )
-            files = {split: _tagged(sentences, names) for split, sentences in files.items()}
-        asked = "none" if self.scheme == "plain" else self.scheme
-        every = _labels([one for sentences in files.values() for one in sentences])
-        tags, scheme = tagged_files.standard_tags(_labels(files["train"]), asked, others=every)
-        read = {split: _tagged(sentences, tags) for split, sentences in files.items()}
-        for one in (one for sentences in read.values() for one in sentences):
+            files = {split: _named(sentences, names) for split, sentences in files.items()}
+        labels = [label for one in files["train"] for label in one.labels]
+        known = {label for label in labels if label is not None}
+        asked: dict[str, Scheme] = {"plain": "none", "io": "io", "bio": "bio", "bioes": "bioes"}
+        scheme = asked.get(self.scheme) or tagged_files.scheme_of(known)
+        if self.scheme == "io" or (self.scheme == "detect" and scheme == "none"):
+            tagged_files.refuse_marks(known, str(self.train))
+        for one in (one for sentences in files.values() for one in sentences):
             for at, label in enumerate(one.labels):
                 if label is not None:
                     tagged_files.check_scheme(label, scheme, one.place_of(at))
-        return read, tags, scheme
+        if known and scheme != "none" and "O" not in known and None in labels:
+            count = f"{labels.count(None):,} of {len(labels):,} words have no label"
+            raise DataError(f"{self.train}: {count}, and none is O. Label the words outside of spans O.")
+        return files, scheme
 
     def _paths(self) -> dict[str, Path]:
         """The file of each split; of a folder, the treebank's."""
@@ -391,19 +380,14 @@ class TaggingTask(task.TaskSource):
         }
 
 
-def _tagged(sentences: list[TaggedSentence], tags: Mapping[str, str]) -> list[TaggedSentence]:
-    """Sentences with the labels of the task; see `TagColumns.tags`."""
-    new = {(None if name == tagged_files.UNLABELLED else name): tag for name, tag in tags.items()}
-    return [replace(one, labels=tuple([new.get(label, label) for label in one.labels])) for one in sentences]
-
-
-def _labels(sentences: Sequence[TaggedSentence]) -> set[str | None]:
-    return {label for one in sentences for label in one.labels}
+def _named(sentences: Sequence[TaggedSentence], names: Mapping[str, str]) -> list[TaggedSentence]:
+    """Sentences whose numbers have names."""
+    return [replace(one, labels=tuple([label and names[label] for label in one.labels])) for one in sentences]
 
 
 def _learned(train: Sequence[TaggedSentence], where: str) -> tuple[str, ...]:
     """The labels that a training file has. Raises DataError for fewer than two."""
-    labels = tuple(sorted(label for label in _labels(train) if label is not None))
+    labels = tuple(sorted({label for one in train for label in one.labels if label is not None}))
     if len(labels) < 2:
         what = f"every word has the label {labels[0]!r}" if labels else "no word has a label"
         raise DataError(f"{where}: {what}, so there is nothing to learn. Is it the right label column?")
