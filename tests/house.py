@@ -39,7 +39,7 @@ CEILINGS = {
     "ranks": 400,
     "runs": 990,
     "settings": 650,
-    "tasks": 3450,
+    "tasks": 3150,
     "train": 2310,
     "all": 24050,
     "tests": 35800,

@@ -164,8 +164,8 @@ def test_paths_of_runs_are_loaded(run: Path, tmp_path: Path) -> None:
 
 
 def test_unknown_words_are_refused() -> None:
-    with pytest.raises(ConfigError, match="OwnTask: class_weights = 'none': expected None or 'balanced'"):
-        OwnTask(train="a.csv", class_weights="none")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="TaggingTask: scheme = 'none': expected one of 'detect'"):
+        TaggingTask(train="a.csv", scheme="none")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="precision 'fp16': expected auto, fp32 or bf16"):
         choose_precision("fp16", torch.device("cpu"))
 

@@ -5,6 +5,7 @@ import io
 import json
 import pickle
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 from tests.tasks.glue_samples import FOLDERS, labelled, tsv, unlabelled, write_glue
 
 from electra_trainer.errors import ConfigError, DataError, MissingInputError
-from electra_trainer.files.tables import Table, of_objects
+from electra_trainer.files.rows import read_rows
+from electra_trainer.files.tables import Table
 from electra_trainer.tasks import glue_tasks
 from electra_trainer.tasks.glue_tasks import PAPER, ROWS, GlueTask, parse, parse_tasks, tasks_in
 from electra_trainer.tasks.texts import Classification, Regression
@@ -89,7 +91,7 @@ def test_rows_that_stand_twice_are_told(tmp_path: Path) -> None:
     (overlap,) = task(tmp_path, "rte").load().notes[2:]
     assert overlap == (
         "warning: 3 of 12 development rows (25 %) are in the training file too, so the scores are too good: dev.tsv:11 is "
-        "train.tsv:2; dev.tsv:12 is train.tsv:3; dev.tsv:13 is train.tsv:4."
+        "train.tsv:2."
     )
     assert [note.split(": dev_")[1][:10] for note in task(tmp_path, "mnli").load().notes[3:]] == [
         "matched.ts",
@@ -201,7 +203,7 @@ class Hub:
     def read(self, name: str) -> Table:
         self.asked.add(name)
         _, config, split = name.split(":")
-        return of_objects(Path(name), enumerate(self.rows[config, split], 1))
+        return replace(read_rows(self.rows[config, split]), path=Path(name))
 
 
 def test_the_hub_gives_what_the_files_give(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +245,7 @@ def test_numbers_and_empty_texts_from_the_hub(monkeypatch: pytest.MonkeyPatch) -
     Hub({("stsb", "train"): rows, ("stsb", "validation"): rows}, monkeypatch)
     assert task("hub", "stsb", test=False).load().train[0].value == pytest.approx(3.8)
     rows[0].pop("sentence2")
-    with pytest.raises(DataError, match=r"stsb:train:1: the row has no column 'sentence2'.*The repository has changed"):
+    with pytest.raises(DataError, match=r"stsb:train:1: no column 'sentence2'.*The repository has changed"):
         task("hub", "stsb", test=False).load()
 
 
@@ -357,14 +359,10 @@ WRONG = [
     ),
     ("sst2", "sentence\tlabel\na\tb\t1\n", "F.tsv:2: expected 2 fields .* found 3.* Mend or remove"),
     ("sst2", "sentence\tlabel\na\t1\n\nb\t0\n", "F.tsv:3: expected 2 fields .* found 1"),
-    (
-        "sst2",
-        "sentence,label\na,1\n",
-        "F.tsv:1: the header has no column 'sentence'.* 'sentence,label'.* with tabs between them",
-    ),
-    ("sst2", "sentense\tlabel\na\t1\n", "F.tsv:1: the header has no column 'sentence'."),
+    ("sst2", "sentence,label\na,1\n", "F.tsv:1: no column 'sentence'.* 'sentence,label'.* with tabs between them"),
+    ("sst2", "sentense\tlabel\na\t1\n", "F.tsv:1: no column 'sentence'."),
     ("mnli", "premise\thypotesis\tlabel\na\tb\t0\n", "no column 'sentence2' or 'hypothesis'."),
-    ("qqp", "question1\tquestion2\na\tb\n", "F.tsv:1: the header has no column 'is_duplicate' or 'label'"),
+    ("qqp", "question1\tquestion2\na\tb\n", "F.tsv:1: no column 'is_duplicate' or 'label'"),
     ("rte", "a sentence\tanother\tentailment\n", "no column 'sentence1'.*Name the columns in the first line"),
     ("cola", "gj04\t1\tOne.\n", "F.tsv:1: expected 4 fields between tabs .source, label, mark, sentence., found 3"),
     ("cola", "gj04\t1\t\tOne.\ngj04\t2\t\tTwo.\n", "F.tsv:2: unknown label '2'. Expected one of: 0, 1. Mend"),
@@ -390,7 +388,7 @@ WRONG = [
     ("sst2", "sentence\tlabel\n", "F.tsv: holds no rows"),
     ("sst2", b"sentence\tlabel\na\t1\ncaf\xe9\t1\n", "F.tsv:3: not UTF-8 at byte 4 of the line"),
     ("sst2", "sentence\tlabel\na\t1\n".encode("utf-16"), "F.tsv: is UTF-16. Save it as UTF-8"),
-    ("sst2", "sentence\tlabel\ra\t1\r", "F.tsv:1: the header has no column 'label'"),
+    ("sst2", "sentence\tlabel\ra\t1\r", "F.tsv:1: no column 'label'"),
 ]
 
 

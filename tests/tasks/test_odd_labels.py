@@ -127,13 +127,11 @@ def test_the_spelling_of_training_is_named(tmp_path: Path) -> None:
     assert [row.label for row in dev] == ["caf\u00e9"]
 
 
-def test_numbers_of_a_test_file_and_repeated_rows_are_noted(tmp_path: Path) -> None:
+def test_numbers_of_a_test_file_are_noted(tmp_path: Path) -> None:
     train = write(tmp_path / "semicolons.csv", ["0,5", "3"], 60)
     (tmp_path / "test").mkdir()
     found = said(train, source=RegressionTask, test=write(tmp_path / "test" / "semicolons.csv", ["1,036", "850"], 60))
     assert any("30 of 60 numbers, such as 1,036, have a decimal comma" in note for note in found)
-    train.write_text(train.read_text() + "Text 1;3\n" * 9)
-    assert said(train, source=RegressionTask) == ["9 of 69 training rows repeat the text of an earlier row."]
 
 
 @pytest.mark.parametrize(

@@ -71,8 +71,8 @@ def test_without_a_development_file_sentences_are_held_out(tmp_path: Path) -> No
         assert data.notes == (
             "labels: 3 without spans, scored by accuracy. Types of spans: --scheme io; marks alone: --scheme bio or bioes.",
             f"{name}: 362 words in 91 sentences.",
-            f"no development file: {len(data.dev['dev'])} of 91 sentences were held out, chosen by a hash of their words; no sentence "
-            "is on both sides.",
+            f"no development file: {len(data.dev['dev'])} of 91 sentences were held out, chosen by a hash of the text; no text is on both "
+            "sides.",
         )
         held.append(sides[1])
         random.shuffle(lines)
@@ -88,20 +88,6 @@ def test_what_counts_is_in_the_hash(tmp_path: Path) -> None:
     made = [task(tmp_path, train, train), task(tmp_path, train, train, words=2, label=1)]
     made.append(TaggingTask(train=tmp_path / "train", dev=write(tmp_path / "more", train + "w A\n")))
     assert len({one.load().sha256 for one in (*made, *made)}) == 3
-
-
-def test_the_folder_of_a_treebank(tmp_path: Path) -> None:
-    for split, tag in (("train", "X"), ("dev", "NOUN"), ("test", "X")):
-        words = [f"{number}\t{split}\t_\t{tag if number == 2 else 'NOUN'}\t_\t_\t0\troot\t_\t_\n" for number in (1, 2)]
-        write(tmp_path / f"xx-ud-{split}.conllu", "".join(words) + "\n")
-    data = TaggingTask(train=tmp_path).load()
-    assert isinstance(data.task, Tagging) and data.task.labels == ("NOUN", "X") and not data.test
-    assert (data.train[0].words[0], data.dev["dev"][0].words[0]) == ("train", "dev")
-    assert TaggingTask(train=tmp_path, predict=tmp_path).load().test["predict"][0].words == ("test", "test")
-    assert TaggingTask(train=tmp_path, dev=tmp_path / "xx-ud-test.conllu").load().dev["dev"][0].words[0] == "test"
-    (tmp_path / "xx-ud-dev.conllu").unlink()
-    with pytest.raises(MissingInputError, match="holds no dev file"):
-        TaggingTask(train=tmp_path).load()
 
 
 WRONG: dict[str, tuple[str, str, str]] = {

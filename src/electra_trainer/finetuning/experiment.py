@@ -197,7 +197,7 @@ class Plan(engine.Work):
             asked = replace(asked, precision=precision)  # type: ignore[arg-type]
         data, asked = data.under(asked)
         settled = asked.fitted(source.length)
-        notes = data.notes_for({*given, *chosen, *changes})
+        notes = [*data.notes]
         if changes:
             own = recipe.deviations(named, usual)
             notes.append(f"recipe `auto`, {rows:,} training rows: {own}. --recipe paper is the paper's.")
@@ -307,7 +307,7 @@ def run_plan(plan: Plan, *, data: TaskData | None = None) -> Summary:
     quiet = asked.quiet or asked.json
     plan = replace(plan, sources={}, loaded={} if data is None else {plan.tasks[0].name: data})
     summary = engine.run_experiment(plan, asked.out, device=asked.device, parallel=asked.parallel, quiet=quiet)
-    return replace(summary, shown=(*plan.shown, *(() if quiet or data is None else data.notes_for(()))))
+    return replace(summary, shown=(*plan.shown, *(() if quiet or data is None else data.notes)))
 
 
 def _do_baseline(cell: Cell, settings: Settings, data: TaskData) -> None:

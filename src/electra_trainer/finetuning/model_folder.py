@@ -317,7 +317,7 @@ def task_from(description: object, *, where: str = "task", own: Collection[type[
         DataError: an unknown kind or field, or a value that it cannot have; `where` says in which file.
     """
     table = dict(description) if isinstance(description, Mapping) else {}
-    known = {made.__name__: made for made in (*own, *(ours for ours, _ in KINDS.values()))}
+    known = {made.__name__: made for made in (*own, *(source.kind for source in KINDS.values()))}
     kind = table.pop("kind", None)
     if not isinstance(kind, str) or kind not in known:
         raise DataError(

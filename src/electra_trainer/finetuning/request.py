@@ -90,9 +90,8 @@ def loaded(request: Tuning, source: "TaskSource") -> "TaskData":
         located(request.model)  # look for it, or download it, before the data are read
     data = source.load()
     if not (request.quiet or request.json):
-        own = ["epochs"] if request.search or (request.recipe == "auto" and source.own_recipe) else []
         console = Terminal(highlight=False, soft_wrap=True)
-        for note in data.notes_for({*request.given, *own}):
+        for note in data.notes:
             console.print(note, markup=False, style="yellow" if note.startswith("warning: ") else None)
     return data
 
@@ -119,7 +118,7 @@ class Finetune(Tuning):
     train: Path
     """Rows with labels."""
     dev: Path | None = None
-    """Rows with labels to score on. Default: a tenth of --train, held out; of a treebank's folder its dev file."""
+    """Rows with labels to score on. Default: a tenth of --train, held out."""
     test: Path | None = None
     """Rows with labels that choose nothing, scored by each seed."""
     predict: Path | None = None
@@ -134,8 +133,6 @@ class Finetune(Tuning):
     label: str | None = None
     """Column of the label. Default: label, class, target, score or the like, else the second of two; in tagging the
     last."""
-    class_weights: Literal["balanced"] | None = None
-    """balanced: rare classes count more in the loss, by their inverse frequency."""
     label_separator: str | None = None
     """A text may have several labels: the sign between them in the column of the label, such as ";". An empty cell: no
     label."""
@@ -188,16 +185,17 @@ class Finetune(Tuning):
     def source(self) -> "TaskSource":
         """The task that the flags describe. Raises ConfigError for an unknown one, or a flag that it does not have."""
         from electra_trainer.tasks.kinds import KINDS
+        from electra_trainer.tasks.task import OwnFiles
 
         several = self.label_separator is not None or self.labels is not None
         name = "multi-label" if self.task == "classification" and several else self.task
-        known = {kind: source for kind, (_, source) in KINDS.items() if source is not None}
+        known = {kind: source for kind, source in KINDS.items() if issubclass(source, OwnFiles)}
         if name not in known:
             raise ConfigError(f"--task {name}: unknown.{did_you_mean(name, known)} Known: {', '.join(known)}.")
         own = {one.name for one in fields(self)} - {one.name for one in fields(Tuning)}
         own -= {"task", "labels_curve"}
         given = {flag: value for flag in own if (value := vars(self)[flag]) is not None}
-        for flag in sorted({*given} - {one.name for one in fields(known[name])}):  # type: ignore[arg-type]
+        for flag in sorted({*given} - {one.name for one in fields(known[name])}):
             raise ConfigError(f"--{flag.replace('_', '-')}: --task {self.task} has no such flag. Leave it out.")
         return known[name](**given)
 
@@ -280,8 +278,6 @@ class Squad(Tuning):
     """
     limit: int | None = None
     """Train on N questions only, from all over the file."""
-    dev_limit: int | None = None
-    """Evaluate on N questions only."""
 
     brief = " ".join(name for name in Tuning.brief.split() if name not in ("windows", "pooling"))
 

@@ -119,7 +119,7 @@ class FinetunedModel:
             "kind": "finetuned",
             "name": self._name,
             "about": f"{task.name}, fine-tuned from {Path(source).name}",
-            "how": f"Type {asked}. {task.page_words()}",
+            "how": f"Type {asked}.",
             "second": second,
         }
 
@@ -138,7 +138,7 @@ class FinetunedModel:
             tags = self._model.predict([[text[begin:end] for begin, end in places]])[0]["tags"]
             words, after = _segments(text, places)
             return {"words": [word | {"tag": tag} for word, tag in zip(words, tags, strict=True)], "after": after}
-        answer = self._model.predict([task.page_item(text, second if pair else "")])[0]
+        answer = self._model.predict([(second, text) if task.second_text else (text, second) if pair else text])[0]
         if "value" in answer:
             return {"value": answer["value"]}
         if "nbest" in answer:

@@ -43,21 +43,15 @@ _GRAMS = 1 << 16
 _WORD = re.compile(rf"\w+(?:[{MARKS}]+\w*)*|[^\w\s]")
 
 
-def text_baselines(
-    train: Sequence[TextExample], answer: Literal["label", "value"], *, balanced: bool = False
-) -> dict[str, Baseline]:
-    """The most frequent label (the mean value), TF-IDF, of pairs the overlap of words; none without answers.
-
-    Args:
-        balanced: classes count alike in the loss of the linear models.
-    """
+def text_baselines(train: Sequence[TextExample], answer: Literal["label", "value"]) -> dict[str, Baseline]:
+    """The most frequent label (the mean value), TF-IDF, of pairs the overlap of words; none without answers."""
     answers = [getattr(one, answer) for one in train]
     if None in answers:
         return {}
     always = most_frequent(Counter(answers)) if answer == "label" else sum(answers) / len(answers)
 
     def learned(title: str, features: Learns) -> Baseline:
-        model = learn(train, np.array(answers), features, balanced=balanced)
+        model = learn(train, np.array(answers), features)
         return Baseline(title=title, predict=lambda examples: [{answer: value} for value in model(examples)])
 
     found = {
@@ -73,7 +67,7 @@ def text_baselines(
 
 
 def learn(
-    train: Sequence[TextExample], answers: NDArray[Any], features: Learns, *, balanced: bool = False
+    train: Sequence[TextExample], answers: NDArray[Any], features: Learns
 ) -> Callable[[Sequence[TextExample]], list[Any]]:
     """A linear model of some features, examples -> answers; it learns when it is first called, which takes minutes.
 
@@ -81,7 +75,6 @@ def learn(
         train: what it learns from, or a sample of that: see `LEARNED_ROWS`.
         answers: the label of each row or its value, and logistic or ridge regression gives another; or rows of 0 and 1,
             one number for each label, and a logistic regression for each gives their probabilities.
-        balanced: classes count alike, in its loss and in the choice of the penalty.
     """
     from threadpoolctl import threadpool_limits
 
@@ -91,13 +84,13 @@ def learn(
         known, several = answers[picked], answers.ndim == 2
         if not several and len(set(known.tolist())) == 1:
             return lambda examples: [known[0].item() for _ in examples]
-        kind: Any = {"classes": several or known.dtype.kind == "U", "balanced": balanced}
+        classes = several or known.dtype.kind == "U"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # not exact to the last digit; a label that every row has, or none
             matrix, read = features([train[index] for index in picked])
             some = np.sort(np.random.default_rng(1).permutation(len(known))[:TRIED_ROWS])
-            choose: Any = likeliest if several else partial(chosen, examples=some, **kind)
-            model = choose(*linear(matrix, **kind), matrix[some], known[some]).fit(matrix, known)
+            model = chosen(*linear(matrix, classes=classes), matrix[some], known[some], examples=some, classes=classes)
+            model.fit(matrix, known)
         if several:
             return lambda examples: list(model.predict_proba(read(examples))[:, -known.shape[1] :].tolist())
         return lambda examples: list(model.predict(read(examples)).tolist())
@@ -116,7 +109,7 @@ def learned_from(train: Sequence[TextExample]) -> Indices:
     return np.sort(np.random.default_rng(0).permutation(len(train))[:most])
 
 
-def linear(matrix: Any, *, classes: bool, balanced: bool = False) -> tuple[Any, dict[str, list[float]]]:
+def linear(matrix: Any, *, classes: bool) -> tuple[Any, dict[str, list[float]]]:
     """A linear model for a matrix of features, sparse or not, and the weights of its penalty to try."""
     from scipy import sparse
     from sklearn.linear_model import LogisticRegression, Ridge
@@ -124,36 +117,12 @@ def linear(matrix: Any, *, classes: bool, balanced: bool = False) -> tuple[Any, 
 
     if not classes:
         return Ridge(solver="sparse_cg"), {"alpha": [0.1, 1.0, 10.0]}
-    weights = "balanced" if balanced else None
     if not sparse.issparse(matrix):
-        return LogisticRegression(max_iter=100, class_weight=weights), {"C": [0.1, 10.0, 1000.0]}
+        return LogisticRegression(max_iter=100), {"C": [0.1, 10.0, 1000.0]}
     # in the dual: there are more features than rows
-    one = LogisticRegression(solver="liblinear", dual=True, random_state=0, class_weight=weights)
+    one = LogisticRegression(solver="liblinear", dual=True, random_state=0)
     model = OneVsRestClassifier(one)
     return model, {"estimator__C": [1.0, 10.0, 100.0]}
-
-
-def likeliest(model: Any, tried: Mapping[str, Sequence[Any]], matrix: Any, answers: NDArray[np.int64]) -> Any:
-    """The model of several labels, not fitted yet, with the value whose likelihood is best in cross-validation; with
-    the second one for a single row.
-
-    Args:
-        tried: name of the parameter -> values to try.
-        answers: 0 or 1 for each label, [rows, C].
-    """
-    from sklearn.base import clone
-    from sklearn.metrics import log_loss
-    from sklearn.model_selection import KFold
-
-    def loss(model: Any) -> float:
-        shares = np.zeros(answers.shape)
-        for kept, held in KFold(min(5, len(answers)), shuffle=True, random_state=0).split(answers):
-            part = clone(model).fit(matrix[kept], answers[kept])
-            shares[held] = part.predict_proba(matrix[held])[:, -answers.shape[1] :]
-        return float(log_loss(answers.ravel(), shares.ravel(), labels=[False, True]))
-
-    models = [clone(model).set_params(**{name: one}) for name, values in tried.items() for one in values]
-    return min(models, key=loss) if len(answers) > 1 else models[1]
 
 
 def chosen(
@@ -164,7 +133,6 @@ def chosen(
     *,
     examples: Indices,
     classes: bool,
-    balanced: bool,
 ) -> Any:
     """The model with the values that are best in cross-validation, not fitted yet; with the second of each where no
     class has enough examples to hold one out.
@@ -173,26 +141,35 @@ def chosen(
         tried: name of the parameter -> values to try.
         examples: of which example each row is.
         classes: the answers are classes; else numbers.
-        balanced: classes count alike.
     """
-    from sklearn.model_selection import GridSearchCV, PredefinedSplit
+    from sklearn.model_selection import GridSearchCV, KFold, PredefinedSplit
 
-    fold = folds(answers, examples, classes=classes)
-    if fold.max() < 0:
+    scoring: Any = "neg_mean_squared_error"
+    if answers.ndim == 2:
+        few, split, scoring = len(answers) < 5, KFold(5, shuffle=True, random_state=0), _likelihood
+    else:
+        fold = folds(answers, examples, classes=classes)
+        few, split = fold.max() < 0, PredefinedSplit(fold)
+        scoring = _log_likelihood if classes else scoring
+    if few:
         return model.set_params(**{name: values[1] for name, values in tried.items()})
-    scoring: Any = partial(_log_likelihood, balanced=balanced) if classes else "neg_mean_squared_error"
-    search = GridSearchCV(model, tried, cv=PredefinedSplit(fold), scoring=scoring, refit=False)
+    search = GridSearchCV(model, tried, cv=split, scoring=scoring, refit=False)
     return model.set_params(**search.fit(matrix, answers).best_params_)
 
 
-def _log_likelihood(model: Any, matrix: Any, answers: NDArray[np.generic], *, balanced: bool) -> float:
-    """The mean over rows, `balanced`: over classes; unlike scikit-learn's, also where no row of some class is held
-    out.
-    """
+def _likelihood(model: Any, matrix: Any, answers: NDArray[np.int64]) -> float:
+    """The mean log-likelihood of 0 or 1 for each label, [rows, C]."""
+    from sklearn.metrics import log_loss
+
+    shares = model.predict_proba(matrix)[:, -answers.shape[1] :]
+    return -float(log_loss(answers.ravel(), shares.ravel(), labels=[False, True]))
+
+
+def _log_likelihood(model: Any, matrix: Any, answers: NDArray[np.generic]) -> float:
+    """The mean over rows; unlike scikit-learn's, also where no row of some class is held out."""
     number = np.searchsorted(model.classes_, answers)
     shares = model.predict_proba(matrix)[np.arange(len(answers)), number]
-    weights = 1 / np.bincount(number)[number] if balanced else None
-    return float(np.average(np.log(np.maximum(shares, 1e-300)), weights=weights))
+    return float(np.log(np.maximum(shares, 1e-300)).mean())
 
 
 def folds(answers: NDArray[np.generic], examples: Indices, *, classes: bool) -> Indices:

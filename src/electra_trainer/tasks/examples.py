@@ -211,12 +211,16 @@ def choose_columns(
         label = _only(LABELS, free) or second or _ask(table, "--label", "the label")
     taken = (label, *labels)
     if text is None and text_pair is None:
-        folded = {name.casefold(): name for name in names if name not in taken}
-        known = ((folded[a], folded[b]) for a, b in PAIRS if a in folded and b in folded)
-        text, text_pair = next(known, (None, None))
+        text, text_pair = _known_pair([name for name in names if name not in taken])
     text = text or _remaining_text(table, text_pair, *taken)
     _require_columns(table, text=text, text_pair=text_pair, label=label)
     return Columns(text=text, pair=text_pair, label=label, labels=tuple(labels))
+
+
+def _known_pair(names: Sequence[str]) -> tuple[str | None, str | None]:
+    """The first known pair of columns among `names`."""
+    folded = {name.casefold(): name for name in names}
+    return next(((folded[a], folded[b]) for a, b in PAIRS if a in folded and b in folded), (None, None))
 
 
 def choose_texts(
@@ -311,6 +315,14 @@ def _split(examples: Sequence[E], chosen: Collection[int], *, where: str, what: 
         raise DataError(f"{where}: has too few {what} to hold some out. Add {what}, or give a --dev file.")
     train = [example for index, example in enumerate(examples) if index not in chosen]
     return train, [examples[index] for index in sorted(chosen)]
+
+
+def held_out(dev: Sequence[E], train: Sequence[E], what: str) -> str:
+    """A note on `dev`, which was split off the examples `train`."""
+    return (
+        f"no development file: {len(dev):,} of {len(train):,} {what} were held out, chosen by a hash of the text; no "
+        "text is on both sides."
+    )
 
 
 def _groups(texts: Iterable[E]) -> dict[E, list[int]]:
@@ -430,10 +442,10 @@ def overlap(
     both = [(first[text], example) for example in dev if (text := same_text(example)) in first]
     if not both:
         return []
-    places = "; ".join(f"{PurePath(two.place).name} is {PurePath(one.place).name}" for one, two in both[:3])
+    one, two = (PurePath(example.place).name for example in both[0])
     return [
         f"{WARNING}{len(both):,} of {len(dev):,} {what} rows ({100 * len(both) / len(dev):.3g} %) are in the "
-        f"{other} file too, so the scores are too good: {places}."
+        f"{other} file too, so the scores are too good: {two} is {one}."
     ]
 
 
@@ -459,12 +471,6 @@ def contradictions(train: Sequence[TextExample], ids: Sequence[tuple[int, ...]] 
     )
     what = "have the token ids of another with a different text and" if ids else "repeat the text of another with a"
     return [f"{WARNING}{len(pairs):,} of {len(train):,} training rows {what} different label: {two} and {one}."]
-
-
-def repeats(train: Sequence[TextExample]) -> list[str]:
-    """A note on rows that repeat the text of an earlier one, if there are any."""
-    again = len(train) - len({*map(same_text, train)})
-    return [f"{again:,} of {len(train):,} training rows repeat the text of an earlier row."] if again else []
 
 
 def meaning(label: str) -> tuple[str, float | str]:

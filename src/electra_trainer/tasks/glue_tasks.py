@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean
 from electra_trainer.files import reading, tables
@@ -57,6 +57,8 @@ class GlueRow:
     folder: str
     """The official name."""
     layout: Layout
+    column: str = ""
+    """Title of the paper's column; empty: it has none."""
     metrics: tuple[str, ...] = ("accuracy",)
     epochs: float = 3.0
     unordered: bool = False
@@ -71,16 +73,7 @@ _TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="
 _FILES: dict[str, list[str]] = _TABLES.pop("files")
 """Names of a split's file where they are not the split's own."""
 ROWS = {name: records.read(GlueRow, {"name": name, **table}, where=name) for name, table in _TABLES.items()}
-PAPER_COLUMNS = {
-    "cola": "CoLA",
-    "sst2": "SST",
-    "mrpc": "MRPC",
-    "stsb": "STS",
-    "qqp": "QQP",
-    "mnli": "MNLI",
-    "qnli": "QNLI",
-    "rte": "RTE",
-}
+PAPER_COLUMNS = {name: row.column for name, row in ROWS.items() if row.column}
 """The titles of the paper's columns by task, in its order; it leaves out WNLI (Appendix B). A title in lower case is a
 column's key.
 """
@@ -261,80 +254,54 @@ def parse(content: bytes, layout: Layout, *, path: Path | str, labelled: bool) -
         lines.pop()
     if not lines:
         raise DataError(f"{path}: is empty. Fetch it again.")
-    columns = _header(lines[0][1], layout, path=path, labelled=labelled)
-    headless = columns is layout.headless
-    remedy = " Name the columns in the first line, with tabs between them."
-    places = _places(columns, layout, labelled=labelled, header=f"{path}:1: the header", remedy=remedy)
-    rows: dict[int, tuple[str, ...]] = {}
-    for number, fields in lines if headless else lines[1:]:
+    columns, rows = tuple(lines[0][1]), lines[1:]
+    if layout.headless and labelled and not {*columns} & {*layout.text}:
+        columns, rows = layout.headless, lines
+    for number, fields in rows:
         if len(fields) != len(columns):
-            raise _wrong_count(fields, columns, where=f"{path}:{number}")
-        rows[number] = tuple(fields)
-    if not rows:
+            raise DataError(
+                f"{path}:{number}: expected {len(columns)} fields between tabs ({', '.join(columns)}), found "
+                f"{len(fields)}. Mend or remove the line; a text can hold neither a tab nor a line end."
+            )
+    cells, numbers = [tuple(fields) for _, fields in rows], [number for number, _ in rows]
+    table = tables.Table(path=Path(path), columns=columns, rows=cells, lines=numbers)
+    remedy = "Name the columns in the first line, with tabs between them"
+    examples = _examples(table, layout, labelled=labelled, remedy=remedy)
+    if not examples:
         raise DataError(f"{path}: holds no rows. It was cut short: fetch it again.")
-    table = tables.Table(path=Path(path), columns=columns, rows=[*rows.values()], lines=[*rows])
-    return _examples(table, places, layout)
+    return examples
 
 
-def _header(names: Sequence[str], layout: Layout, *, path: Path | str, labelled: bool) -> tuple[str, ...]:
-    """The columns; `layout.headless` where the first line is a row already."""
-    if layout.headless and labelled and not set(names) & set(layout.text):
-        if len(names) != len(layout.headless):
-            raise _wrong_count(names, layout.headless, where=f"{path}:1")
-        return layout.headless
-    return tuple(names)
-
-
-def _wrong_count(fields: Sequence[str], columns: Sequence[str], *, where: str) -> DataError:
-    return DataError(
-        f"{where}: expected {len(columns)} fields between tabs ({', '.join(columns)}), found {len(fields)}. Mend or "
-        "remove the line; a text can hold neither a tab nor a line end."
-    )
-
-
-class _Places(NamedTuple):
-    """Where a row has what, counted from 0."""
-
-    texts: tuple[int, ...]
-    label: int | None
-    id: int | None
-
-
-def _places(names: Sequence[str], layout: Layout, *, labelled: bool, header: str, remedy: str) -> _Places:
-    """The columns of a layout; `header` and `remedy` begin and end the error on one that is not there."""
+def _examples(table: tables.Table, layout: Layout, *, labelled: bool, remedy: str) -> list[TextExample]:
+    """The examples of a table; `remedy` ends the error on a column that is missing."""
 
     def find(wanted: Sequence[str]) -> int:
-        at = next((names.index(name) for name in wanted if name in names), None)
-        if at is None:
-            raise DataError(
-                f"{header} has no column {' or '.join(map(repr, wanted))}. Found: "
-                f"{', '.join(map(repr, names[:20]))}.{remedy}"
-            )
-        return at
+        for name in wanted:
+            if name in table.columns:
+                return table.columns.index(name)
+        found = ", ".join(map(repr, table.columns[:20]))
+        raise DataError(f"{table.path}:1: no column {' or '.join(map(repr, wanted))}. Found: {found}. {remedy}.")
 
-    return _Places(
-        tuple(find(wanted) for wanted in (layout.text, layout.pair) if wanted),
-        find(layout.label) if labelled else None,
-        next((names.index(name) for name in _IDS if name in names), None),
-    )
-
-
-def _examples(table: tables.Table, places: _Places, layout: Layout) -> list[TextExample]:
+    places = [find(wanted) for wanted in (layout.text, layout.pair) if wanted]
+    answer = find(layout.label) if labelled else None
+    names = next((table.column(name) for name in _IDS if name in table.columns), [None] * len(table.rows))
     examples = []
     for number, row in enumerate(table.rows):
         where = table.where(number)
-        texts = ["" if row[at] is None else str(row[at]) for at in places.texts]
-        empty = [table.columns[at] for at, text in zip(places.texts, texts, strict=True) if not text.strip()]
+        texts = ["" if row[at] is None else str(row[at]) for at in places]
+        empty = [table.columns[at] for at, text in zip(places, texts, strict=True) if not text.strip()]
         if empty and not (layout.may_lack_one and len(empty) < 2):
             raise DataError(f"{where}: {empty[0]} is empty. Expected a text; fill it in or remove the line.")
-        label = value = None
-        if places.label is not None and layout.labels:
-            label = read_label(str(row[places.label]), layout.labels, where=where)
-        elif places.label is not None:
-            value = read_number(str(row[places.label]), layout.bounds, where=where)
-        name, pair = None if places.id is None else str(row[places.id]), texts[1] if layout.pair else None
-        examples.append(TextExample(text=texts[0], pair=pair, label=label, value=value, place=where, id=name))
+        found = {} if answer is None else _answer(str(row[answer]), layout, where)
+        name, pair = None if names[number] is None else str(names[number]), texts[1] if layout.pair else None
+        examples.append(TextExample(text=texts[0], pair=pair, place=where, id=name, **found))
     return examples
+
+
+def _answer(written: str, layout: Layout, where: str) -> dict[str, Any]:
+    if layout.labels:
+        return {"label": read_label(written, layout.labels, where=where)}
+    return {"value": read_number(written, layout.bounds, where=where)}
 
 
 def read_label(written: str, labels: Sequence[str], *, where: str) -> str:
@@ -375,9 +342,7 @@ def read_hub(config: str, split: str, layout: Layout, *, labelled: bool) -> list
         split: `train`, `validation`, `validation_matched`, `test` ...
     """
     table = read_rows(f"{REPOSITORY}:{config}:{split}")
-    remedy = " The repository has changed: give GLUE's folder."
-    header = f"{table.path}:1: the row"
-    return _examples(table, _places(table.columns, layout, labelled=labelled, header=header, remedy=remedy), layout)
+    return _examples(table, layout, labelled=labelled, remedy="The repository has changed: give GLUE's folder")
 
 
 def as_bytes(examples: Iterable[TextExample]) -> bytes:

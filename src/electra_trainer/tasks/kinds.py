@@ -1,19 +1,18 @@
 """The kinds of tasks: a new one is its own file and its line here."""
 
-from electra_trainer.tasks.multi_label import MultiLabel, MultiLabelTask
+from electra_trainer.tasks.multi_label import MultiLabelTask
 from electra_trainer.tasks.own_files import OwnTask, RegressionTask
-from electra_trainer.tasks.questions import QuestionAnswering
-from electra_trainer.tasks.tagging import Tagging, TaggingTask
-from electra_trainer.tasks.task import Task, TaskSource
-from electra_trainer.tasks.texts import Classification, Regression
+from electra_trainer.tasks.questions import SquadTask
+from electra_trainer.tasks.tagging import TaggingTask
+from electra_trainer.tasks.task import OwnFiles
 
-KINDS: dict[str, tuple[type[Task], type[TaskSource] | None]] = {
-    "classification": (Classification, OwnTask),
-    "regression": (Regression, RegressionTask),
-    "multi-label": (MultiLabel, MultiLabelTask),
-    "tagging": (Tagging, TaggingTask),
-    "questions": (QuestionAnswering, None),
+KINDS: dict[str, type[OwnFiles] | type[SquadTask]] = {
+    "classification": OwnTask,
+    "regression": RegressionTask,
+    "multi-label": MultiLabelTask,
+    "tagging": TaggingTask,
+    "questions": SquadTask,
 }
-"""Name for `--task` -> the task, which a folder of a model names by its class, and where `electra finetune` has its
-examples from; None: it has another verb.
+"""Name -> where its examples come from. `--task` of `electra finetune` may name those of `OwnFiles`; the folder of a
+model names the class of `kind`.
 """

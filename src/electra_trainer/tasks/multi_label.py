@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -28,14 +28,29 @@ from electra_trainer.tasks.baselines import learn, tf_idf
 from electra_trainer.tasks.examples import Columns, Prediction, TextExample, label_names
 from electra_trainer.tasks.own_files import OwnRows
 from electra_trainer.tasks.task import Baseline, CardWords, Row, TransformersHead, text_head
-from electra_trainer.tasks.texts import Pooling, TextTask, known_labels
+from electra_trainer.tasks.texts import Pooling, ReadAnswers, TextTask
 
 METRICS = ("micro_f1", "macro_f1")
+
+
+def with_labels(examples: Sequence[TextExample], table: Table, columns: Columns) -> list[TextExample]:
+    """Examples with the labels of a file; an empty cell of a column with a separator means no label."""
+    if columns.labels:
+        cells = [marks(table, name) for name in columns.labels]
+        found = [
+            tuple(name for name, mark in zip(columns.labels, row, strict=True) if mark)
+            for row in zip(*cells, strict=True)
+        ]
+    else:
+        found = label_lists(table, str(columns.label), str(columns.separator))
+    return [replace(one, labels=labels) for one, labels in zip(examples, found, strict=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class MultiLabel(TextTask):
     """Any number of `labels` for each text or pair, none included; C labels."""
+
+    read_answers: ClassVar[ReadAnswers] = with_labels
 
     labels: tuple[str, ...]
     metrics: tuple[str, ...] = METRICS
@@ -113,11 +128,6 @@ class MultiLabel(TextTask):
         """See `Task`: with the threshold of the main split."""
         return replace(self, threshold=next(iter(scores.values()))["threshold"])
 
-    def answered(self, examples: Sequence[TextExample], table: Table, columns: Columns) -> list[TextExample]:
-        found = with_labels(examples, table, columns)
-        known_labels(found, self.labels, columns)
-        return found
-
     def doubts(self, examples: Sequence[Any], predictions: Sequence[Prediction]) -> list[str]:
         collapsed = len(predictions) > 1 and float(self._shares(predictions).std(axis=0).max()) < 1e-3
         return ["collapsed: the same probabilities for every example."] if collapsed else []
@@ -154,6 +164,8 @@ class MultiLabel(TextTask):
 class MultiLabelTask(OwnRows):
     """Files of texts that may have several labels: in the column `label` between a separator, or in several columns."""
 
+    kind: ClassVar[type[TextTask]] = MultiLabel
+
     name: str = "multi-label"
     label_separator: str | None = None
     """The sign between labels; an empty cell means no label."""
@@ -172,10 +184,6 @@ class MultiLabelTask(OwnRows):
             names = [one.strip() for one in self.labels.split(",")] if isinstance(self.labels, str) else [*self.labels]
             return files.choose_columns(table, text=self.text, text_pair=self.text_pair, label=None, labels=names)
         return replace(super().columns(table), separator=self.label_separator)
-
-    def answered(self, table: Table, columns: Columns) -> list[TextExample]:
-        """The examples of a file with their labels."""
-        return with_labels(files.text_examples(table, columns), table, columns)
 
     def task(self, train: Sequence[TextExample], path: Path) -> tuple[MultiLabel, list[str]]:
         """Its labels are in the order of their names."""
@@ -215,16 +223,3 @@ def best_threshold(truth: NDArray[np.bool_], shares: NDArray[np.float64]) -> flo
     if not f1[best] > 0:
         return 0.5
     return float((at_or_above[best] + (at_or_above[best + 1] if best + 1 < len(at_or_above) else 0.0)) / 2)
-
-
-def with_labels(examples: Sequence[TextExample], table: Table, columns: Columns) -> list[TextExample]:
-    """Examples with the labels of a file; an empty cell of a column with a separator means no label."""
-    if columns.labels:
-        cells = [marks(table, name) for name in columns.labels]
-        found = [
-            tuple(name for name, mark in zip(columns.labels, row, strict=True) if mark)
-            for row in zip(*cells, strict=True)
-        ]
-    else:
-        found = label_lists(table, str(columns.label), str(columns.separator))
-    return [replace(one, labels=labels) for one, labels in zip(examples, found, strict=True)]

@@ -4,9 +4,9 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -16,12 +16,10 @@ from electra_trainer.files.tables import NUMBER, SEVERAL, Table, looks_listed, s
 from electra_trainer.settings.calls import checked_class
 from electra_trainer.tasks import examples as files
 from electra_trainer.tasks.examples import WARNING, Columns, TextExample
-from electra_trainer.tasks.recipe import FEWEST_EPOCHS, SMALL, for_own_rows
-from electra_trainer.tasks.task import TaskData, TaskSource, hash_files
-from electra_trainer.tasks.texts import Classification, Regression, TextTask, known_labels, labelled, valued
+from electra_trainer.tasks.recipe import for_own_rows
+from electra_trainer.tasks.task import OwnFiles, TaskData, hash_files
+from electra_trainer.tasks.texts import Classification, Regression, TextTask, known_labels
 
-EPOCHS = 3.0
-"""For larger files."""
 UNEVEN = 0.8
 """Share of the largest class from which on accuracy says little."""
 _FEW_TO_SCORE = 50
@@ -32,35 +30,21 @@ Own = TypeVar("Own", bound=TextTask)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnRows(TaskSource):
-    """Files of texts or pairs with an answer each. A kind of answer is a subclass with `name`, `answered`, `task`."""
+class OwnRows(OwnFiles):
+    """Files of texts or pairs with an answer each. A kind of answer is a subclass with `name`, `kind` and `task`."""
 
+    kind: ClassVar[type[TextTask]]
+    """The class of its task."""
     own_recipe: ClassVar[bool] = True
     one_class: ClassVar[bool] = False
     """Whether a text has one class: see `recipe.for_own_rows`."""
 
-    train: str | Path
-    dev: str | Path | None = None
-    """None: a tenth of the training rows is held out."""
-    test: str | Path | None = None
-    """Rows with labels that are scored and choose nothing."""
-    predict: str | Path | None = None
-    """Texts without labels."""
     text: str | None = None
     """Columns; None: see examples.py."""
     text_pair: str | None = None
     label: str | None = None
     metric: str | None = None
     """The main score, one of its task's; None: the first."""
-
-    @cached_property
-    def epochs(self) -> float:
-        return FEWEST_EPOCHS if len(self._trained.rows) < SMALL else EPOCHS
-
-    @cached_property
-    def _trained(self) -> Table:
-        """The rows of `train`."""
-        return read_rows(self.train)
 
     def recipe_for(self, rows: int, layers: int) -> Mapping[str, Any]:
         """See `recipe.for_own_rows`."""
@@ -72,7 +56,7 @@ class OwnRows(TaskSource):
 
     def answered(self, table: Table, columns: Columns) -> list[TextExample]:
         """The examples of a file with their answers."""
-        raise NotImplementedError
+        return self.kind.read_answers(files.text_examples(table, columns), table, columns)
 
     def task(self, train: Sequence[TextExample], path: Path) -> tuple[TextTask, list[str]]:
         """The task that the training examples describe, and notes on it."""
@@ -85,42 +69,39 @@ class OwnRows(TaskSource):
             MissingInputError, StorageError: a file cannot be read. ConfigError: a column is missing, or must be named.
             DataError: a row, or the labels as a whole, cannot be used; with file:line.
         """
-        others = {name: path for name in ("dev", "test", "predict") if (path := getattr(self, name)) is not None}
-        read = {"train": self._trained, **{name: read_rows(path) for name, path in others.items()}}
-        table, asked = read["train"], read.get("predict")
+        tables = {split: read_rows(path) for split, path in self.given().items()}
+        hashes = {split: table.sha256 for split, table in tables.items()}
+        table, asked = tables["train"], tables.pop("predict", None)
         columns = self.columns(table)
         train = self.answered(table, columns)
         self.task(train, table.path)  # unusable labels are found before some are held out
-        notes = [columns.described(), *files.contradictions(train), *files.repeats(train)]
-        tables = {name: one for name, one in read.items() if name != "predict"}
+        notes = [columns.described(), *files.contradictions(train)]
         rows = {name: self.answered(one, files.as_trained(one, columns)) for name, one in tables.items()}
         if "dev" not in rows:
             rows["train"], rows["dev"] = files.hold_out(train, where=str(table.path))
-            notes.append(
-                f"no development file: {len(rows['dev']):,} of {len(train):,} rows were held out, chosen by a hash of "
-                "the text; no text is on both sides."
-            )
+            notes.append(files.held_out(rows["dev"], train, "rows"))
         notes += _overlaps(rows, held_out="dev" not in tables)
         task, of_task = self.task(rows["train"], table.path)
         notes += files.odd_labels(task.classes, columns)
-        if task.classes:
-            known_labels([*rows["dev"], *rows.get("test", ())], task.classes, columns)
-        else:
+        known_labels([*rows["dev"], *rows.get("test", ())], task.classes, columns)
+        if not task.classes:
             notes += [note for one in tables.values() for note in files.odd_numbers(one, str(columns.label))]
         named = {name: value for name, value in asdict(columns).items() if value or name in _ALWAYS}
-        hashes = {**{name: one.sha256 for name, one in read.items()}, "columns": json.dumps(named)}
-        short = f"fewer than {SMALL:,} rows: without --epochs {self.epochs:g} epochs, for larger files {EPOCHS:g}."
-        write = asked and partial(files.predicted_csv, asked, separator=columns.separator or ";")
+        hashes["columns"] = json.dumps(named)
+        test: dict[str, list[TextExample]] = {}
+        written: Any = None
+        if asked is not None:
+            test = {"predict": files.text_examples(asked, files.choose_texts(asked, columns))}
+            written = "predictions.csv", partial(files.predicted_csv, asked, separator=columns.separator or ";")
         return TaskData(
             task=self._led(task),
             train=rows["train"],
             dev={"dev": rows["dev"]},
             tested={"test": rows["test"]} if "test" in rows else {},
-            test={"predict": files.text_examples(asked, files.choose_texts(asked, columns))} if asked else {},
+            test=test,
             notes=(*notes, *of_task),
             columns=columns,
-            written=("predictions.csv", write) if write else None,
-            defaults={} if self.epochs == EPOCHS else {"epochs": short},
+            written=written,
             sha256=hash_files({name: content.encode() for name, content in hashes.items()}),
         )
 
@@ -141,14 +122,10 @@ class OwnRows(TaskSource):
 class OwnTask(OwnRows):
     """One of several classes for each text."""
 
+    kind: ClassVar[type[TextTask]] = Classification
     one_class: ClassVar[bool] = True
 
     name: str = "classification"
-    class_weights: Literal["balanced"] | None = None
-    """balanced: the loss of a row has the inverse frequency of its class as its weight."""
-
-    def answered(self, table: Table, columns: Columns) -> list[TextExample]:
-        return labelled(files.text_examples(table, columns), table, columns)
 
     def task(self, train: Sequence[TextExample], path: Path) -> tuple[Classification, list[str]]:
         """Its labels in order: numbers by size, others by letters."""
@@ -164,9 +141,6 @@ class OwnTask(OwnRows):
             )
         if all(NUMBER.fullmatch(name) for name in names):
             names.sort(key=lambda name: (float(name), name))
-        weights = tuple([len(train) / (len(names) * counts[name]) for name in names] if self.class_weights else ())
-        if weights:  # 1 on average over the rows
-            notes.append(f"class weights: {shown([f'{a} {b:.3g}' for a, b in zip(names, weights, strict=True)])}.")
         much = max(counts.values()) / len(train)
         if self.metric is None and much >= UNEVEN:
             notes.append(
@@ -176,7 +150,7 @@ class OwnTask(OwnRows):
         each = shown([f"{name} {counts[name]:,}" for name in names])
         notes.append(f"{len(names)} classes in {len(train):,} training rows: {each}.")
         metrics = ("accuracy", "macro_f1", "matthews")
-        return Classification(labels=tuple(names), metrics=metrics, class_weights=weights), notes
+        return Classification(labels=tuple(names), metrics=metrics), notes
 
 
 @checked_class
@@ -184,10 +158,9 @@ class OwnTask(OwnRows):
 class RegressionTask(OwnRows):
     """A number for each text."""
 
-    name: str = "regression"
+    kind: ClassVar[type[TextTask]] = Regression
 
-    def answered(self, table: Table, columns: Columns) -> list[TextExample]:
-        return valued(files.text_examples(table, columns), table, columns)
+    name: str = "regression"
 
     def task(self, train: Sequence[TextExample], path: Path) -> tuple[Regression, list[str]]:
         """Its numbers scaled to mean 0 and standard deviation 1."""

@@ -156,12 +156,12 @@ def _mean(values: Tensor, weight_BT: Tensor) -> Tensor:
     return (values * weight_BT1).sum(1) / weight_BT1.sum(1).clamp(min=1e-6)
 
 
-def start_from_probe(head: PairHead, rows: Sequence[Row], read: ReadRows, *, balanced: bool = False) -> None:
+def start_from_probe(head: PairHead, rows: Sequence[Row], read: ReadRows) -> None:
     """Fit the linear layer of `head` to the training rows: logistic regression for classes, ridge regression for
     numbers.
 
-    Where the rows have one answer only, or are very few, it stays as it was drawn. The same for the same rows and
-    number of threads.
+    Where the rows have one answer only, several labels, or are very few, it stays as it was drawn. The same for the
+    same rows and number of threads.
 
     Raises:
         Diverged: a feature is NaN or infinite.
@@ -169,7 +169,7 @@ def start_from_probe(head: PairHead, rows: Sequence[Row], read: ReadRows, *, bal
     chosen = np.sort(drawn("rows of a probe", count=MOST_ROWS, total=len(rows)))
     rows = [rows[index] for index in chosen]
     answers = np.array([row.target for row in rows])
-    if len(np.unique(answers)) < 2 or len(rows) < 2 * FOLDS:
+    if answers.ndim == 2 or len(np.unique(answers)) < 2 or len(rows) < 2 * FOLDS:
         return
     matrix = np.zeros((len(rows), head.dense.in_features), dtype=np.float32)
     for indices, states, batch in read(rows):
@@ -177,26 +177,14 @@ def start_from_probe(head: PairHead, rows: Sequence[Row], read: ReadRows, *, bal
     if not np.isfinite(matrix).all():
         raise Diverged("the encoder gives the pair head features that are NaN or infinite.")
     examples = np.array([row.example for row in rows])
-    if answers.ndim == 2:  # several labels: a layer for each of them alone
-        for label, marks in enumerate(answers.T):
-            if len(np.unique(marks)) == 2:
-                weight, bias = fitted(matrix, marks, examples, classes=2, balanced=balanced)
-                head.dense.weight[label] = torch.from_numpy(weight[1] - weight[0])
-                head.dense.bias[label] = float(bias[1] - bias[0])
-        return
     classes = head.dense.out_features if answers.dtype.kind == "i" else 0
-    weight, bias = fitted(matrix, answers, examples, classes=classes, balanced=balanced)
+    weight, bias = fitted(matrix, answers, examples, classes=classes)
     head.dense.weight.copy_(torch.from_numpy(weight))
     head.dense.bias.copy_(torch.from_numpy(bias))
 
 
 def fitted(
-    matrix: NDArray[np.float32],
-    answers: NDArray[np.generic],
-    examples: Indices,
-    *,
-    classes: int,
-    balanced: bool = False,
+    matrix: NDArray[np.float32], answers: NDArray[np.generic], examples: Indices, *, classes: int
 ) -> tuple[Array, Array]:
     """Weights [outputs, features] and biases [outputs] of a linear layer on the features as they are.
 
@@ -204,7 +192,6 @@ def fitted(
         matrix: features of the means, then `MATCHES` others.
         examples: of which example each row is.
         classes: how many there are, `answers` being their numbers; 0: `answers` are numbers to be predicted.
-        balanced: classes count alike.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression, Ridge
@@ -214,8 +201,7 @@ def fitted(
 
     scaler = StandardScaler().fit(matrix)
     scaled = scaler.transform(matrix)
-    weights = "balanced" if balanced else None
-    linear: Any = LogisticRegression(max_iter=300, class_weight=weights) if classes else Ridge()
+    linear: Any = LogisticRegression(max_iter=300) if classes else Ridge()
     model: Any = Pipeline([("pooled", FunctionTransformer(_with_pooled, kw_args={"factor": 1.0})), ("linear", linear)])
     tried: dict[str, list[Any]] = {"linear__alpha": list(PENALTIES)}
     if classes:
@@ -223,7 +209,7 @@ def fitted(
         tried = {"linear__C": [1 / penalty for penalty in PENALTIES], "pooled__kw_args": factors}
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # it is where training begins
-        model = chosen(model, tried, scaled, answers, examples=examples, classes=bool(classes), balanced=balanced)
+        model = chosen(model, tried, scaled, answers, examples=examples, classes=bool(classes))
         model.fit(scaled, answers)
     weight = np.atleast_2d(linear.coef_) * model["pooled"].transform(np.ones_like(scaled[:1])) / scaler.scale_
     bias = np.atleast_1d(linear.intercept_)

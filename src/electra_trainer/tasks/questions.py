@@ -29,88 +29,6 @@ from electra_trainer.tasks.task import Baseline, Row, TaskData, TransformersHead
 
 
 @dataclass(frozen=True, kw_only=True)
-class SquadTask(tasks.TaskSource):
-    """Two files of SQuAD 1.1 or 2.0, or one that is split by article."""
-
-    train: str | Path
-    dev: str | Path | None = None
-    version: Literal[1, 2] = 1
-    head: Literal["joint", "independent"] = "joint"
-    """See `QuestionAnswering.head_kind`."""
-    follow: Literal["paper", "released"] = "paper"
-    """Released: the answerability classifier also for 1.1, and taught by whole questions instead of windows."""
-    null_threshold: float | None = None
-    """See `QuestionAnswering.null_threshold`; 2.0 only."""
-    split: float | None = None
-    """Without `dev`: the share of the questions of `train` that are kept for evaluation, whole articles."""
-    limit: int | None = None
-    """Largest number of training questions, from all over the file."""
-    dev_limit: int | None = None
-    """Largest number of questions for evaluation."""
-    epochs: ClassVar[float] = 2.0
-    max_length: ClassVar[int | None] = 512
-    """Tokens of a row where nothing else is asked for (released); at most what the encoder was trained on."""
-
-    def __post_init__(self) -> None:
-        if (self.dev is None) == (self.split is None):
-            raise ConfigError("--dev FILE or --split 0.1: give one of the two, a second file or a share of the first.")
-        if self.null_threshold is not None and self.version == 1:
-            raise ConfigError("--null-threshold: SQuAD 1.1 always has an answer. Leave it out, or type --version 2.")
-        require(self.split is None or 0 < self.split < 1, "split", self.split, "a share between 0 and 1")
-        for name in ("limit", "dev_limit"):
-            value = getattr(self, name)
-            require(value is None or value >= 1, name, value, "at least 1")
-
-    @property
-    def name(self) -> str:
-        return "squad-1.1" if self.version == 1 else "squad-2.0"
-
-    @property
-    def task(self) -> "QuestionAnswering":
-        """The task that is learned."""
-        released = self.follow == "released"
-        return QuestionAnswering(
-            name=self.name,
-            version=self.version,
-            head_kind=self.head,
-            null_threshold=self.null_threshold,
-            answerability="always" if released else "2.0",
-            answerability_of="question" if released else "window",
-        )
-
-    def load(self) -> TaskData:
-        files = {"train": read_squad(self.train, version=self.version)}
-        if self.dev is not None:
-            files["dev"] = read_squad(self.dev, version=self.version)
-        train, dev = (files["train"].questions, [*files.values()][-1].questions)  # the same of one file
-        notes = [note for file in files.values() for note in file.notes]
-        if self.split is not None:
-            train, dev = squad_files.split_by_article(train, dev_share=self.split, where=str(self.train))
-            whole = "article" if train[0].article != dev[0].article else "paragraph"
-            notes.append(
-                f"{Path(self.train).name} is split by {whole}: {len(train):,} questions to train on, {len(dev):,} to "
-                "evaluate."
-            )
-        known = {(one.question, one.context) for one in train}
-        if twice := sum((one.question, one.context) in known for one in dev):
-            where = f"questions in {Path(self.dev or self.train).name} are in training too"
-            notes.append(f"{WARNING}{twice:,} of {len(dev):,} {where}, so the scores are too good.")
-        for name, every, limit in (("training", train, self.limit), ("evaluation", dev, self.dev_limit)):
-            if limit is not None and limit < len(every):
-                notes.append(f"{limit:,} of {len(every):,} {name} questions.")
-        hashed = {split: file.content for split, file in files.items()}
-        if self.dev_limit is not None and self.dev_limit < len(dev):  # --limit changes the rows of training
-            hashed["dev_limit"] = str(self.dev_limit).encode()
-        return TaskData(
-            task=self.task,
-            train=squad_files.sample(train, self.limit),
-            dev={"dev": squad_files.sample(dev, self.dev_limit)},
-            notes=tuple(dict.fromkeys(notes)),
-            sha256=tasks.hash_files(hashed),
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
 class QuestionAnswering(tasks.Task):
     """The span of a context that answers a question. `version` 2: there may be none."""
 
@@ -150,14 +68,9 @@ class QuestionAnswering(tasks.Task):
     name: str = "squad"
 
     def __post_init__(self) -> None:
-        for field in ("width", "beam", "n_best", "max_answer", "max_query", "stride"):
-            require(getattr(self, field) >= 1, field, getattr(self, field), "at least 1")
-        require(self.answerability_weight >= 0, "answerability_weight", self.answerability_weight, "0 or more")
         given = self.null_threshold
         require(given is None or math.isfinite(given), "null_threshold", given, "a finite number")
-        require(
-            given is None or self.version == 2, "null_threshold", given, "none in SQuAD 1.1, which always has an answer"
-        )
+        require(given is None or self.version == 2, "null_threshold", given, "none in SQuAD 1.1")
 
     @property
     def metric(self) -> str:
@@ -279,12 +192,6 @@ class QuestionAnswering(tasks.Task):
 
     second_text: ClassVar[str] = "Question"
 
-    def page_words(self) -> str:
-        return "The answer is a part of the text."
-
-    def page_item(self, text: str, second: str) -> tuple[str, str]:
-        return second, text
-
     def as_transformers(self, model: Model) -> TransformersHead:
         joint = self.head_kind == "joint"
         return TransformersHead() if joint else copied_head(model, "QuestionAnswering", "qa_outputs.")
@@ -311,3 +218,78 @@ def places_of(rows: Sequence[Row], batch: Batch) -> Places:
         allowed_BT=(columns_T >= first_B) & (columns_T < end_B) | (columns_T == 0),
         startable_BT=(columns_T >= startable_B) & (columns_T < unstartable_B),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SquadTask(tasks.TaskSource):
+    """Two files of SQuAD 1.1 or 2.0, or one that is split by article."""
+
+    train: str | Path
+    dev: str | Path | None = None
+    version: Literal[1, 2] = 1
+    head: Literal["joint", "independent"] = "joint"
+    """See `QuestionAnswering.head_kind`."""
+    follow: Literal["paper", "released"] = "paper"
+    """Released: the answerability classifier also for 1.1, and taught by whole questions instead of windows."""
+    null_threshold: float | None = None
+    """See `QuestionAnswering.null_threshold`; 2.0 only."""
+    split: float | None = None
+    """Without `dev`: the share of the questions of `train` that are kept for evaluation, whole articles."""
+    limit: int | None = None
+    """Largest number of training questions, from all over the file."""
+    kind: ClassVar[type[tasks.Task]] = QuestionAnswering
+    epochs: ClassVar[float] = 2.0
+    max_length: ClassVar[int | None] = 512
+    """Tokens of a row where nothing else is asked for (released); at most what the encoder was trained on."""
+
+    def __post_init__(self) -> None:
+        if (self.dev is None) == (self.split is None):
+            raise ConfigError("--dev FILE or --split 0.1: give one of the two, a second file or a share of the first.")
+        if self.null_threshold is not None and self.version == 1:
+            raise ConfigError("--null-threshold: SQuAD 1.1 always has an answer. Leave it out, or type --version 2.")
+        require(self.split is None or 0 < self.split < 1, "split", self.split, "a share between 0 and 1")
+        require(self.limit is None or self.limit >= 1, "limit", self.limit, "at least 1")
+
+    @property
+    def name(self) -> str:
+        return "squad-1.1" if self.version == 1 else "squad-2.0"
+
+    @property
+    def task(self) -> QuestionAnswering:
+        """The task that is learned."""
+        released = self.follow == "released"
+        return QuestionAnswering(
+            name=self.name,
+            version=self.version,
+            head_kind=self.head,
+            null_threshold=self.null_threshold,
+            answerability="always" if released else "2.0",
+            answerability_of="question" if released else "window",
+        )
+
+    def load(self) -> TaskData:
+        files = {"train": read_squad(self.train, version=self.version)}
+        if self.dev is not None:
+            files["dev"] = read_squad(self.dev, version=self.version)
+        train, dev = (files["train"].questions, [*files.values()][-1].questions)  # the same of one file
+        notes = [note for file in files.values() for note in file.notes]
+        if self.split is not None:
+            train, dev = squad_files.split_by_article(train, dev_share=self.split, where=str(self.train))
+            whole = "article" if train[0].article != dev[0].article else "paragraph"
+            notes.append(
+                f"{Path(self.train).name} is split by {whole}: {len(train):,} questions to train on, {len(dev):,} to "
+                "evaluate."
+            )
+        known = {(one.question, one.context) for one in train}
+        if twice := sum((one.question, one.context) in known for one in dev):
+            where = f"questions in {Path(self.dev or self.train).name} are in training too"
+            notes.append(f"{WARNING}{twice:,} of {len(dev):,} {where}, so the scores are too good.")
+        if self.limit is not None and self.limit < len(train):
+            notes.append(f"{self.limit:,} of {len(train):,} training questions.")
+        return TaskData(
+            task=self.task,
+            train=squad_files.sample(train, self.limit),
+            dev={"dev": dev},
+            notes=tuple(dict.fromkeys(notes)),
+            sha256=tasks.hash_files({split: file.content for split, file in files.items()}),
+        )

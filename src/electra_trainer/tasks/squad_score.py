@@ -19,6 +19,8 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
+from operator import not_
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -190,11 +192,6 @@ def _windows(
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
-_OF_VERSION_2 = (
-    *("best_f1", "best_exact_match", "f1", "exact_match", "has_answer_f1", "has_answer_exact_match"),
-    *("no_answer_accuracy", "threshold", "best_f1_threshold", "best_exact_match_threshold"),
-)
-"""Scores of SQuAD 2.0 in the order of tables."""
 
 
 def normalize(text: str) -> str:
@@ -254,18 +251,20 @@ def score_v2(
     """
     each = [question_scores(gold, text, version=2) for gold, text in zip(golds, predicted, strict=True)]
     answered = [bool(gold) for gold in golds]
-    scores = {"threshold": threshold}
-    for name in ("f1", "exact_match"):
-        raw = [one[name] for one in each]
-        best = best_threshold(raw, predicted, no_answer, answered)
-        scores[f"best_{name}"], scores[f"best_{name}_threshold"] = best
-        cases = zip(raw, no_answer, answered, strict=True)
-        held = [float(not has) if null > threshold else one for one, null, has in cases]
-        scores[name] = _mean(held)
-        for kind, wanted in ((f"has_answer_{name}", True), ("no_answer_accuracy", False)):
-            if wanted in answered:
-                scores[kind] = _mean([one for one, has in zip(held, answered, strict=True) if has == wanted])
-    return {name: scores[name] for name in _OF_VERSION_2 if name in scores}
+    names = ("f1", "exact_match")
+    raw = {name: [one[name] for one in each] for name in names}
+    best = {name: best_threshold(raw[name], predicted, no_answer, answered) for name in names}
+    silent = [null > threshold for null in no_answer]
+    held = {
+        name: [float(not has) if quiet else one for one, quiet, has in zip(raw[name], silent, answered, strict=True)]
+        for name in names
+    }
+    scores = {f"best_{name}": best[name][0] for name in names} | {name: _mean(held[name]) for name in names}
+    if any(answered):
+        scores |= {f"has_answer_{name}": _mean([*compress(held[name], answered)]) for name in names}
+    if not all(answered):
+        scores["no_answer_accuracy"] = _mean([*compress(held["f1"], map(not_, answered))])
+    return scores | {"threshold": threshold} | {f"best_{name}_threshold": best[name][1] for name in names}
 
 
 def best_threshold(

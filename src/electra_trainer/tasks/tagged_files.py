@@ -34,14 +34,11 @@ from electra_trainer.files.rows import has_named_columns, read_rows
 from electra_trainer.files.tables import Table, shown
 from electra_trainer.tasks.examples import MARKS, WARNING, TaggedSentence
 
-Splitting = Literal["spaces", "punctuation", "contractions", "characters"]
-"""How words of training data are split: at spaces; punctuation apart; n't, 's and the like apart too (Penn Treebank);
-each Chinese or Japanese character apart."""
+Splitting = Literal["spaces", "punctuation", "characters"]
+"""How words of training data are split: at spaces; punctuation apart; each Chinese or Japanese character apart too."""
 _CHUNK = re.compile(r"\S+")
 _MARKS = re.compile(r"\.{2,}|-{2,}|''|``|.", re.DOTALL)
 """Marks that are a word: each alone, or some that are often doubled."""
-_INITIALS = re.compile(r"(?:[^\W\d_]\.)+")
-_CONTRACTION = re.compile(r"(?:n['’]t|['’](?:s|re|ve|ll|d|m))$", re.IGNORECASE)
 _UNSPACED = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\uff01-\uff0f\uff1a-\uff20"
     rf"\U00020000-\U0003ffff][{MARKS}]*"
@@ -61,15 +58,10 @@ def word_places(text: str, how: Splitting = "punctuation") -> list[tuple[int, in
 
 def _parts(text: str, first: int, stop: int, how: Splitting) -> Iterator[tuple[int, int]]:
     """The words of a run without spaces: marks, what is between them in one word or more, marks."""
-    if how == "contractions" and _CONTRACTION.fullmatch(text[first:stop]):
-        yield first, stop
-        return
     begin, end = _bare(text, first, stop)
     cuts = {begin, end}
     if how == "characters":
         cuts |= {at for letter in _UNSPACED.finditer(text, begin, end) for at in letter.span()}
-    elif how == "contractions" and (match := _CONTRACTION.search(text[begin:end])):
-        cuts.add(begin + match.start())
     yield from (match.span() for match in _MARKS.finditer(text, first, begin))
     yield from pairwise(sorted(cuts))
     yield from (match.span() for match in _MARKS.finditer(text, end, stop))
@@ -80,8 +72,7 @@ def _bare(text: str, first: int, stop: int) -> tuple[int, int]:
     begin, end = first, stop
     while begin < stop and _is_mark(text[begin]) and not _begins_name(text, begin, stop):
         begin += 1
-    initials = _INITIALS.match(text, begin, stop)
-    while end > begin and _is_mark(text[end - 1]) and not (initials and initials.end() == end):
+    while end > begin and _is_mark(text[end - 1]):
         end -= 1
     return begin, end
 
@@ -97,18 +88,12 @@ def _begins_name(text: str, first: int, stop: int) -> bool:
 
 def splitting_of(sentences: Sequence[TaggedSentence]) -> Splitting:
     """How the words of training data were split; scripts without spaces by a program: spaces, as it writes them."""
-    words = [word for one in islice(sentences, _LOOKED_AT) for word in one.words if word]
+    words = [word for one in islice(sentences, _LOOKED_AT) for word in one.words]
     unspaced = [word for word in words if _UNSPACED.search(word)]
     if 4 * len(unspaced) > len(words):
         single = sum(_UNSPACED.fullmatch(word) is not None for word in unspaced)
         return "characters" if 10 * single >= 9 * len(unspaced) else "spaces"
-    alone = sum(word in (".", ",", ";", ":", "!", "?", "。", "،", "।") for word in words)
-    attached = sum(
-        len(word) > 2 and word[-1] in ",;!?." and word[-2].isalpha() and word.count(".") < 2 for word in words
-    )
-    if attached > alone:
-        return "spaces"
-    return "contractions" if any(_CONTRACTION.fullmatch(word) for word in words) else "punctuation"
+    return "punctuation"
 
 
 TreebankColumn = Literal["upos", "xpos", "feats", "deprel"]
@@ -122,11 +107,6 @@ _LABELS = ("ner_tags", "tags", "labels", "label", "entities", "spans", "upos", "
 _SPAN = (("start", "start_offset"), ("end", "end_offset"), ("label",))
 """Keys of a span that is an object."""
 _DOCUMENT = "-DOCSTART-"
-_NAMES = (
-    re.compile(r"tokens?|words?|forms?|text", re.IGNORECASE),
-    re.compile(r"([ux]?pos|ner|chunk)([ _-]?tags?)?|tags?|labels?", re.IGNORECASE),
-)
-"""Names of the column of words and of that of labels, in a first line of names."""
 _EMPTY = "{}: holds no sentences. Expected a word a line, its label in another column."
 _COMMAS = "{}: is a .csv. Expected tabs or spaces between a word and its label, no commas: save it as .tsv or .conll."
 _LAYOUTS = (
@@ -242,15 +222,7 @@ def _columns(
     lines: Sequence[str], path: Path, *, words: int, label: int | None, labelled: bool, known: Collection[str]
 ) -> Tagged:
     """The sentences of a file of columns; `label` None: the last."""
-    used = {number: line for number, line in enumerate(lines, 1) if not _ends_sentence(line)}
-    first = next((number for number, line in used.items() if line.lstrip()[:1] != "#"), None)
-    if first is None:
-        raise DataError(_EMPTY.format(path))
-    tabs = "\t" in used[first].strip(" \t")
-    if tabs:
-        rows = {number: [cell.strip(" ") for cell in line.split("\t")] for number, line in used.items()}
-    else:
-        rows = {number: re.findall(r"[^ \t]+", line) for number, line in used.items()}
+    rows, first, tabs = _rows(lines, path)
     count = len(rows[first])
     label, words = label or count, 1 if count == 1 and not labelled else words
     _check_head(f"{path}:{first}", rows[first], words, label, labelled=labelled)
@@ -272,6 +244,17 @@ def _columns(
     return Tagged(sentences=sentences, columns=columns, comments=len(comments), notes=notes)
 
 
+def _rows(lines: Sequence[str], path: Path) -> tuple[dict[int, list[str]], int, bool]:
+    """The cells of each line that is not a gap; the first line that is surely no comment; whether it has tabs."""
+    used = {number: line for number, line in enumerate(lines, 1) if not _ends_sentence(line)}
+    first = next((number for number, line in used.items() if line.lstrip()[:1] != "#"), None)
+    if first is None:
+        raise DataError(_EMPTY.format(path))
+    if "\t" in used[first].strip(" \t"):
+        return {number: [cell.strip(" ") for cell in line.split("\t")] for number, line in used.items()}, first, True
+    return {number: re.findall(r"[^ \t]+", line) for number, line in used.items()}, first, False
+
+
 def _check_rows(
     path: Path, rows: Mapping[int, Sequence[str]], first: int, wanted: Sequence[int], *, tabs: bool
 ) -> None:
@@ -282,9 +265,9 @@ def _check_rows(
         if len(row) != count or empty:
             what = f"but column {empty[0]} is empty" if len(row) == count else f"found {len(row)}"
             raise DataError(
-                f"{path}:{number}: expected {count} columns, as line {first} has, {what}; of words and labels none may "
-                f"be empty (--label N names another column). {'Tabs' if tabs else 'Spaces'} separate them; an unknown "
-                f"label is {UNLABELLED}; a word with a space needs tabs; a comment may be before a sentence only."
+                f"{path}:{number}: expected {count} columns between {'tabs' if tabs else 'spaces'}, as line {first} "
+                f"has, {what}. An unknown label is {UNLABELLED}; a word with a space needs tabs; comments are before "
+                "sentences."
             )
 
 
@@ -300,16 +283,13 @@ def _sentences(path: Path, rows: Mapping[int, Sequence[str]], words: int, label:
 
 
 def _check_head(where: str, row: Sequence[str], words: int, label: int, *, labelled: bool) -> None:
-    """Raise DataError if the first line has no such columns, or their names."""
-    cells = [cell for at in (words, label) for cell in row[at - 1 : at]]
+    """Raise DataError if the first line has no such columns."""
     if max(words, label) > len(row) or (labelled and words == label):
         count, name = ("1 column", "") if len(row) == 1 else (f"{len(row)} columns", " Name them: --words 1 --label 2")
         raise DataError(
             f"{where}: has {count}; expected on each line the word in column {words} and its label in {label}, with "
             f"tabs or spaces between, no commas.{name}"
         )
-    if words != label and all(name.fullmatch(cell) for name, cell in zip(_NAMES, cells, strict=True)):
-        raise DataError(f"{where}: {cells[0]!r}, {cells[1]!r} are names of columns. Delete the line.")
 
 
 def _comments(rows: Mapping[int, Sequence[str]], count: int, label: int, known: Collection[str]) -> set[int]:
@@ -480,12 +460,15 @@ def read_tag(label: str, scheme: Scheme) -> str | None:
     return _MEANT[found[1]] + (f"-{found[2]}" if found[2] else "")
 
 
-def check_scheme(label: str, scheme: Scheme, where: str, error: type[Exception] = DataError) -> None:
-    """An error at a label that is not of the scheme."""
-    if scheme != "none" and read_tag(label, scheme) is None:
-        expected = "O, B-TYPE, I-TYPE" + ", E-TYPE, S-TYPE" * (scheme == "bioes")
-        what = f"{where}: label {short(label)} is none of {scheme.upper()}: expected {expected}"
-        raise error(f"{what}. Words outside of spans have O. For labels without spans: --scheme plain.")
+def check_scheme(sentence: TaggedSentence, scheme: Scheme) -> None:
+    """Raise DataError at a label that is not of the scheme."""
+    for at, label in enumerate(sentence.labels):
+        if label is not None and scheme != "none" and read_tag(label, scheme) is None:
+            raise DataError(
+                f"{sentence.place_of(at)}: label {short(label)} is none of {scheme.upper()}: expected O, B-TYPE, I-TYPE"
+                f"{', E-TYPE, S-TYPE' * (scheme == 'bioes')}. Words outside of spans have O. For labels without spans: "
+                "--scheme plain."
+            )
 
 
 def scheme_of(labels: Collection[str]) -> Scheme:

@@ -4,14 +4,15 @@ A sentence that is too long for a row is read in several, cut between words, so 
 once. A word without tokens, such as a control character, is read as [UNK]; one with more tokens than a row loses its
 last ones.
 
-Its examples are in files of your own or a treebank's folder: part of speech, named entities, chunks. An impossible file
+Its examples are in files of your own: part of speech, named entities, chunks. An impossible file
 is a DataError with file and line; other findings are notes.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -21,8 +22,8 @@ from tokenizers import Encoding
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
-from electra_trainer.data import conllu, tokenizer
-from electra_trainer.errors import ConfigError, DataError, ElectraError, require
+from electra_trainer.data import tokenizer
+from electra_trainer.errors import DataError, ElectraError, require
 from electra_trainer.files.wording import render
 from electra_trainer.settings.calls import checked_class
 from electra_trainer.settings.config import Model
@@ -56,8 +57,8 @@ class Tagging(task.Task):
         known = ("accuracy",) if self.scheme == "none" else (*_SPAN_METRICS, "accuracy")
         require(len(set(self.labels)) == len(self.labels) > 0, "labels", self.labels, "labels, each of them once")
         require(set(self.metrics) <= set(known), "metrics", self.metrics, f"some of {', '.join(known)}")
-        for label in self.labels:
-            tagged_files.check_scheme(label, self.scheme, "labels", ConfigError)
+        fits = self.scheme == "none" or all(read_tag(label, self.scheme) for label in self.labels)
+        require(fits, "labels", self.labels, f"labels of {self.scheme.upper()}")
         if not self.metrics:
             object.__setattr__(self, "metrics", known)
 
@@ -167,20 +168,18 @@ class Tagging(task.Task):
             for word, label in zip(sentence.words, sentence.labels, strict=True):
                 for form in {word, word.lower(), ""} if label is not None else ():
                     by_word[form][str(label)] += 1
-        tag = {word: task.most_frequent(counts) for word, counts in by_word.items()}
-        common = task.most_frequent(by_word[""])
+        best = {word: task.most_frequent(counts) for word, counts in by_word.items()}
 
-        def tagged(sentences: Sequence[Any], known: Mapping[str, str]) -> list[Prediction]:
-            return [
-                {"words": list(one.words), "tags": [known.get(w, known.get(w.lower(), common)) for w in one.words]}
-                for one in sentences
-            ]
+        def tagged(sentences: Sequence[Any], tag: Callable[[str], str]) -> list[Prediction]:
+            return [{"words": list(one.words), "tags": [*map(tag, one.words)]} for one in sentences]
 
+        def usual(word: str) -> str:
+            return best.get(word) or best.get(word.lower()) or best[""]
+
+        majority, words = partial(tagged, tag=lambda _: best[""]), partial(tagged, tag=usual)
         return {
-            "majority": task.Baseline(title="the majority class", predict=lambda sentences: tagged(sentences, {})),
-            "word_tags": task.Baseline(
-                title="the most frequent tag of each word", predict=lambda sentences: tagged(sentences, tag)
-            ),
+            "majority": task.Baseline(title="the majority class", predict=majority),
+            "word_tags": task.Baseline(title="the most frequent tag of each word", predict=words),
         }
 
     def examples_from(self, texts: Sequence[Any], *, pair: bool) -> list[TaggedSentence]:
@@ -204,16 +203,10 @@ class Tagging(task.Task):
         unseen, count = _unseen(answers, self.labels)
         alike = [one.words for one in answers] == [one.words for one in read.sentences]
         if not alike or not count or len(unseen) > UNSEEN_SHARE * count:  # other words, or most labels are unknown
-            answers, unseen = [], []
-        for sentence, at in unseen[:1]:
-            where = f"{len(unseen):,} words do not occur in training (the first is {sentence.labels[at]!r})"
-            notes.append(f"the labels of {where}: never right.")
+            answers = []
         return task.Unlabelled(
             examples=read.sentences, written=lambda raw: {"": write(raw)}, notes=tuple(notes), answers=answers
         )
-
-    def page_words(self) -> str:
-        return "Each word gets a tag."
 
     def word_places(self, text: str, columns: Any) -> list[tuple[int, int]]:
         """Words are split like those of the training data, where that is known."""
@@ -267,18 +260,11 @@ def _windows(sizes: Sequence[int], room: int) -> Iterator[tuple[int, int]]:
 
 @checked_class
 @dataclass(frozen=True, kw_only=True)
-class TaggingTask(task.TaskSource):
-    """Files of tagged words of any kind (tasks/tagged_files.py), or a treebank's folder with a file for
-    each split.
-    """
+class TaggingTask(task.OwnFiles):
+    """Files of tagged words of any kind (tasks/tagged_files.py)."""
 
-    train: str | Path
-    dev: str | Path | None = None
-    """None: the dev file of the folder `train`; of a file a tenth of its sentences is held out."""
-    test: str | Path | None = None
-    """Sentences with labels that are scored and choose nothing; of a folder its test file."""
-    predict: str | Path | None = None
-    """Sentences to be tagged, or running text; its labels are ignored. For a folder it is the test file."""
+    kind: ClassVar[type[task.Task]] = Tagging
+
     label: str | int | None = None
     """Column of the labels; None: the last one, of a treebank upos, of JSON one with a usual name."""
     words: int | str | None = None
@@ -288,7 +274,6 @@ class TaggingTask(task.TaskSource):
     scheme: Literal["detect", "io", "bio", "bioes", "plain"] = "detect"
     """How labels mark spans; plain: they mark none; "detect" asks the labels."""
     name: str = "tagging"
-    epochs: float = 3.0
 
     def load(self) -> task.TaskData:
         """Read the files; see `TaskSource.load`.
@@ -296,36 +281,32 @@ class TaggingTask(task.TaskSource):
         Raises:
             ConfigError: a column that cannot be, labels that are not of the scheme asked for.
         """
-        paths = self._paths()
-        labelled = {**paths}
-        labelled.pop("predict", None)
-        files = {split: read_tagged(path, words=self.words, column=self.label) for split, path in labelled.items()}
+        paths = self.given()
+        unlabelled = paths.pop("predict", None)
+        files = {split: read_tagged(path, words=self.words, column=self.label) for split, path in paths.items()}
         read, scheme = self._standard({split: one.sentences for split, one in files.items()})
         train, columns = read.pop("train"), files["train"].columns
         if columns.split != "characters":  # texts with spans say so themselves
             columns = replace(columns, split=tagged_files.splitting_of(train))
-        labels = _learned(train, str(paths["train"]))
+        labels = _learned(train, str(self.train))
         notes = [note for one in files.values() for note in one.notes]
         notes += tagged_files.described(labels, scheme)
         notes.append("; ".join(one.counted() for one in files.values()) + ".")
         dev, tested = read.pop("dev", None), read
         if dev is None:
-            every = len(train)
-            train, dev = hold_out_sentences(train, where=str(paths["train"]))
-            notes.append(
-                f"no development file: {len(dev):,} of {every:,} sentences were held out, chosen by a hash of their "
-                "words; no sentence is on both sides."
-            )
+            every = train
+            train, dev = hold_out_sentences(every, where=str(self.train))
+            notes.append(formats.held_out(dev, every, "sentences"))
         else:
             notes += _of_two(train, dev, labels)
         notes += [note for sentences in tested.values() for note in _of_two(train, sentences, labels)]
         test = {}
-        if "predict" in paths:
-            asked = read_tagged(paths["predict"], labelled=False, like=columns, known=labels)
+        if unlabelled is not None:
+            asked = read_tagged(unlabelled, labelled=False, like=columns, known=labels)
             notes += [*asked.notes, *[f"{asked.counted()}."] * (asked.comments > 0)]
             test = {"predict": asked.sentences}
-        chosen = f"words {self.words or 1}, labels {self.label}, names {self.tag_names}".encode()
-        hashed = {"columns": chosen, **{split: path.read_bytes() for split, path in paths.items()}}
+        every_split = {"train": train, "dev": dev, **tested, **test}
+        hashed = {split: repr([(one.words, one.labels) for one in each]) for split, each in every_split.items()}
         return task.TaskData(
             task=Tagging(labels=labels, scheme=scheme, name=self.name),
             train=train,
@@ -335,7 +316,7 @@ class TaggingTask(task.TaskSource):
             test=test,
             columns=columns,
             written=("predictions.conll", formats.tagged_text),
-            sha256=task.hash_files(hashed),
+            sha256=task.hash_files({split: words.encode() for split, words in hashed.items()}),
         )
 
     def _standard(self, files: dict[str, list[TaggedSentence]]) -> tuple[dict[str, list[TaggedSentence]], Scheme]:
@@ -344,15 +325,7 @@ class TaggingTask(task.TaskSource):
         Raises:
             DataError: a number without a name in `tag_names`, a label that is not of the scheme.
         """
-        if self.tag_names is not None:
-            names = {str(at): name.strip() for at, name in enumerate(self.tag_names.split(","))}
-            unnamed = [word for sentences in files.values() for word in _unseen(sentences, names)[0]]
-            for one, at in unnamed[:1]:
-                raise DataError(
-                    f"{one.place_of(at)}: label {one.labels[at]!r} has no name; --tag-names has {len(names)}, for the "
-                    "numbers from 0 on. Add it, or leave --tag-names out."
-                )
-            files = {split: _named(sentences, names) for split, sentences in files.items()}
+        files = files if self.tag_names is None else _named(files, self.tag_names)
         labels = [label for one in files["train"] for label in one.labels]
         known = {label for label in labels if label is not None}
         asked: dict[str, Scheme] = {"plain": "none", "io": "io", "bio": "bio", "bioes": "bioes"}
@@ -360,29 +333,25 @@ class TaggingTask(task.TaskSource):
         if self.scheme == "io" or (self.scheme == "detect" and scheme == "none"):
             tagged_files.refuse_marks(known, str(self.train))
         for one in (one for sentences in files.values() for one in sentences):
-            for at, label in enumerate(one.labels):
-                if label is not None:
-                    tagged_files.check_scheme(label, scheme, one.place_of(at))
+            tagged_files.check_scheme(one, scheme)
         if known and scheme != "none" and "O" not in known and None in labels:
             count = f"{labels.count(None):,} of {len(labels):,} words have no label"
             raise DataError(f"{self.train}: {count}, and none is O. Label the words outside of spans O.")
         return files, scheme
 
-    def _paths(self) -> dict[str, Path]:
-        """The file of each split; of a folder, the treebank's."""
-        dev = self.train if self.dev is None and Path(self.train).is_dir() else self.dev
-        splits = {"train": self.train, "dev": dev, "test": self.test, "predict": self.predict}
-        given = {name: Path(path) for name, path in splits.items() if path is not None}
-        part = {"predict": "test"}
-        return {
-            name: conllu.treebank_file(path, part.get(name, name)) if path.is_dir() else path
-            for name, path in given.items()
-        }
 
-
-def _named(sentences: Sequence[TaggedSentence], names: Mapping[str, str]) -> list[TaggedSentence]:
-    """Sentences whose numbers have names."""
-    return [replace(one, labels=tuple([label and names[label] for label in one.labels])) for one in sentences]
+def _named(files: Mapping[str, list[TaggedSentence]], tag_names: str) -> dict[str, list[TaggedSentence]]:
+    """Sentences whose numbers have names. Raises DataError for a number that has none."""
+    names = {str(at): name.strip() for at, name in enumerate(tag_names.split(","))}
+    for one, at in [word for sentences in files.values() for word in _unseen(sentences, names)[0]][:1]:
+        raise DataError(
+            f"{one.place_of(at)}: label {one.labels[at]!r} has no name; --tag-names has {len(names)}, for the numbers "
+            "from 0 on. Add it, or leave --tag-names out."
+        )
+    return {
+        split: [replace(one, labels=tuple([label and names[label] for label in one.labels])) for one in sentences]
+        for split, sentences in files.items()
+    }
 
 
 def _learned(train: Sequence[TaggedSentence], where: str) -> tuple[str, ...]:

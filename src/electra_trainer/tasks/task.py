@@ -23,7 +23,7 @@ out_proj also holds scale and shift, so transformers gives numbers in the file's
 import hashlib
 import random
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -92,7 +92,7 @@ class Unlabelled:
     notes: tuple[str, ...] = ()
     """How the file was read, where that may be in doubt."""
     answers: Sequence[Any] = ()
-    """The same examples with their answers, of a file that has them all."""
+    """`examples` with their answers, if the file has them all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +137,6 @@ class TransformersHead:
     """For config.json."""
     names: Mapping[str, str] = field(default_factory=dict)
     """Our tensors -> transformers' names, of a head that is copied; empty: it is spread over dense and out_proj."""
-    hidden_size: int = 0
     scale: float = 1.0
     """transformers' output is scale * ours + shift."""
     shift: float = 0.0
@@ -153,7 +152,7 @@ class TransformersHead:
                 found["classifier.bias"] = self.scale * found["classifier.bias"] + self.shift
             return found
         weight_CD, bias_C = head["weight"], head["bias"]
-        count, size = len(bias_C), self.hidden_size
+        count, size = weight_CD.shape
         dense_DD, dense_D = weight_CD.new_zeros(size, size), bias_C.new_zeros(size)
         dense_DD[:count], dense_DD[count : 2 * count] = weight_CD, -weight_CD
         dense_D[:count], dense_D[count : 2 * count] = bias_C, -bias_C
@@ -211,7 +210,6 @@ def text_head(
         settings={**numbered(labels), "problem_type": problem},
         note="The head is the paper's, one linear layer on [CLS], written as the two layers that transformers has in "
         "its place: gelu(z) - gelu(-z) = z, so its output is the same.",
-        hidden_size=model.hidden_size,
         scale=scale,
         shift=shift,
     )
@@ -398,14 +396,6 @@ class Task(Protocol):
     second_text: ClassVar[str] = ""
     """Title on a page of the text that every input also has, such as "Question"; empty: there is none."""
 
-    def page_words(self) -> str:
-        """A sentence for a page on the answers of a model."""
-        return ""
-
-    def page_item(self, text: str, second: str) -> Any:
-        """Texts that were typed into a page, as an item of `examples_from`; `second` is empty where there is one."""
-        return (text, second) if second else text
-
     def word_places(self, text: str, columns: Any) -> list[tuple[int, int]] | None:
         """The words of a text, [begin, end), of a task that predicts for each word; None: it predicts for texts.
 
@@ -435,8 +425,6 @@ class TaskData:
     """The two texts of a pair may be swapped (MRPC, STS-B): see `Recipe.double_unordered`."""
     notes: tuple[str, ...] = ()
     """Notes that a reader of the scores must know: a subset, a rebuild."""
-    defaults: Mapping[str, str] = field(default_factory=dict)
-    """Field of the recipe -> a note on the value that the task gives it where nobody else does."""
     sha256: str = ""
     """SHA-256 of the files that it was read from."""
     columns: Any = None
@@ -479,10 +467,6 @@ class TaskData:
         changes = {name: value for name in ("pooling", "windows") if (value := getattr(settled, name))}
         return replace(self, task=replace(task, **changes)) if changes else self, settled
 
-    def notes_for(self, given: Collection[str]) -> list[str]:
-        """The notes on a run whose recipe has these fields from elsewhere."""
-        return [*self.notes, *(note for name, note in self.defaults.items() if name not in given)]
-
 
 class TaskSource(Protocol):
     """Where a task comes from: a small frozen dataclass of paths and names, so that any process can load it. Inherit
@@ -517,6 +501,28 @@ class TaskSource(Protocol):
             layers: of the encoder.
         """
         return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnFiles(TaskSource):
+    """Files of one's own, one for each split."""
+
+    kind: ClassVar[type[Task]]
+    """The class of its task."""
+    epochs: ClassVar[float] = 3.0
+
+    train: str | Path
+    dev: str | Path | None = None
+    """None: a tenth of the training examples is held out."""
+    test: str | Path | None = None
+    """Examples with answers that are scored and choose nothing."""
+    predict: str | Path | None = None
+    """Examples to be predicted; answers in it are ignored."""
+
+    def given(self) -> dict[str, str | Path]:
+        """The files by split."""
+        paths = {split: vars(self)[split] for split in ("train", "dev", "test", "predict")}
+        return {split: path for split, path in paths.items() if path is not None}
 
 
 READ = 2_000

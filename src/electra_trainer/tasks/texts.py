@@ -38,12 +38,37 @@ included. `pair`: two texts compared (pair_head.py).
 """
 
 
-_LATER = ("class_weights", "windows")
-"""Fields of tasks that are described only where they are set."""
-_IN_WINDOWS = (
-    "read in windows of that length, a quarter of which overlaps, and the outputs of the windows are averaged "
-    "(electra-trainer); transformers and ONNX Runtime read one row"
-)
+ReadAnswers = Callable[[Sequence[TextExample], Table, Columns], list[TextExample]]
+_IN_WINDOWS = "read in windows, whose outputs are averaged; transformers and ONNX Runtime read one row"
+
+
+def labelled(examples: Sequence[TextExample], table: Table, columns: Columns) -> list[TextExample]:
+    """Examples with the labels of a file. Raises DataError if the file has no line of column names."""
+    found = labels(table, str(columns.label))
+    is_row = " " in f"{columns.text}{columns.pair or ''}"  # else `text,spam` over rows of spam and ham
+    if columns.label in found and is_row and table.path.suffix.lower() != ".jsonl":
+        remedy = "Put a line of column names on top of the file, as in text,label."
+        raise DataError(f"{table.path}:1: {columns.label!r} is a label, not a column's name. {remedy}")
+    return [replace(one, label=label) for one, label in zip(examples, found, strict=True)]
+
+
+def valued(examples: Sequence[TextExample], table: Table, columns: Columns) -> list[TextExample]:
+    """Examples with the numbers of a file."""
+    found = numbers(table, str(columns.label))
+    return [replace(one, value=value) for one, value in zip(examples, found, strict=True)]
+
+
+def known_labels(dev: Sequence[TextExample], known: Sequence[str], columns: Columns) -> None:
+    """Raise DataError for a label that is not among those of training; numbers have none."""
+    names = {*known}
+    for example in dev if known else ():
+        unknown = next((label for label in label_names(example) if label not in names), None)
+        if unknown is not None:
+            written = next((f", where {name!r} does" for name in known if meaning(name) == meaning(unknown)), "")
+            raise DataError(
+                f"{example.place}: label {unknown!r} in column {columns.label or unknown!r} never occurs in the "
+                f"training file{written}. Its labels: {shown([*map(repr, known)])}."
+            )
 
 
 class TextTask(Task):
@@ -101,15 +126,20 @@ class TextTask(Task):
         except DataError as error:
             return (), (f"not scored: {error}",)
 
+    read_answers: ClassVar[ReadAnswers]
+    """Gives examples the answers of their file."""
+
     def answered(self, examples: Sequence[TextExample], table: Table, columns: Columns) -> list[TextExample]:
         """Examples with the answers of a file like the training file. Raises DataError for one that this task cannot
         score.
         """
-        raise DataError(f"{table.path}: {self.name} reads no answers from it.")
+        found = type(self).read_answers(examples, table, columns)
+        known_labels(found, self.classes, columns)
+        return found
 
     def described(self) -> dict[str, Any]:
-        """See `Task`; without empty fields that earlier versions had not."""
-        return {name: value for name, value in super().described().items() if value or name not in _LATER}
+        """See `Task`; `windows` only where it is set, as in folders of earlier versions."""
+        return {name: value for name, value in super().described().items() if value or name != "windows"}
 
     def head(self, model: Model) -> nn.Module:
         """[B, D] -> [B, C]; of a pair see `PairHead`."""
@@ -120,14 +150,9 @@ class TextTask(Task):
             texts = [one for example in train for one in (example.text, example.pair) if one is not None]
             head.count(text.ids(texts), text.tokenizer.get_vocab())
 
-    @property
-    def balanced(self) -> bool:
-        """Whether classes count alike."""
-        return False
-
     def fit_head(self, head: nn.Module, rows: Sequence[Row], read: ReadRows) -> None:
         if isinstance(head, PairHead):
-            start_from_probe(head, rows, read, balanced=self.balanced)
+            start_from_probe(head, rows, read)
 
     def output(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch) -> Tensor:
         """The head's output, [B, C]."""
@@ -164,10 +189,6 @@ class TextTask(Task):
     def onnx_logits(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch) -> Tensor:
         return self.output(head, hidden_BTD, batch)
 
-    def page_words(self) -> str:
-        names, others = ", ".join(self.classes[:10]), " and others" * (len(self.classes) > 10)
-        return f"The bars are the probabilities of {names}{others}."
-
     def words(self, says: str, *, pair: bool, labels: Sequence[str] = (), top: str = "") -> CardWords:
         """The words of a card; `top`: how many labels transformers is asked for."""
         texts = '"one text", "another"' if pair else '"some text"'
@@ -185,22 +206,18 @@ class TextTask(Task):
 class Classification(TextTask):
     """One of `labels` for each text or pair; C labels."""
 
+    read_answers: ClassVar[ReadAnswers] = labelled
+
     labels: tuple[str, ...]
     metrics: tuple[str, ...] = ("accuracy",)
     """See `classification_scores`; the first is the main one."""
     name: str = "classification"
     pooling: Pooling = "cls"
-    class_weights: tuple[float, ...] = ()
-    """Weight of each label's loss; empty: all alike. The sum is divided by the number of rows."""
     windows: bool = False
 
     @property
     def classes(self) -> tuple[str, ...]:
         return self.labels
-
-    @property
-    def balanced(self) -> bool:
-        return bool(self.class_weights)
 
     def targets(self, examples: Sequence[TextExample]) -> list[int | None]:
         number = {label: index for index, label in enumerate(self.labels)}
@@ -208,8 +225,7 @@ class Classification(TextTask):
 
     def losses(self, output_BC: Tensor, rows: Sequence[Row]) -> Tensor:
         labels_B = torch.tensor([row.target for row in rows], device=output_BC.device)
-        weight_C = torch.tensor(self.class_weights, device=output_BC.device) if self.class_weights else None
-        return F.cross_entropy(output_BC, labels_B, weight=weight_C, reduction="none")[:, None]
+        return F.cross_entropy(output_BC, labels_B, reduction="none")[:, None]
 
     def decode(self, output_EC: Tensor) -> list[Prediction]:
         return [
@@ -225,18 +241,13 @@ class Classification(TextTask):
     def report(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> ClassReport:
         return class_report(self.labels, [str(example.label) for example in examples], predictions)
 
-    def answered(self, examples: Sequence[TextExample], table: Table, columns: Columns) -> list[TextExample]:
-        found = labelled(examples, table, columns)
-        known_labels(found, self.labels, columns)
-        return found
-
     def doubts(self, examples: Sequence[Any], predictions: Sequence[Prediction]) -> list[str]:
         counts = Counter(prediction["label"] for prediction in predictions)
         collapsed = len(counts) == 1 and len(predictions) > 1
         return [f"collapsed: {next(iter(counts))!r} for every example."] if collapsed else []
 
     def baselines(self, train: Sequence[TextExample]) -> dict[str, Baseline]:
-        return text_baselines(train, "label", balanced=self.balanced)
+        return text_baselines(train, "label")
 
     def as_transformers(self, model: Model) -> TransformersHead:
         return tasks.text_head(model, self.labels, "single_label_classification", pooling=self.pooling)
@@ -248,6 +259,8 @@ class Classification(TextTask):
 @dataclass(frozen=True, kw_only=True)
 class Regression(TextTask):
     """A number for each text or pair, in the file's own units."""
+
+    read_answers: ClassVar[ReadAnswers] = valued
 
     shift: float = 0.0
     """Subtracted from a value before it is learned."""
@@ -280,15 +293,9 @@ class Regression(TextTask):
     def onnx_logits(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch) -> Tensor:
         return self.output(head, hidden_BTD, batch) * self.scale + self.shift
 
-    def page_words(self) -> str:
-        return "The model answers with a number."
-
     def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
         truth = [float(example.value) for example in examples if example.value is not None]
         return regression_scores(truth, [prediction["value"] for prediction in predictions], metrics=self.metrics)
-
-    def answered(self, examples: Sequence[TextExample], table: Table, columns: Columns) -> list[TextExample]:
-        return valued(examples, table, columns)
 
     def doubts(self, examples: Sequence[Any], predictions: Sequence[Prediction]) -> list[str]:
         values = [prediction["value"] for prediction in predictions]
@@ -352,32 +359,3 @@ def text_rows(examples: Sequence[TextExample], text: Text) -> list[tuple[int, ..
 def text_vector(hidden_BTD: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
     """[B, T, D] -> [B, D]. Each row of the batch is one text or one pair."""
     return pooled(hidden_BTD, batch, "cls" if pooling == "cls" else "mean")
-
-
-def labelled(examples: Sequence[TextExample], table: Table, columns: Columns) -> list[TextExample]:
-    """Examples with the labels of a file. Raises DataError if the file has no line of column names."""
-    found = labels(table, str(columns.label))
-    is_row = " " in f"{columns.text}{columns.pair or ''}"  # else `text,spam` over rows of spam and ham
-    if columns.label in found and is_row and table.path.suffix.lower() != ".jsonl":
-        remedy = "Put a line of column names on top of the file, as in text,label."
-        raise DataError(f"{table.path}:1: {columns.label!r} is a label, not a column's name. {remedy}")
-    return [replace(one, label=label) for one, label in zip(examples, found, strict=True)]
-
-
-def valued(examples: Sequence[TextExample], table: Table, columns: Columns) -> list[TextExample]:
-    """Examples with the numbers of a file."""
-    found = numbers(table, str(columns.label))
-    return [replace(one, value=value) for one, value in zip(examples, found, strict=True)]
-
-
-def known_labels(dev: Sequence[TextExample], known: Sequence[str], columns: Columns) -> None:
-    """Raise DataError for a label that is not among those of training."""
-    names = {*known}
-    for example in dev:
-        unknown = next((label for label in label_names(example) if label not in names), None)
-        if unknown is not None:
-            written = next((f", where {name!r} does" for name in known if meaning(name) == meaning(unknown)), "")
-            raise DataError(
-                f"{example.place}: label {unknown!r} in column {columns.label or unknown!r} never occurs in the "
-                f"training file{written}. Its labels: {shown([*map(repr, known)])}."
-            )
