@@ -11,7 +11,7 @@ import safetensors.torch
 import torch
 
 from electra_trainer.data.tokenizer import SPECIAL_TOKENS, save_tokenizer, specials_of, vocab_size_of, word_piece
-from electra_trainer.model.networks import build_encoder, is_norm
+from electra_trainer.model.networks import build_encoder
 from electra_trainer.pretrained.as_modern import modern_tensors
 from electra_trainer.pretrained.export import shape_table
 from electra_trainer.settings.config import Block, Model
@@ -39,7 +39,7 @@ def write_encoder(
         for name, parameter in encoder.named_parameters():
             if parameter.dim() > 1:
                 parameter.normal_(0, 0.3, generator=generator)
-            elif not is_norm(name):
+            elif name.endswith("bias"):
                 parameter.zero_()
     folder.mkdir(parents=True)
     name, tensors = "ElectraModel", encoder.state_dict()

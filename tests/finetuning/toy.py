@@ -15,7 +15,7 @@ from electra_trainer.errors import DataError
 from electra_trainer.finetuning import run
 from electra_trainer.finetuning.run import Job
 from electra_trainer.model.encoder import Encoder
-from electra_trainer.model.networks import initialize
+from electra_trainer.model.initial_weights import initialize
 from electra_trainer.pretrained.export import shape_table
 from electra_trainer.pretrained.source import Source
 from electra_trainer.settings.config import Model

@@ -12,7 +12,8 @@ import torch
 from tests.google.reference import Arrays, as_ours, our_name
 from torch import Tensor, nn
 
-from electra_trainer.model.networks import TokenPredictor, initialize
+from electra_trainer.model.initial_weights import initialize
+from electra_trainer.model.networks import TokenPredictor
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.settings.config import BatchShape, Config, Masking, Model, Optimizer, Schedule
 from electra_trainer.settings.methods import RTD, Learned

@@ -16,8 +16,9 @@ from electra_trainer.batch import Batch
 from electra_trainer.errors import ConfigError
 from electra_trainer.kernels.declared import other_class
 from electra_trainer.model.encoder import Encoder, run_plainly
+from electra_trainer.model.initial_weights import initialize
 from electra_trainer.model.modern import ModernEncoder, Placed, turn
-from electra_trainer.model.networks import TokenPredictor, build_encoder, initialize
+from electra_trainer.model.networks import TokenPredictor, build_encoder
 from electra_trainer.objectives import build
 from electra_trainer.pretrained.as_modern import modern_table, modern_tensors
 from electra_trainer.settings.config import Model

@@ -9,7 +9,7 @@ import torch
 
 from electra_trainer.data.tokenizer import SPECIAL_TOKENS, Text, specials_of, word_piece
 from electra_trainer.model.encoder import Encoder
-from electra_trainer.model.networks import initialize
+from electra_trainer.model.initial_weights import initialize
 from electra_trainer.pretrained.source import Source
 from electra_trainer.randomness import key
 from electra_trainer.settings.config import Model

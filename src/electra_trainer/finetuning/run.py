@@ -39,7 +39,6 @@ from electra_trainer.experiments.cell import Result
 from electra_trainer.files.durable import make_folder, replace_durably
 from electra_trainer.model.attention import Dropout
 from electra_trainer.model.encoder import Encoder
-from electra_trainer.model.networks import is_norm
 from electra_trainer.pretrained.source import Source
 from electra_trainer.runs import checkpoint, progress, run_folder, verified
 from electra_trainer.runs.metrics import readable_rows
@@ -95,7 +94,7 @@ def build_network(source: Source, task: Task, recipe: Recipe, *, seed: int) -> F
             if recipe.zero_head and name == matrices[-1]:
                 parameter.zero_()
             elif parameter.dim() < 2:
-                parameter.fill_(1.0 if is_norm(name) and name.endswith("weight") else 0.0)
+                parameter.fill_(1.0 if name.endswith("weight") else 0.0)  # of a LayerNorm
             else:
                 generator = torch.Generator().manual_seed(randomness.key(seed, f"weights/head/{name}"))
                 nn.init.xavier_uniform_(parameter, generator=generator)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
 from electra_trainer.model.attention import Dropout, attend, attention_bias
+from electra_trainer.model.initial_weights import GlorotLinear
 from electra_trainer.model.shared_table import SharedTable
 from electra_trainer.settings.config import Block, Model
 
@@ -177,7 +178,7 @@ class Encoder(nn.Module):
         self.embeddings = embeddings if embeddings is not None else Embeddings(model)
         self.embeddings_project: nn.Linear | None = None
         if model.embedding_size != model.hidden_size:
-            self.embeddings_project = nn.Linear(model.embedding_size, model.hidden_size)
+            self.embeddings_project = GlorotLinear(model.embedding_size, model.hidden_size)
         self.encoder = Layers(model)
         self.run = run
 

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from electra_trainer.batch import Batch
 from electra_trainer.model.attention import Dropout, attend, attention_bias, whole_rows
 from electra_trainer.model.encoder import Embeddings, Encoder, Layer, Layers, Run, run_plainly
+from electra_trainer.model.initial_weights import ResidualLinear
 from electra_trainer.settings.config import MODERN_NORM_EPS, Model
 from electra_trainer.settings.config import Block as Kind
 
@@ -73,7 +74,7 @@ class ModernAttention(nn.Module):
         super().__init__()
         self.heads = model.num_attention_heads
         self.Wqkv = PackedLinear(model.hidden_size, model.hidden_size, parts=3)
-        self.Wo = nn.Linear(model.hidden_size, model.hidden_size, bias=False)
+        self.Wo = ResidualLinear(model.hidden_size, model.hidden_size, bias=False)
         self.out_drop = Dropout(model.attention_probs_dropout_prob)
 
     def forward(self, hidden_BTD: Tensor, placed: Placed) -> Tensor:
@@ -126,7 +127,7 @@ class GatedFeedForward(nn.Module):
         super().__init__()
         self.Wi = PackedLinear(model.hidden_size, model.inner_size, parts=2)
         self.drop = Dropout(model.hidden_dropout_prob)
-        self.Wo = nn.Linear(model.inner_size, model.hidden_size, bias=False)
+        self.Wo = ResidualLinear(model.inner_size, model.hidden_size, bias=False)
 
     def forward(self, hidden_BTD: Tensor) -> Tensor:
         first, gate = self.Wi(hidden_BTD).chunk(2, -1)

@@ -1,4 +1,4 @@
-"""The networks, heads and generators, and their initial weights, under transformers' parameter names (§2).
+"""The networks, heads and generators, under transformers' parameter names (§2).
 
 Discriminator  =  transformers' ElectraForPreTraining
 TokenPredictor =  transformers' ElectraForMaskedLM: ELECTRA's generator, and the whole of BERT
@@ -7,10 +7,6 @@ WordFrequencies is a generator without a network: it samples words by fixed freq
 code "uniform").
 """
 
-import math
-from collections.abc import Callable
-from typing import TypeVar
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -18,6 +14,7 @@ from torch import Tensor, nn
 from electra_trainer.batch import Batch
 from electra_trainer.kernels.stack import run_layers
 from electra_trainer.model.encoder import Embeddings, Encoder
+from electra_trainer.model.initial_weights import GlorotLinear, Weights, initialize
 from electra_trainer.model.modern import ModernEncoder, ModernReplacedHead, PredictionHead
 from electra_trainer.model.shared_table import SharedTable
 from electra_trainer.settings.config import Config, Model, generator_shape
@@ -25,11 +22,6 @@ from electra_trainer.settings.methods import Learned
 
 _TABLES = ("word_embeddings", "position_embeddings")
 """Embeddings that the paper shares; the modern block has the first alone."""
-Network = TypeVar("Network", bound=nn.Module)
-Weights = Callable[[str], torch.Generator]
-"""The source of random numbers for the parameter of that name: its own, so that networks that differ elsewhere begin
-alike.
-"""
 
 
 def build_encoder(model: Model, *, embeddings: Embeddings | None = None) -> Encoder:
@@ -110,46 +102,6 @@ def at(hidden_BTD: Tensor, slots_K: Tensor) -> Tensor:
     return hidden_BTD.flatten(0, 1).index_select(0, slots_K.clamp(min=0))
 
 
-def initialize(network: Network, model: Model, weights: Weights, *, leave: nn.Module | None = None) -> Network:
-    """Draw all weights of `network` in place, each from the source of its name, as the released code draws them.
-
-    Truncated normal (0.02, cut at two standard deviations) everywhere, but Glorot-uniform for `embeddings_project` and
-    for the discriminator's last layer; biases 0, LayerNorm 1 and 0. With `initializer = "fan-in"` the standard
-    deviation is 1/sqrt(inputs) instead of 0.02. The modern block draws all weights from the truncated normal, those
-    that add to the residual sum divided by sqrt(2 layers).
-
-    Args:
-        model: the shape of this network.
-        leave: a submodule to skip.
-    """
-    skip = {id(parameter) for parameter in leave.parameters()} if leave is not None else set()
-    for name, parameter in network.named_parameters():
-        if id(parameter) in skip:
-            continue
-        generator = weights(name)
-        with torch.no_grad():
-            if name.endswith("bias"):
-                parameter.zero_()
-            elif is_norm(name):
-                parameter.fill_(1.0)
-            elif ("embeddings_project" in name and model.block == "bert") or name.endswith("prediction.weight"):
-                nn.init.xavier_uniform_(parameter, generator=generator)
-            else:
-                # nn.Linear weights are [outputs, inputs]; embedding tables [words, width]: the last axis either way
-                std = (
-                    model.initializer_range if model.initializer == "truncated-normal" else parameter.shape[-1] ** -0.5
-                )
-                if name.endswith(".Wo.weight"):
-                    std /= math.sqrt(2 * model.num_hidden_layers)
-                nn.init.trunc_normal_(parameter, std=std, a=-2 * std, b=2 * std, generator=generator)
-    return network
-
-
-def is_norm(name: str) -> bool:
-    """Whether a parameter of that name is one of a LayerNorm."""
-    return "norm" in name.lower()
-
-
 def build_discriminator(config: Config, weights: Weights) -> Discriminator:
     """A freshly initialised discriminator."""
     return initialize(Discriminator(config.model), config.model, weights)
@@ -209,7 +161,7 @@ class ReplacedHead(nn.Module):
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.dense = nn.Linear(model.hidden_size, model.hidden_size)
-        self.dense_prediction = nn.Linear(model.hidden_size, 1)
+        self.dense_prediction = GlorotLinear(model.hidden_size, 1)
 
     def forward(self, hidden_BTD: Tensor) -> Tensor:
         logits: Tensor = self.dense_prediction(F.gelu(self.dense(hidden_BTD)))
@@ -223,7 +175,7 @@ class PrintedReplacedHead(nn.Module):
 
     def __init__(self, model: Model) -> None:
         super().__init__()
-        self.prediction = nn.Linear(model.hidden_size, 1, bias=False)
+        self.prediction = GlorotLinear(model.hidden_size, 1, bias=False)
 
     def forward(self, hidden_BTD: Tensor) -> Tensor:
         logits: Tensor = self.prediction(hidden_BTD)

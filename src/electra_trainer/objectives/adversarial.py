@@ -24,7 +24,8 @@ from torch import Tensor, nn
 
 from electra_trainer import batch, randomness
 from electra_trainer.kernels import vocabulary_softmax
-from electra_trainer.model.networks import TokenPredictor, at, build_discriminator, build_generator, initialize
+from electra_trainer.model.initial_weights import initialize
+from electra_trainer.model.networks import TokenPredictor, at, build_discriminator, build_generator
 from electra_trainer.objectives import generation, protocol, rtd
 from electra_trainer.settings.config import Config, generator_shape
 from electra_trainer.settings.methods import Adversarial

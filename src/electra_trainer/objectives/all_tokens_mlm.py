@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from electra_trainer import batch, randomness
 from electra_trainer.kernels import vocabulary_softmax
-from electra_trainer.model.networks import at, build_generator, build_masked_lm, initialize
+from electra_trainer.model.initial_weights import initialize
+from electra_trainer.model.networks import at, build_generator, build_masked_lm
 from electra_trainer.objectives import generation, protocol, rtd
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import AllTokensMLM

@@ -23,7 +23,8 @@ from torch import Tensor, nn
 
 from electra_trainer.batch import Losses, Masked, Term
 from electra_trainer.kernels import vocabulary_softmax
-from electra_trainer.model.networks import build_encoder, initialize
+from electra_trainer.model.initial_weights import initialize
+from electra_trainer.model.networks import build_encoder
 from electra_trainer.objectives import mlm
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config, guesser_shape

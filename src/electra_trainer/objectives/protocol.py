@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from electra_trainer.batch import Losses, Masked
 from electra_trainer.errors import ConfigError
-from electra_trainer.model.networks import Discriminator, TokenPredictor, Weights
+from electra_trainer.model.initial_weights import Weights
+from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.randomness import Rng, key
 from electra_trainer.settings.config import Config, Model, generator_shape
 from electra_trainer.settings.methods import ObjectiveSettings

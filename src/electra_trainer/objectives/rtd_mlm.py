@@ -19,7 +19,8 @@ from torch import Tensor
 
 from electra_trainer.batch import Corrupted, Losses, Masked, Term
 from electra_trainer.kernels import vocabulary_softmax
-from electra_trainer.model.networks import TokenPredictor, at, initialize
+from electra_trainer.model.initial_weights import initialize
+from electra_trainer.model.networks import TokenPredictor, at
 from electra_trainer.objectives import rtd
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import RtdMLM

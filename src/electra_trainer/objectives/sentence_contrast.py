@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch, Corrupted, Losses, Masked, Term
-from electra_trainer.model.networks import build_discriminator, build_generator, initialize
+from electra_trainer.model.initial_weights import initialize
+from electra_trainer.model.networks import build_discriminator, build_generator
 from electra_trainer.objectives import generation, protocol, rtd
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config

@@ -19,7 +19,8 @@ from electra_trainer.data import tokenizer as words
 from electra_trainer.data.tokenizer import ADDED, SPECIALS_MAP
 from electra_trainer.errors import ConfigError, MissingInputError
 from electra_trainer.model.encoder import Encoder
-from electra_trainer.model.networks import build_encoder, initialize
+from electra_trainer.model.initial_weights import initialize
+from electra_trainer.model.networks import build_encoder
 from electra_trainer.pretrained import as_modern, embedding, read_back
 from electra_trainer.pretrained.model_card import HUB_NAME
 from electra_trainer.pretrained.pretrained import kept_encoder, load, trained_length

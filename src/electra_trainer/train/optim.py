@@ -17,7 +17,6 @@ from torch.optim import AdamW, Optimizer
 from electra_trainer.errors import CheckpointError
 from electra_trainer.kernels.native import native_muon
 from electra_trainer.model.modern import AnyLayer, PackedLinear
-from electra_trainer.model.networks import is_norm
 from electra_trainer.objectives import Objective, rtd, two_stage
 from electra_trainer.settings.config import Config, Schedule
 from electra_trainer.settings.config import Optimizer as Settings
@@ -37,8 +36,8 @@ values into 0.7 to 1.2.
 
 
 def parameter_groups(network: nn.Module, weight_decay: float, share: Share | None = None) -> list[dict[str, Any]]:
-    """Weights, which decay (and whose step LAMB adapts), and biases and LayerNorm, which do not. Each parameter is in
-    one group, once.
+    """Matrices and tables, which decay (and whose step LAMB adapts), and biases and LayerNorm, which do not. Each
+    parameter is in one group, once.
 
     Args:
         share: of the learning rate, by parameter name (layer-wise decay in fine-tuning); None: 1 for all, in two
@@ -47,7 +46,7 @@ def parameter_groups(network: nn.Module, weight_decay: float, share: Share | Non
     groups: dict[tuple[float, bool], list[nn.Parameter]] = {} if share else {(1.0, True): [], (1.0, False): []}
     for name, parameter in network.named_parameters():  # a shared parameter is named once
         if parameter.requires_grad:
-            decays = not (is_norm(name) or name.endswith("bias"))
+            decays = parameter.ndim > 1
             groups.setdefault((share(name) if share else 1.0, decays), []).append(parameter)
     return [
         {"params": members, "weight_decay": weight_decay * decays, "adapts": decays, "share": portion}
