@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from electra_trainer.batch import Batch
 from electra_trainer.errors import ConfigError
 from electra_trainer.kernels.declared import other_class
-from electra_trainer.model.encoder import Encoder, run_plainly
+from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.initial_weights import initialize
 from electra_trainer.model.modern import ModernEncoder, Placed, turn
 from electra_trainer.model.networks import TokenPredictor, build_encoder
@@ -65,7 +65,7 @@ def theirs(encoder: Encoder) -> Any:
 def test_hidden_states_are_those_of_modern_bert(name: str) -> None:
     """Attention of each piece of packed rows by itself, in a plain loop; and of full rows."""
     encoder = scrambled(build_encoder(shape(name)))
-    encoder.run = run_plainly  # fast kernels are compared with this code in tests/kernels/native
+    encoder.run = nn.Module.__call__  # fast kernels are compared with this code in tests/kernels/native
     twin = theirs(encoder)
     packed, full = batch(rows(8)), batch(rows(4, full=True))
     assert int(packed.piece_BT.max()) > 1
@@ -92,7 +92,7 @@ def test_long_rows_are_those_of_modern_bert(tokens: int) -> None:
     place_BT = torch.arange(tokens) * real_BT
     data = Batch(ids_BT=ids_BT, segment_BT=0 * real_BT, position_BT=place_BT, piece_BT=real_BT)
     expected_BTD = theirs(encoder)(ids_BT, attention_mask=real_BT).last_hidden_state
-    for run in (encoder.run, run_plainly):
+    for run in (encoder.run, nn.Module.__call__):
         encoder.run = run
         found_BTD = encoder(ids_BT, data)
         torch.testing.assert_close(found_BTD[real_BT > 0], expected_BTD[real_BT > 0], atol=5 * STATES, rtol=0)

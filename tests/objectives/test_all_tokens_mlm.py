@@ -133,16 +133,6 @@ def test_mixture_against_exact_arithmetic(copy: float, log_p: float, copied: boo
     assert all(gradient.isfinite() for gradient in torch.autograd.grad(found, inputs))
 
 
-def test_mixture_is_a_distribution() -> None:
-    """The mixture adds up to 1 over the vocabulary, wherever the copied word is."""
-    generator = torch.Generator().manual_seed(0)
-    log_p_NV = (3 * torch.randn(50, 97, generator=generator)).log_softmax(-1)
-    copy_N1 = 4 * torch.randn(50, 1, generator=generator)
-    copied_NV = torch.nn.functional.one_hot(torch.randint(97, (50,), generator=generator), 97).bool()
-    total_N = mixture(copy_N1, log_p_NV, copied_BT=copied_NV).exp().sum(-1)
-    assert torch.allclose(total_N, torch.ones(50), atol=1e-5)
-
-
 class Largest(TorchDispatchMode):
     """Elements of the largest tensor that any operation writes, forward or backward."""
 
@@ -169,29 +159,3 @@ def test_no_tensor_of_all_positions_and_words(monkeypatch: pytest.MonkeyPatch) -
     with Largest() as largest:  # what the bound is against
         plain_loss(plain, masked, found.diagnostics["corrupted_BT"]).backward()
     assert largest.elements >= 12 * 24 * 2000
-
-
-@pytest.mark.parametrize("bias", [-3.0, 0.0])
-@pytest.mark.parametrize("chunk", [97, 4_000_000])
-def test_encoder_correct_is_the_argmax_of_the_whole_mixture(
-    bias: float, chunk: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The loss equals a loop over the vocabulary; at every second slot the copy is right."""
-    monkeypatch.setattr(vocabulary_softmax, "CHUNK_ELEMENTS", chunk)
-    monkeypatch.setattr("electra_trainer.objectives.generation.corrupt", every_second_right)
-    objective, masked = made(settings()), masked_rows(settings())
-    with torch.no_grad():
-        objective.copy.bias.fill_(bias)
-        objective.encoder.generator_lm_head.bias[masked.labels_K[:5]] = 3.0  # the softmax is right at some slots, too
-        seen = losses(objective, masked).diagnostics
-        corrupted = seen["corrupted_BT"].flatten()
-        hidden_ND = objective.encoder.electra(seen["corrupted_BT"], masked.batch).flatten(0, 1)
-        logits_NV = objective.encoder(seen["corrupted_BT"], masked.batch, torch.arange(len(corrupted)))
-        copy_N = objective.copy(hidden_ND)[:, 0].sigmoid()
-    expected = []
-    for slot, label in zip(masked.slots_K.tolist(), masked.labels_K.tolist(), strict=True):
-        p = ((1 - copy_N[slot]) * logits_NV[slot].softmax(-1)).tolist()
-        p[int(corrupted[slot])] += float(copy_N[slot])
-        expected.append(p.index(max(p)) == label)
-    assert seen["encoder_correct_K"].tolist() == expected
-    assert {True, False} == set(expected)

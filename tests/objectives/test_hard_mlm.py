@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from scipy.stats import chisquare
-from tests.small import CLS, MASK, PAD, SEP, WORDS, batch, config, feed, masker, rows
+from tests.small import CLS, MASK, PAD, SEP, WORDS, batch, config, masker, rows
 from torch import Tensor
 
 from electra_trainer.batch import Masked
@@ -18,10 +18,8 @@ from electra_trainer.errors import ConfigError
 from electra_trainer.objectives import build
 from electra_trainer.objectives.hard_mlm import HardMaskedLanguageModelling
 from electra_trainer.randomness import Rng
-from electra_trainer.settings.config import BatchShape, Config, Masking, Model, Schedule, changed
+from electra_trainer.settings.config import Config, Masking, Model
 from electra_trainer.settings.methods import HardMLM
-from electra_trainer.train.optim import build_optimizer
-from electra_trainer.train.step import train_step
 
 RNG = Rng(3, 4, 5)
 
@@ -100,38 +98,6 @@ def test_held_out_rows_are_masked_alike() -> None:
                 objective.guess.weight.mul_(scale)
                 read.setdefault(training, []).append(objective(drawn, RNG, diagnose=True).diagnostics["corrupted_BT"])
     assert torch.equal(*read[False]) and not torch.equal(*read[True])
-
-
-def test_the_guesser_learns_to_guess() -> None:
-    """Half of the words are always the same one, the others are drawn: after some steps it guesses these to be hard, and they are masked."""
-    given = settings(
-        schedule=Schedule(steps=220, warmup_steps=5),
-        objective=HardMLM(pool=3.0, width=1.0),
-        batch=BatchShape(size=16, sequence_length=24),
-    )
-    given = changed(
-        given,
-        model={"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
-        optimizer={"learning_rate": 3e-3},
-    )
-    made_rows = rows(400, full=True)
-    made_rows[:, 1:-1:2] = 5
-    made_rows[:, 2:-1:2] = made_rows[:, 2:-1:2].clip(6)
-    fed = dataclasses.replace(feed(given), rows=made_rows)
-    objective = made(given)
-    optimizer = build_optimizer(objective, given.optimizer)
-    share = []
-    for step in range(200):
-        train_step(objective, optimizer, fed, step=step)
-        if step in (0, 199):
-            drawn = fed.lanes(500)[0][0]
-            guess_BT = objective.guessed(drawn).detach()
-            chosen = objective.chosen(drawn, guess_BT, RNG)
-            share.append(float((chosen.labels_K != 5).float().mean()))
-    easy_BT = drawn.batch.ids_BT == 5
-    hard_BT = drawn.chosen_BT & ~easy_BT
-    assert guess_BT[easy_BT].mean() < 1 < 3.5 < guess_BT[hard_BT].mean()
-    assert share[0] < 0.6 and share[1] > 0.8
 
 
 def test_a_pool_is_at_most_all() -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from electra_trainer.kernels import vocabulary_softmax as module
-from electra_trainer.kernels.vocabulary_softmax import log_probabilities, log_probability
+from electra_trainer.kernels.vocabulary_softmax import log_probability
 
 POSITIONS, WORDS, WIDTH = 37, 53, 8
 CHUNKS = pytest.mark.parametrize("rows", [1, 5, 36, 37, 1000])
@@ -91,25 +91,3 @@ def test_a_hidden_state_in_bf16_gets_a_gradient_in_bf16() -> None:
         found = log_probability(half, *tensors[1:], labels)
     mine, words, _ = torch.autograd.grad(found, [half, *tensors[1:]], upstream)
     assert mine.dtype == torch.bfloat16 and words.dtype == torch.float32 and mine.any()
-
-
-@CHUNKS
-def test_whole_distributions_chunk_by_chunk(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The chunks tile the positions in order; each row is a distribution, that of the plain way."""
-    monkeypatch.setattr(module, "CHUNK_ELEMENTS", rows * WORDS)
-    tensors = [tensor.detach() for tensor in inputs()[0]]
-    parts = list(log_probabilities(*tensors))
-    assert [place for part, _ in parts for place in range(POSITIONS)[part]] == list(range(POSITIONS))
-    assert all(len(log_p) <= rows for _, log_p in parts)
-    together = torch.cat([log_p for _, log_p in parts])
-    exact = [tensor.double() for tensor in tensors]
-    assert torch.allclose(together.double(), (exact[0] @ exact[1].t() + exact[2]).log_softmax(-1), atol=1e-5)
-
-
-def test_whole_distributions_are_fp32_under_autocast() -> None:
-    """Diagnostics are as exact there as elsewhere."""
-    tensors = [tensor.detach() for tensor in inputs()[0]]
-    ((_, expected),) = log_probabilities(*tensors)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        ((_, found),) = log_probabilities(*tensors)
-    assert torch.allclose(found, expected, atol=1e-6)

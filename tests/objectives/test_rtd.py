@@ -15,7 +15,6 @@ from electra_trainer.objectives.generation import corrupt
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config
-from electra_trainer.train.optim import parameter_groups
 from electra_trainer.train.step import add_counts
 
 
@@ -94,20 +93,6 @@ def test_rows_without_slots_give_numbers() -> None:
     total.backward()
     assert total.isfinite()
     assert all(p.grad.isfinite().all() for p in made.parameters() if p.grad is not None)
-
-
-def test_every_parameter_is_in_one_group() -> None:
-    made = objective()
-    groups = parameter_groups(made, 0.01)
-    grouped = [id(parameter) for group in groups for parameter in group["params"]]
-    assert len(grouped) == len(set(grouped))
-    assert set(grouped) == {id(parameter) for parameter in made.parameters() if parameter.requires_grad}
-    names = {id(parameter): name for name, parameter in made.named_parameters()}
-    for group in groups:
-        for parameter in group["params"]:
-            name = names[id(parameter)]
-            spared = name.split(".")[-1] == "bias" or "LayerNorm" in name
-            assert group["weight_decay"] == (0.0 if spared else 0.01), name
 
 
 def test_exported_networks() -> None:

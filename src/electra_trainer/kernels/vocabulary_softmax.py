@@ -9,8 +9,6 @@ bf16 PyTorch rounds the logits to bf16, the native kernels only what is multipli
 pass, so a chunk's logits are computed a second time there.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -31,19 +29,6 @@ _NEVER = -1e30
 """The logit of an added word: exp gives 0, and 0 times it is 0."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sampling:
-    """How words are drawn from the logits (Appendix H)."""
-
-    temperature: float = 1.0
-    """Divides the logits."""
-    disallow_label: bool = False
-    """Leave out the original word."""
-
-
-_AS_THEY_ARE = Sampling()
-
-
 class TokenSoftmax(NamedTuple):
     """Results of one look at the logits."""
 
@@ -60,7 +45,8 @@ def token_softmax(
     *,
     labels_K: Tensor,
     draws_K: Tensor | None,
-    sampling: Sampling = _AS_THEY_ARE,
+    temperature: float = 1.0,
+    disallow_label: bool = False,
     diagnose: bool = False,
 ) -> TokenSoftmax:
     """Softmax over the vocabulary at K positions: loss, samples and, with `diagnose`, what the record shows.
@@ -72,15 +58,16 @@ def token_softmax(
         labels_K: original ids; a negative one is a slot that is not used: no loss, no gradient, a sample without
             meaning.
         draws_K: uniform numbers in [0, 1) that the samples are made of; None: no samples.
-        sampling: another distribution to sample from than the softmax itself; the loss does not see it.
+        temperature: divides the logits that samples are drawn from (Appendix H); the loss does not see it.
+        disallow_label: never draw the original word (Appendix H).
         diagnose: also find the most probable word and the entropy.
     """
-    special = draws_K is not None and sampling != _AS_THEY_ARE
+    special = draws_K is not None and (temperature != 1.0 or disallow_label)
     if not special and native.fits(projected_KE):
         return TokenSoftmax(*native.run_softmax(projected_KE, words_VE, bias_V, labels_K, draws_K))
     lower = torch.is_autocast_enabled(projected_KE.device.type)
     dtype = torch.get_autocast_dtype(projected_KE.device.type) if lower else torch.float32
-    how = (dtype, torch.is_grad_enabled(), diagnose, sampling)
+    how = (dtype, torch.is_grad_enabled(), diagnose, temperature, disallow_label)
     inputs = (projected_KE, words_VE, bias_V, labels_K, draws_K)
     return TokenSoftmax(*_TokenSoftmax.apply(*inputs, how))  # type: ignore[no-untyped-call]
 
@@ -98,7 +85,7 @@ class _TokenSoftmax(torch.autograd.Function):
         draws_K: Tensor | None,
         how: tuple[Any, ...],
     ) -> tuple[Tensor, ...]:
-        dtype, wants, diagnose, sampling = how
+        dtype, wants, diagnose, temperature, disallow_label = how
         on_gpu, count = projected_KE.is_cuda, len(words_VE)
         with torch.autocast(projected_KE.device.type, enabled=False):
             hidden_KE, words, bias = projected_KE.to(dtype), words_VE.to(dtype), bias_V
@@ -117,8 +104,8 @@ class _TokenSoftmax(torch.autograd.Function):
                     None if draws_K is None else draws_K[part],
                     delta=dtype if wants else None,
                     diagnose=diagnose,
-                    temperature=sampling.temperature,
-                    disallow_label=sampling.disallow_label,
+                    temperature=temperature,
+                    disallow_label=disallow_label,
                 )
                 loss += found.loss
                 if found.sampled_k is not None:
@@ -182,7 +169,10 @@ class _Look(nn.Module):
         draw = invert_in_blocks if product_kV.is_cuda else invert
         plain = temperature == 1.0 and not disallow_label
         if draws_k is not None and not plain:
-            sampled_k = draw(_sampled_from(logits_kV, label_k1, temperature, disallow_label), draws_k)
+            other_kV = logits_kV / temperature
+            if disallow_label:
+                other_kV = other_kV.scatter(1, label_k1, float("-inf"))
+            sampled_k = draw(other_kV.softmax(-1), draws_k)
         # an infinite normaliser makes a whole row 0, without another pass over it
         p_kV = (logits_kV - log_z_k1.masked_fill(~used_k1, float("inf"))).exp()
         if draws_k is not None and plain:
@@ -239,14 +229,6 @@ def chunks(positions: int, words: int, elements: int, *, even: bool = False) -> 
     return [slice(first, first + rows) for first in range(0, positions, rows)]
 
 
-def _sampled_from(logits_kV: Tensor, label_k1: Tensor, temperature: float, disallow_label: bool) -> Tensor:
-    """Probabilities to sample from, [k, V], in proportion."""
-    logits_kV = logits_kV / temperature
-    if disallow_label:
-        logits_kV = logits_kV.scatter(1, label_k1, float("-inf"))
-    return logits_kV.softmax(-1)
-
-
 def log_probability(projected_NE: Tensor, words_VE: Tensor, bias_V: Tensor, labels_N: Tensor) -> Tensor:
     """Log softmax(projected · wordsᵀ + bias) at the labels, fp32 [N]; 0, without gradient, where a label is negative.
 
@@ -261,16 +243,6 @@ def log_probability(projected_NE: Tensor, words_VE: Tensor, bias_V: Tensor, labe
     inputs = (projected_NE, words_VE, bias_V, labels_N, dtype)
     found: Tensor = _LogProbability.apply(*inputs)  # type: ignore[no-untyped-call]
     return found
-
-
-def log_probabilities(projected_NE: Tensor, words_VE: Tensor, bias_V: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Log softmax over the whole vocabulary, fp32 [n, V], a chunk of positions at a time with its place; for
-    looking.
-    """
-    for part in chunks(len(projected_NE), len(words_VE), CHUNK_ELEMENTS):
-        with torch.autocast(projected_NE.device.type, enabled=False):  # it would round the product in any case
-            log_p_nV = _logits(projected_NE[part], words_VE, bias_V, torch.float32).log_softmax(-1)
-        yield part, log_p_nV
 
 
 class _LogProbability(torch.autograd.Function):

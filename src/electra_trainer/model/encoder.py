@@ -158,22 +158,16 @@ Run = Callable[[Layers, Tensor, Any], Tensor]
 """Runs a stack of layers on hidden states [B, T, D]; the last argument is that of the stack, here the pieces [B, T]."""
 
 
-def run_plainly(layers: Layers, hidden_BTD: Tensor, places: Any) -> Tensor:
-    """Run the layers as they are written."""
-    encoded: Tensor = layers(hidden_BTD, places)
-    return encoded
-
-
 class Encoder(nn.Module):
     """Token ids [B, T] -> hidden states [B, T, D].
 
     Args:
         model: the shape.
         embeddings: an Embeddings to share; a new one if None.
-        run: runs the layers.
+        run: runs the layers; by default as they are written.
     """
 
-    def __init__(self, model: Model, *, embeddings: Embeddings | None = None, run: Run = run_plainly) -> None:
+    def __init__(self, model: Model, *, embeddings: Embeddings | None = None, run: Run = nn.Module.__call__) -> None:
         super().__init__()
         self.embeddings = embeddings if embeddings is not None else Embeddings(model)
         self.embeddings_project: nn.Linear | None = None

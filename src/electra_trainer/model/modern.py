@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
 from electra_trainer.model.attention import Dropout, attend, attention_bias, whole_rows
-from electra_trainer.model.encoder import Embeddings, Encoder, Layer, Layers, Run, run_plainly
+from electra_trainer.model.encoder import Embeddings, Encoder, Layer, Layers, Run
 from electra_trainer.model.initial_weights import ResidualLinear
 from electra_trainer.settings.config import MODERN_NORM_EPS, Model
 from electra_trainer.settings.config import Block as Kind
@@ -91,31 +91,11 @@ class ModernAttention(nn.Module):
 
 
 def turn(x: Tensor, placed: Placed) -> Tensor:
-    """Heads of queries and keys, [B, T, heads, S], turned by the positions of their tokens."""
-    out: Tensor = _Turn.apply(x, placed.cos_BT1S, placed.sin_BT1S)  # type: ignore[no-untyped-call]
-    return out
-
-
-def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Each dimension i of the first half of a head turned with dimension i of the second: x [.., S], `cos` and `sin` as
-    in `Placed`.
+    """Heads of queries and keys, [B, T, heads, S], turned by the positions of their tokens: each dimension of the first
+    half of a head with one of the second.
     """
     first, second = x.chunk(2, -1)
-    return x * cos + torch.cat([second, first], -1) * sin
-
-
-class _Turn(torch.autograd.Function):
-    """`turned`; the gradient of a rotation is the rotation back."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        ctx.save_for_backward(cos, sin)
-        return turned(x, cos, sin)
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        cos, sin = ctx.saved_tensors
-        return turned(upstream[0], cos, -sin), None, None
+    return x * placed.cos_BT1S + torch.cat([second, first], -1) * placed.sin_BT1S
 
 
 class GatedFeedForward(nn.Module):
@@ -227,7 +207,7 @@ class ModernEncoder(Encoder):
 
     encoder: ModernLayers
 
-    def __init__(self, model: Model, *, embeddings: Embeddings | None = None, run: Run = run_plainly) -> None:
+    def __init__(self, model: Model, *, embeddings: Embeddings | None = None, run: Run = nn.Module.__call__) -> None:
         nn.Module.__init__(self)
         self.embeddings = embeddings if embeddings is not None else ModernEmbeddings(model)
         self.embeddings_project = None

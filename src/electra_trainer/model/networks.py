@@ -38,7 +38,8 @@ class Discriminator(nn.Module):
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.electra = build_encoder(model)
-        self.discriminator_predictions = _replaced_head(model)
+        bert = ReplacedHead if model.replaced_head == "two-layers" else PrintedReplacedHead
+        self.discriminator_predictions = (ModernReplacedHead if model.block == "modern" else bert)(model)
 
     def forward(self, ids_BT: Tensor, batch: Batch) -> Tensor:
         """Logit of "replaced" for each token, fp32 [B, T]."""
@@ -46,15 +47,14 @@ class Discriminator(nn.Module):
 
     def replaced(self, hidden_BTD: Tensor) -> Tensor:
         """Logit of "replaced" from hidden states; the head is computed in fp32, where its gradient survives."""
-        with torch.autocast(hidden_BTD.device.type, enabled=False):
-            logits: Tensor = self.discriminator_predictions(hidden_BTD.float())
-        return logits
+        return in_fp32(self.discriminator_predictions, hidden_BTD)
 
 
-def _replaced_head(model: Model) -> nn.Module:
-    if model.block == "modern":
-        return ModernReplacedHead(model)
-    return (ReplacedHead if model.replaced_head == "two-layers" else PrintedReplacedHead)(model)
+def in_fp32(layer: nn.Module, hidden: Tensor) -> Tensor:
+    """Output of a layer without autocast."""
+    with torch.autocast(hidden.device.type, enabled=False):
+        out: Tensor = layer(hidden.float())
+    return out
 
 
 class TokenPredictor(nn.Module):

@@ -16,8 +16,6 @@ Outputs:   policy_loss and baseline_loss, sums over the K slots; discriminator_l
 Siblings:  rtd.py, which trains the same generator by maximum likelihood.
 """
 
-from typing import NamedTuple
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -25,55 +23,47 @@ from torch import Tensor, nn
 from electra_trainer import batch, randomness
 from electra_trainer.kernels import vocabulary_softmax
 from electra_trainer.model.initial_weights import initialize
-from electra_trainer.model.networks import TokenPredictor, at, build_discriminator, build_generator
-from electra_trainer.objectives import generation, protocol, rtd
+from electra_trainer.model.networks import TokenPredictor, at, in_fp32
+from electra_trainer.objectives import generation, rtd
 from electra_trainer.settings.config import Config, generator_shape
 from electra_trainer.settings.methods import Adversarial
 
 
-class AdversarialReplacedTokenDetection(protocol.Objective, settings=Adversarial):
+class AdversarialReplacedTokenDetection(rtd.GeneratorAndDiscriminator, settings=Adversarial):
     """Generator against discriminator."""
+
+    settings: Adversarial
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        assert isinstance(config.objective, Adversarial)
-        self.settings = config.objective
-        self.discriminator = build_discriminator(config, self.weights("kept"))
-        generator = build_generator(config, self.discriminator.electra, self.weights("generator"))
-        assert isinstance(generator, TokenPredictor)
-        self.generator = generator
         width = generator_shape(config).hidden_size
         self.baseline = initialize(nn.Linear(width, 1), config.model, self.weights("heads"))
 
-    def counts(self, masked: batch.Masked) -> dict[str, Tensor]:
-        """`masked`: slots. `real`: tokens that are not padding."""
-        return {"masked": protocol.slots(masked), "real": masked.batch.real_BT.sum()}
-
     def forward(self, masked: batch.Masked, rng: randomness.Rng, *, diagnose: bool = False) -> batch.Losses:
         """Sums of the losses over a lane."""
-        settings, used_K = self.settings, masked.slots_K >= 0
-        hidden_KD = at(self.generator.electra(masked.input_BT, masked.batch), masked.slots_K)
-        projected_KE = self.generator.as_words(hidden_KD)
+        settings, generator, used_K = self.settings, self.generator, masked.slots_K >= 0
+        assert isinstance(generator, TokenPredictor)
+        hidden_KD = at(generator.electra(masked.input_BT, masked.batch), masked.slots_K)
+        projected_KE = generator.as_words(hidden_KD)
         with torch.no_grad():
             generated = generation.generate(
-                self.generator, self.config, masked, rng, diagnose=diagnose, project=projected_KE.detach()
+                generator, self.config, masked, rng, diagnose=diagnose, project=projected_KE.detach()
             )
         corrupted = generation.corrupt(masked, generated.sampled_K)
         logits_BT = self.discriminator(corrupted.input_BT, masked.batch)
         paid_BT = rtd.replaced_losses(logits_BT, corrupted.replaced_BT)
         log_p_K = vocabulary_softmax.log_probability(
-            projected_KE, *self.generator.output(), generated.sampled_K.masked_fill(~used_K, -100)
+            projected_KE, *generator.output(), generated.sampled_K.masked_fill(~used_K, -100)
         )
-        with torch.autocast(hidden_KD.device.type, enabled=False):
-            baseline_K = self.baseline(hidden_KD.detach().float())[:, 0]
+        baseline_K = in_fp32(self.baseline, hidden_KD.detach())[:, 0]
         reward_K = paid_BT.detach().flatten()[masked.slots_K.clamp(min=0)]
-        reinforced = reinforce(log_p_K, reward_K, baseline_K, used_K)
+        policy, baseline = reinforce(log_p_K, reward_K, baseline_K, used_K)
         assert generated.loss is not None
         disc_sum = (paid_BT * masked.batch.real_BT).sum()
         terms = {
             "generator_loss": batch.Term(sum=generated.loss.detach(), count="masked", weight=0.0),
-            "policy_loss": batch.Term(sum=reinforced.policy, count="masked", weight=settings.policy_weight),
-            "baseline_loss": batch.Term(sum=reinforced.baseline, count="masked", weight=settings.baseline_weight),
+            "policy_loss": batch.Term(sum=policy, count="masked", weight=settings.policy_weight),
+            "baseline_loss": batch.Term(sum=baseline, count="masked", weight=settings.baseline_weight),
             "discriminator_loss": batch.Term(sum=disc_sum, count="real", weight=settings.weight),
         }
         diagnostics = generation.generator_diagnostics(generated, masked)
@@ -81,14 +71,7 @@ class AdversarialReplacedTokenDetection(protocol.Objective, settings=Adversarial
         return batch.Losses(terms=terms, diagnostics=diagnostics if diagnose else {})
 
 
-class Reinforced(NamedTuple):
-    """Two sums over some slots, to be minimised."""
-
-    policy: Tensor
-    baseline: Tensor
-
-
-def reinforce(log_p_K: Tensor, reward_K: Tensor, baseline_K: Tensor, used_K: Tensor) -> Reinforced:
+def reinforce(log_p_K: Tensor, reward_K: Tensor, baseline_K: Tensor, used_K: Tensor) -> tuple[Tensor, Tensor]:
     """Policy gradient and baseline of some slots, as sums to be minimised.
 
     Args:
@@ -99,4 +82,4 @@ def reinforce(log_p_K: Tensor, reward_K: Tensor, baseline_K: Tensor, used_K: Ten
     """
     advantage_K = (reward_K + F.logsigmoid(baseline_K.detach())) * used_K  # R - b, b = -log sigmoid
     cross_entropy_K = F.binary_cross_entropy_with_logits(baseline_K, torch.exp(-reward_K), reduction="none")
-    return Reinforced(policy=-(advantage_K * log_p_K).sum(), baseline=(cross_entropy_K * used_K).sum())
+    return -(advantage_K * log_p_K).sum(), (cross_entropy_K * used_K).sum()

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from electra_trainer import batch, randomness
 from electra_trainer.kernels import vocabulary_softmax
 from electra_trainer.model.initial_weights import initialize
-from electra_trainer.model.networks import at, build_generator, build_masked_lm
-from electra_trainer.objectives import generation, protocol, rtd
+from electra_trainer.model.networks import build_generator, build_masked_lm, in_fp32
+from electra_trainer.objectives import generation, mlm, protocol, rtd
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import AllTokensMLM
 
@@ -27,10 +27,10 @@ from electra_trainer.settings.methods import AllTokensMLM
 class AllTokensMaskedLanguageModelling(protocol.Objective, settings=AllTokensMLM):
     """A generator, a token predictor of the full shape, and its copy layer, if it has one."""
 
+    settings: AllTokensMLM
+
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        assert isinstance(config.objective, AllTokensMLM)
-        self.settings = config.objective
         self.encoder = build_masked_lm(config, self.weights("kept"))
         self.generator = build_generator(config, self.encoder.electra, self.weights("generator"))
         layer = nn.Linear(config.model.hidden_size, 1) if self.settings.copy else None
@@ -46,7 +46,7 @@ class AllTokensMaskedLanguageModelling(protocol.Objective, settings=AllTokensMLM
         generated = generation.generate(self.generator, self.config, masked, rng, diagnose=diagnose)
         corrupted = generation.corrupt(masked, generated.sampled_K)
         hidden_BTD = self.encoder.electra(corrupted.input_BT, masked.batch)
-        copy_BT = self._copy(hidden_BTD)
+        copy_BT = None if self.copy is None else in_fp32(self.copy, hidden_BTD)[..., 0]
         labels_BT = masked.batch.ids_BT.masked_fill(~real_BT, -100)
         log_p_BT = vocabulary_softmax.log_probability(
             self.encoder.as_words(hidden_BTD.flatten(0, 1)), *self.encoder.output(), labels_BT.flatten()
@@ -61,34 +61,10 @@ class AllTokensMaskedLanguageModelling(protocol.Objective, settings=AllTokensMLM
         diagnostics["corrupted_BT"] = corrupted.input_BT
         if copy_BT is not None:
             diagnostics |= rtd.discriminator_diagnostics(corrupted, -copy_BT)
-        diagnostics["encoder_correct_K"] = self._correct(masked, corrupted, hidden_BTD.detach(), copy_BT)
+        with torch.no_grad():  # by the softmax alone
+            tokens = mlm.predict(self.encoder, hidden_BTD, masked, diagnose=True)
+        diagnostics["encoder_correct_K"] = tokens.correct_K
         return batch.Losses(terms=terms, diagnostics=diagnostics)
-
-    def _copy(self, hidden_BTD: Tensor) -> Tensor | None:
-        """Logits of copying, fp32; None without that layer."""
-        if self.copy is None:
-            return None
-        with torch.autocast(hidden_BTD.device.type, enabled=False):
-            logits_BT: Tensor = self.copy(hidden_BTD.float())[..., 0]
-        return logits_BT
-
-    @torch.no_grad()
-    def _correct(
-        self, masked: batch.Masked, corrupted: batch.Corrupted, hidden_BTD: Tensor, copy_BT: Tensor | None
-    ) -> Tensor:
-        """Whether the most probable word of the mixture is the original, at the slots; bool [K]."""
-        slots_K = masked.slots_K.clamp(min=0)
-        projected_KE = self.encoder.as_words(at(hidden_BTD, slots_K))
-        input_K = corrupted.input_BT.flatten()[slots_K]
-        copy_K = None if copy_BT is None else copy_BT.flatten()[slots_K]
-        correct = [torch.zeros_like(input_K[:0], dtype=torch.bool)]
-        for part, log_p_kV in vocabulary_softmax.log_probabilities(projected_KE, *self.encoder.output()):
-            mixed_kV = log_p_kV
-            if copy_K is not None:
-                copied_kV = F.one_hot(input_K[part], log_p_kV.shape[1]).bool()
-                mixed_kV = mixture(copy_K[part, None], log_p_kV, copied_BT=copied_kV)
-            correct.append(mixed_kV.argmax(-1) == masked.labels_K[part])
-        return torch.cat(correct)
 
 
 def mixture(copy_BT: Tensor, log_p_BT: Tensor, *, copied_BT: Tensor) -> Tensor:

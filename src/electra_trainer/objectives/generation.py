@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from electra_trainer.batch import Corrupted, Masked, Term
-from electra_trainer.kernels.vocabulary_softmax import Sampling, token_softmax
+from electra_trainer.kernels.vocabulary_softmax import token_softmax
 from electra_trainer.model.networks import TokenPredictor, WordFrequencies
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config
@@ -38,33 +38,27 @@ def generate(
         diagnose: also find correctness and entropy for the record.
         project: output of the token head's dense layer, where the caller has it already.
     """
-    settings = config.generator
+    settings, labels_K = config.generator, masked.labels_K
     draws_K = rng.uniform("sample", len(masked.slots_K), masked.slots_K.device)
     if isinstance(generator, WordFrequencies):
-        return _from_frequencies(generator, masked, draws_K, without_correct=settings.disallow_correct)
+        with torch.no_grad():
+            without_K = labels_K.clamp(min=0) if settings.disallow_correct else None
+            sampled_K = generator.sample(draws_K, without_K=without_K)
+            entropy_K = generator.entropy().float().expand(len(labels_K))
+            return Generated(None, sampled_K, labels_K == generator.probability_V.argmax(), entropy_K)
     assert isinstance(generator, TokenPredictor) and isinstance(settings, Learned)
     if project is None:
         project = generator.project(masked.input_BT, masked.batch, masked.slots_K)
     tokens = token_softmax(
         project,
         *generator.output(),
-        labels_K=masked.labels_K,
+        labels_K=labels_K,
         draws_K=draws_K,
-        sampling=Sampling(temperature=settings.temperature, disallow_label=settings.disallow_correct),
+        temperature=settings.temperature,
+        disallow_label=settings.disallow_correct,
         diagnose=diagnose,
     )
     return Generated(tokens.loss, tokens.sampled_K, tokens.correct_K, tokens.entropy_K)
-
-
-def _from_frequencies(
-    generator: WordFrequencies, masked: Masked, draws_K: Tensor, *, without_correct: bool
-) -> Generated:
-    labels_K = masked.labels_K
-    with torch.no_grad():
-        sampled_K = generator.sample(draws_K, without_K=labels_K.clamp(min=0) if without_correct else None)
-        likeliest = generator.probability_V.argmax()
-        entropy_K = generator.entropy().float().expand(len(labels_K))
-    return Generated(None, sampled_K, labels_K == likeliest, entropy_K)
 
 
 def generator_terms(generated: Generated, weight: float) -> dict[str, Term]:

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from electra_trainer.batch import Losses, Masked, Term
 from electra_trainer.kernels import vocabulary_softmax
 from electra_trainer.model.initial_weights import initialize
-from electra_trainer.model.networks import build_encoder
+from electra_trainer.model.networks import at, build_encoder, in_fp32
 from electra_trainer.objectives import mlm
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config, guesser_shape
@@ -37,11 +37,12 @@ LEAST = 1e-3
 class HardMaskedLanguageModelling(mlm.MaskedLanguageModelling, settings=HardMLM):
     """A token predictor of the full shape, and a guesser, which shares its embeddings."""
 
+    settings: HardMLM
+
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        assert isinstance(config.objective, HardMLM)
         shape, embeddings = guesser_shape(config), self.encoder.electra.embeddings
-        self.settings, weights = config.objective, self.weights("heads")
+        weights = self.weights("heads")
         self.guesser = initialize(build_encoder(shape, embeddings=embeddings), shape, weights, leave=embeddings)
         self.guess = initialize(nn.Linear(shape.hidden_size, 1), shape, weights)
         # BERT's first loss; else its error fills the clipped gradient
@@ -67,9 +68,9 @@ class HardMaskedLanguageModelling(mlm.MaskedLanguageModelling, settings=HardMLM)
         """Sums of both losses over a lane."""
         guess_BT = self.guessed(masked)
         chosen = self.chosen(masked, guess_BT.detach() if self.training else torch.ones_like(guess_BT), rng)
-        projected_KE = self.encoder.project(chosen.input_BT, chosen.batch, chosen.slots_K)
-        output, labels_K = self.encoder.output(), chosen.labels_K
-        log_p_K = vocabulary_softmax.log_probability(projected_KE, *output, labels_K)
+        hidden_BTD = self.encoder.electra(chosen.input_BT, chosen.batch)
+        projected_KE = self.encoder.as_words(at(hidden_BTD, chosen.slots_K))
+        log_p_K = vocabulary_softmax.log_probability(projected_KE, *self.encoder.output(), chosen.labels_K)
         error = F.mse_loss(guess_BT.flatten()[chosen.slots_K], -log_p_K.detach(), reduction="sum")
         terms = {
             "generator_loss": Term(sum=-log_p_K.sum(), count="masked", weight=1.0),
@@ -78,22 +79,19 @@ class HardMaskedLanguageModelling(mlm.MaskedLanguageModelling, settings=HardMLM)
         if not diagnose:
             return Losses(terms=terms)
         with torch.no_grad():
-            tokens = vocabulary_softmax.token_softmax(
-                projected_KE, *output, labels_K=labels_K, draws_K=None, diagnose=True
-            )
-        # of the pool: what is recorded belongs to the slots that were given
-        used_K = chosen.chosen_BT.flatten()[masked.slots_K]
-        diagnostics = {"used_K": used_K, "corrupted_BT": chosen.input_BT}
-        for name, value in (("correct", tokens.correct_K), ("entropy", tokens.entropy_K)):
-            diagnostics[f"generator_{name}_K"] = value.new_zeros(len(used_K)).masked_scatter(used_K, value)
+            tokens = mlm.predict(self.encoder, hidden_BTD, chosen, diagnose=True)
+        diagnostics = {
+            "used_K": chosen.slots_K >= 0,
+            "generator_correct_K": tokens.correct_K,
+            "generator_entropy_K": tokens.entropy_K,
+            "corrupted_BT": chosen.input_BT,
+        }
         return Losses(terms=terms, diagnostics=diagnostics)
 
     def guessed(self, masked: Masked) -> Tensor:
         """The guesser's guess of BERT's loss at each token of the unmasked rows, in nats, above 0, fp32 [B, T]."""
         hidden_BTD = self.guesser(masked.batch.ids_BT, masked.batch)
-        with torch.autocast(hidden_BTD.device.type, enabled=False):
-            guess_BT: Tensor = F.softplus(self.guess(hidden_BTD.float())[..., 0])
-        return guess_BT
+        return F.softplus(in_fp32(self.guess, hidden_BTD)[..., 0])
 
     def chosen(self, masked: Masked, guess_BT: Tensor, rng: Rng) -> Masked:
         """K of the pool of each row, each draw in proportion to `guess_BT`; the rest of the pool has its words back.

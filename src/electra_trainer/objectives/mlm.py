@@ -11,7 +11,7 @@ from torch import Tensor
 
 from electra_trainer import batch, randomness
 from electra_trainer.kernels import vocabulary_softmax
-from electra_trainer.model.networks import TokenPredictor, build_masked_lm
+from electra_trainer.model.networks import TokenPredictor, at, build_masked_lm
 from electra_trainer.objectives import protocol
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import MLM
@@ -30,7 +30,8 @@ class MaskedLanguageModelling(protocol.Objective, settings=MLM):
 
     def forward(self, masked: batch.Masked, rng: randomness.Rng, *, diagnose: bool = False) -> batch.Losses:
         """Sum of the loss over a lane."""
-        tokens = predict(self.encoder, masked.input_BT, masked, diagnose=diagnose)
+        hidden_BTD = self.encoder.electra(masked.input_BT, masked.batch)
+        tokens = predict(self.encoder, hidden_BTD, masked, diagnose=diagnose)
         terms = {"generator_loss": batch.Term(sum=tokens.loss, count="masked", weight=1.0)}
         diagnostics = {
             "used_K": masked.slots_K >= 0,
@@ -41,10 +42,10 @@ class MaskedLanguageModelling(protocol.Objective, settings=MLM):
 
 
 def predict(
-    encoder: TokenPredictor, input_BT: Tensor, masked: batch.Masked, *, diagnose: bool
+    encoder: TokenPredictor, hidden_BTD: Tensor, masked: batch.Masked, *, diagnose: bool
 ) -> vocabulary_softmax.TokenSoftmax:
-    """L_MLM of an encoder that reads `input_BT`, a sum over the K slots."""
-    projected_KE, output = encoder.project(input_BT, masked.batch, masked.slots_K), encoder.output()
+    """L_MLM of an encoder that gave these hidden states, a sum over the K slots."""
+    projected_KE = encoder.as_words(at(hidden_BTD, masked.slots_K))
     return vocabulary_softmax.token_softmax(
-        projected_KE, *output, labels_K=masked.labels_K, draws_K=None, diagnose=diagnose
+        projected_KE, *encoder.output(), labels_K=masked.labels_K, draws_K=None, diagnose=diagnose
     )

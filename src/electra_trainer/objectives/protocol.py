@@ -43,6 +43,8 @@ class Objective(nn.Module, ABC):
 
     by_settings: ClassVar[dict[type[ObjectiveSettings], "type[Objective]"]] = {}
 
+    settings: ObjectiveSettings
+
     def __init_subclass__(cls, *, settings: type[ObjectiveSettings] | None = None, **others: Any) -> None:
         super().__init_subclass__(**others)
         if settings is not None:
@@ -50,7 +52,7 @@ class Objective(nn.Module, ABC):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.settings = config, config.objective
 
     def weights(self, purpose: Literal["kept", "generator", "heads"]) -> Weights:
         """The source of initial weights for one network of the run: one for each name, so that arms with one seed begin

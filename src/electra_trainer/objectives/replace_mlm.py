@@ -20,10 +20,10 @@ from electra_trainer.settings.methods import ReplaceMLM
 class ReplaceMaskedLanguageModelling(protocol.Objective, settings=ReplaceMLM):
     """A generator, and a token predictor of the full shape."""
 
+    settings: ReplaceMLM
+
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        assert isinstance(config.objective, ReplaceMLM)
-        self.settings = config.objective
         self.encoder = build_masked_lm(config, self.weights("kept"))
         self.generator = build_generator(config, self.encoder.electra, self.weights("generator"))
 
@@ -35,7 +35,8 @@ class ReplaceMaskedLanguageModelling(protocol.Objective, settings=ReplaceMLM):
         """Sums of both losses over a lane."""
         generated = generation.generate(self.generator, self.config, masked, rng, diagnose=diagnose)
         corrupted = generation.corrupt(masked, generated.sampled_K)
-        tokens = mlm.predict(self.encoder, corrupted.input_BT, masked, diagnose=diagnose)
+        hidden_BTD = self.encoder.electra(corrupted.input_BT, masked.batch)
+        tokens = mlm.predict(self.encoder, hidden_BTD, masked, diagnose=diagnose)
         terms = generation.generator_terms(generated, self.settings.generator_weight)
         terms["encoder_loss"] = batch.Term(sum=tokens.loss, count="masked", weight=self.settings.weight)
         diagnostics = generation.generator_diagnostics(generated, masked) | {

@@ -27,15 +27,23 @@ from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import RTD
 
 
-class ReplacedTokenDetection(protocol.Objective, settings=RTD):
-    """Generator and discriminator, trained together."""
+class GeneratorAndDiscriminator(protocol.Objective):
+    """The two networks of replaced token detection and its variants."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        assert isinstance(config.objective, RTD)
-        self.settings = config.objective
         self.discriminator = build_discriminator(config, self.weights("kept"))
         self.generator = build_generator(config, self.discriminator.electra, self.weights("generator"))
+
+    def counts(self, masked: Masked) -> dict[str, Tensor]:
+        """`masked`: slots. `real`: tokens that are not padding."""
+        return {"masked": protocol.slots(masked), "real": masked.batch.real_BT.sum()}
+
+
+class ReplacedTokenDetection(GeneratorAndDiscriminator, settings=RTD):
+    """Generator and discriminator, trained together."""
+
+    settings: RTD
 
     @property
     def draws(self) -> tuple[str, ...]:

@@ -18,10 +18,9 @@ token head.
 from torch import Tensor
 
 from electra_trainer.batch import Corrupted, Losses, Masked, Term
-from electra_trainer.kernels import vocabulary_softmax
 from electra_trainer.model.initial_weights import initialize
-from electra_trainer.model.networks import TokenPredictor, at
-from electra_trainer.objectives import rtd
+from electra_trainer.model.networks import TokenPredictor
+from electra_trainer.objectives import mlm, rtd
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import RtdMLM
 
@@ -29,10 +28,10 @@ from electra_trainer.settings.methods import RtdMLM
 class CorrectiveReplacedTokenDetection(rtd.ReplacedTokenDetection, settings=RtdMLM):
     """Generator, discriminator, and a token head on the discriminator's encoder."""
 
+    settings: RtdMLM
+
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        assert isinstance(config.objective, RtdMLM)
-        self.corrective_weight = config.objective.corrective_weight
         electra = self.discriminator.electra
         predictor = TokenPredictor(config.model, encoder=electra)
         self.encoder = initialize(predictor, config.model, self.weights("kept"), leave=electra)
@@ -40,13 +39,7 @@ class CorrectiveReplacedTokenDetection(rtd.ReplacedTokenDetection, settings=RtdM
     def read(self, masked: Masked, corrupted: Corrupted, *, diagnose: bool) -> tuple[Tensor, Losses]:
         """Logits of "replaced", [B, T], and the corrective loss, a sum over the K slots."""
         hidden_BTD = self.discriminator.electra(corrupted.input_BT, masked.batch)
-        tokens = vocabulary_softmax.token_softmax(
-            self.encoder.as_words(at(hidden_BTD, masked.slots_K)),
-            *self.encoder.output(),
-            labels_K=masked.labels_K,
-            draws_K=None,
-            diagnose=diagnose,
-        )
-        terms = {"encoder_loss": Term(sum=tokens.loss, count="masked", weight=self.corrective_weight)}
+        tokens = mlm.predict(self.encoder, hidden_BTD, masked, diagnose=diagnose)
+        terms = {"encoder_loss": Term(sum=tokens.loss, count="masked", weight=self.settings.corrective_weight)}
         diagnostics = {"encoder_correct_K": tokens.correct_K, "encoder_entropy_K": tokens.entropy_K}
         return self.discriminator.replaced(hidden_BTD), Losses(terms=terms, diagnostics=diagnostics)

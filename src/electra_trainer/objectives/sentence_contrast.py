@@ -14,22 +14,20 @@ from torch import Tensor, nn
 
 from electra_trainer.batch import Batch, Corrupted, Losses, Masked, Term
 from electra_trainer.model.initial_weights import initialize
-from electra_trainer.model.networks import build_discriminator, build_generator
-from electra_trainer.objectives import generation, protocol, rtd
+from electra_trainer.model.networks import in_fp32
+from electra_trainer.objectives import generation, rtd
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import SentenceContrast
 
 
-class ContrastiveReplacedTokenDetection(protocol.Objective, settings=SentenceContrast):
+class ContrastiveReplacedTokenDetection(rtd.GeneratorAndDiscriminator, settings=SentenceContrast):
     """Generator and discriminator, with a head over inputs."""
+
+    settings: SentenceContrast
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        assert isinstance(config.objective, SentenceContrast)
-        self.settings = config.objective
-        self.discriminator = build_discriminator(config, self.weights("kept"))
-        self.generator = build_generator(config, self.discriminator.electra, self.weights("generator"))
         self.sentence = initialize(nn.Linear(config.model.hidden_size, 1), config.model, self.weights("heads"))
 
     @property
@@ -39,8 +37,7 @@ class ContrastiveReplacedTokenDetection(protocol.Objective, settings=SentenceCon
 
     def counts(self, masked: Masked) -> dict[str, Tensor]:
         """`masked`: slots. `real`: tokens that are not padding. `sentences`: inputs."""
-        batch = masked.batch
-        return {"masked": protocol.slots(masked), "real": batch.real_BT.sum(), "sentences": _starts(batch).sum()}
+        return super().counts(masked) | {"sentences": _starts(masked.batch).sum()}
 
     def forward(self, masked: Masked, rng: Rng, *, diagnose: bool = False) -> Losses:
         """Sums of the three losses over a lane."""
@@ -53,8 +50,7 @@ class ContrastiveReplacedTokenDetection(protocol.Objective, settings=SentenceCon
         hidden, label, counted = hidden_BTD, in_corrupted_sentence(corrupted), _starts(batch)
         if picks_out(hidden_BTD.device):
             hidden, label, counted = (each[counted] for each in (hidden, label, counted))
-        with torch.autocast(hidden.device.type, enabled=False):
-            logit = self.sentence(hidden.float())[..., 0]
+        logit = in_fp32(self.sentence, hidden)[..., 0]
         sentence = rtd.replaced_loss(logit, label, counted)
         disc_sum = rtd.replaced_loss(logits_BT, corrupted.replaced_BT, batch.real_BT)
         terms = generation.generator_terms(generated, settings.generator_weight)
