@@ -1,28 +1,16 @@
 """Declarations of the block that a stack of layers computes, class by class."""
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
-from electra_trainer.settings.config import Block, Model
+from electra_trainer.settings.config import Block
 
 _LIBRARY = (nn.ModuleList, nn.Linear, nn.LayerNorm, nn.Identity)
 
 
-class Stack(Protocol):
-    """A stack of layers as kernels need it (model/encoder.py: Layers)."""
-
-    model: Model
-    training: bool
-    layer: nn.ModuleList
-
-    def parameters(self) -> Iterator[nn.Parameter]: ...
-    def modules(self) -> Iterator[nn.Module]: ...
-    def __call__(self, hidden_BTD: Tensor, piece_BT: Tensor, /) -> Tensor: ...
-
-
-def other_class(layers: Stack, block: Block) -> str:
+def other_class(layers: nn.Module, block: Block) -> str:
     """Name of the first class inside that does not itself declare to be a part of `block`; empty if all do.
 
     A subclass does not inherit the declaration: one with another activation, norm or position encoding may have the

@@ -6,12 +6,14 @@ from typing import Any
 
 from torch import Tensor
 
-from electra_trainer.kernels.declared import Stack
 from electra_trainer.kernels.native import layers as native
 
 
-def run_layers(layers: Stack, hidden_BTD: Tensor, places: Any) -> Tensor:
-    """Output of `layers` on hidden states [B, T, D]; `places`: what the stack itself takes, pieces [B, T] or Places."""
+def run_layers(layers: Any, hidden_BTD: Tensor, places: Any) -> Tensor:
+    """Output of `layers` (model/encoder.py: Layers) on hidden states [B, T, D]; `places`: what the stack itself takes,
+    pieces [B, T] or Places.
+    """
     if native.fits(layers, hidden_BTD):
         return native.run_layers(layers, hidden_BTD, places)
-    return layers(hidden_BTD, places)
+    out: Tensor = layers(hidden_BTD, places)
+    return out

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from tests.kernels.native.conftest import RUN_HERE
 
 from electra_trainer.errors import ConfigError
 from electra_trainer.kernels.native import library
@@ -40,13 +38,11 @@ def test_switched_off_by_the_environment(tmp_path: Path, monkeypatch: pytest.Mon
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "said"), [("sse", "no such kernels. Expected off or one of amx, "), ("amx", "this CPU lacks ")]
-)
-def test_a_name_that_cannot_be_had_is_an_error(name: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["sse", "amx"])
+def test_a_name_that_cannot_be_had_is_an_error(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ELECTRA_NATIVE", name)
-    monkeypatch.setattr(library, "cpu_instructions", lambda: ("avx2",))
-    with pytest.raises(ConfigError, match=said):
+    monkeypatch.setattr(library, "cpu_instructions", lambda: ("avx2", "fma"))
+    with pytest.raises(ConfigError, match=f"ELECTRA_NATIVE={name}: expected off, or one .*: avx2, portable"):
         library._chosen("bf16")
 
 
@@ -121,24 +117,6 @@ def test_a_compiler_that_is_not_there(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "No such file" in said
 
 
-def test_without_a_cache_they_are_built_for_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is no home folder."""
-    compiler = tmp_path / "cc"
-    made = library._built("portable", RUN_HERE["portable"])
-    compiler.write_text(f'#!/bin/sh\nfor last; do :; done\necho "$last" >{tmp_path}/out\ncp {made} "$last"\n')
-    compiler.chmod(0o755)
-
-    def homeless() -> Path:
-        raise RuntimeError("no home")
-
-    monkeypatch.setattr(Path, "home", homeless)
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    for name, value in {"ELECTRA_NATIVE": "portable", "CXX": str(compiler)}.items():
-        monkeypatch.setenv(name, value)
-    assert library.status().endswith("fp32: portable")
-    assert Path((tmp_path / "out").read_text()).is_relative_to(tempfile.gettempdir())
-
-
 def test_a_cache_that_others_can_write_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "electra-trainer").mkdir()
     (tmp_path / "electra-trainer").chmod(0o777)
@@ -182,11 +160,3 @@ def test_the_pool_works_in_a_forked_process(monkeypatch: pytest.MonkeyPatch) -> 
     else:
         os.kill(child, 9)
     assert os.waitstatus_to_exitcode(code) == 7
-
-
-def test_a_process_says_once_that_it_compiles(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Training and scoring may need the kernels of two precisions."""
-    library._say_once.cache_clear()
-    for _ in range(2):
-        library._compile(["true"])
-    assert capfd.readouterr().err.count("compiling the native kernels") == 1

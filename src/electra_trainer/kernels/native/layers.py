@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from electra_trainer.kernels.declared import Stack, other_class
+from electra_trainer.kernels.declared import other_class
 from electra_trainer.kernels.native.library import call, cpu_precision, kernels, share_out, slices_of
 from electra_trainer.settings.config import MODERN_NORM_EPS
 
@@ -36,12 +36,12 @@ class _Shape(ctypes.Structure):
     )
 
 
-def fits(layers: Stack, hidden_BTD: Tensor) -> bool:
+def fits(layers: Any, hidden_BTD: Tensor) -> bool:
     """True if the kernels can replace these layers, and pay."""
     return not why_not(layers, hidden_BTD)
 
 
-def why_not(layers: Stack, hidden_BTD: Tensor) -> str:
+def why_not(layers: Any, hidden_BTD: Tensor) -> str:
     """Reason why the kernels cannot replace these layers, or do not pay; empty if they do both."""
     if hidden_BTD.device.type != "cpu":
         return "the hidden states are not on a CPU"
@@ -66,7 +66,7 @@ def why_not(layers: Stack, hidden_BTD: Tensor) -> str:
     return reason or ("" if _plain(layers) else "the parameters are not those of a plain fp32 stack")
 
 
-def _plain(layers: Stack) -> bool:
+def _plain(layers: Any) -> bool:
     """True if the parameters are exactly those of a stack of layers, and a pointer can read each of them."""
     width, inner, count = layers.model.hidden_size, layers.model.inner_size, layers.model.num_hidden_layers
     expected: list[tuple[int, ...]]
@@ -82,7 +82,7 @@ def _plain(layers: Stack) -> bool:
     )
 
 
-def run_layers(layers: Stack, hidden_BTD: Tensor, places: Any) -> Tensor:
+def run_layers(layers: Any, hidden_BTD: Tensor, places: Any) -> Tensor:
     """Output of `layers`, fp32 [B, T, D]; a token attends to its piece.
 
     Dropout's numbers follow from one draw of PyTorch's own generator.

@@ -1,7 +1,5 @@
 """Compile the kernels once, load them, and share their work out to threads."""
 
-import atexit
-import contextlib
 import ctypes
 import functools
 import hashlib
@@ -84,16 +82,16 @@ def _chosen(precision: str) -> str:
     forced = os.environ.get("ELECTRA_NATIVE", "").lower()
     if forced in ("off", "0", "no", "false"):
         raise Unavailable("ELECTRA_NATIVE=off")
-    if forced not in ("", *VARIANTS):
-        raise ConfigError(f"ELECTRA_NATIVE={forced}: no such kernels. Expected off or one of {', '.join(VARIANTS)}.")
+    if forced and (forced not in VARIANTS or missing(VARIANTS[forced])):
+        here = [name for name, variant in VARIANTS.items() if not missing(variant)]
+        raise ConfigError(f"ELECTRA_NATIVE={forced}: expected off, or one that this CPU can run: {', '.join(here)}.")
     known = [n for n, v in VARIANTS.items() if v["precision"] == precision and (n == forced if forced else v["needs"])]
-    able = [name for name in known if not missing(VARIANTS[name])]
-    if able:
-        return able[0]
     if not known:
         raise Unavailable(f"ELECTRA_NATIVE={forced} computes in {VARIANTS[forced]['precision']}")
-    lacking = f"this CPU lacks {missing(VARIANTS[known[-1]])}"
-    raise ConfigError(f"ELECTRA_NATIVE={forced}: {lacking}. Leave it out.") if forced else Unavailable(lacking)
+    able = [name for name in known if not missing(VARIANTS[name])]
+    if not able:
+        raise Unavailable(f"this CPU lacks {missing(VARIANTS[known[-1]])}")
+    return able[0]
 
 
 def missing(variant: Variant) -> str:
@@ -125,12 +123,7 @@ def _built(variant_name: str, variant: Variant) -> Path:
     flags = [flag for flag in [*_FLAGS, *variant["flags"].split()] if flag not in left_out]
     recipe = [*compiler, *flags, *cpu_instructions(), *(source.read_text() for source in sorted(_HERE.glob("*.?pp")))]
     name = f"kernels-{variant_name}-{hashlib.sha256(chr(10).join(recipe).encode()).hexdigest()[:16]}.so"
-    try:
-        cache = cache_folder()
-    except (OSError, RuntimeError):  # no home, or none that can be written: for this process only
-        kept = contextlib.ExitStack()
-        cache = kept.enter_context(scratch())
-        atexit.register(kept.close)
+    cache = cache_folder()
     target = cache / name
     if not target.exists() or target.stat().st_size == 0:
         with scratch(cache) as folder:
@@ -151,18 +144,12 @@ def cache_folder() -> Path:
     if state.st_uid != os.getuid() or state.st_mode & 0o022:
         raise Unavailable(f"others may write to {cache}; type: chmod go-w {cache}")
     if not os.access(cache, os.W_OK):
-        raise PermissionError(f"{cache} cannot be written")
+        raise Unavailable(f"{cache} cannot be written; name another folder in XDG_CACHE_HOME")
     return cache
 
 
-@functools.cache
-def _say_once() -> None:
-    """Say why the program waits; a process may compile the kernels of two precisions."""
-    tell("compiling the native kernels, once on this machine")
-
-
 def _compile(command: list[str]) -> None:
-    _say_once()
+    tell("compiling the native kernels, once on this machine")
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=300, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
