@@ -51,8 +51,7 @@ from electra_trainer.settings.records import overlay, read_table, to_dict
 from electra_trainer.tasks.glue_tasks import ROWS, parse
 from electra_trainer.tasks.squad_files import read_squad
 from electra_trainer.tasks.tagged_files import read_tagged
-from electra_trainer.train.optim import check_optimizer_tensors
-from electra_trainer.train.weights import restore, stored
+from electra_trainer.train.weights import check_optimizer_tensors, restore, stored
 
 _SHAPE = Model(
     vocab_size=8, embedding_size=4, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8

@@ -7,14 +7,13 @@ the networks; the optimizer holds all parameters and moves those that have a gra
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
-from electra_trainer.errors import CheckpointError
 from electra_trainer.kernels.native import native_muon
 from electra_trainer.model.modern import AnyLayer, PackedLinear
 from electra_trainer.objectives import Objective, rtd, two_stage
@@ -26,7 +25,7 @@ Share = Callable[[str], float]
 """Factors of the learning rate, by parameter name."""
 _FULLY_CORRECTED = 1e9
 """A step count at which 1 - beta**step is exactly 1 in fp32, so bias correction has no effect."""
-_SLOTS = ("step", "exp_avg", "exp_avg_sq")
+SLOTS = ("step", "exp_avg", "exp_avg_sq")
 """The state that an optimizer keeps for a parameter; Muon keeps only `exp_avg` for a matrix of a layer."""
 _MUON_MOMENTUM = 0.95
 _QUINTIC = (3.4445, -4.775, 2.0315)
@@ -228,7 +227,7 @@ class Lamb(Optimizer):
         for parameter in parameters:
             if not self.state[parameter]:
                 self.state[parameter].update(_moments(parameter, torch.tensor(0.0)))
-        steps, means, squares = ([self.state[one][slot] for one in parameters] for slot in _SLOTS)
+        steps, means, squares = ([self.state[one][slot] for one in parameters] for slot in SLOTS)
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         beta1, beta2 = group["betas"]
         torch._foreach_add_(steps, 1)
@@ -256,46 +255,12 @@ def optimizer_tensors(network: nn.Module, optimizer: Optimizer) -> dict[str, Ten
     }
 
 
-def check_optimizer_tensors(network: nn.Module, tensors: Mapping[str, Tensor], settings: Settings) -> None:
-    """Refuse tensors that are not the state of the optimizer that `settings` names, of this network.
-
-    Raises:
-        CheckpointError: a tensor belongs to no parameter, or has another shape or type; or a parameter lacks some of
-            its slots.
-    """
-    names = dict(network.named_parameters())
-    matrices = layer_matrices(network) if settings.name == "muon" else {}
-    found: dict[str, set[str]] = {}
-    for full, value in tensors.items():
-        parameter = _parameter_of(full, value, names)
-        name, _, slot = full.rpartition("/")
-        found.setdefault(name, set()).add(slot)
-        if value.dtype != parameter.dtype or (slot == "step" and value.shape != ()):
-            reported = f"{value.dtype} {tuple(value.shape)}"
-            raise CheckpointError(f"the optimizer's tensor {full} in the checkpoint holds {reported}.")
-    for name, slots in found.items():
-        expected = {"exp_avg"} if names[name] in matrices else {*_SLOTS}
-        if slots != expected:
-            odd = ", ".join(sorted(slots ^ expected)[:3])
-            raise CheckpointError(f"the checkpoint has not exactly the optimizer's tensors of {name}: {odd}.")
-
-
-def _parameter_of(full: str, value: Tensor, names: Mapping[str, nn.Parameter]) -> nn.Parameter:
-    name, _, slot = full.rpartition("/")
-    if name not in names or (slot != "step" and value.shape != names[name].shape):
-        raise CheckpointError(f"the optimizer's tensor {full} in the checkpoint fits no parameter of this config.")
-    return names[name]
-
-
 def load_optimizer_tensors(network: nn.Module, optimizer: Optimizer, tensors: Iterable[tuple[str, Tensor]]) -> None:
-    """Restore the tensors of `optimizer_tensors`, one after another as they come.
-
-    Raises:
-        CheckpointError: a tensor belongs to no parameter, or has another shape.
-    """
+    """Restore the tensors of `optimizer_tensors`, one after another as they come."""
     names = dict(network.named_parameters())
     for full, value in tensors:
-        slot, parameter = full.rpartition("/")[2], _parameter_of(full, value, names)
+        name, _, slot = full.rpartition("/")
+        parameter = names[name]
         state = optimizer.state[parameter]
         state[slot] = value.clone() if slot == "step" else value.to(parameter.device, copy=True)
         if slot == "step" and optimizer.param_groups[0].get("fused"):

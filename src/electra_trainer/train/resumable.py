@@ -20,9 +20,9 @@ from electra_trainer.ranks.world import any_rank, handed_out, led, world
 from electra_trainer.runs import checkpoint, progress, run_folder, verified
 from electra_trainer.runs.metrics import forget_after
 from electra_trainer.settings.config import Optimizer
-from electra_trainer.train.optim import Share, build_optimizer, check_optimizer_tensors, load_optimizer_tensors
+from electra_trainer.train.optim import Share, build_optimizer, load_optimizer_tensors
 from electra_trainer.train.step import StepResult
-from electra_trainer.train.weights import restore, state_of, stored
+from electra_trainer.train.weights import check_optimizer_tensors, restore, state_of, stored
 
 BAD_STEPS_IN_A_ROW = 10
 """Steps in a row without a finite gradient after which a run ends: it would not recover."""
@@ -142,8 +142,7 @@ class Resumable(ABC, Generic[Network]):
             if found is None:
                 checkpoint.require_space(self.folder.path, one * (self.keep + 1 + len(self.trunk)))
             elif self.step < self.steps:
-                ahead = sum(step > self.step for step in self.trunk)
-                checkpoint.require_space(self.folder.path, one * (2 + ahead))
+                checkpoint.require_space(self.folder.path, one * (2 + len(self.trunk)))
             forget_after(self.folder, self.step, self.warn)
             if found is not None:
                 done = f"all {self.steps:,} steps are done already; a longer run needs another --out"
