@@ -163,9 +163,6 @@ FURTHER = (
     Sabotage("loss-is-a-number", "a loss that is not finite moves nothing, whatever its gradient is", "train/step.py",
         sought="    (loss * (1 + 0 * loss.detach())).backward()", put="    loss.backward()",
         caught_by={f"{_BAD_STEP}[loss + inf-1]": r"assert all\(torch\.equal\(mine\[name\], theirs\[name\]\)"}),
-    Sabotage("rows-of-all-ranks", "the rows that are named are those whose loss is not finite, on whatever rank",
-        "train/step.py", sought="ranks.gathered(json.dumps(found).encode())", put="[json.dumps(found).encode()]",
-        caught_by={f"{_BAD_STEP}[loss nan-2]": r"assert named_rows\(log\) == |assert \[\d+, .* == \["}),
 )  # fmt: skip
 NUMBERS = (
     Sabotage("regression-scale", "a number is learned divided by its scale", "tasks/texts.py",

@@ -174,16 +174,6 @@ def test_chance_is_what_guessing_reaches() -> None:
     assert chance(2202) - 0.5 == pytest.approx(3 * np.std(aucs), rel=0.1)
 
 
-def test_a_run_that_falls_back_says_so() -> None:
-    rows = [GOOD | {"discriminator_standard_auc": auc, "step": at} for at, auc in ((10, 0.5), (20, 0.6), (30, 0.53))]
-    assert "no longer" not in health_line(rows[1], vocab_size=VOCAB, earlier=rows[:1])
-    assert ": beginning to learn, no longer learning as at step 20;" in health_line(
-        rows[2], vocab_size=VOCAB, earlier=rows
-    )
-    diverged = GOOD | {"discriminator_loss": 227.0, "discriminator_standard_auc": 0.6}
-    assert ": worse than a guess, no longer learning" in health_line(diverged, vocab_size=VOCAB, earlier=rows)
-
-
 @pytest.mark.parametrize(("arm", "rows"), [("electra", 0), ("two-stage", 64)])
 def test_a_run_that_diverged_ends_with_that(
     arm: str, rows: int, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -64,16 +64,15 @@ def equal(mine: dict[str, Tensor], theirs: dict[str, Tensor]) -> set[str]:
     return {name for name in mine.keys() & theirs.keys() if torch.equal(mine[name], theirs[name])}
 
 
-def test_a_run_begins_where_the_other_ended(data: Path, first: Path, tmp_path: Path) -> None:
-    mine = begun(data, tmp_path / "run", first, config(seed=9))
+@pytest.mark.parametrize("form", ["first", "exported"])
+def test_a_run_begins_where_the_other_ended(
+    form: str, data: Path, first: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """From a run, and from its export, which holds both networks."""
+    mine = begun(data, tmp_path / "run", request.getfixturevalue(form), config(seed=9))
     assert equal(mine, last(first)) == mine.keys()
     assert "init" in RunFolder(tmp_path / "run").environment()
     assert "weights of" in (tmp_path / "run" / "log.txt").read_text()
-
-
-def test_an_export_gives_both_networks(data: Path, first: Path, exported: Path, tmp_path: Path) -> None:
-    mine = begun(data, tmp_path / "run", exported, config(seed=9))
-    assert equal(mine, last(first)) == mine.keys()
 
 
 def test_a_folder_of_one_network_gives_that_one(data: Path, first: Path, exported: Path, tmp_path: Path) -> None:
@@ -184,22 +183,6 @@ def test_the_second_stage_begins_from_a_masked_language_model(
     assert stages.first_stage_steps == 1
 
 
-@pytest.mark.parametrize("shape", ["linear", "released", "wsd"])
-@pytest.mark.parametrize("name", ["adam", "adamw", "muon"])
-def test_the_one_step_that_is_left_moves_nothing(data: Path, mlm: Path, tmp_path: Path, shape: str, name: str) -> None:
-    stages = config(generator=Learned(width=1.0), sharing="none", phases=TwoStage(share=0.0))
-    stages = changed(
-        stages,
-        schedule={"shape": shape, "steps": 2, "warmup_steps": 1},
-        optimizer={"name": name},
-        checkpoint={"every": 1},
-    )
-    begun(data, tmp_path / "run", mlm, stages)
-    given, after = last(mlm), read(tmp_path / "run" / "checkpoints" / "step-00000001").weights
-    for parameter, tensor in given.items():
-        assert torch.equal(after[parameter.replace("encoder.", "generator.", 1)], tensor), parameter
-
-
 def test_rows_may_grow(first: Path, tmp_path: Path) -> None:
     longer = write_store(tmp_path / "longer", length=48)
     mine = begun(longer, tmp_path / "run", first, config())
@@ -302,10 +285,3 @@ def test_another_vocabulary_is_refused(first: Path, tmp_path: Path) -> None:
 def test_nothing_there(data: Path, tmp_path: Path) -> None:
     with pytest.raises(MissingInputError, match="no such folder"):
         pretrain(config(), data, out=tmp_path / "run", init=InitFrom(name="nowhere"), device="cpu", quiet=True)
-
-
-def test_the_card_says_so(data: Path, first: Path, tmp_path: Path) -> None:
-    begun(data, tmp_path / "run", first, config())
-    (card, *_) = [path / "README.md" for path in export_run(tmp_path / "run", tmp_path / "export")]
-    assert f"| began with | the weights of {first.name} |" in card.read_text()
-    assert "step 6 of" not in card.read_text()

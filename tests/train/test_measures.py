@@ -106,13 +106,6 @@ def test_a_masked_lm_has_no_discriminator() -> None:
     assert set(found) == {"loss", "generator_loss", "generator_accuracy", "generator_entropy"}
 
 
-def test_binary_entropy() -> None:
-    assert binary_entropy(0.5) == pytest.approx(math.log(2))
-    assert binary_entropy(0.0) == binary_entropy(1.0) == 0.0
-    assert binary_entropy(0.105) == pytest.approx(0.336, abs=5e-4)
-    assert binary_entropy(0.2) == pytest.approx(binary_entropy(0.8))
-
-
 def test_an_evaluation_without_slots_has_numbers() -> None:
     """Rows without a candidate: every value is finite."""
     nothing = lane(6, slots=0, real=10)

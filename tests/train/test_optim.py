@@ -143,15 +143,6 @@ def test_a_saved_state_resumes_bit_for_bit(name: Name) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_state_has_all_moments_under_the_parameters_names(name: Name) -> None:
-    net = Net()
-    optimizer = build_optimizer(net, settings(name))
-    take_step(net, optimizer, 0)
-    expected = {f"{p}/{slot}" for p, _ in net.named_parameters() for slot in ("step", "exp_avg", "exp_avg_sq")}
-    assert optimizer_tensors(net, optimizer).keys() == expected
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_a_loaded_state_is_a_copy(name: Name) -> None:
     net = Net()
     optimizer = build_optimizer(net, settings(name))

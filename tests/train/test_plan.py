@@ -7,19 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from tests import small
 from tests.prepared import small_config, write_store
 
 from electra_trainer.cost.parameters import memory_bytes, parameters
 from electra_trainer.data.store import Store
-from electra_trainer.errors import Interrupted
-from electra_trainer.objectives import build
 from electra_trainer.objectives.two_stage import GeneratorStage
 from electra_trainer.presets import models
 from electra_trainer.settings.config import Evaluation, changed
 from electra_trainer.settings.methods import Learned, TwoStage
 from electra_trainer.train import fast_step, timing
-from electra_trainer.train.loop import pretrain
 from electra_trainer.train.plan import does_not_fit
 from electra_trainer.train.timing import measure_time
 
@@ -49,19 +45,16 @@ def test_a_step_is_the_mean_over_the_stages(
     assert measured.step == pytest.approx(5.0 if share is None else 2.5)
 
 
-def test_an_evaluation_takes_the_time_of_both_of_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """3 s a row with the run's own fakes, of which there are 200 or 700, and 1 s a row with standard fakes, of which there are 512."""
-    seconds = {
-        "evaluate": lambda feed: 3.0 * len(feed.valid) + len(feed.fakes_BT),
-        "on_standard_fakes": lambda feed: 1.0 * len(feed.fakes_BT),
-    }
-    for name, taken in seconds.items():
-        monkeypatch.setattr(timing, name, lambda _, feed, taken=taken: taken(feed))
-    monkeypatch.setattr(timing, "timed", lambda work, _: work())
-    for rows, expected in ((200, 3 * 200 + 512), (10_000, 3 * 700 + 512), (0, 0)):
-        config = dataclasses.replace(small.config(), evaluation=Evaluation(rows=rows))
-        found = timing._evaluation_seconds(build(config), small.feed(config, valid=700))
-        assert found == pytest.approx(expected)
+def test_an_evaluation_is_timed_on_a_few_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """3 s a row; standard fakes are made before the clock starts."""
+    monkeypatch.setattr(fast_step, "train_step", lambda *_, **__: None)
+    monkeypatch.setattr(timing, "evaluate", lambda _, feed: 3.0 * len(feed.valid))
+    monkeypatch.setattr(timing, "timed", lambda work, _: work() or 10.0)
+    store = Store.open(write_store(tmp_path / "data"))
+    for rows in (2, 0):
+        config = dataclasses.replace(small_config(steps=8), evaluation=Evaluation(rows=rows))
+        found = measure_time(config, store, device=torch.device("cpu"), precision="fp32")
+        assert (found.step, found.evaluation) == (10.0, 3.0 * rows)
 
 
 def test_what_to_do_where_a_run_does_not_fit() -> None:
@@ -86,15 +79,3 @@ def test_what_to_do_where_a_gpu_is_too_small() -> None:
     wide = {"hidden_size": 1536, "num_hidden_layers": 36, "num_attention_heads": 24, "embedding_size": 1536}
     largest = changed(models.large(), model=wide | {"intermediate_size": 6144}, batch={"lanes": 64})  # docs/cluster.md
     assert memory_bytes(largest, gpu=2) < 75e9 and round(parameters(largest).joint / 1e9, 1) == 1.1
-
-
-def test_many_passes_over_the_same_text_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Passes of a run of more than ten."""
-    data = write_store(tmp_path / "data")
-    rows = len(Store.open(data).rows("train"))
-    for times, said in ((9, False), (12, True)):
-        config = small_config(steps=-(-times * rows // small_config().batch.size))
-        with pytest.raises(Interrupted):
-            pretrain(config, data, out=tmp_path / f"run-{times}", device="cpu", pause=lambda run: True)
-        line = f"The run reads its text {times} times over: more text helps more than more steps."
-        assert (line in capsys.readouterr().err) == said

@@ -147,7 +147,7 @@ def test_the_next_step_is_ready_before_the_device_answers(monkeypatch: pytest.Mo
         noted(owner, name)
     static(0)
     later = ["fill", "run_lane", "fill", "run_lane"]
-    assert done == ["fill", "run_lane", *later, "lanes", "fill", "all_copied"]
+    assert done == ["lanes", "fill", "run_lane", *later, "lanes", "fill", "all_copied"]
     done.clear()
     static(1)
     assert done == ["run_lane", *later, "lanes", "fill", "all_copied"]
@@ -204,7 +204,7 @@ def test_nothing_is_asked_of_the_device(case: str, precision: str, monkeypatch: 
     as_on_a_gpu.use(monkeypatch)
     _, _, static = pair(settings(**CASES[case]), precision)  # type: ignore[arg-type]
     static(0)
-    (masked, rng), *_ = static.lanes(1)
+    (masked, rng), *_ = static.source.lanes(1)
     static.inputs.fill(masked, rng, dict.fromkeys(static.inputs.divisors, 5.0), rate=1e-3, skip=False)
     with Operators() as watched:
         static.lane()

@@ -24,7 +24,7 @@ from electra_trainer.settings.config import BatchShape, Config
 from electra_trainer.settings.methods import MLM
 from electra_trainer.train import step as step_module
 from electra_trainer.train.optim import build_optimizer, optimizer_tensors
-from electra_trainer.train.step import Feed, add_counts, evaluate, on_standard_fakes, train_step
+from electra_trainer.train.step import Feed, evaluate, on_standard_fakes, train_step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,11 +203,6 @@ def test_dropout_is_seeded_as_by_torch_and_without_its_detours(monkeypatch: pyte
     monkeypatch.setattr(traceback, "format_stack", lambda *_: pytest.fail("a stack trace"))
     rng.seed_dropout()
     assert torch.equal(torch.rand(4), expected) and OfAGpu.seeds == [randomness.key(3, "dropout", 5, 0)] * 2
-
-
-def test_counts_add_up() -> None:
-    parts = [{"a": torch.tensor(2), "b": torch.tensor(0)}, {"a": torch.tensor(5), "b": torch.tensor(0)}]
-    assert add_counts(parts) == {"a": 7.0, "b": 0.0}
 
 
 STANDARD = "discriminator_standard_auc"

@@ -134,9 +134,7 @@ def spoil(path: Path) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize(
-    ("damage", "told"), [(spoil, r"is not as it was written.*SHA-256"), (Path.unlink, "are missing")]
-)
+@pytest.mark.parametrize(("damage", "told"), [(spoil, "is not as it was written"), (Path.unlink, "are missing")])
 def test_changed_vectors_are_refused(run: Path, data: Path, tmp_path: Path, damage: Any, told: str) -> None:
     """Where they are needed: a run with a checkpoint resumes without them."""
     copy = shutil.copytree(run, tmp_path / "run")
@@ -148,16 +146,6 @@ def test_changed_vectors_are_refused(run: Path, data: Path, tmp_path: Path, dama
     for again in (lambda: replay(copy, step=1), lambda: pretrain(config(), data, out=copy, device="cpu", quiet=True)):
         with pytest.raises(CheckpointError, match=rf"{WORDS}: .*{told}.*Restore it.*--out"):
             again()
-
-
-def test_vectors_of_another_width_are_refused(run: Path, tmp_path: Path) -> None:
-    """A config.json changed by hand, where no checkpoint is left to notice."""
-    copy = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("step-*"))
-    settings = json.loads((copy / "config.json").read_text())
-    settings["model"]["embedding_size"] = 24
-    (copy / "config.json").write_text(json.dumps(settings))
-    with pytest.raises(CheckpointError, match=r"has shape \(400, 16\), config\.json says \(400, 24\)"):
-        replay(copy, step=1)
 
 
 def test_an_untrained_arm_begins_so(run: Path, data: Path, tmp_path: Path) -> None:

@@ -199,9 +199,7 @@ def health(run: Run) -> tuple[str, str]:
 
     vocab_size = run.config.get("model.vocab_size", "")
     held_out = defaultdict(lambda: math.nan, run.valid[-1] if run.valid else {})
-    text = (
-        health_line(held_out, vocab_size=max(2, int(vocab_size)), earlier=run.valid) if vocab_size.isdecimal() else ""
-    )
+    text = health_line(held_out, vocab_size=max(2, int(vocab_size))) if vocab_size.isdecimal() else ""
     kind = ""
     if run.alarms or "discriminator_standard_auc" in held_out:
         kind = "bad" if run.alarms else {LEARNING: "good", BEGINNING: ""}.get(verdict(held_out), "bad")

@@ -80,12 +80,11 @@ class HardMaskedLanguageModelling(mlm.MaskedLanguageModelling, settings=HardMLM)
             return Losses(terms=terms)
         with torch.no_grad():
             tokens = mlm.predict(self.encoder, hidden_BTD, chosen, diagnose=True)
-        diagnostics = {
-            "used_K": chosen.slots_K >= 0,
-            "generator_correct_K": tokens.correct_K,
-            "generator_entropy_K": tokens.entropy_K,
-            "corrupted_BT": chosen.input_BT,
-        }
+        # of the pool: what is recorded belongs to the slots that were given
+        used_K = chosen.chosen_BT.flatten()[masked.slots_K]
+        diagnostics = {"used_K": used_K, "corrupted_BT": chosen.input_BT}
+        for name, value in (("correct", tokens.correct_K), ("entropy", tokens.entropy_K)):
+            diagnostics[f"generator_{name}_K"] = value.new_zeros(len(used_K)).masked_scatter(used_K, value)
         return Losses(terms=terms, diagnostics=diagnostics)
 
     def guessed(self, masked: Masked) -> Tensor:

@@ -43,11 +43,10 @@ _ALIKE = 0.3
 """The allowance for compiled layers against plain ones, which drop others; benchmarks/parity.py compares them without
 dropout.
 """
-_REMEDIES = {
-    "torch.compile": f"needs a C compiler and Python's headers (apt install gcc python3-dev); {COMPILE}=off skips it",
-    "the CUDA graph": f"a step is right without, and slower; {GRAPH}=off skips it",
-    "the step with fixed shapes": f"a step is right without, and slower; {GRAPH}=off {COMPILE}=off skips it",
-}
+_REMEDY = (
+    f"a step is right without, and slower; torch.compile needs a C compiler and Python's headers: apt install gcc "
+    f"python3-dev; {GRAPH}=off and {COMPILE}=off skip them"
+)
 
 
 Outcome = dict[str, float]
@@ -204,7 +203,7 @@ class FastStep:
         gc.collect()
         undo()
         raise_again()
-        why = f"{failed or 'another process could not use it'} ({_REMEDIES[what]})"
+        why = f"{failed or 'another process could not use it'} ({_REMEDY})"
         self._left_out[what] = why
         warnings.warn(f"{what} is left out: {why}", stacklevel=2)
         return expected

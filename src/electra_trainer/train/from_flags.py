@@ -10,10 +10,6 @@ from electra_trainer.settings import methods, records
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.request import taken
 
-_OTHER_NAMES = {"electra": "rtd", "bert": "mlm"}
-"""Objectives by the model that made them known."""
-
-
 _FIRST = ("preset", "config", "objective", "generator", "phases", "continue_from", "out")
 
 
@@ -25,23 +21,17 @@ def settings_from(words: Sequence[str]) -> Config:
     """
     first, _ = taken([word for word in words if word not in ("-h", "--help", "--help-all")], *_FIRST)
     config, objective = preset(first.get("preset", "small")), first.get("objective")
-    objective = _OTHER_NAMES.get(str(objective), objective)
-    files = [path for path in (_settings_of_continued(first), first.get("config")) if path]
+    files = [Path(first["config"])] if "config" in first else []
+    if "continue_from" in first:  # the settings of that run come first; if it is gone, of the run that continued it
+        folders = [records.run_and_step(first["continue_from"])[0], Path(first.get("out", ""))]
+        files[:0] = [folder / "config.json" for folder in folders if (folder / "config.json").exists()][:1]
     if files or objective not in (None, *methods.ObjectiveSettings.kinds):
         import electra_trainer.objectives  # noqa: F401  registers objectives whose settings are in their own file
     for path in files:
-        config = records.overlay(config, Path(path))
+        config = records.overlay(config, path)
     config = _choose(config, "objective", objective, methods.ObjectiveSettings.kinds)
     config = _choose(config, "generator", first.get("generator"), methods.GENERATORS)
     return _choose(config, "phases", first.get("phases"), methods.PHASES)
-
-
-def _settings_of_continued(first: Mapping[str, str]) -> Path | None:
-    """The config.json of the run that --continue-from names; if that is gone, that of the run which continued it."""
-    if "continue_from" not in first:
-        return None
-    folders = [records.run_and_step(first["continue_from"])[0], *map(Path, [first["out"]] if "out" in first else [])]
-    return next((folder / "config.json" for folder in folders if (folder / "config.json").exists()), None)
 
 
 def _choose(config: Config, name: str, kind: str | None, known: Mapping[str, type]) -> Config:

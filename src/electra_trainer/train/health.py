@@ -6,7 +6,7 @@ whether it learns is judged by its AUC on standard fakes (see "what to watch" in
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from electra_trainer.errors import ElectraError
 from electra_trainer.files.wording import number
@@ -15,7 +15,6 @@ from electra_trainer.runs.run_folder import METRICS, RunFolder
 from electra_trainer.settings.config import Model
 
 LEARNING, BEGINNING, GUESSING, WORSE = "learning", "beginning to learn", "not better than chance", "worse than a guess"
-VERDICTS = (LEARNING, BEGINNING, GUESSING, WORSE)
 RATES = "--optimizer.learning-rate (with Muon --optimizer.muon-learning-rate too)"
 _FRESH = 50
 """Steps in which weights may still be about as good as new ones."""
@@ -45,21 +44,16 @@ def verdict(metrics: Row) -> str:
     return LEARNING if above > 0.03 else BEGINNING if above > 0 else GUESSING
 
 
-def health_line(metrics: Row, *, vocab_size: int, earlier: Sequence[Row] = ()) -> str:
-    """Held-out metrics in words; `earlier` are those of the evaluations before, to say where the run fell back."""
+def health_line(metrics: Row, *, vocab_size: int) -> str:
+    """Held-out metrics in words."""
     parts = []
     if "discriminator_loss" in metrics:
         loss, constant, auc = (metrics[f"discriminator_{name}"] for name in ("loss", "constant_loss", "auc"))
         parts.append(f"discriminator {loss:.3f} vs {constant:.3f} for the constant guess, AUC {auc:.2f}")
     if "discriminator_standard_auc" in metrics:
         now, words = verdict(metrics), metrics.get("standard_words")
-        judged = [
-            (VERDICTS.index(verdict(row)), -row["step"]) for row in earlier if "discriminator_standard_auc" in row
-        ]
-        best, at = min(judged, default=(len(VERDICTS), 0.0))
-        fell = f", no longer {VERDICTS[best]} as at step {-at:,.0f}" if best < min(VERDICTS.index(now), 2) else ""
         of = f" (of {words:,.0f} words, chance reaches {chance(words):.3f})" if words else ""
-        parts.append(f"AUC on standard fakes {metrics['discriminator_standard_auc']:.3f}: {now}{of}{fell}")
+        parts.append(f"AUC on standard fakes {metrics['discriminator_standard_auc']:.3f}: {now}{of}")
     if "encoder_loss" in metrics:
         right = 100 * metrics["encoder_accuracy"]
         parts.append(f"encoder {metrics['encoder_loss']:.3f} nats, right {right:.0f} % of the time at chosen positions")

@@ -10,8 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from electra_trainer.cost.flops import run_cost
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.data.store import Store
@@ -31,9 +29,6 @@ from electra_trainer.train.device import arithmetic, choose_device, choose_preci
 from electra_trainer.train.fast_step import FastStep, in_words
 from electra_trainer.train.step import Feed, StepResult, evaluate
 from electra_trainer.train.weights import give_frequencies
-
-MANY_PASSES = 10
-"""Passes over the same text from which a run says so; at most five were measured (docs/recipes.md)."""
 
 
 def pretrain(
@@ -76,14 +71,31 @@ def pretrain(
         joined(lambda: local_device(choose_device(device)), last_words=last_words) as (here, where),
     ):
         store = patiently(lambda: open_rows(data))
-        wanted = length or plan.Length()
         display = progress.Display(quiet=quiet, silent=not here.leads)
-        given: dict[str, Any] = {"device": where, "init": init, "status": status, "say": display.say}
-        config, initial = settle(config, folder, store, wanted, **given)
+        config, initial = settle(
+            config, folder, store, length or plan.Length(), device=where, init=init, status=status, say=display.say
+        )
         if config.deterministic:
             check_tree(config.batch.lanes)
         display.total = config.schedule.steps
-        run = _built(config, store, where, folder=folder, initial=initial, stop=stop, display=display)
+        objective, precision = build(config), choose_precision(config.precision, where)
+        give_frequencies(objective, store)
+        run = Pretraining(
+            network=objective,
+            folder=folder,
+            device=where,
+            precision=precision,
+            settings=config.optimizer,
+            steps=config.schedule.steps,
+            log_every=config.log_every,
+            keep=config.checkpoint.keep,
+            trunk=optim.flat_ends(config),
+            display=display,
+            feed=Feed.of(config, store, device=where, precision=precision),
+            store=store,
+            initial=initial,
+            stop=stop,
+        )
         run.resume()
         last.enter_context(run.fast)  # its memory is freed when the ranks have parted
         on = f"{describe(where) or where.type} {arithmetic(run.precision, where)}"
@@ -91,34 +103,11 @@ def pretrain(
             f"{config.preset}: {parameters(config).joint:,} parameters, {config.schedule.steps:,} steps, {on}, "
             f"{here.described(threads)} -> {folder.path}"
         )
-        if (passes := plan.passes(config, store, config.schedule.steps)) > MANY_PASSES:
-            run.display.say(f"The run reads its text {passes:.0f} times over: more text helps more than more steps.")
         with run.display, run.saver or nullcontext():
             run.train(lambda: stop.name or ("paused" if pause and pause(run) else None))
         if status:
             status.message = "; ".join(health.alarms_in(folder))
     return out
-
-
-def _built(config: Config, store: Store, device: torch.device, **given: Any) -> "Pretraining":
-    """The run with freshly initialised networks, on the CPU; `given` are its other fields."""
-    objective = build(config)
-    give_frequencies(objective, store)
-    precision = choose_precision(config.precision, device)
-    feed = Feed.of(config, store, device=device, precision=precision)
-    return Pretraining(
-        network=objective,
-        device=device,
-        precision=precision,
-        settings=config.optimizer,
-        steps=config.schedule.steps,
-        log_every=config.log_every,
-        keep=config.checkpoint.keep,
-        trunk=optim.flat_ends(config),
-        feed=feed,
-        store=store,
-        **given,
-    )
 
 
 @dataclass(kw_only=True)
@@ -133,8 +122,6 @@ class Pretraining(resumable.Resumable[Objective]):
     phases: optim.Phases = field(init=False)
     made_of: dict[str, Any] | None = None
     """Parts of the steps that were reported last."""
-    held_out: list[dict[str, float]] = field(default_factory=list)
-    """Metrics of the evaluations, on rank 0."""
 
     keeps_checkpoints = True
     remedy = f"{health.RATES} or --precision fp32"
@@ -189,22 +176,18 @@ class Pretraining(resumable.Resumable[Objective]):
         """Computes the steps; asked for after `resume`."""
         return FastStep(self.optimizer, self.feed)
 
-    @cached_property
-    def _continued(self) -> dict[str, Any]:
-        return self.folder.continued
-
     def place_of(self) -> dict[str, Any]:
         """Steps, tokens, FLOPs by both countings, seconds; those of the run that it continues included."""
-        cost = run_cost(self.config, steps=self.step, began=self._continued)
+        cost = run_cost(self.config, steps=self.step, began=self.folder.continued)
         return {"step": self.step, **cost, "seconds": round(self.elapsed(), 3)}
 
     def bad_step(self) -> tuple[str, str]:
-        """Name the rows, and the command that shows them."""
-        rows = step.blame(self.network, self.feed, step=self.step - 1)
-        replay = f"`electra replay {self.folder.path} --step {self.step}`"
-        again = f"Start again in another --out with a lower {self.remedy}."
-        ending = f"; the weights from before are saved. In the last of them {rows} (shown by {replay}). {again}"
-        return f". {rows[0].upper()}{rows[1:]}. Look at them and their documents with {replay}.", ending
+        """Name the command that shows its rows."""
+        shown = f"Its rows are shown by `electra replay {self.folder.path} --step {self.step}`."
+        return (
+            f". {shown}",
+            f"; the weights from before are saved. {shown} Start again in another --out with a lower {self.remedy}.",
+        )
 
     @contextmanager
     def _given_up_on_a_signal(self) -> Iterator[None]:
@@ -230,8 +213,8 @@ class Pretraining(resumable.Resumable[Objective]):
         return self.step > 0 and (self.step % self.config.evaluation.every == 0 or self.step == self.steps)
 
     def _evaluated(self) -> bytes:
-        self.held_out = curves(self.folder.path / run_folder.METRICS)[1]
-        return b"yes" if self.held_out and self.held_out[-1]["step"] == self.step else b""
+        rows = curves(self.folder.path / run_folder.METRICS)[1]
+        return b"yes" if rows and rows[-1]["step"] == self.step else b""
 
     def _evaluate(self) -> None:
         limit = self.config.evaluation.rows
@@ -246,9 +229,7 @@ class Pretraining(resumable.Resumable[Objective]):
             vocab_size, turn = self.config.model.vocab_size, self.config.first_stage_steps
             shown = health.begun(row, step=self.step, turn=turn)
             later = f"; the discriminator begins after step {turn:,}" if self.step <= turn else ""
-            line = health.health_line(shown, vocab_size=vocab_size, earlier=self.held_out)
-            self.say(f"step {self.step}  held-out: {line}{later}")
-            self.held_out.append(row)
+            self.say(f"step {self.step}  held-out: {health.health_line(shown, vocab_size=vocab_size)}{later}")
         if rows:
             self.folder.append(run_folder.EXAMPLES, {"step": self.step, "rows": rows})
         for alarm in health.alarms_in(self.folder):

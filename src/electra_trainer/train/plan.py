@@ -133,9 +133,7 @@ def describe(
     count, cost, steps = parameters(config), run_flops(config), config.schedule.steps
     lines = {"objective": arms.objective_title(config)}
     if config.model.block == "modern":
-        near, theta = sum(map(config.model.is_local, range(config.model.num_hidden_layers))), config.model.rotary_theta
-        windows = f", {near} layers with a window of {config.model.local_attention} tokens" if near else ""
-        lines["layers"] = f"ModernBERT's, rotary positions (theta {theta:,g}){windows}"
+        lines["layers"] = "ModernBERT's, rotary positions"
     if count.generator:
         lines[f"parameters, {config.objective.keeps}"] = f"{count.kept:,}"
         lines["parameters, generator"] = f"{count.generator:,}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import compress
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from electra_trainer.batch import Batch, Losses, Masked, Term
 from electra_trainer.objectives import Objective
@@ -130,26 +130,20 @@ class StaticStep:
         config = feed.config
         self.objective, self.optimizer, self.feed = objective, optimizer, feed
         self.source = replace(feed, device=_CPU)
-        self._masked: tuple[int, list[tuple[Masked, Rng]]] = (-1, [])
         self._ready: _Ready | None = None
         rows, tokens = config.lane_size, config.batch.sequence_length
-        first = self.lanes(0)[0][0]
+        first = self.source.lanes(0)[0][0]
         names = list(objective.counts(first))
         drawn = {"sample": rows * feed.mask.masking.most(tokens), **dict.fromkeys(objective.draws, rows * tokens)}
         self.inputs = Inputs(rows=rows, tokens=tokens, counts=names, drawn=drawn, device=feed.device)
         self.parameters = [p for p in objective.parameters() if p.requires_grad]
         elements = sum(p.numel() for p in self.parameters) if config.batch.lanes > 1 else 0
         self.flat = torch.zeros(elements, device=feed.device)  # where gradients are added over lanes, and over ranks
-        self._sums = _views(self.flat, self.parameters) if elements else []
+        parts = torch.split(self.flat, [p.numel() for p in self.parameters]) if elements else ()
+        self._sums = [part.view_as(parameter) for part, parameter in zip(parts, self.parameters, strict=False)]
         self._moves: list[bool] = []  # which parameters have a gradient
         self.losses = Losses(terms={})
         self.outcome = torch.zeros(2, device=feed.device)  # norm of the gradient; 1 where it is not finite
-
-    def lanes(self, step: int) -> list[tuple[Masked, Rng]]:
-        """The lanes of `step`, masked on the CPU; those of the latest step asked for are kept."""
-        if self._masked[0] != step:
-            self._masked = (step, self.source.lanes(step))
-        return self._masked[1]
 
     def lane(self) -> None:
         """Forward and backward pass of the lane in `inputs`; gradients add up over the lanes of a step."""
@@ -231,7 +225,7 @@ class StaticStep:
         """Inputs of a step for the device, the first lane in `inputs`; made before, or now."""
         if self._ready is not None and (self._ready.step, False) == (step, rehearsal):
             return self._ready
-        config, lanes = self.feed.config, self.lanes(step)
+        config, lanes = self.feed.config, self.source.lanes(step)
         own = add_counts([self.objective.counts(masked) for masked, _ in lanes])
         counts = own if rehearsal else ranks.add_counts_over_ranks(own)
         divisors, rate = measures.divisors(counts, config), optim.rate_at(step, config)
@@ -254,9 +248,3 @@ class StaticStep:
     def _forget_gradients(self) -> None:
         for parameter in self.parameters:
             parameter.grad = None
-
-
-def _views(flat: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
-    """The parts of a long tensor, shaped as the parameters."""
-    parts = torch.split(flat, [p.numel() for p in parameters])
-    return [part.view_as(parameter) for part, parameter in zip(parts, parameters, strict=True)]

@@ -1,6 +1,6 @@
 """One optimizer step, and one held-out evaluation: pure functions of (weights, config, step).
 
-Also what a person needs to judge a run: held-out example rows for the report, and the rows of a bad step.
+Also what a person needs to judge a run: held-out example rows for the report.
 """
 
 import json
@@ -218,13 +218,6 @@ def update(network: nn.Module, optimizer: Optimizer, *, clip_norm: float, rate: 
     return norm, finite
 
 
-def _counts_of_all(parts: list[dict[str, Tensor]]) -> dict[str, float]:
-    """Counts over the chunks of all ranks; a rank may have none."""
-    mine = [{name: float(count) for name, count in part.items()} for part in parts]
-    every = [part for content in ranks.gathered(json.dumps(mine).encode()) for part in json.loads(content)]
-    return {name: sum(part[name] for part in every) for name in every[0]}
-
-
 def over_ranks(diagnosed: list[Losses]) -> list[Losses]:
     """The lanes or chunks of all ranks, in order, so that sums over them are those of one process."""
     if ranks.world().size == 1:
@@ -246,7 +239,11 @@ def evaluate(objective: Objective, feed: Feed, *, limit: int | None = None) -> d
             parts.append(objective.counts(masked))
             with autocast(feed.precision, feed.device):
                 diagnosed.append(measures.keep_measured(objective(masked, rng, diagnose=True)))
-        counts = _counts_of_all(parts)
+        mine = json.dumps(
+            [{name: float(count) for name, count in part.items()} for part in parts]
+        )  # a rank may have none
+        every = [part for content in ranks.gathered(mine.encode()) for part in json.loads(content)]
+        counts = {name: sum(part[name] for part in every) for name in every[0]}
         divisors = measures.divisors(counts, feed.config, rows=min(rows, len(feed.valid)))
         metrics = measures.measure(over_ranks(diagnosed), counts, divisors)
         return metrics | on_standard_fakes(objective, feed)
@@ -279,8 +276,6 @@ def on_standard_fakes(objective: Objective, feed: Feed) -> dict[str, float]:
 
 
 _EXAMPLES = 8
-_SHOWN = 12
-"""Row numbers in a message."""
 
 
 @torch.no_grad()
@@ -309,26 +304,3 @@ def example_rows(objective: Objective, feed: Feed, tokenizer: Tokenizer) -> list
         probability = diagnostics["replaced_logit_BT"][row, :real].sigmoid().tolist()
         rows.append({**tokens, **reported, "probability": [round(p, 4) for p in probability]})
     return rows
-
-
-@torch.no_grad()
-def blame(objective: Objective, feed: Feed, *, step: int) -> str:
-    """Describe which rows of a step (counted from 0) had a non-finite loss; if every loss is finite, list all rows. All
-    ranks call this.
-
-    The lanes are computed again with the same result, since they are functions of weights, seed and step.
-    """
-    config = feed.config
-    picked = batches.batch_rows(step, rows=len(feed.rows), size=config.batch.size, seed=config.seed)
-    found: list[int] = []
-    for lane, (masked, rng) in zip(ranks.world().owned(config.batch.lanes), feed.lanes(step), strict=True):
-        rng.seed_dropout()
-        with autocast(feed.precision, feed.device):
-            terms = objective(masked, rng).terms.values()
-        if not all(bool(torch.isfinite(term.sum)) for term in terms):
-            found += [int(row) for row in picked[lane * config.lane_size : (lane + 1) * config.lane_size]]
-    found = [row for part in ranks.gathered(json.dumps(found).encode()) for row in json.loads(part)]
-    what = "the loss is NaN or infinite in" if found else "every loss is finite, the gradient is not; the step's"
-    rows = found or [int(row) for row in picked]
-    more = f" and {len(rows) - _SHOWN:,} more" if len(rows) > _SHOWN else ""
-    return f"{what} rows {', '.join(map(str, rows[:_SHOWN]))}{more} of train.bin"

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import torch
 
-from electra_trainer.data import masking
 from electra_trainer.data.store import Store
-from electra_trainer.objectives import Objective, build
+from electra_trainer.objectives import build
 from electra_trainer.ranks import world
 from electra_trainer.settings.config import Config
 from electra_trainer.train import optim, plan
 from electra_trainer.train.fast_step import FastStep
-from electra_trainer.train.step import EVALUATION_ROWS, Feed, evaluate, on_standard_fakes
+from electra_trainer.train.step import EVALUATION_ROWS, Feed, evaluate
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -84,23 +83,13 @@ def measure_time(
             trial.begin_at(first)
             trial.step()  # warms up
             step += share * trial.seconds_per_step(least=3, most=1 << 30, limit=limit * share)
-    return plan.Timing(step=step, evaluation=_evaluation_seconds(trial.objective, feed))
-
-
-def _evaluation_seconds(objective: Objective, feed: Feed) -> float:
-    """Seconds of an evaluation, from a few rows of each part; standard fakes are made once a run, and that is not
-    counted.
-    """
-    rows = min(feed.config.evaluation.rows, len(feed.valid))
-    few = min(rows, 2 * EVALUATION_ROWS)
-    if not few:
-        return 0.0
-    shown = replace(feed, rows=feed.rows[:few], valid=feed.valid[:few])
-    few = len(shown.fakes_BT)  # made before the clock starts
-    objective.eval()
-    both = timed(lambda: evaluate(objective, shown), feed.device)
-    standard = timed(lambda: on_standard_fakes(objective, shown), feed.device)
-    return (max(both - standard, 0.0) * rows + standard * min(masking.FAKE_ROWS, len(feed.valid))) / few
+    rows = min(config.evaluation.rows, len(feed.valid))
+    few = replace(feed, valid=feed.valid[: min(rows, 2 * EVALUATION_ROWS)])
+    if not rows:
+        return plan.Timing(step=step, evaluation=0.0)
+    assert len(few.fakes_BT)  # made once a run, and not while the clock runs
+    seconds = timed(lambda: evaluate(trial.objective, few), device)
+    return plan.Timing(step=step, evaluation=seconds * rows / len(few.valid))
 
 
 def activation_bytes(precision: str, device: torch.device) -> int:
@@ -109,16 +98,11 @@ def activation_bytes(precision: str, device: torch.device) -> int:
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Free memory of the device, a container's own limit included; None where the system does not say."""
+    """Free memory of the device; None where the system does not say."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     try:
         table = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-        free = 1024 * int(table["MemAvailable"].split()[0])
+        return 1024 * int(table["MemAvailable"].split()[0])
     except (OSError, KeyError, ValueError):
         return None
-    group = Path("/sys/fs/cgroup")
-    try:
-        return min(free, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
-    except (OSError, ValueError):  # not in a container, or one without a limit ("max")
-        return free

@@ -20,19 +20,10 @@ from electra_trainer.settings import records
 from electra_trainer.settings.config import Config
 from electra_trainer.train.optim import rate_at
 
-_TENSORS = (
-    "model.",
-    "generator.",
-    "sharing:",
-    "objective.kind",
-    "objective.width",
-    "phases.kind",
-    "phases.start",
-    "optimizer.name",
+_TENSORS = tuple(
+    "model. generator. sharing: objective.kind objective.width phases.kind phases.start optimizer.name".split()
 )
 """Beginnings of the settings that weights and moments belong to; the others may change."""
-_JUMP = 0.1
-"""Relative difference of learning rates that is called a jump."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +47,7 @@ class Continued:
         """A line for the log of the new run, of `config`: where it continues, and whether the learning rate does."""
         step = self.saved.step
         before, after = (rate_at(step, each) for each in (self.folder.config(), config))
-        jumps = abs(after - before) > _JUMP * max(after, before)
-        rate = f"the learning rate jumps from {before:.3g} to {after:.3g}" if jumps else f"learning rate {after:.3g}"
-        return f"continues {self.folder.path} after step {step:,}: {rate}"
+        return f"continues {self.folder.path} after step {step:,}: learning rate {before:.3g} there, {after:.3g} here"
 
 
 def same_weights(one: Mapping[str, Any], two: Mapping[str, Any]) -> bool:

@@ -176,14 +176,12 @@ def begin_with(objective: Objective, initial: Initial) -> list[str]:
         if isinstance(module, SharedTable) and (table := found.get(f"{name}.weight")) is not None:
             base = next(one for one, tensor in mine.items() if tensor is module.base.weight)
             found[f"{name}.delta"] = table - found.setdefault(base, table)
-    for name, tensor in mine.items():
-        if name in found and found[name].shape != tensor.shape:
-            shapes = f"{tuple(found[name].shape)} there and {tuple(tensor.shape)} here"
-            remedy = (
-                "Give the settings of that run (--config), or export it and give the folder of the one network that "
-                "you want."
+    for name in mine.keys() & found.keys():
+        if (there := tuple(found[name].shape)) != (here := tuple(mine[name].shape)):
+            raise ConfigError(
+                f"--init {initial.name}: {name} has shape {there} there and {here} here. Give the settings of that run "
+                "(--config), or the folder of the one network that you want."
             )
-            raise ConfigError(f"--init {initial.name}: {name} has shape {shapes}. {remedy}")
     with torch.no_grad():
         for name in mine.keys() & found.keys():
             mine[name].copy_(found[name])
