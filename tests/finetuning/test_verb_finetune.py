@@ -282,7 +282,7 @@ def test_the_words_are_where_they_were_in_training(work: Path, electra: Electra)
     (following,) = [line for line in out.splitlines() if line.startswith("Next: electra ")]
     assert following.endswith("--out predictions.conll")
     code, _, err = electra(*following.removeprefix("Next: electra ").replace("FILE", "dev.conll").split())
-    assert code == 65 and "dev.conll: column 2 holds labels. Name the column of the words: --words N." in err
+    assert code == 65 and "dev.conll: column 2 holds numbers or labels. Name the column of the words: --words N." in err
     assert not (work / "predictions.conll").exists()
     found = [one[-1] for one in rows["dev.conll"]]
     code, out, err = electra("predict", "turned/model", "turned.dev", "--device", "cpu")

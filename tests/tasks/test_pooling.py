@@ -170,7 +170,7 @@ def test_from_the_flag_to_the_folder(electra: Electra, tmp_path: Path, block: An
     loaded = load_finetuned(tmp_path / "exp")
     assert loaded.task.windows and result["facts"]["rows"] > 36  # type: ignore[attr-defined]
     assert (
-        "windows are averaged (electra-trainer); transformers and ONNX Runtime read one"
+        "whose outputs are averaged; transformers and ONNX Runtime read one"
         in (tmp_path / "exp/model/README.md").read_text()
     )
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "exp/model").eval()

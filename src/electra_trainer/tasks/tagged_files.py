@@ -231,8 +231,9 @@ def _columns(
     _check_rows(path, rows, first, (words, label)[: 1 + labelled], tabs=tabs)
     sentences = _sentences(path, rows, words, label if labelled else None)
     every = [row[words - 1] for row in rows.values()]
-    if labelled and all(map(str.isdecimal, every)):
-        raise DataError(f"{path}: column {words} holds numbers. Name the column of the words: --words N.")
+    as_labels = len({*every} & {*known}) >= max(2, len({*every}) / 2)
+    if all(map(str.isdecimal, every)) if labelled else as_labels:
+        raise DataError(f"{path}: column {words} holds numbers or labels. Name the column of the words: --words N.")
     columns = TagColumns(words=str(words), label=str(label) if labelled else None, columns=count)
     notes, stops = tuple[str, ...](), sum(word in _STOPS for word in every)
     if stops > 6 * len(sentences) or len(every) > 200 * len(sentences):
