@@ -21,17 +21,17 @@ ROOMS = (
 )  # fmt: skip
 """From the ground up, with the modules at the root: each imports only what is listed before it."""
 CEILINGS = {
-    "(root)": 390,
-    "cli": 1150,
+    "(root)": 400,
+    "cli": 1140,
     "cost": 290,
     "data": 2330,
     "experiments": 1060,
     "files": 1500,
     "finetuning": 1700,
     "inspection": 850,
-    "kernels": 740,
+    "kernels": 710,
     "model": 500,
-    "objectives": 580,
+    "objectives": 540,
     "paper": 1740,
     "playground": 300,
     "presets": 270,
@@ -39,11 +39,11 @@ CEILINGS = {
     "ranks": 400,
     "runs": 990,
     "settings": 650,
-    "tasks": 3150,
-    "train": 2310,
-    "all": 24050,
-    "tests": 35800,
-    "benchmarks": 1800,
+    "tasks": 3160,
+    "train": 2220,
+    "all": 21_890,
+    "tests": 35_300,
+    "benchmarks": 1750,
 }
 """Most lines of code. They only fall; an issue that asks for a feature raises one and names the lines and what goes for it."""
 _LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)

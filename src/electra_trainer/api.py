@@ -177,6 +177,7 @@ def compare(
     arms: str | Sequence[str],
     preset: str | Config = "small",
     seeds: int | Sequence[int] = 3,
+    metrics: str | Sequence[str] | None = None,
     **fields: Any,
 ) -> Summary:
     """Pre-train several arms with several seeds at equal compute, and compare what their encoders learned.
@@ -187,8 +188,9 @@ def compare(
         arms: names from `electra_trainer.presets.arms`, or `untrained`; the first is the reference of all differences.
         preset: a preset's name, or a whole Config.
         seeds: how many (1, 2, ...), or which.
+        metrics: the declared metrics, such as ["pos/accuracy"]; None: the usual ones.
         fields: the other fields of `electra_trainer.paper.request.Compare`, its flags: one of flops and steps; match,
-            probe and what begins with it, sweep, metrics; parallel, device, quiet.
+            probe and what begins with it, sweep; parallel, device, quiet.
 
     Returns:
         Means, differences and the state of every cell; also in `out` as summary.json and summary.md.
@@ -197,6 +199,7 @@ def compare(
         ElectraError: see errors.py.
     """
     fields |= {"arms": _listed(arms), "seeds": _listed(seeds), "settings": _config(preset)}
+    fields["metrics"] = None if metrics is None else _listed(metrics)
     return _warned(Compare(data=Path(data), out=Path(out), **fields).run())
 
 

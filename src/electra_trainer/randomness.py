@@ -51,3 +51,5 @@ class Rng:
         number = key(self.seed, "dropout", self.step, self.lane)
         for generator in (torch.default_generator, *torch.cuda.default_generators):
             generator.manual_seed(number)
+        if torch.backends.mps.is_available():
+            torch.mps.manual_seed(number)

@@ -95,6 +95,17 @@ def test_until_told_every_word_is_alike() -> None:
     assert found.tolist() == [DRAWS // 10] * 10
 
 
+def test_frequencies_stay_on_the_cpu_where_the_device_has_no_fp64() -> None:
+    """As a Mac's GPU, which refuses to hold them; draws and samples live on the device."""
+
+    def refuses(tensor: Tensor) -> Tensor:
+        raise TypeError("Cannot convert a MPS Tensor to float64 dtype")
+
+    generator = frequencies()
+    assert generator._apply(refuses) is generator and generator.cumulative_V.dtype == torch.float64
+    assert generator.sample(grid().float()).device == grid().device
+
+
 def test_entropy_and_probability_by_a_loop() -> None:
     shares = [count / int(COUNTS.sum()) for count in COUNTS.tolist()]
     assert frequencies().probability_V.tolist() == pytest.approx(shares)

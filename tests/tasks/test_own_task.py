@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.finetuning.own_files import rows, write_csv
@@ -16,6 +17,7 @@ from tests.finetuning.own_files import rows, write_csv
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
 from electra_trainer.files.rows import read_rows
 from electra_trainer.files.tables import Table
+from electra_trainer.finetuning.model_folder import task_from
 from electra_trainer.tasks.examples import (
     WARNING,
     Columns,
@@ -28,6 +30,7 @@ from electra_trainer.tasks.examples import (
     same_text,
 )
 from electra_trainer.tasks.own_files import OwnRows, OwnTask, RegressionTask
+from electra_trainer.tasks.task import Row
 from electra_trainer.tasks.texts import Classification, Regression
 
 MORE = "".join(f"text number {n},{'tool' if n % 2 else 'fruit'}\n" for n in range(20)).encode()
@@ -177,6 +180,24 @@ def test_classification_without_flags(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(task)) == task
     again = task.load()
     assert again == data
+
+
+def test_balanced_weights_are_inverse_to_the_frequencies(tmp_path: Path) -> None:
+    """A row of a rare class has the larger loss, the linear baselines count classes alike, and a folder keeps the weights."""
+    noisy = [("red" if n % 10 == 0 or n % 4 == 0 else "blue", "rare" if n % 10 == 0 else "often") for n in range(80)]
+    path = write_csv(tmp_path / "noisy.csv", noisy)
+    plain, weighted = (OwnTask(train=path, dev=path, class_weights=how).load() for how in (None, "balanced"))
+    assert isinstance(weighted.task, Classification) and isinstance(plain.task, Classification)
+    assert weighted.task.class_weights == pytest.approx((80 / 2 / 72, 80 / 2 / 8))
+    assert task_from(weighted.task.described()) == weighted.task
+    rows, output = [Row(ids=(1,), example=0, target=1)], torch.zeros(1, 2)
+    losses = [data.task.losses(output, rows).item() for data in (plain, weighted)]
+    assert losses[1] == pytest.approx(5 * losses[0], rel=1e-5)
+    found = [
+        data.task.baselines(data.train)["tf_idf"].predict([TextExample(text="red")])[0]["label"]
+        for data in (plain, weighted)
+    ]
+    assert found == ["often", "rare"]  # 8 rare reds among 24: more than half by balanced weights
 
 
 def test_predict_and_dev(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from electra_trainer.errors import ConfigError
+from electra_trainer.randomness import Rng
 from electra_trainer.ranks.world import local_device
 from electra_trainer.train import device, static_step
 from electra_trainer.train.device import choose_device, choose_precision
@@ -81,9 +82,23 @@ def test_a_copy_is_waited_for_on_the_device_that_makes_it(monkeypatch: pytest.Mo
     assert recorded == ["that of cuda:1"]
 
 
-@pytest.mark.parametrize("name", ["mps", "gpu", "cuda:x"])
+def test_a_mac_s_gpu_is_taken_only_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+    monkeypatch.setattr(torch.mps, "manual_seed", seeds.append)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match=r"--device mps: .* Use --device cpu"):
+        choose_device("mps")
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert choose_device("auto").type == "cpu" and choose_device("mps").type == "mps"
+    assert choose_precision("auto", torch.device("mps")) == "fp32"
+    for step in (3, 3, 4):
+        Rng(seed=1, step=step, lane=0).seed_dropout()
+    assert seeds[0] == seeds[1] != seeds[2] == torch.initial_seed()
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:x"])
 def test_another_device_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"--device '{name}': expected auto, cpu, cuda or cuda:N"):
+    with pytest.raises(ConfigError, match=f"--device '{name}': expected auto, cpu, cuda, cuda:N or mps"):
         choose_device(name)
 
 

@@ -109,7 +109,7 @@ class Finetuned:
         Args:
             texts: strings; pairs of strings if it learned from pairs; lists of words for tagging; (question, context)
                 for questions.
-            device: auto, cpu, cuda, cuda:N.
+            device: auto, cpu, cuda, cuda:N or mps.
 
         Raises:
             DataError: one of them is not a text, or not a pair.

@@ -138,6 +138,8 @@ class Finetune(Tuning):
     label."""
     labels: str | None = None
     """A text may have several labels: columns of 0 and 1, one for each label, between commas: toxic,insult,threat."""
+    class_weights: Literal["balanced"] | None = None
+    """balanced: rare classes count more in the loss, by their inverse frequency."""
     words: str | None = None
     """In tagging: column of the words, counted from 1, or its name. Default: 1, or one called tokens, words, text or
     the like.

@@ -41,7 +41,7 @@ class Tuning(Request):
     parallel: int | None = None
     """Train N seeds (and tasks) at the same time. Default: as many as the machine has cores or GPUs for."""
     device: str = "auto"
-    """auto, cpu, cuda, or cuda:N."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac."""
     json: bool = False
     """Print one JSON object."""
     quiet: bool = False

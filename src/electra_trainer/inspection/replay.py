@@ -125,7 +125,7 @@ def replay(run: str | Path, *, step: int, data: str | Path | None = None, device
         run: the run folder; nothing in it is changed.
         step: from 1, as in metrics.jsonl; may be beyond the run's last step so far.
         data: the prepared folder; None: where it was when the run began.
-        device: auto (the run's), cpu, cuda, cuda:N.
+        device: auto (the run's), cpu, cuda, cuda:N or mps.
 
     Raises:
         ConfigError: no such step.

@@ -7,6 +7,9 @@ WordFrequencies is a generator without a network: it samples words by fixed freq
 code "uniform").
 """
 
+from collections.abc import Callable
+from contextlib import suppress
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -209,6 +212,12 @@ class WordFrequencies(nn.Module):
         super().__init__()
         self.register_buffer("cumulative_V", torch.arange(1, vocab_size + 1, dtype=torch.float64) / vocab_size)
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "WordFrequencies":
+        """Move to another device; stay on the CPU where that is a Mac's GPU, which has no fp64."""
+        with suppress(TypeError):
+            super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
+
     def use(self, counts_V: Tensor) -> None:
         """Take the frequencies of a corpus: occurrences of each word, [V]; a word that has none is never sampled."""
         sums_V = counts_V.double().cumsum(0)
@@ -226,16 +235,17 @@ class WordFrequencies(nn.Module):
             draws_K: uniform numbers.
             without_K: a word for each draw that is not to be sampled; the others keep their proportions.
         """
-        draws_K = draws_K.to(self.cumulative_V)
+        device, draws_K = draws_K.device, draws_K.to(self.cumulative_V)
         if without_K is not None:
+            without_K = without_K.to(draws_K.device)
             end_K = self.cumulative_V[without_K]
             start_K = torch.where(without_K > 0, self.cumulative_V[without_K - 1], 0.0)
             draws_K = draws_K * (1 - (end_K - start_K))
-            draws_K = torch.where(
-                draws_K >= start_K, draws_K - start_K + end_K, draws_K
-            )  # step over the word's own share
+            # step over the word's own share
+            draws_K = torch.where(draws_K >= start_K, draws_K - start_K + end_K, draws_K)
         # right=True finds the first entry above the draw, so a word of probability 0 is never taken
-        return torch.searchsorted(self.cumulative_V, draws_K, right=True).clamp(max=len(self.cumulative_V) - 1)
+        found_K = torch.searchsorted(self.cumulative_V, draws_K, right=True).clamp(max=len(self.cumulative_V) - 1)
+        return found_K.to(device)
 
     def entropy(self) -> Tensor:
         """Nats, fp64 scalar."""

@@ -67,7 +67,7 @@ class Compare(TrainingRequest):
     parallel: int = 1
     """Train N runs at the same time, each with its share of the cores, or with a GPU."""
     device: str = "auto"
-    """auto, cpu, cuda, or cuda:N."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac."""
     quiet: bool = False
     """Print the tables only."""
     track: str | None = None
@@ -237,7 +237,7 @@ class Cloze(Request):
     p_mask: float | None = None
     """Share of masked tokens in the formula, a = (1 - p_mask) / p_mask; by default the run's."""
     device: str = "auto"
-    """auto, cpu, cuda, or cuda:N."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac."""
 
     def run(self) -> "ClozeScores":
         """Predict the words."""
@@ -270,7 +270,7 @@ class MinimalPairs(Request):
     p_mask: float | None = None
     """Share of masked tokens in Appendix G's formula, for an exported folder or instead of the run's."""
     device: str = "auto"
-    """auto, cpu, cuda, or cuda:N."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac."""
 
     def run(self) -> "PairScores":
         """Score the pairs."""

@@ -43,15 +43,19 @@ _GRAMS = 1 << 16
 _WORD = re.compile(rf"\w+(?:[{MARKS}]+\w*)*|[^\w\s]")
 
 
-def text_baselines(train: Sequence[TextExample], answer: Literal["label", "value"]) -> dict[str, Baseline]:
-    """The most frequent label (the mean value), TF-IDF, of pairs the overlap of words; none without answers."""
+def text_baselines(
+    train: Sequence[TextExample], answer: Literal["label", "value"], *, balanced: bool = False
+) -> dict[str, Baseline]:
+    """The most frequent label (the mean value), TF-IDF, of pairs the overlap of words; none without answers.
+    `balanced`: classes count alike in the loss of the linear models.
+    """
     answers = [getattr(one, answer) for one in train]
     if None in answers:
         return {}
     always = most_frequent(Counter(answers)) if answer == "label" else sum(answers) / len(answers)
 
     def learned(title: str, features: Learns) -> Baseline:
-        model = learn(train, np.array(answers), features)
+        model = learn(train, np.array(answers), features, balanced=balanced)
         return Baseline(title=title, predict=lambda examples: [{answer: value} for value in model(examples)])
 
     found = {
@@ -67,7 +71,7 @@ def text_baselines(train: Sequence[TextExample], answer: Literal["label", "value
 
 
 def learn(
-    train: Sequence[TextExample], answers: NDArray[Any], features: Learns
+    train: Sequence[TextExample], answers: NDArray[Any], features: Learns, *, balanced: bool = False
 ) -> Callable[[Sequence[TextExample]], list[Any]]:
     """A linear model of some features, examples -> answers; it learns when it is first called, which takes minutes.
 
@@ -75,6 +79,7 @@ def learn(
         train: what it learns from, or a sample of that: see `LEARNED_ROWS`.
         answers: the label of each row or its value, and logistic or ridge regression gives another; or rows of 0 and 1,
             one number for each label, and a logistic regression for each gives their probabilities.
+        balanced: classes count alike in its loss.
     """
     from threadpoolctl import threadpool_limits
 
@@ -89,7 +94,8 @@ def learn(
             warnings.simplefilter("ignore")  # not exact to the last digit; a label that every row has, or none
             matrix, read = features([train[index] for index in picked])
             some = np.sort(np.random.default_rng(1).permutation(len(known))[:TRIED_ROWS])
-            model = chosen(*linear(matrix, classes=classes), matrix[some], known[some], examples=some, classes=classes)
+            model = linear(matrix, classes=classes, balanced=balanced)
+            model = chosen(*model, matrix[some], known[some], examples=some, classes=classes)
             model.fit(matrix, known)
         if several:
             return lambda examples: list(model.predict_proba(read(examples))[:, -known.shape[1] :].tolist())
@@ -109,7 +115,7 @@ def learned_from(train: Sequence[TextExample]) -> Indices:
     return np.sort(np.random.default_rng(0).permutation(len(train))[:most])
 
 
-def linear(matrix: Any, *, classes: bool) -> tuple[Any, dict[str, list[float]]]:
+def linear(matrix: Any, *, classes: bool, balanced: bool = False) -> tuple[Any, dict[str, list[float]]]:
     """A linear model for a matrix of features, sparse or not, and the weights of its penalty to try."""
     from scipy import sparse
     from sklearn.linear_model import LogisticRegression, Ridge
@@ -117,10 +123,11 @@ def linear(matrix: Any, *, classes: bool) -> tuple[Any, dict[str, list[float]]]:
 
     if not classes:
         return Ridge(solver="sparse_cg"), {"alpha": [0.1, 1.0, 10.0]}
+    weights = "balanced" if balanced else None
     if not sparse.issparse(matrix):
-        return LogisticRegression(max_iter=100), {"C": [0.1, 10.0, 1000.0]}
+        return LogisticRegression(max_iter=100, class_weight=weights), {"C": [0.1, 10.0, 1000.0]}
     # in the dual: there are more features than rows
-    one = LogisticRegression(solver="liblinear", dual=True, random_state=0)
+    one = LogisticRegression(solver="liblinear", dual=True, random_state=0, class_weight=weights)
     model = OneVsRestClassifier(one)
     return model, {"estimator__C": [1.0, 10.0, 100.0]}
 

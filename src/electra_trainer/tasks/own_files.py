@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
@@ -126,6 +126,8 @@ class OwnTask(OwnRows):
     one_class: ClassVar[bool] = True
 
     name: str = "classification"
+    class_weights: Literal["balanced"] | None = None
+    """balanced: the loss of a row has the inverse frequency of its class as its weight, 1 on average."""
 
     def task(self, train: Sequence[TextExample], path: Path) -> tuple[Classification, list[str]]:
         """Its labels in order: numbers by size, others by letters."""
@@ -150,7 +152,8 @@ class OwnTask(OwnRows):
         each = shown([f"{name} {counts[name]:,}" for name in names])
         notes.append(f"{len(names)} classes in {len(train):,} training rows: {each}.")
         metrics = ("accuracy", "macro_f1", "matthews")
-        return Classification(labels=tuple(names), metrics=metrics), notes
+        weights = tuple(len(train) / (len(names) * counts[name]) for name in names) if self.class_weights else ()
+        return Classification(labels=tuple(names), metrics=metrics, class_weights=weights), notes
 
 
 @checked_class

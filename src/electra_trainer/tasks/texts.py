@@ -211,6 +211,8 @@ class Classification(TextTask):
     labels: tuple[str, ...]
     metrics: tuple[str, ...] = ("accuracy",)
     """See `classification_scores`; the first is the main one."""
+    class_weights: tuple[float, ...] = ()
+    """Weight of a row's loss by its label; empty: all are 1."""
     name: str = "classification"
     pooling: Pooling = "cls"
     windows: bool = False
@@ -225,7 +227,8 @@ class Classification(TextTask):
 
     def losses(self, output_BC: Tensor, rows: Sequence[Row]) -> Tensor:
         labels_B = torch.tensor([row.target for row in rows], device=output_BC.device)
-        return F.cross_entropy(output_BC, labels_B, reduction="none")[:, None]
+        weight_C = torch.tensor(self.class_weights, device=output_BC.device) if self.class_weights else None
+        return F.cross_entropy(output_BC, labels_B, weight_C, reduction="none")[:, None]
 
     def decode(self, output_EC: Tensor) -> list[Prediction]:
         return [
@@ -247,7 +250,7 @@ class Classification(TextTask):
         return [f"collapsed: {next(iter(counts))!r} for every example."] if collapsed else []
 
     def baselines(self, train: Sequence[TextExample]) -> dict[str, Baseline]:
-        return text_baselines(train, "label")
+        return text_baselines(train, "label", balanced=bool(self.class_weights))
 
     def as_transformers(self, model: Model) -> TransformersHead:
         return tasks.text_head(model, self.labels, "single_label_classification", pooling=self.pooling)

@@ -15,14 +15,14 @@ from electra_trainer.kernels.native import library
 
 
 def choose_device(name: str) -> torch.device:
-    """The device called `auto` (CUDA's GPU if there is one), `cpu`, `cuda` or `cuda:1`; a GPU that has a number becomes
-    the current one.
+    """The device called `auto` (CUDA's GPU if there is one), `cpu`, `cuda`, `cuda:1` or `mps`; a GPU that has a number
+    becomes the current one. The GPU of a Mac, `mps`, has not been tried, so `auto` does not take it.
 
     Raises:
         ConfigError: PyTorch cannot use the device, or finds none where there is one.
     """
-    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", name):
-        raise ConfigError(f"--device {name!r}: expected auto, cpu, cuda or cuda:N.")
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?|mps", name):
+        raise ConfigError(f"--device {name!r}: expected auto, cpu, cuda, cuda:N or mps.")
     device = torch.device("cuda" if name == "auto" else name)
     found = torch.cuda.is_available()
     if name == "auto" and not found and not _unused_driver():
@@ -37,6 +37,8 @@ def choose_device(name: str) -> torch.device:
 def _unusable(device: torch.device, *, found: bool) -> str:
     """Why PyTorch cannot compute on the device, and what to do; empty if it can. `found`: it finds a GPU of CUDA's."""
     this = f"PyTorch {torch.__version__}"
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        return f"{this} finds no GPU of a Mac here. Use --device cpu."
     if device.type != "cuda":
         return ""
     if not found and (old := _unused_driver()):
@@ -126,6 +128,8 @@ def choose_precision(name: str, device: torch.device) -> str:
         return name
     if device.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    if device.type == "mps":
+        return "fp32"
     probes = (getattr(torch.cpu, f"_is_{name}_supported", lambda: False) for name in ("amx_tile", "avx512_bf16"))
     tiles, vectors = (probe() for probe in probes)
     halved = library.cpu_field("vendor_id") == "GenuineIntel"  # vdpbf16ps has half of fp32's rate; AMD's is quick

@@ -52,7 +52,7 @@ def pretrain(
         length: steps, time or FLOPs; None keeps the config's steps. Ignored on resume, where it is settled already.
         init: where to read trained weights to begin with, or the run to continue; not read on resume. None: fresh
             weights.
-        device: auto, cpu, cuda, cuda:N.
+        device: auto, cpu, cuda, cuda:N or mps.
         status: where to report that the run began and how it ended.
         pause: asked after each step whether to save and stop there.
 
