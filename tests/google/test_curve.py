@@ -154,7 +154,7 @@ def replaced(tree: Path, file: str, edit: Callable[[str], str]) -> str:
         ("kernels/vocabulary_softmax.py", lambda text: text.replace("right=True", "right=False")),
         ("data/masking.py", lambda text: text.replace("np.rint", "np.floor")),
         ("train/optim.py", lambda text: text.replace("1 - rate", "1 + rate", 1)),
-        ("model/networks.py", lambda text: text.replace("a=-2 * std", "a=-3 * std")),
+        ("model/initial_weights.py", lambda text: text.replace("a=-2 * std", "a=-3 * std")),
         ("kernels/native/softmax.hpp", lambda text: text.replace("float", "double", 1)),
     ],
 )

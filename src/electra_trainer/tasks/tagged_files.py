@@ -288,8 +288,8 @@ def _check_head(where: str, row: Sequence[str], words: int, label: int, *, label
     if max(words, label) > len(row) or (labelled and words == label):
         count, name = ("1 column", "") if len(row) == 1 else (f"{len(row)} columns", " Name them: --words 1 --label 2")
         raise DataError(
-            f"{where}: has {count}; expected on each line the word in column {words} and its label in {label}, with "
-            f"tabs or spaces between, no commas.{name}"
+            f"{where}: has {count}; expected on each line the word in column {words} and its label in "
+            f"{label if label != words else 'another'}, with tabs or spaces between, no commas.{name}"
         )
 
 
