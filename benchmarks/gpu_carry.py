@@ -75,7 +75,7 @@ def joined(parts: list[bytes], dtype: torch.dtype, shape: list[int]) -> Tensor:
 def packed(run: Path, bits: Bits) -> bytes:
     """The run: a line of JSON that says what follows, then that."""
     folder = RunFolder(run)
-    saved = coarse(checkpoint.newest(folder.checkpoints, origin=folder.origin, timed=True), bits)
+    saved = coarse(checkpoint.of_step(folder.checkpoints, origin=folder.origin, timed=True), bits)
     files = [run / "config.json", run / "environment.json", *sorted((run / "tokenizer").iterdir())]
     contents = {str(path.relative_to(run)): zlib.compress(path.read_bytes()) for path in files}
     tensors = [

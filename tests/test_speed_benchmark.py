@@ -224,7 +224,7 @@ def test_fine_tuning_reads_the_same_sentences() -> None:
     cpu = torch.device("cpu")
     ours = finetune.Ours(config.model, text, batch=8, device=cpu, precision="fp32")
     theirs = finetune.Theirs(config.model, text, batch=8, device=cpu, precision="fp32", compiled=False)
-    mine = [collate(ours.feed.batch(step), text.specials, cpu).ids_BT for step in range(finetune.BATCHES)]
+    mine = [collate(ours.batches.batch(step), text.specials, cpu).ids_BT for step in range(finetune.BATCHES)]
     both = (mine, [b["input_ids"] for b in theirs.batches])
     words = [sorted(tuple(row[row != PAD].tolist()) for ids_BT in ids for row in ids_BT) for ids in both]
     assert words[0] == words[1] and len(words[0]) == 8 * finetune.BATCHES
@@ -251,7 +251,7 @@ def test_both_learn_what_they_are_timed_on() -> None:
 
     def losses() -> tuple[float, float]:
         with torch.no_grad():
-            rows = ours.feed.batch(0)
+            rows = ours.batches.batch(0)
             batch = collate(rows, text.specials, cpu)
             mine, count = ours.feed.task.loss(ours.network.head, ours.network(batch), batch, rows)
             return float(mine) / count, float(theirs.network(**theirs.batches[0]).loss)

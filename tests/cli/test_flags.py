@@ -130,7 +130,7 @@ def test_a_bad_number_is_explained(electra: Electra) -> None:
 
 
 def test_names_that_people_try() -> None:
-    flags = ["data", "--out", "run", "--lr", "1e-3", "--batch-size", "32", "--steps", "1e4", "--objective", "electra"]
+    flags = ["data", "--out", "run", "--lr", "1e-3", "--batch-size", "32", "--steps", "1e4", "--objective", "rtd"]
     arguments = read("pretrain", [*flags, "--preset", "tiny"])
     settings = arguments.settings
     assert (settings.optimizer.learning_rate, settings.batch.size, arguments.steps) == (1e-3, 32, 10_000)
@@ -140,7 +140,10 @@ def test_names_that_people_try() -> None:
 @pytest.mark.parametrize("given", ["5000", "0", "three", "1,1", ""])
 def test_seeds_are_looked_at_before_the_data(given: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    for words in (["finetune", "run", "--train", "none.csv"], ["compare", str(tmp_path / "data"), "--arms", "electra"]):
+    for words in (
+        ["finetune", "run", "--train", "none.csv"],
+        ["compare", str(tmp_path / "data"), "--arms", "electra", "--steps", "1"],
+    ):
         assert main([*words, "--seeds", given, "--out", str(tmp_path / "o")]) == ConfigError.exit_code
         said = capsys.readouterr().err
         assert (

@@ -201,7 +201,7 @@ def test_results_are_tables(run: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert re.search(r"^rows +\d+$", str(evaluated), re.MULTILINE) and "<pre>field" in evaluated._repr_html_()
     found = Finetuned(
         network=None, task=Classification(labels=("a", "b")), text=None, columns=None, pair=False,  # type: ignore[arg-type]
-        table={"source": {"model": "run"}, "scores": {"dev": {"accuracy": {"1": 0.5, "2": 0.7}}}},
+        table={"source": {"model": "run"}, "seed": 2, "scores": {"dev": {"accuracy": {"1": 0.5, "2": 0.7}}}},
     )  # fmt: skip
     assert str(found).splitlines()[-2:] == [
         "split  metric    n  median   mean     SD", "dev    accuracy  2   0.600  0.600  0.141",

@@ -114,11 +114,11 @@ def test_masks_are_a_function_of_seed_step_and_lane_on_every_machine() -> None:
 
 
 def test_what_does_not_combine() -> None:
-    for other in ({"draw": "with-replacement"}, {"rarity": 0.5}):
-        with pytest.raises(ConfigError, match=r"with masking\.unit = word"):
-            Masking(unit="word", **other)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="rarity"):
-        Masking(rarity=0.5, draw="with-replacement")
+    with pytest.raises(ConfigError, match=r"with masking\.unit = word"):
+        Masking(unit="word", draw="with-replacement")
+    for other in ({"unit": "word"}, {"draw": "with-replacement"}):
+        with pytest.raises(ConfigError, match="rarity"):
+            Masking(rarity=0.5, **other)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="token with hard-mlm"):
         dataclasses.replace(config(), objective=HardMLM(), masking=Masking(unit="word"))
 

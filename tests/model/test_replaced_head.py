@@ -17,11 +17,10 @@ from tests.small import batch, config, rows
 from electra_trainer import load
 from electra_trainer.cost.flops import paper_replaced_head, row_parts
 from electra_trainer.cost.parameters import parameters
-from electra_trainer.errors import ConfigError
 from electra_trainer.model.networks import Discriminator, PrintedReplacedHead
 from electra_trainer.objectives import build
 from electra_trainer.pretrained.source import InitFrom
-from electra_trainer.settings.config import Config, Model, changed
+from electra_trainer.settings.config import Config, changed
 from electra_trainer.train.begin.initial import begin_with
 from electra_trainer.train.loop import pretrain
 
@@ -88,8 +87,3 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("printed")
     settings = changed(printed(small_config(steps=4)), model={"initializer": "fan-in"})
     return pretrain(settings, write_store(folder / "data"), out=folder / "run", device="cpu", quiet=True)
-
-
-def test_too_narrow_for_an_export() -> None:
-    with pytest.raises(ConfigError, match="two-layers with a hidden size of 1"):
-        Model(hidden_size=1, num_attention_heads=1, replaced_head="linear")

@@ -124,6 +124,8 @@ def placed(network: nn.Module, name: str | None) -> Iterator[torch.device]:
 
 def choose_precision(name: str, device: torch.device) -> str:
     """`fp32` or `bf16`; `auto` takes bf16 where the hardware multiplies it faster than fp32."""
+    if name not in ("auto", "fp32", "bf16"):
+        raise ConfigError(f"precision {name!r}: expected auto, fp32 or bf16.")
     if name != "auto":
         return name
     if device.type == "cuda":
