@@ -1,7 +1,5 @@
 """GLUE's table of tasks, the data that come from a folder or the Hub, and every way that a file can be wrong."""
 
-import csv
-import io
 import json
 import pickle
 from collections import Counter
@@ -10,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tests.tasks.glue_samples import FOLDERS, labelled, tsv, unlabelled, write_glue
 
 from electra_trainer.errors import ConfigError, DataError, MissingInputError
@@ -54,18 +50,15 @@ def test_what_a_task_loads(folder: Path, name: str) -> None:
     row = ROWS[name]
     assert (source.name, source.epochs) == (name, row.epochs) and data.task.name == name
     assert data.task.metric == row.metrics[0]
-    assert isinstance(data.task, Regression if name == "stsb" else Classification)
+    if name == "stsb":  # learned in fifths, as released
+        assert isinstance(data.task, Regression) and (data.task.shift, data.task.scale) == (0.0, 5.0)
+    else:
+        assert isinstance(data.task, Classification)
     assert len(data.train) == 24 and {split: len(rows) for split, rows in data.dev.items()} == dict.fromkeys(row.dev, 9)
     assert list(data.test) == [*row.test, *(["ax"] if name == "mnli" else [])]
     assert data.unordered_pairs == row.unordered
     assert data.notes[0] == f"24 of {row.train:,} training rows." and len(data.notes) == 1 + len(row.dev)
     assert task(folder, name, test=False).load().test == {}
-
-
-def test_stsb_is_learned_in_fifths(folder: Path) -> None:
-    """Released: the score divided by 5."""
-    loaded = task(folder, "stsb").load().task
-    assert isinstance(loaded, Regression) and (loaded.shift, loaded.scale) == (0.0, 5.0)
 
 
 def test_counts_that_are_nearly_glues(folder: Path, tmp_path: Path) -> None:
@@ -139,8 +132,6 @@ def test_folders_by_other_names(folder: Path, tmp_path: Path) -> None:
 
 def test_what_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
     write_glue(tmp_path, ["rte", "mnli"], test=0)
-    with pytest.raises(MissingInputError, match=r"nowhere: no such folder. Give the folder that holds CoLA"):
-        task("nowhere", "cola").load()
     with pytest.raises(
         MissingInputError, match=r"CoLA/train.tsv: no such file.* has MNLI, RTE. Name the tasks that exist with --tasks"
     ):
@@ -157,18 +148,9 @@ def test_what_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
         task(tmp_path, "mnli").load()
 
 
-def test_errors_have_the_files_place(folder: Path, tmp_path: Path) -> None:
-    write_glue(tmp_path, ["rte"])
-    path = tmp_path / "RTE/dev.tsv"
-    path.write_text(path.read_text().replace("\tentailment", "\tyes", 1))
-    with pytest.raises(DataError, match=f"^{path}:2: unknown label 'yes'"):
-        task(tmp_path, "rte").load()
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("cola,rtee", "--tasks rtee: unknown. Did you mean 'rte'"),
         ("CoLA", "--tasks CoLA: unknown. Did you mean 'cola'"),
         ("cola,rte,cola", "--tasks: cola is given twice"),
         (" , ", "expected names between commas"),
@@ -185,12 +167,8 @@ def test_names_of_tasks() -> None:
         and parse_tasks("all") == (*PAPER, "wnli")
         and parse_tasks(" rte, ax") == ("rte", "ax")
     )
-    with pytest.raises(ConfigError, match=r"ax: has no training set; the model of mnli predicts it. Add mnli"):
-        task("x", "ax")
     with pytest.raises(ConfigError, match=r"GLUE has no task 'sts'. Known: cola"):
         task("x", "sts")
-    with pytest.raises(ConfigError, match="--limit 0: expected at least 1"):
-        task("x", "rte", limit=0)
 
 
 class Hub:
@@ -269,13 +247,6 @@ def test_the_real_files() -> None:
     assert max(one.value for one in loaded["stsb"].train) == 5.0
 
 
-def test_one_line_of_a_header_only(tmp_path: Path) -> None:
-    write_glue(tmp_path, ["sst2"])
-    (tmp_path / "SST-2/train.tsv").write_text(tsv(("sentence", "label")))
-    with pytest.raises(DataError, match=r"SST-2/train.tsv: holds no rows"):
-        task(tmp_path, "sst2").load()
-
-
 TRAINED = [name for name, row in ROWS.items() if row.train]
 
 
@@ -352,12 +323,7 @@ def test_one_question_may_be_empty_but_not_both() -> None:
 
 
 WRONG = [
-    (
-        "sst2",
-        "sentence\tlabel\na\t1\nb\n",
-        "F.tsv:3: expected 2 fields between tabs .sentence, label., found 1. Mend or remove",
-    ),
-    ("sst2", "sentence\tlabel\na\tb\t1\n", "F.tsv:2: expected 2 fields .* found 3.* Mend or remove"),
+    ("sst2", "sentence\tlabel\na\tb\t1\n", "F.tsv:2: expected 2 fields between tabs .sentence, label., found 3.* Mend"),
     ("sst2", "sentence\tlabel\na\t1\n\nb\t0\n", "F.tsv:3: expected 2 fields .* found 1"),
     ("sst2", "sentence,label\na,1\n", "F.tsv:1: no column 'sentence'.* 'sentence,label'.* with tabs between them"),
     ("sst2", "sentense\tlabel\na\t1\n", "F.tsv:1: no column 'sentence'."),
@@ -367,7 +333,6 @@ WRONG = [
     ("cola", "gj04\t1\tOne.\n", "F.tsv:1: expected 4 fields between tabs .source, label, mark, sentence., found 3"),
     ("cola", "gj04\t1\t\tOne.\ngj04\t2\t\tTwo.\n", "F.tsv:2: unknown label '2'. Expected one of: 0, 1. Mend"),
     ("cola", "gj04\t1\t\t \n", "F.tsv:1: sentence is empty"),
-    ("cola", "gj04\t1\t\tOne.\ngj04\t1\t\n", "F.tsv:2: expected 4 fields .* found 3"),
     ("rte", "sentence1\tsentence2\tlabel\na\tb\tnot entailment\n", "F.tsv:2: unknown label 'not entailment'."),
     (
         "rte",
@@ -383,11 +348,9 @@ WRONG = [
     ("stsb", "sentence1\tsentence2\tscore\na\tb\tnan\n", "F.tsv:2: score 'nan'"),
     ("stsb", "sentence1\tsentence2\tscore\na\tb\t3,8\n", "F.tsv:2: score '3,8'"),
     ("stsb", "sentence1\tsentence2\tscore\na\tb\t\n", "F.tsv:2: score ''"),
-    ("sst2", "", "F.tsv: is empty"),
     ("sst2", "\n\r\n", "F.tsv: is empty"),
     ("sst2", "sentence\tlabel\n", "F.tsv: holds no rows"),
     ("sst2", b"sentence\tlabel\na\t1\ncaf\xe9\t1\n", "F.tsv:3: not UTF-8 at byte 4 of the line"),
-    ("sst2", "sentence\tlabel\na\t1\n".encode("utf-16"), "F.tsv: is UTF-16. Save it as UTF-8"),
     ("sst2", "sentence\tlabel\ra\t1\r", "F.tsv:1: no column 'label'"),
 ]
 
@@ -396,36 +359,3 @@ WRONG = [
 def test_faults_are_reported(task: str, text: str | bytes, message: str) -> None:
     with pytest.raises(DataError, match=message):
         read(task, text)
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.sampled_from(TRAINED), st.binary(max_size=60), st.integers(0, 400), st.integers(0, 40), st.booleans())
-def test_damaged_files_give_rows_or_a_typed_error(task: str, junk: bytes, at: int, cut: int, with_labels: bool) -> None:
-    """Bytes put into a good file, or cut out of it: whatever is read has texts and known labels."""
-    good = (labelled(task, 5) if with_labels else unlabelled(task, 5)).encode()
-    try:
-        rows = read(task, good[:at] + junk + good[at + cut :], labelled=with_labels)
-    except DataError as error:
-        assert str(error).startswith("F.tsv")
-        return
-    assert rows and all(one.text or task == "qqp" for one in rows)
-    if with_labels and task != "stsb":
-        assert {one.label for one in rows} <= set(ROWS[task].layout.labels)
-
-
-@pytest.mark.skipif(not GLUE.is_dir(), reason="GLUE is not here")
-@pytest.mark.parametrize("task", ["cola", "mrpc", "stsb", "rte", "wnli"])
-def test_the_same_as_csv_reads(task: str) -> None:
-    """The csv module without quoting, on the real dev and test files."""
-    for name in ("dev", "test"):
-        content = (GLUE / ROWS[task].folder / f"{name}.tsv").read_bytes()
-        ours = parse(content, ROWS[task].layout, path=name, labelled=name == "dev")
-        theirs = list(
-            csv.reader(io.StringIO(content.decode("utf-8-sig"), newline="\n"), delimiter="\t", quoting=csv.QUOTE_NONE)
-        )
-        theirs = theirs[0 if task == "cola" and name == "dev" else 1 :]
-        assert len(ours) == len(theirs)
-        for one, fields in zip(ours, theirs, strict=True):
-            assert one.text in fields and (one.pair is None or one.pair in fields)
-            assert one.label is None or one.label in fields
-            assert one.value is None or one.value == float(fields[-1])

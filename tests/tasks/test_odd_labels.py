@@ -2,8 +2,7 @@
 
 import csv
 import json
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,6 @@ from typing import Any
 import pytest
 
 from electra_trainer.errors import ConfigError, DataError
-from electra_trainer.files.rows import read_rows
-from electra_trainer.files.tables import label_lists
 from electra_trainer.tasks.multi_label import MultiLabelTask
 from electra_trainer.tasks.own_files import OwnTask, RegressionTask
 
@@ -156,37 +153,3 @@ def test_files_of_faults(name: str, arguments: dict[str, Any], words: str, share
     if not (shared / "faults" / name).exists():
         pytest.skip(f"needs shared/faults/{name}")
     assert words in "".join(said(shared / "faults" / name, **arguments))
-
-
-BOMBS: dict[str, tuple[str, Callable[[int], str]]] = {
-    "a key a line": ("a.jsonl", lambda n: "".join(f'{{"k{i}": 1}}\n' for i in range(n // 12))),
-    "columns": ("a.csv", lambda n: ",".join(f"c{i}" for i in range(n // 8)) + "\n"),
-    "columns without names": ("a.csv", lambda n: "a" + "," * n + "\n"),
-    "equal columns": ("a.tsv", lambda n: "a\t" * (n // 2) + "a\n"),
-    **{
-        f"a cell of {start}{repeated}": (
-            "b.tsv",
-            lambda n, a=start, b=repeated, c=end: f"text\tlabel\nx\t{a}{b * (n // len(b))}{c}\n",
-        )
-        for start, repeated, end in (
-            ("[", " ", ""), ("[", " ", "x"), ("['", " '", "]"), ("[", "1 ", "]"), ("[", "1", "x]"), ("", "[", ""), ("x(", "(", ")"),
-        )
-    },
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", BOMBS)
-def test_time_grows_with_the_size(case: str, tmp_path: Path) -> None:
-    """Each takes at most a second for 400 kB, where the square of the size would take many."""
-    name, made = BOMBS[case]
-    path = tmp_path / name
-    seconds = []
-    for size in (100_000, 200_000, 400_000):
-        path.write_text(made(size))
-        began = time.process_time()
-        try:
-            label_lists(read_rows(path), "label", ",")
-        except DataError as error:
-            assert len(str(error)) < 1000
-        seconds.append(time.process_time() - began)
-    assert seconds[2] < max(1, 3 * seconds[1]), seconds

@@ -42,12 +42,10 @@ PAIRED = b"one,two,label\n" + b"".join(b"a %d,b %d,%d\n" % (n, n, n % 2) for n i
 Case = tuple[dict[str, bytes], dict[str, object], type[ElectraError], str, str]
 WRONG: dict[str, Case] = {
     # name of the case: files, arguments besides train, kind of error, how it begins, words that must be said
-    "missing file": ({}, {}, MissingInputError, "train.csv: ", "no such file or folder. Check the path"),
     "missing dev": ({"train.csv": GOOD}, {"dev": "dev.csv"}, MissingInputError, "dev.csv: ", "no such file"),
     "missing predict": ({"train.csv": GOOD}, {"predict": "new.csv"}, MissingInputError, "new.csv: ", "no such file"),
     "one column": ({"train.csv": b"text\na\nb\n"}, {}, DataError, "train.csv: ", "has one column ('text'), expected a text and a label"),
     "no such text column": ({"train.csv": GOOD}, {"text": "txt"}, ConfigError, "--text txt: train.csv ", "has no such column. Its columns: 'text', 'label'"),
-    "no such label column": ({"train.csv": GOOD}, {"label": "lable"}, ConfigError, "--label lable: ", "Its columns: 'text', 'label'"),
     "no such pair column": ({"train.csv": GOOD}, {"text_pair": "other"}, ConfigError, "--text-pair other: ", "Its columns: 'text', 'label'"),
     "which is the label": ({"train.csv": b"id,text,kind\n1,a,b\n2,c,d\n"}, {}, ConfigError, "train.csv: ", "which column is the label? Its columns: 'id', 'text', 'kind'. Name it: --label COLUMN"),
     "which is the text": ({"train.csv": b"one,two,label\n1,a,b\n2,c,d\n"}, {}, ConfigError, "train.csv: ", "which column is the text? Its columns: 'one', 'two', 'label'. Name it: --text COLUMN"),
@@ -59,7 +57,6 @@ WRONG: dict[str, Case] = {
     "empty label": ({"train.csv": GOOD + b"a pear, \n"}, {}, DataError, "train.csv:22: ", "column 'label' is empty. Fill it in, or delete the row"),
     "empty pair": ({"train.csv": PAIRED + b"a,,0\n"}, {"text": "one", "text_pair": "two"}, DataError, "train.csv:22: ", "column 'two' is empty"),
     "a row for the header": ({"train.csv": MORE}, {}, DataError, "train.csv:1: ", "'fruit' is a label, not a column's name. Put a line of column names on top of the file"),
-    "one class": ({"train.csv": b"text,label\na,b\nc,b\n"}, {}, DataError, "train.csv: ", "all rows have the label 'b'. Expected two classes or more"),
     "free text as label": ({"train.csv": b"text,label\n" + b"".join(b"a %d,this is writing %d\n" % (n, n) for n in range(9))}, {}, DataError, "train.csv: ", "9 different labels in 9 rows, for example 'this is writing 0'"),
     "long label": ({"train.csv": GOOD + b"a," + b"long " * 50 + b"\n"}, {}, DataError, "train.csv:22: ", "expected one label: a short text, a whole number or a truth value. Name the columns with --text and --label"),
     "numbers as labels": ({"train.csv": SCORED}, {}, DataError, "train.csv: ", "numbers are learned with --task regression"),
@@ -200,18 +197,6 @@ def test_balanced_weights_are_inverse_to_the_frequencies(tmp_path: Path) -> None
     assert found == ["often", "rare"]  # 8 rare reds among 24: more than half by balanced weights
 
 
-def test_predict_and_dev(tmp_path: Path) -> None:
-    write_csv(tmp_path / "train.csv", rows(50))
-    write_csv(tmp_path / "dev.csv", rows(60)[50:])
-    write_csv(tmp_path / "new.csv", [("1", "a plum"), ("2", "a saw")], ("id", "text"))
-    task = OwnTask(train=tmp_path / "train.csv", dev=tmp_path / "dev.csv", predict=tmp_path / "new.csv")
-    data = task.load()
-    assert len(data.train) == 50 and len(data.dev["dev"]) == 10
-    assert [example.text for example in data.test["predict"]] == ["a plum", "a saw"]
-    assert all(example.label is None for example in data.test["predict"])
-    assert data.train[3].place == f"{tmp_path / 'train.csv'}:5"
-
-
 def test_labels_are_in_a_fixed_order(tmp_path: Path) -> None:
     texts = [(f"text {n}", str((n * 7) % 12 - 1)) for n in range(60)]
     data = OwnTask(train=write_csv(tmp_path / "train.csv", texts)).load()
@@ -323,27 +308,6 @@ def test_the_main_score_is_chosen_and_accuracy_is_doubted_where_one_class_is_lar
     assert next(iter(score)) == "macro_f1" and score["macro_f1"] < 0.5 < score["accuracy"]
     with pytest.raises(ConfigError, match="--metric f1: classification has accuracy, macro_f1, matthews"):
         OwnTask(train=path, metric="f1").load()
-
-
-TABLE = rows(200)
-
-
-def placed(table: Sequence[tuple[str, str]], *, file: str = "train.csv") -> list[TextExample]:
-    return [
-        TextExample(text=text, label=label, place=f"{file}:{number}") for number, (text, label) in enumerate(table, 2)
-    ]
-
-
-def test_good_data_has_no_warning() -> None:
-    assert overlap(placed(TABLE), placed(rows(300)[200:], file="dev.csv")) == []
-
-
-def test_overlap() -> None:
-    dev = [TABLE[0], ("something else", "tool"), (TABLE[4][0].upper() + " ", "fruit"), TABLE[7]]
-    assert overlap(placed(TABLE), placed(dev, file="data/dev.csv")) == [
-        f"{WARNING}3 of 4 development rows (75 %) are in the training file too, so the scores are too good: dev.csv:2 is "
-        "train.csv:2."
-    ]
 
 
 def test_the_same_pair_is_the_same_text_only_if_both_are() -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.tasks.squad_small import question
 
-from electra_trainer.errors import DataError, ElectraError, MissingInputError
+from electra_trainer.errors import DataError, MissingInputError
 from electra_trainer.tasks.squad_files import occurrence, read_squad, sample, split_by_article
 
 CONTEXT = "The chef cooked the meal. The guest ate the meal."
@@ -103,7 +103,6 @@ WRONG = {
     "not UTF-8": (b"\xff{}", "is not UTF-8"),
     "not JSON": (b'{"data": [\n}', r"file.json: is not valid JSON"),
     "a list of texts": (["a"], r"file.json: expected an object with 'data', found \['a'\]\. Expected {\"data\""),
-    "too deep": (b'{"data":' + b"[" * 200_000, "nested too deeply"),
     "a number too long": (b'{"data": ' + b"1" * 5000 + b"}", "thousands of digits"),
     "a list": ([], "expected an object with 'data', found"),
     "no questions": ({"data": []}, "holds no questions"),
@@ -111,9 +110,7 @@ WRONG = {
     "article no object": ({"data": [7]}, r"data\[0\]: expected an object with 'paragraphs', found 7"),
     "no paragraphs": ({"data": [{"title": "x"}]}, r"data\[0\]: expected an object with 'paragraphs'"),
     "context missing": ({"data": [{"paragraphs": [{"contxt": "x", "qas": []}]}]}, r"paragraphs\[0\]: expected an object with 'context'"),
-    "context blank": (table(entry(), context=" \n"), r"paragraphs\[0\].context: is blank"),
     "context null": (table(entry(), context=None), r"paragraphs\[0\].context: expected a string, found None"),
-    "half a surrogate": (table(entry(), context="a\ud800"), "half of a surrogate pair at character 2"),
     "qas missing": ({"data": [{"paragraphs": [{"context": "x"}]}]}, r"paragraphs\[0\]: expected an object with 'qas'"),
     "question missing": (table({"id": "1", "answers": []}), r"qas\[0\]: expected an object with 'question'"),
     "question blank": (table(entry(question="")), r"qas\[0\].question: is blank"),
@@ -129,7 +126,6 @@ WRONG = {
     "answer blank": (table(entry(answers=[{"text": " ", "answer_start": 3}])), r"qas\[0\]: has no answer.*--version 2"),
     "start missing": (table(entry(answers=[{"text": "chef"}])), r"answers\[0\]: expected an object with 'answer_start'"),
     "start as text": (table(entry(answers=[{"text": "chef", "answer_start": "4"}])), r"answer_start: expected a whole number, found '4'"),
-    "start a word": (table(entry(answers=[{"text": "chef", "answer_start": "four"}])), r"answer_start: expected a whole number, found 'four'"),
     "start a fraction": (table(entry(answers=[{"text": "chef", "answer_start": 4.5}])), r"answer_start: expected a whole number, found 4.5"),
     "start true": (table(entry(answers=[{"text": "chef", "answer_start": True}])), r"answer_start: expected a whole number, found True"),
 }  # fmt: skip
@@ -201,52 +197,6 @@ def test_mistakes_say_where(tmp_path: Path, content: Any, message: str) -> None:
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(MissingInputError):
         read_squad(tmp_path / "none.json", version=1)
-
-
-leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4)
-anything = st.recursive(leaves, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2), max_leaves=4)  # fmt: skip
-
-
-def perhaps(value: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.integers(0, 19).flatmap(lambda dice: value if dice else anything)
-
-
-answers = st.fixed_dictionaries(
-    {"text": perhaps(st.sampled_from(["a", "b c", "zz"])), "answer_start": perhaps(st.integers(-2, 9))}
-)
-entries = st.fixed_dictionaries(
-    {
-        "question": perhaps(st.just("q?")),
-        "id": perhaps(st.uuids().map(str)),
-        "answers": perhaps(st.lists(answers, max_size=2)),
-    },
-    optional={"is_impossible": perhaps(st.booleans())},
-)
-paragraphs = st.fixed_dictionaries(
-    {"context": perhaps(st.text("abc ", min_size=1, max_size=8)), "qas": perhaps(st.lists(entries, max_size=3))}
-)
-tops = st.fixed_dictionaries(
-    {"data": perhaps(st.lists(st.fixed_dictionaries({"paragraphs": st.lists(paragraphs, max_size=2)}), max_size=2))}
-)
-
-
-@settings(max_examples=80, deadline=None)
-@given(tops | anything, st.sampled_from([1, 2]))
-def test_any_json_is_read_or_refused_in_words(
-    tmp_path_factory: pytest.TempPathFactory, content: Any, version: Any
-) -> None:
-    path = written(tmp_path_factory.mktemp("any"), content)
-    try:
-        file = read_squad(path, version=version)
-    except ElectraError as error:
-        assert str(path) in str(error)
-        return
-    assert file.questions
-    assert len({one.id for one in file.questions}) == len(file.questions)
-    for one in file.questions:
-        assert one.answers or version == 2
-        for answer in one.answers:
-            assert answer.start is None or one.context.startswith(answer.text.strip(), answer.start)
 
 
 def test_sample_and_split_are_always_the_same() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import string
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,6 @@ from electra_trainer.tasks.squad_score import (
     Spans,
     Window,
     answer_tokens,
-    best_threshold,
     decode,
     encode,
     f1,
@@ -114,37 +112,11 @@ def test_scores_of_a_whole_file_by_hand() -> None:
     )  # the fox counts for F1 only
 
 
-def test_the_threshold_is_that_of_the_last_question_that_is_worth_answering() -> None:
-    raw, said, null, has = [1.0, 0.6, 0.0], ["a cat", "b", "c"], [-3.0, -1.0, -2.0], [True, True, False]
-    assert best_threshold(raw, said, null, has) == (pytest.approx(2 / 3), -3.0)  # 1 + 0 + 1, then -1, then +0.6
-    never, threshold = best_threshold([0.0], ["x"], [-9.0], [False])
-    assert never == 1.0 and -9.01 < threshold < -9.0
-    assert score_v2([[]], ["x"], [-9.0], threshold=threshold)["f1"] == 1.0, "where it says so, nothing is answered"
-
-
 def test_a_threshold_is_not_above_itself() -> None:
     assert score_v2([["cat"]], ["cat"], [1.5], threshold=1.5)["f1"] == 1
     assert score_v2([["cat"]], ["cat"], [1.5], threshold=1.4999)["f1"] == 0
     assert "no_answer_accuracy" not in score_v2([["cat"]], ["cat"], [0.0], threshold=0.0)
     assert "has_answer_f1" not in score_v2([[]], ["cat"], [0.0], threshold=0.0)
-
-
-def slow_words(text: str) -> list[str]:
-    """Character by character: runs of letters and digits that are articles become a space."""
-    made, word = "", ""
-    for character in [*(one for one in text.lower() if one not in string.punctuation), " "]:
-        if character.isalnum():
-            word += character
-            continue
-        made += (" " if word in ("a", "an", "the") else word) + character
-        word = ""
-    return made.split()
-
-
-@given(st.text(alphabet="aAnthe xÉ–“'-_.$7ß\u00a0\u0301\n", max_size=25) | st.text(max_size=12))
-def test_normalize_is_what_is_left_character_by_character(text: str) -> None:
-    assert normalize(text).split() == slow_words(text)
-    assert normalize(text) == " ".join(slow_words(text))
 
 
 @given(
@@ -299,8 +271,8 @@ def test_real_contexts(shared: Path, real: tuple[Question, ...], length: int) ->
         assert sorted(starts) == list(range(len(place.offsets_N2)))
 
 
-@pytest.mark.parametrize(("length", "least"), [(128, 0.995), (512, 0.995)])
-def test_real_answers_are_found_again(shared: Path, real: tuple[Question, ...], length: int, least: float) -> None:
+@pytest.mark.parametrize("length", [128, 512])
+def test_real_answers_are_found_again(shared: Path, real: tuple[Question, ...], length: int) -> None:
     """The characters of the target columns are the answer, but for answers that end inside a word; all the same in some window."""
     text = bert_text(shared, length)
     rows = window_rows(real, text, max_query=64, stride=128, training=True)
@@ -313,7 +285,7 @@ def test_real_answers_are_found_again(shared: Path, real: tuple[Question, ...], 
             assert answer.text in one.context[begin:end]
             exact[row.example] = one.context[begin:end] == answer.text and begin == answer.start
     assert len(exact) == len(real), "every answer is whole in some window"
-    assert sum(exact.values()) >= least * len(real)
+    assert sum(exact.values()) >= 0.995 * len(real)
 
 
 CONTEXT = "Straße 9, (the  café)"
@@ -364,20 +336,20 @@ def test_n_best_are_kept() -> None:
     assert [one["text"] for one in said["nbest"]] == ["Straße", "9", ","]
 
 
-@pytest.mark.parametrize(("threshold", "text"), [(-1.0, ""), (-0.5, "9"), (0.0, "9"), (None, "9")])
-def test_no_answer_is_that_of_the_window_which_likes_it_least(threshold: float | None, text: str) -> None:
+@pytest.mark.parametrize(
+    ("against_best", "score", "threshold", "text"),
+    [
+        *((False, -0.5, *case) for case in ((-1.0, ""), (-0.5, "9"), (0.0, "9"), (None, "9"))),
+        *((True, 6.5, *case) for case in ((6.4, ""), (6.5, "9"))),  # as BERT has it
+    ],
+)
+def test_no_answer_is_that_of_the_window_which_likes_it_least(
+    against_best: bool, score: float, threshold: float | None, text: str
+) -> None:
     rows, said = [row(0), row(0)], [spans((5, 5, -7.0), null=2.0), spans((4, 4, -8.0), null=-0.5)]
-    (one,) = decoded(rows, said, null_threshold=threshold)
-    assert one["no_answer_score"] == -0.5
+    (one,) = decoded(rows, said, null_threshold=threshold, null_against_best=against_best)
+    assert one["no_answer_score"] == score
     assert one["text"] == text and one["nbest"][0]["text"] == "9"
-
-
-@pytest.mark.parametrize(("threshold", "text"), [(0.9, ""), (1.0, "9")])
-def test_no_answer_of_bert_is_against_the_best_span(threshold: float, text: str) -> None:
-    rows, said = [row(0), row(0)], [spans((5, 5, 3.0), null=6.0), spans((4, 4, 2.0), null=4.0)]
-    (one,) = decoded(rows, said, null_threshold=threshold, null_against_best=True)
-    assert one["no_answer_score"] == pytest.approx(1.0)
-    assert one["text"] == text
 
 
 def test_a_question_without_spans_is_answered_with_nothing() -> None:

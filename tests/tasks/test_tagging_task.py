@@ -267,19 +267,3 @@ def test_a_tag_file_is_read(name: str) -> None:
     assert (len(data.train), sum(len(one.words) for one in data.train)) == (sentences, words)
     assert " ".join(data.task.labels) == labels  # type: ignore[attr-defined]
     assert any(re.search(note, one) for one in data.notes), data.notes
-
-
-@pytest.mark.skipif(not FAULTS.is_dir(), reason="../shared/faults is not here")
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("span-notations/lower.txt", "'b-loc' looks like a span's label"),
-        ("span-notations/suffix.txt", "'LOC-B' looks like a span's label"),
-        ("span-notations/zero-outside.txt", "'B-LOC' looks like a span's label and '0' does not"),
-        ("outside-as-nothing/underscore.txt", "240 of 480 words have no label, and none is O"),
-        ("outside-as-nothing/null.jsonl", "240 of 480 words have no label, and none is O"),
-    ],
-)
-def test_a_tag_file_is_refused(name: str, said: str) -> None:
-    with pytest.raises(DataError, match=said):
-        TaggingTask(train=FAULTS / name, dev=FAULTS / name).load()
