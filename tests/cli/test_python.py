@@ -204,7 +204,7 @@ def test_results_are_tables(run: Path, tmp_path: Path, monkeypatch: pytest.Monke
         table={"source": {"model": "run"}, "seed": 2, "scores": {"dev": {"accuracy": {"1": 0.5, "2": 0.7}}}},
     )  # fmt: skip
     assert str(found).splitlines()[-2:] == [
-        "split  metric    n  median   mean     SD", "dev    accuracy  2   0.600  0.600  0.141",
+        "split  metric    n  median  mean    SD", "dev    accuracy  2    60.0  60.0  14.1",
     ]  # fmt: skip
     assert "accuracy" in found._repr_html_() and len(repr(found)) < 80
 

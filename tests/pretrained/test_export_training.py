@@ -43,7 +43,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         export_run(electra, root / name, dtype=dtype, bert=name == "bert")
     export_run(mlm, root / "mlm-half", dtype="float16")
     source = load_source(write_encoder(root / "encoder"))
-    task = OwnTask(train=write_csv(root / "rows.csv", rows(60)), kind="classification", label="label")
+    task = OwnTask(train=write_csv(root / "rows.csv", rows(60)), label="label")
     job = Job(source=source, data=task.load(), recipe=recipe("paper", hidden_size=32, epochs=1), seed=3)
     finetune_run(job, out=root / "finetuning", keep_weights=True, quiet=True, device="cpu")
     export_finetuned(root / "finetuning", out=root / "classifier", data=job.data)

@@ -69,11 +69,9 @@ ALLOWED = {
     ("pretrained/source.py", "huggingface_hub"),
     # the YAML of a model card; nothing is asked of the Hub
     ("pretrained/model_card.py", "huggingface_hub"),
-    ("tasks/glue_tasks.py", "datasets"),
     # the playground listens where it is told, by default on this machine alone; its page is opened in the user's browser
     ("playground/server.py", "socket"),
     ("playground/server.py", "http"),
-    ("cli/use.py", "webbrowser"),
     # only for an input that is a URL, or looks like a name of the Hub and is not on the disk
     ("files/opening.py", "fsspec"),
     ("files/sources.py", "huggingface_hub"),

@@ -115,11 +115,13 @@ class Compare(TrainingRequest):
             Interrupted: stopped and saved; the summary of the finished cells is written, and the same call resumes.
             ElectraError: as `pretrain` and the probes.
         """
+        from electra_trainer.experiments.cell import parse_seeds
         from electra_trainer.experiments.engine import run_experiment
         from electra_trainer.inspection.trackers import tracked
         from electra_trainer.paper.compare import Comparing
         from electra_trainer.train.device import choose_device, use_threads
 
+        parse_seeds(self.seeds)  # a wrong one before the data are read
         use_threads()
         how: dict[str, Any] = {"parallel": self.parallel, "quiet": self.quiet}
         with tracked(self.out, self.track):
