@@ -15,7 +15,7 @@ from torch import Tensor
 from electra_trainer.kernels import stack
 from electra_trainer.kernels.native import layers as native
 from electra_trainer.kernels.native import library
-from electra_trainer.model.modern import ModernLayers, Places, turned
+from electra_trainer.model.modern import ModernLayers, Places
 from electra_trainer.settings.config import Model
 
 pytestmark = pytest.mark.usefixtures("variant")
@@ -111,7 +111,8 @@ def layers_with_masks(net: ModernLayers, x_BTD: Tensor, places: Places, p: float
         after = kept(p, key, 3 * number + 1, rows * tokens, width).view(x_BTD.shape) * scale
         inside = kept(p, key, 3 * number + 2, rows * tokens, inner).view(rows, tokens, inner) * scale
         q, k, v = layer.attn.Wqkv(layer.attn_norm(x_BTD)).view(rows, tokens, 3, heads, -1).unbind(2)
-        q, k = (turned(part, torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)) for part in (q, k))
+        halves = [part.chunk(2, -1) for part in (q, k)]
+        q, k = (torch.cat([one * cos - two * sin, two * cos + one * sin], -1) for one, two in halves)
         q, k, v = (part.transpose(1, 2) for part in (q, k, v))
         mixed = ((q @ k.mT / math.sqrt(q.shape[-1])).softmax(-1) * weights) @ v
         x_BTD = x_BTD + layer.attn.Wo(mixed.transpose(1, 2).flatten(2)) * after
