@@ -42,7 +42,7 @@ CEILINGS = {
     "tasks": 3160,
     "train": 2220,
     "all": 21_890,
-    "tests": 35_300,
+    "tests": 35_100,
     "benchmarks": 1750,
 }
 """Most lines of code. They only fall; an issue that asks for a feature raises one and names the lines and what goes for it."""

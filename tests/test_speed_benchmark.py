@@ -253,7 +253,7 @@ def test_both_learn_what_they_are_timed_on() -> None:
         with torch.no_grad():
             rows = ours.batches.batch(0)
             batch = collate(rows, text.specials, cpu)
-            mine, count = ours.batches.task.loss(ours.network.head, ours.network(batch), batch, rows)
+            mine, count = finetune._TASK.loss(ours.network.head, ours.network(batch), batch, rows)
             return float(mine) / count, float(theirs.network(**theirs.batches[0]).loss)
 
     before = losses()

@@ -206,7 +206,7 @@ def test_results_are_tables(run: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert str(found).splitlines()[-2:] == [
         "split  metric    n  median  mean    SD", "dev    accuracy  2    60.0  60.0  14.1",
     ]  # fmt: skip
-    assert "accuracy" in found._repr_html_() and len(repr(found)) < 80
+    assert len(repr(found)) < 80
 
 
 def test_quiet_hides_no_warning(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -337,7 +337,7 @@ TAGS = _cases(
     ("pipe", "t.conllu", pipe, 65, "t.conllu: is not a regular file"),
     ("NUL in columns", "t.conll", b"a\tX\n\0\tX\n", 65, "t.conll:2", "NUL"),
     ("one column", "t.conll", b"a\nb\n", 65, "t.conll:1: has 1 column"),
-    ("ragged", "t.conll", b"a\tX\nb\n", 65, "t.conll:2: expected 2 columns, as line 1 has, found 1"),
+    ("ragged", "t.conll", b"a\tX\nb\n", 65, "t.conll:2: expected 2 columns", "as line 1 has, found 1"),
     ("pipe", "t.conll", pipe, 65, "t.conll: is not a regular file"),
 )  # fmt: skip
 TABLES = _cases(
