@@ -37,10 +37,15 @@ def source(**changes: int) -> Source:
     with torch.no_grad():
         for name, parameter in encoder.named_parameters():
             parameter.normal_(1.0 if "LayerNorm.weight" in name else 0.0, 0.3, generator=generator)
-    vocabulary = {token: number for number, token in enumerate((*SPECIAL_TOKENS, *WORDS))}
+    return source_of("small", model, encoder, WORDS)
+
+
+def source_of(name: str, model: Model, encoder: Encoder, words: Sequence[str]) -> Source:
+    """It reads rows as long as its positions."""
+    vocabulary = {token: number for number, token in enumerate((*SPECIAL_TOKENS, *words))}
     tokenizer = word_piece(vocabulary, cased=False, keep_accents=None)
     return Source(
-        name="small", model=model, weights=encoder.state_dict(), tokenizer=tokenizer, specials=specials_of(tokenizer),
+        name=name, model=model, weights=encoder.state_dict(), tokenizer=tokenizer, specials=specials_of(tokenizer),
         length=model.max_position_embeddings,
     )  # fmt: skip
 

@@ -29,7 +29,6 @@ from electra_trainer.files.wording import duration
 from electra_trainer.finetuning import experiment as engine
 from electra_trainer.finetuning import run as runs
 from electra_trainer.finetuning.experiment import Plan
-from electra_trainer.finetuning.run import finetune_run
 from electra_trainer.tasks.task import TaskData
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -116,16 +115,11 @@ def test_seeds_and_tasks_are_added_to_what_is_there(model: str, tmp_path: Path) 
     assert_same(tmp_path / "at once", tmp_path / "grown")
 
 
-def recipes(found: Summary) -> list[dict[str, Any]]:
-    return [row.settings["recipe"] for row in found.declared.rows.values()]
-
-
 def test_recipe_epochs_are_the_task_s_unless_given(model: str, tmp_path: Path) -> None:
     tasks = (Toy(rows=16, epochs=2.0), Toy(name="long", rows=16, epochs=5.0))
-    found = go(plan(model, *tasks, seeds=(1,)), tmp_path / "own")
-    assert [recipe["epochs"] for recipe in recipes(found)] == [2.0, 5.0]
-    found = go(plan(model, *tasks, seeds=(1,), changes={**SMALL, "epochs": 1.0}), tmp_path / "given")
-    assert [recipe["epochs"] for recipe in recipes(found)] == [1.0, 1.0]
+    for name, more, epochs in (("own", {}, [2.0, 5.0]), ("given", {"epochs": 1.0}, [1.0, 1.0])):
+        found = go(plan(model, *tasks, seeds=(1,), changes=SMALL | more), tmp_path / name)
+        assert [row.settings["recipe"]["epochs"] for row in found.declared.rows.values()] == epochs
     assert read_result(tmp_path / "given" / "cells" / "long" / "seed-1").facts["steps"] == 2
 
 
@@ -182,19 +176,10 @@ def test_another_encoder_or_folder_is_refused(model: str, tmp_path: Path, monkey
         go(plan(model), tmp_path / "out")
 
 
-@pytest.mark.parametrize(
-    ("tasks", "said"),
-    [
-        ((Toy(name="../x"),), "'../x': expected a name of letters"),
-        ((Toy(), Toy(name="a+b")), "'a\\+b': expected a name of letters"),
-    ],
-)
-def test_plans_that_cannot_be(tasks: tuple[Toy, ...], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        plans.plan("x", *tasks)
-
-
 def test_faults_are_reported_before_anything_is_trained(model: str, tmp_path: Path) -> None:
+    for tasks, said in (((Toy(name="../x"),), r"'\.\./x'"), ((Toy(), Toy(name="a+b")), r"'a\+b'")):
+        with pytest.raises(ConfigError, match=f"{said}: expected a name of letters"):
+            plan(model, *tasks)
     with pytest.raises(DataError, match=r"second.tsv:3: expected a number of rows"):
         go(plan(model, Toy(), Toy(name="second", rows=-1)), tmp_path / "out")
     with pytest.raises(MissingInputError, match="no such folder"):
@@ -533,16 +518,6 @@ def test_an_experiment_resumes_in_the_precision_that_it_began_in(
     assert (out / "experiment.json").read_bytes() == before
     brief(model, tmp_path / "other", precision=begun)  # named, against what the machine prefers
     assert noted(tmp_path / "other") == (begun, begun)
-
-
-def test_a_run_notes_its_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that no experiment began too."""
-    machine_prefers("fp32", monkeypatch)
-    finetune_run(toy.job(rows=16, precision="auto"), out=tmp_path / "run", device="cpu", quiet=True)
-    assert json.loads((tmp_path / "run/config.json").read_text())["recipe"]["precision"] == "fp32"
-    machine_prefers("bf16", monkeypatch)
-    with pytest.raises(ConfigError, match=r"recipe.precision: 'fp32' -> 'bf16'"):
-        finetune_run(toy.job(rows=16, precision="auto"), out=tmp_path / "run", device="cpu", quiet=True)
 
 
 def test_rows_are_no_longer_than_the_encoder_s_and_a_note_says_so(model: str, tmp_path: Path) -> None:

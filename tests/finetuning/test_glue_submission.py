@@ -3,7 +3,6 @@
 import io
 import json
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from electra_trainer.tasks.glue_tasks import GlueTask
 GLUE = Path(__file__).resolve().parents[3] / "shared" / "data" / "glue"
 FILES = ["CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI-m", "MNLI-mm", "QNLI", "RTE", "WNLI", "AX"]
 TRAINED = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
-Write = Callable[..., tuple[dict[str, list[list[str]]], tuple[str, ...]]]
 
 
 def predicted(task: str, number: int) -> dict[str, object]:

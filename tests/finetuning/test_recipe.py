@@ -6,15 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer
-from tokenizers.models import WordPiece
+from tests.finetuning.small_source import source
 
-from electra_trainer.data.tokenizer import Specials
 from electra_trainer.errors import ConfigError
 from electra_trainer.finetuning.run import Order, build_network
 from electra_trainer.model.networks import build_encoder
 from electra_trainer.presets.models import preset
-from electra_trainer.pretrained.source import Source
 from electra_trainer.tasks.recipe import RECIPES, Recipe, for_own_rows, recipe
 from electra_trainer.tasks.texts import Classification
 
@@ -48,12 +45,6 @@ def test_the_released_code_s(size: str, rate: float, decay: float) -> None:
     assert found.optimizer.weight_decay == 0.01 and found.optimizer.clip_norm == 1.0
 
 
-def test_the_schedule_is_over_the_steps_of_the_run() -> None:
-    schedule = recipe("paper", hidden_size=256, epochs=3).schedule_of(801)
-    assert (schedule.steps, schedule.warmup_steps, schedule.shape) == (801, 80, "linear")
-    assert recipe("released", hidden_size=256, epochs=3).schedule_of(5).warmup_steps == 0
-
-
 @pytest.mark.parametrize(("steps", "released", "paper"), [(27, 2.7, 2), (5, 0.5, 0), (804, 80.4, 80)])
 def test_the_released_warm_up_is_not_rounded(steps: int, released: float, paper: int) -> None:
     """google-research/electra: num_train_steps * warmup_proportion, a real number; BERT, whom the paper follows, rounds it down."""
@@ -85,19 +76,10 @@ def test_own_tables_differ_from_the_paper_where_they_are_small() -> None:
 @pytest.mark.parametrize("block", ["bert", "modern"])
 def test_the_last_layer_begins_at_zero_and_the_others_as_they_were(block: str) -> None:
     model = replace(preset("tiny").model, block=block)  # type: ignore[arg-type]
-    encoder = build_encoder(model)
-    specials = Specials(pad=0, unk=1, cls=2, sep=3, mask=4)
-    source = Source(
-        name="",
-        model=model,
-        weights=encoder.state_dict(),
-        tokenizer=Tokenizer(WordPiece()),
-        specials=specials,
-        length=32,
-    )
+    made = replace(source(), model=model, weights=build_encoder(model).state_dict())
     task = Classification(labels=("a", "b", "c"), metrics=("accuracy",))
     drawn, zero = (
-        dict(build_network(source, task, Recipe(zero_head=zero), seed=1).head.named_parameters())
+        dict(build_network(made, task, Recipe(zero_head=zero), seed=1).head.named_parameters())
         for zero in (False, True)
     )
     last = [name for name in zero if name.endswith("weight")][-1]

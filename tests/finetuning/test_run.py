@@ -2,7 +2,7 @@
 
 import json
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -106,12 +106,6 @@ def test_micro_batches_resume_as_well(tmp_path: Path) -> None:
     assert_same_end(tmp_path / "whole", tmp_path / "run")
 
 
-def test_when_it_is_saved_changes_nothing(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "SAVE_EVERY", 0.0)
-    go(toy.job(), tmp_path / "run")
-    assert_same_end(whole, tmp_path / "run")
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_the_same_call_resumes(
     whole: Path, tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
@@ -145,23 +139,18 @@ def test_killed_at_file_operations(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert killed_at_each(work, tmp_path / "kills", every=2, same=untimed) > 15
 
 
-def changed_jobs() -> Iterator[tuple[str, Job]]:
+def test_another_job_is_refused_by_the_name_of_what_differs(whole: Path) -> None:
     job = toy.job()
-    yield r"seed: 1 -> 2", replace(job, seed=2)
-    yield r"recipe.learning_rate: 0.005 -> 0.001", toy.job(learning_rate=1e-3)
-    yield r"recipe.max_length: 24 -> 16", toy.job(max_length=16)
-    yield r"recipe.precision: 'fp32' -> 'bf16'", toy.job(precision="bf16")
-    yield r"model_sha256", toy.job(source_seed=6)
-    yield r"data_sha256", toy.job(rows=88)
-    yield r"task.labels", replace(job, data=replace(job.data, task=replace(job.data.task, labels=("bad", "good", "?"))))  # type: ignore[type-var]
-
-
-@pytest.mark.parametrize(
-    ("field", "job"), list(changed_jobs()), ids=lambda value: value if isinstance(value, str) else ""
-)
-def test_another_job_is_refused_by_the_name_of_what_differs(whole: Path, field: str, job: Job) -> None:
-    with pytest.raises(ConfigError, match=field):
-        go(job, whole)
+    labels = replace(job.data.task, labels=("bad", "good", "?"))  # type: ignore[type-var]
+    for field, other in (
+        ("seed: 1 -> 2", replace(job, seed=2)),
+        ("recipe.max_length: 24 -> 16", toy.job(max_length=16)),
+        ("model_sha256", toy.job(source_seed=6)),
+        ("data_sha256", toy.job(rows=88)),
+        ("task.labels", replace(job, data=replace(job.data, task=labels))),
+    ):
+        with pytest.raises(ConfigError, match=field):
+            go(other, whole)
 
 
 def test_an_encoder_that_was_moved_is_the_same(whole: Path) -> None:
@@ -216,11 +205,12 @@ def with_bad_gradients(monkeypatch: pytest.MonkeyPatch, bad: range) -> list[list
 
 
 def test_a_step_without_a_finite_gradient_moves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = with_bad_gradients(monkeypatch, range(3, 5))
-    go(toy.job(), tmp_path / "run")
+    """And nine in a row do not end the run."""
+    seen = with_bad_gradients(monkeypatch, range(1, 10))
+    assert go(toy.job(), tmp_path / "run").facts["steps"] == STEPS
     same = [all(map(torch.equal, before, after)) for before, after in pairwise(seen)]
-    assert len(seen) == STEPS and [step for step, unmoved in enumerate(same) if unmoved] == [3, 4]
-    assert "step 4: the gradient is not a finite number" in (tmp_path / "run" / "log.txt").read_text()
+    assert len(seen) == STEPS and [step for step, unmoved in enumerate(same) if unmoved] == [*range(1, 10)]
+    assert "step 2: the gradient is not a finite number" in (tmp_path / "run" / "log.txt").read_text()
 
 
 @pytest.mark.parametrize("stop_at", [None, 6])
@@ -236,18 +226,10 @@ def test_ten_in_a_row_diverge_at_the_same_step_however_often_it_was_stopped(
     assert not is_finished(tmp_path / "run")
 
 
-def test_nine_in_a_row_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with_bad_gradients(monkeypatch, range(1, 10))
-    assert go(toy.job(), tmp_path / "run").facts["steps"] == STEPS
-
-
-def test_no_rows_and_an_invalid_result(tmp_path: Path) -> None:
+def test_no_rows(tmp_path: Path) -> None:
     job = toy.job()
     with pytest.raises(DataError, match="toy: there are no training rows"):
         go(replace(job, data=replace(job.data, train=[])), tmp_path / "run")
-    (tmp_path / "run" / "result.json").write_text('{"key": "toy"}')
-    with pytest.raises(DataError, match="field seed is missing"):
-        read_result(tmp_path / "run")
 
 
 KEEPS = {"epochs": 5.0, "keep": "best", "learning_rate": 2e-3}
@@ -298,26 +280,18 @@ def test_a_run_that_keeps_the_best_resumes_to_the_bit(
     assert_same_end(kept, tmp_path / "killed")
 
 
-def test_scoring_epochs_changes_nothing_else(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor is dev tokenized again: rows are made of the training set and of three splits, once each."""
-    made, rows = [], Classification.rows
-    monkeypatch.setattr(Classification, "rows", lambda *given, **more: made.append(1) or rows(*given, **more))
+def test_scoring_epochs_changes_nothing_else(whole: Path, tmp_path: Path) -> None:
     go(toy.job(keep="best"), tmp_path / "run")
-    assert len(made) == 4
     one, two = weights(whole).weights, weights(tmp_path / "run").weights
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert sum(row.get("split") == "dev" for row in curve(tmp_path / "run")) == 1
 
 
-def collapsing(out: Path, **changes: Any) -> Result:
-    """Half the texts of the toy task are good. A head that hardly moved says one thing of all of them."""
-    job = toy.job(dropout=0.0, attention_dropout=0.0, **changes)
-    weights = {name: tensor * 1e-3 for name, tensor in job.source.weights.items()}  # all rows look the same
-    return finetune_run(replace(job, source=replace(job.source, weights=weights)), out=out, device="cpu", quiet=True)
-
-
 def test_more_epochs_or_another_rate_are_advised(tmp_path: Path) -> None:
-    found = collapsing(tmp_path / "run", learning_rate=1e-7)
+    """Half the texts of the toy task are good. A head that hardly moved says one thing of all of them."""
+    job = toy.job(dropout=0.0, attention_dropout=0.0, learning_rate=1e-7)
+    weights = {name: tensor * 1e-3 for name, tensor in job.source.weights.items()}  # all rows look the same
+    found = go(replace(job, source=replace(job.source, weights=weights)), tmp_path / "run")
     collapsed = [doubt for doubt in found.doubts if "collapsed: " in doubt and doubt.endswith("for every example.")]
     advice = "after 12 steps: try more epochs, another learning rate or other seeds."
     assert collapsed and found.doubts == (*collapsed, advice)

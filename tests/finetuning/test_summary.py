@@ -146,14 +146,6 @@ def test_pages_have_the_numbers_and_the_notes(tmp_path: Path) -> None:
     assert "cola" in shown and "0.2167" in shown and "beats TF-IDF" in shown
 
 
-def test_a_result_of_another_run_is_refused(tmp_path: Path) -> None:
-    declare(tmp_path, "cola")
-    put(tmp_path, "cola", 1, 0.5)
-    (tmp_path / "cells" / "cola" / "seed-1").rename(tmp_path / "cells" / "cola" / "seed-2")
-    with pytest.raises(DataError, match="is not the result of cola, seed 2"):
-        summarize(tmp_path)
-
-
 @pytest.mark.parametrize("lost", ["settings", "metrics", "reference", "notes", "verb", "about"])
 def test_a_damaged_experiment_is_refused(tmp_path: Path, lost: str) -> None:
     """A sentence that names the field, instead of a traceback where it is used."""

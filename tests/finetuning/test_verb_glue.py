@@ -163,12 +163,3 @@ def test_impossible_requests_are_refused_before_training(
     folder = write_glue(tmp_path / "glue", ["cola"])
     found, _, err = electra("glue", "m", "--data", folder, "--out", tmp_path / "exp", *words)
     assert found == code and message in err and not experiment.plans
-
-
-def test_a_missing_file_is_reported_before_training(experiment: Experiment, electra: Electra, tmp_path: Path) -> None:
-    folder = write_glue(tmp_path / "glue", ["cola", "mnli"])
-    (folder / "MNLI/dev_mismatched.tsv").unlink()
-    code, _, err = electra("glue", "m", "--data", folder, "--tasks", "cola,mnli", "--out", tmp_path / "exp")
-    assert code == 66 and "MNLI/dev_mismatched.tsv: no such file." in err and not experiment.plans
-    code, _, err = electra("glue", "m", "--data", tmp_path / "none", "--out", tmp_path / "exp")
-    assert code == 66 and "none: no such folder. Give the folder that holds CoLA and so on, or hub." in err

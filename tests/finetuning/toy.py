@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import safetensors.torch
 import torch
+from tests.finetuning.small_source import shape, source_of
 
-from electra_trainer.data.tokenizer import SPECIAL_TOKENS, save_tokenizer, specials_of, word_piece
+from electra_trainer.data.tokenizer import SPECIAL_TOKENS, save_tokenizer
 from electra_trainer.errors import DataError
 from electra_trainer.finetuning import run
 from electra_trainer.finetuning.run import Job
@@ -18,7 +19,6 @@ from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.initial_weights import initialize
 from electra_trainer.pretrained.export import shape_table
 from electra_trainer.pretrained.source import Source
-from electra_trainer.settings.config import Model
 from electra_trainer.tasks.examples import TextExample
 from electra_trainer.tasks.recipe import Recipe
 from electra_trainer.tasks.task import Task, TaskData, TaskSource, hash_files
@@ -32,17 +32,9 @@ BAD = WORDS[8:16]
 
 def source(*, seed: int = 5, layers: int = 1) -> Source:
     """Random weights, as an encoder begins."""
-    model = Model(
-        vocab_size=len(SPECIAL_TOKENS) + len(WORDS), embedding_size=16, hidden_size=32, num_hidden_layers=layers,
-        num_attention_heads=2, intermediate_size=48, max_position_embeddings=40,
-    )  # fmt: skip
+    model = shape(vocab_size=len(SPECIAL_TOKENS) + len(WORDS), num_hidden_layers=layers)
     encoder = initialize(Encoder(model), model, lambda name: torch.Generator().manual_seed(seed + len(name)))
-    vocabulary = {token: number for number, token in enumerate((*SPECIAL_TOKENS, *WORDS))}
-    tokenizer = word_piece(vocabulary, cased=False, keep_accents=None)
-    return Source(
-        name="toy", model=model, weights=encoder.state_dict(), tokenizer=tokenizer, specials=specials_of(tokenizer),
-        length=model.max_position_embeddings,
-    )  # fmt: skip
+    return source_of("toy", model, encoder, WORDS)
 
 
 def write_model(folder: Path, *, seed: int = 5, layers: int = 1) -> str:
