@@ -41,8 +41,8 @@ CEILINGS = {
     "settings": 650,
     "tasks": 3160,
     "train": 2220,
-    "all": 21_890,
-    "tests": 35_100,
+    "all": 21_900,
+    "tests": 34_900,
     "benchmarks": 1750,
 }
 """Most lines of code. They only fall; an issue that asks for a feature raises one and names the lines and what goes for it."""
