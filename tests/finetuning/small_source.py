@@ -41,7 +41,7 @@ def source(**changes: int) -> Source:
 
 
 def source_of(name: str, model: Model, encoder: Encoder, words: Sequence[str]) -> Source:
-    """It reads rows as long as its positions."""
+    """A source that reads rows as long as its positions."""
     vocabulary = {token: number for number, token in enumerate((*SPECIAL_TOKENS, *words))}
     tokenizer = word_piece(vocabulary, cased=False, keep_accents=None)
     return Source(

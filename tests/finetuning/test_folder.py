@@ -172,7 +172,7 @@ def test_heads_that_transformers_does_not_have(made: Made, heads: Path) -> None:
 
 
 def test_a_head_that_compares_two_texts(made: Made) -> None:
-    """It is as the run left it, its idf included."""
+    """The head is as the run left it, its idf included."""
     kept = weights(made.run("compared")).weights
     head = {name.removeprefix("head."): tensor for name, tensor in kept.items() if name.startswith("head.")}
     mine = load_finetuned(made.model("compared")).network.head.state_dict()
