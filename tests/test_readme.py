@@ -53,6 +53,13 @@ def test_it_is_read_in_three_minutes() -> None:
     assert not [line for line in code if re.search(r"\S\s+# ", line)], "a trailing comment"
 
 
+def test_every_room_is_in_the_layout() -> None:
+    layout = README.split("## Project layout")[1]
+    for folder in (ROOT / "src" / "electra_trainer").iterdir():
+        if folder.is_dir() and folder.name != "__pycache__":
+            assert f"- `{folder.name}/` " in layout, folder.name
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick_measurement")
 def test_the_journey_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
