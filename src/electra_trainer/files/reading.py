@@ -214,10 +214,10 @@ def read_file(path: Path, *, limit: int = MOST_SETTINGS, error: Refusal = DataEr
 
 def read_all(stream: IO[bytes], limit: int) -> bytes:
     """All bytes of a stream, of which nobody says how many there are; a few more than `limit` if there are more."""
-    content = bytearray()
-    while len(content) <= limit and (part := stream.read(_CHUNK)):
-        content += part
-    return bytes(content)
+    content = io.BytesIO()  # gives its bytes without a copy
+    while content.tell() <= limit and (part := stream.read(_CHUNK)):
+        content.write(part)
+    return content.getvalue()
 
 
 def regular(path: Path, *, limit: int) -> os.stat_result:

@@ -14,6 +14,8 @@ from electra_trainer.files.sources import data_set, enumerated, remote_files
 
 _LOST_SLASH = re.compile(r"^([a-z][a-z0-9+.-]+):/(?=[^/])", re.IGNORECASE)
 """A URL after `Path`."""
+_NAMES = 1 << 20
+"""Most bytes of a line of column names, with blank lines before it, that are searched for their separator."""
 
 
 def read_rows(given: Any) -> tables.Table:
@@ -43,7 +45,7 @@ def read_rows(given: Any) -> tables.Table:
         reader_of(file)(file, None, lambda _: None),
         digest=hashlib.sha256(content).hexdigest() if content else "",
         semicolons=file.suffix == ".csv"
-        and separator_of(content.lstrip().partition(b"\n")[0].decode(errors="replace")) == ";",
+        and separator_of(content[:_NAMES].lstrip().partition(b"\n")[0].decode(errors="replace")) == ";",
     )
 
 
