@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from electra_trainer import errors
 from electra_trainer.errors import DataError
-from electra_trainer.files import columnar, reading
+from electra_trainer.files import columnar, opening, reading
 from electra_trainer.files.opening import ROWS, Fault, Rows, TextFile, Tick, decoded, read_lines, reason, unpacked
 from electra_trainer.files.reading import short
 from electra_trainer.files.tables import NUMBER, shown
@@ -211,8 +211,7 @@ def reader_of(file: TextFile) -> Reader:
             missing. MissingInputError, StorageError: cannot be read.
     """
     reader = FORMATS.get(file.suffix, text_rows)
-    with unpacked(file) as (stream, _):
-        head = stream.read(reading.HEAD)
+    head = opening.beginning(file)
     kind = reading.kind_of(head, str(file).removesuffix(file.compression))
     if kind is None and reader in (text_rows, json_rows, table_rows):
         kind = reading.unlike_text(head, is_whole=len(head) < reading.HEAD)

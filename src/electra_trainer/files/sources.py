@@ -21,7 +21,7 @@ from electra_trainer.files.opening import OPENERS, ROWS, Rows, TextFile, is_url,
 
 _TEXT = tuple(ending for ending in FORMATS if ending not in (".csv", ".tsv", ".json"))
 """Endings of files that a folder may hold: tables and .json are often something else there."""
-HUB_NAME = re.compile(
+_DATA_SET = re.compile(
     r"(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w.-]+))?"
     r"(:(?P<config>[\w.-]*))?(:(?P<split>[\w.-]+))?"
 )
@@ -94,7 +94,7 @@ def data_set(name: str) -> DataSet | None:
     Raises:
         ConfigError: a package is missing. StorageError: the Hub gave no such data set.
     """
-    found = HUB_NAME.fullmatch(name)
+    found = _DATA_SET.fullmatch(name)
     if found is None or Path(name).parent.exists() or Path(name).suffix in (*OPENERS, *FORMATS):
         return None
     return DataSet(found[1], _commit(found[1], found["revision"]), found["config"] or "", found["split"] or "train")
