@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from benchmarks import forecast as module
-from benchmarks.forecast import forecast, rows_to_time, step_bytes
+from benchmarks.forecast import forecast, rows_to_time, step_bytes, step_seconds
 from benchmarks.synthetic import CLS, SEP, WORDS_FROM, made_up_rows, with_rows, zipf_words
 from tests import small
 
@@ -17,6 +18,7 @@ from electra_trainer.cost.flops import step_flops
 from electra_trainer.cost.parameters import memory_bytes
 from electra_trainer.presets import models
 from electra_trainer.presets.models import large
+from electra_trainer.train.timing import Trial
 
 CPU = torch.device("cpu")
 REAL = step_flops(small.config()).real
@@ -49,6 +51,19 @@ def test_the_rows_that_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_limit(monkeypatch: pytest.MonkeyPatch, rate: float, copied: float, words: str) -> None:
     monkeypatch.setattr(module, "step_seconds", lambda config, *_, **__: (config.batch.size / 12, ""))
     assert words in forecast(small.config(), CPU, "fp32", rate=rate, copied=copied)
+
+
+def test_what_a_step_is_made_of_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = module.make
+
+    def recorded(*given: Any, **settings: Any) -> Trial:
+        trial = made(*given, **settings)
+        trial.fast.made_of = {"step": ["a part"], "left_out": {"another": "a reason"}}
+        return trial
+
+    monkeypatch.setattr(module, "make", recorded)
+    seconds, made_of = step_seconds(small.config(), CPU, "fp32", limit=0.1)
+    assert seconds > 0 and made_of == "a step is a part; without another: a reason"
 
 
 def test_bytes_of_a_step() -> None:
