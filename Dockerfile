@@ -1,4 +1,4 @@
-# The image that docs/cluster.md runs, of this clone:
+# The image that docs/gpu.md runs, of this clone:
 #
 #     docker build --tag electra-trainer .                           for CPUs
 #     docker build --tag electra-trainer --build-arg DEVICE=gpu .    for NVIDIA's GPUs, several gigabytes more

@@ -1,4 +1,4 @@
-"""docs/cluster.md: its commands are ones that the program takes, and its job does what the page says."""
+"""docs/gpu.md on clusters: its commands are ones that the program takes, and its job does what the page says."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from electra_trainer.errors import CheckpointError, ConfigError, DataError, Dive
 from electra_trainer.runs.signals import FORWARDS, STOP, WAITS
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8").split("## On several processes")[1]
 JOB = "examples/pretrain.sbatch"
 COMMANDS = [line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
 

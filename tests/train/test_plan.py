@@ -77,5 +77,5 @@ def test_what_to_do_where_a_gpu_is_too_small() -> None:
     assert memory_bytes(changed(models.base(), batch={"lanes": 4}), gpu=2) <= 24 * 10**9
     assert round(memory_bytes(models.large(), gpu=2) / 1e9) == 49  # of the 80 GB of a card, with its context
     wide = {"hidden_size": 1536, "num_hidden_layers": 36, "num_attention_heads": 24, "embedding_size": 1536}
-    largest = changed(models.large(), model=wide | {"intermediate_size": 6144}, batch={"lanes": 64})  # docs/cluster.md
+    largest = changed(models.large(), model=wide | {"intermediate_size": 6144}, batch={"lanes": 64})  # docs/gpu.md
     assert memory_bytes(largest, gpu=2) < 75e9 and round(parameters(largest).joint / 1e9, 1) == 1.1

@@ -57,7 +57,7 @@ class Pretrain(TrainingRequest):
     processes: int = 1
     """Run N processes on this machine, started by torchrun, each with a GPU or a share of the cores. Needs
     --batch.lanes N or more.
-    Several machines: docs/cluster.md."""
+    Several machines: docs/gpu.md."""
     restarts: int = 0
     """Restart at most N times when the process is killed or crashes; errors that would recur are not retried."""
     device: str = "auto"
