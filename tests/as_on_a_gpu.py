@@ -1,7 +1,5 @@
 """The encoder as it is on a GPU, on the CPU: PyTorch's dropout and attention, and no question whether rows are whole."""
 
-from __future__ import annotations
-
 import pytest
 import torch.nn.functional as F
 from torch import Tensor

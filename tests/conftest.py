@@ -1,7 +1,5 @@
 """Shared fixtures: the folder of reference numbers, and a configuration small enough for a second a test."""
 
-from __future__ import annotations
-
 import functools
 import os
 import shutil

@@ -1,7 +1,5 @@
 """CPU time against size: does a function that reads a user's bytes stay linear?"""
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Measure the source tree, or print its map: `python -m tests.house count`, `python -m tests.house map`."""
 
-from __future__ import annotations
-
 import ast
 import io
 import sys

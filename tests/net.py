@@ -13,8 +13,6 @@ text      what was printed with its exit code, and all other files: durations, d
 `compare` prints a unified diff of each entry that differs and counts per category; it exits with 1 if any of the chosen ones differs.
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import hashlib

@@ -1,7 +1,5 @@
 """The configuration and the small texts that the runs of tests/net_table.py read, made by a seeded generator."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """The table of runs that tests/net.py records."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """The plain way of what the package does in pieces: an oracle."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

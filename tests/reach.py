@@ -1,7 +1,5 @@
 """Parameters that a loss reaches, and inputs of the brute-force tests of objectives."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 from typing import Any

@@ -1,7 +1,5 @@
 """A run small enough for a test: a configuration, rows of random words, batches, masks and a feed."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from numpy.typing import NDArray

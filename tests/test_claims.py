@@ -5,8 +5,6 @@ strict pages, all claims, have no other numbers. The other docs also say setting
 are in paper/published.toml. A figure with a unit of cost or speed (seconds, GB, times) is a measurement there too, unless it is the paper's own: a row of paper_map.md that says where it is printed.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import re

@@ -1,7 +1,5 @@
 """docs/extending.md, word for word: one file and one line make a new objective."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """Measurements, arithmetic and output of `python -m benchmarks.forecast`."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from typing import Any

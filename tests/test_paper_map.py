@@ -1,7 +1,5 @@
 """docs/paper_map.md names only what exists, says of each of 129 things how far it is, and leaves out no table row, preset or arm."""
 
-from __future__ import annotations
-
 import ast
 import re
 from functools import cache

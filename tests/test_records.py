@@ -1,7 +1,5 @@
 """Records: each names the code that it ran, and README's scores are those of its raw runs, with n, head and budget."""
 
-from __future__ import annotations
-
 import functools
 import json
 import re

@@ -1,7 +1,5 @@
 """The speed benchmark keeps its contract, and the peer that it compares with computes ELECTRA."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

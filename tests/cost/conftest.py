@@ -1,7 +1,5 @@
 """An objective as a user would define it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A configuration narrow enough to build in milliseconds, with no two widths alike; all objectives and generators."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from electra_trainer.settings import methods

@@ -1,7 +1,5 @@
 """Operations of steps and runs: published numbers, PyTorch's own counter, and brute force."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

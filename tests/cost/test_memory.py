@@ -1,7 +1,5 @@
 """Memory against what was measured, and bytes that a step moves."""
 
-from __future__ import annotations
-
 import pytest
 
 from electra_trainer.cost.parameters import memory_bytes, parameters

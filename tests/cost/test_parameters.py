@@ -1,7 +1,5 @@
 """Parameters against published numbers, and against the networks of every method."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

@@ -1,7 +1,5 @@
 """The authors' thirteen totals, and the notes on the rows next to them."""
 
-from __future__ import annotations
-
 import pytest
 from tests.cost.architectures import ARCHITECTURES, ELMO_MEASURED, XLNET_MEASURED, elmo_softmax, elmo_word, xlnet_row
 

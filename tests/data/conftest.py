@@ -1,7 +1,5 @@
 """Small texts and a small tokenizer."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A stand-in for the Hub on this machine: one data set, served as huggingface_hub and datasets ask for it."""
 
-from __future__ import annotations
-
 import hashlib
 import http.server
 import json

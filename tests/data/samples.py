@@ -1,7 +1,5 @@
 """Made-up text for the tests of this folder."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable
 

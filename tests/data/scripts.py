@@ -1,7 +1,5 @@
 """Made-up texts in several scripts: as many different characters as real text has, as unevenly used (Zipf's law)."""
 
-from __future__ import annotations
-
 import functools
 import random
 from collections.abc import Sequence

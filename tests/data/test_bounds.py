@@ -1,7 +1,5 @@
 """Files that claim or unpack to far more than they should are refused, in bounded memory; repetitive files are read."""
 
-from __future__ import annotations
-
 import gzip
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """Counts of neighbours against a plain loop, mutual information written out by hand, and words of equal contexts in real text."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Readers: every policy, and only typed errors whatever the bytes."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import json

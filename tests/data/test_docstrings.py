@@ -1,7 +1,5 @@
 """The embedded corpus: much text, prose, the same every time."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Control characters part words, and LF, CR LF and CR end lines, wherever text is read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 Statistics allow 4.5 standard deviations: a correct program would fail for one seed in 150,000, and the seeds are fixed.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import math

@@ -1,7 +1,5 @@
 """Every row once an epoch, across the seams of batches, as a pure function of (seed, step)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import chisquare

@@ -1,7 +1,5 @@
 """Packing: every token once and in order, hardly any padding, and a brute-force reading of the rows."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

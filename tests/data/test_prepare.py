@@ -1,7 +1,5 @@
 """Text to rows, end to end: the same bytes whatever the workers, and a clear end whatever happens."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

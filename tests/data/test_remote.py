@@ -1,7 +1,5 @@
 """Text that is elsewhere: data sets, URLs, the memory of a program; the same rows every time, and nothing imported that is not named."""
 
-from __future__ import annotations
-
 import functools
 import gzip
 import http.server

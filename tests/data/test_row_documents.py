@@ -1,7 +1,5 @@
 """Every row knows its documents, and a document is found where its place says: the file is read again there."""
 
-from __future__ import annotations
-
 import functools
 import json
 from pathlib import Path

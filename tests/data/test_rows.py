@@ -1,7 +1,5 @@
 """Pieces, segments and positions, against a loop that reads a row word by word."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tests.small import CLS, PAD, SEP, batch, rows

@@ -1,7 +1,5 @@
 """Own vocabularies read every script, and what they cannot read is counted by letters."""
 
-from __future__ import annotations
-
 import json
 import random
 import unicodedata

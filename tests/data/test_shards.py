@@ -1,7 +1,5 @@
 """A corpus that several machines prepare: the same documents are held out for any N, and the same bytes come out for any way of making them."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Standard fakes: the sampler against counts in a loop, which words are replaced, and that nothing but the data decides them."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A folder of rows is whole, or it says in one sentence what is wrong with it."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil

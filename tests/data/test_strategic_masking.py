@@ -1,7 +1,5 @@
 """Strategic masking (Appendix H: "masking our rarer tokens more frequently"): how often a position is chosen, against enumeration."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

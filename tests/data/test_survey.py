@@ -1,7 +1,5 @@
 """`electra prepare --dry-run`: its lines agree with the corpus."""
 
-from __future__ import annotations
-
 import gzip
 import random
 import time

@@ -1,7 +1,5 @@
 """Files of ../shared/faults on text: the right value, or one true sentence."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

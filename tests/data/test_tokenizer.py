@@ -1,7 +1,5 @@
 """Vocabularies: trained alike every time, read strictly, and the same ids in transformers."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -1,7 +1,5 @@
 """Whole-word masking: whole words or none, never more than k, by what each kind of tokenizer marks."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 from collections.abc import Callable

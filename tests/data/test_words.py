@@ -1,7 +1,5 @@
 """The memory of words against the library: the very same ids, whatever the text."""
 
-from __future__ import annotations
-
 import itertools
 import unicodedata
 from pathlib import Path

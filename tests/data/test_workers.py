@@ -1,7 +1,5 @@
 """Messages between a worker and its parent arrive whole."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The scripts of examples/: what engines prepare is, byte for byte, what `prepare --shard` and `merge` make by hand, also after a SIGKILL."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Reading experiment folders: what is done, what is not, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 ELECTRA_RELIABILITY=long tries every content up to 4 MB; otherwise a growth is followed until a reading takes 0.05 s.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

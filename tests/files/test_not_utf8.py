@@ -1,7 +1,5 @@
 """A line that is not UTF-8: the remedy that is named repairs the file, and damages no other line of it."""
 
-from __future__ import annotations
-
 import gzip
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """No regular expression of the package takes quadratic time, whatever it is given."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Inputs of both halves: each format that `prepare` reads gives the same rows to every verb that reads rows."""
 
-from __future__ import annotations
-
 import bz2
 import csv
 import gzip

@@ -1,7 +1,5 @@
 """The batch of a reference; a test file's own `forward` says of which."""
 
-from __future__ import annotations
-
 import pytest
 from tests.google import reference
 from tests.google.reference import Arrays

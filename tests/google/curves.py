@@ -1,7 +1,5 @@
 """Recorded curves of 1,000 steps, ours and Google's, and their means over windows."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The small reference in tests/google/mini (see its README): its files, its shape, and Google's weights in our networks."""
 
-from __future__ import annotations
-
 import csv
 from dataclasses import replace
 from pathlib import Path

@@ -4,8 +4,6 @@ Half of the words have the frequencies of Zipf's law, and nine in ten follow fro
 `RandomState` the same for ever; `test_mini_curve.py` compares the batch that Google's code was given after its last step.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

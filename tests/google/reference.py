@@ -1,7 +1,5 @@
 """Google's own checkpoint in our objective: names, weights, and the batch that its numbers were computed on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -15,8 +15,6 @@ The first window is left to `NEAR` and to the test of the first steps: there the
 discriminator's loss is 0.70 with a standard deviation of 0.02 over twelve seeds; the reference began at 0.715).
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Google's weights in our networks give Google's numbers (fp32, dropout off, its own masks and samples)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -5,8 +5,6 @@ Adding the same number to all attention scores of a query changes nothing, so th
 it is noise.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

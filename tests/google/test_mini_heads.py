@@ -3,8 +3,6 @@
 The encoder is the discriminator's of the small reference, the rows are its batch without masks, dropout is off.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

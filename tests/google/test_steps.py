@@ -5,8 +5,6 @@ either program computes for it is rounding noise (norms below 1e-8, of 3.6 in al
 absolute bound; the other 138 variables to the relative ones.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass

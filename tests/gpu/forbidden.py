@@ -1,7 +1,5 @@
 """Deeds that a capture must refuse, done on purpose: `python -m tests.gpu.forbidden` prints, for each deed, whether an error was raised."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 from collections.abc import Callable

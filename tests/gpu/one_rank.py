@@ -3,8 +3,6 @@
 OPTIONS is JSON: `steps`, `deterministic`, `pause` (seconds after each step, so that a test can end a rank between two).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sys

@@ -4,8 +4,6 @@ A case names `arm`, and may name `preset`, `batch`, `layers`, `lanes`, `block`, 
 computes nothing, so what depends on values is left out: what a step reports of its rows.
 """
 
-from __future__ import annotations
-
 import ctypes
 import dataclasses
 import gc

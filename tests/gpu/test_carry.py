@@ -1,7 +1,5 @@
 """A run in few bytes: what a carried checkpoint keeps, and how little it needs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

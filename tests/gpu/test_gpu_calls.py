@@ -1,7 +1,5 @@
 """benchmarks/gpu.sh, rehearsed: whatever a stage does, a call ends in time, names every stage and leaves one archive."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

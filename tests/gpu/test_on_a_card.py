@@ -1,7 +1,5 @@
 """Numbers, which only a real card can show. `pytest -m gpu tests/gpu`; elsewhere these are skipped."""
 
-from __future__ import annotations
-
 import dataclasses
 import gc
 import os

@@ -3,8 +3,6 @@
 `make gpu-rehearsal` runs these. Nothing is computed, so nothing here says that a number is right, or how long a kernel takes.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -1,7 +1,5 @@
 """Both paths of attention against softmax(QKᵀ/√d + bias) V in float64, and what dropout does to the weights."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

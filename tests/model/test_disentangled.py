@@ -1,7 +1,5 @@
 """Gradient-disentangled tables (DeBERTaV3): the discriminator's are the generator's, which its loss never moves, plus its own difference."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 from pathlib import Path

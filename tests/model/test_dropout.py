@@ -1,7 +1,5 @@
 """Dropout from cheap random bits."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Initial weights: which distribution each tensor has (Kolmogorov-Smirnov at 1e-4, fixed seeds), and that a seed decides them."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

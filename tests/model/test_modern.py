@@ -1,7 +1,5 @@
 """The modern block against transformers' ModernBertModel, its rotary positions, its first weights, and what it is refused with."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import os

@@ -1,7 +1,5 @@
 """The discriminator's head as the paper prints it, D = sigmoid(w·h): w alone, the released head that says the same, and its costs."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Sharing none, tables, embeddings or all (§3.2): which parameters are the very same objects, whatever is done to the networks."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Our weights in transformers' ELECTRA give the same logits, under the same names."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 

@@ -1,7 +1,5 @@
 """A newcomer's measure: a format of rows is one place. `format.patch` adds one, FASTA, and every verb reads it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A newcomer's measure: a kind of task is its file and one table. The commit of docs/extending.md adds one."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -1,7 +1,5 @@
 """Adversarial training (Appendix F): the policy gradient against enumeration of all samples, its sign, its baseline, what it reaches."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

@@ -1,7 +1,5 @@
 """All-Tokens MLM (§3.5): the mixture written out in float64, its gradient by autograd over all logits, and its memory."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from decimal import Decimal, localcontext

@@ -1,7 +1,5 @@
 """Sampling and putting in: the right words, at the right places, with the right labels."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """Generators (§3.2, Appendix H): what they sample, how often, and that their loss sees none of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Masking of tokens that are guessed to be hard (Appendix H): which are chosen, both losses, and that the guesser learns to guess."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

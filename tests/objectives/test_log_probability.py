@@ -1,7 +1,5 @@
 """The chunked log probability against the plain way, values and all three gradients, each position with a separate upstream."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """The losses as sums, word by word in Python's float64, and their division."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Masked language modelling: one full-size network, its loss and gradient, and what is recorded and exported."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from tests.reach import distance, gradients, lively, losses, made, masked_rows

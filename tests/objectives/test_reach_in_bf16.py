@@ -1,8 +1,6 @@
 """In bf16, by the compiled kernels where the machine has them, every loss reaches the very parameters that it reaches in fp32, and its
 sums and gradients are fp32."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Replace MLM (§3.5): what the encoder reads, its loss slot by slot, and what each loss reaches."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Replaced token detection as a whole: counts, division, what each network sees, and that all of it learns."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from tests.plain import sample

@@ -1,7 +1,5 @@
 """Tokens that the discriminator's loss counts (§2, §3.5 "ELECTRA 15%", footnote 8), token by token."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

@@ -1,7 +1,5 @@
 """RTD with corrective MLM: RTD's own losses, the corrective one by a plain formula, what each reaches, and what is kept of it."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The sentence-level contrastive objective (Appendix H): which inputs stay, their labels, its losses by loops, what they reach."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any

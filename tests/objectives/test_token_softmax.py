@@ -1,7 +1,5 @@
 """The chunked way to the loss, the samples and the gradients against the plain way, which makes all logits at once."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

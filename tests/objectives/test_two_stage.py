@@ -1,7 +1,5 @@
 """Two-stage training (§3.2, "Training Algorithms"): what each stage computes, what it moves, and the copy between them."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

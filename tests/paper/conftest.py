@@ -1,7 +1,5 @@
 """Runs of a few steps on a small vocabulary, one of each kind that the analyses tell apart."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Experiment folders for tests, written as JSON: nothing is trained."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`cloze` from a run folder: what is reported, for which runs, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

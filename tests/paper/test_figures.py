@@ -1,7 +1,5 @@
 """Figures 1, 3 and 4: made from any state of an experiment, with the arms' names in the picture."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Appendix G: the formula, its derivation by enumeration, and the p_mask of each kind of run."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

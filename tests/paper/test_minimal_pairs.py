@@ -1,7 +1,5 @@
 """Minimal pairs: scores against a loop of single forward passes, ties, order, length, and files that are wrong."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import random

@@ -1,7 +1,5 @@
 """Predicting single masked words, against a loop with one forward pass for each word of the vocabulary."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import pytest

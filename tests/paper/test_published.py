@@ -1,7 +1,5 @@
 """The transcription of the paper's tables, checked against itself: averages, ratios, rows that two tables share."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

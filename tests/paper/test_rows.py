@@ -3,8 +3,6 @@
 Networks of one layer stand in for the published sizes, with the published ratios of steps, so that each run belongs in its row.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

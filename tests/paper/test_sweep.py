@@ -1,7 +1,5 @@
 """`electra compare --sweep`: combinations as arms, with their own cells."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

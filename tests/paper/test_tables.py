@@ -1,7 +1,5 @@
 """Tables: our cells in the paper's rows, what is missing shown, three formats that parse back, links that lead somewhere."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Figure 2: masking, sampling and judging checked with networks that are written out, then on a real run."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace

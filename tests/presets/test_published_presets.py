@@ -1,7 +1,5 @@
 """A preset for every published row: each is a whole run, as long as the paper says or as its compute allows."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

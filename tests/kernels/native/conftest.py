@@ -4,8 +4,6 @@ Beside the variants that are used there are up to three for tests alone: product
 where the CPU lacks AVX512-BF16 or AMX, their code with the instructions replaced by plain C++, so that every machine tests all of it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import fcntl
 import functools

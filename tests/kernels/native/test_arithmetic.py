@@ -1,7 +1,5 @@
 """The native kernels replace only the layers whose arithmetic they compute; any other layer runs as PyTorch code."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

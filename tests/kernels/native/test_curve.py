@@ -4,8 +4,6 @@ The runs are those around Google's curve in records/google-curve; tests/google/t
 longer the tree's, and holds each path against Google's run. The kernels draw dropout otherwise, and so each seed takes another path.
 """
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The native layers against model/encoder.py: in fp64, which is the truth, and in the same precision, which sets the tolerance."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import ctypes

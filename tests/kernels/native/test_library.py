@@ -1,7 +1,5 @@
 """Where the kernels cannot be compiled or used, the reason is reported and PyTorch computes."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

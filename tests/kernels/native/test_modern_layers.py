@@ -1,7 +1,5 @@
 """The native modern layers against model/modern.py: in fp64, the truth, and in the same precision, which sets the tolerance."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import math

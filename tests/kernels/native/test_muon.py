@@ -1,7 +1,5 @@
 """The native step of Muon against its equations, in float64 on what the kernels read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

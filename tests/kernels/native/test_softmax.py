@@ -1,7 +1,5 @@
 """The native softmax over the vocabulary against the plain way, in fp32 on inputs that bf16 holds exactly."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest
