@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from scipy.stats import chisquare
 from tests.small import CLS, MASK, PAD, SEP, UNK, WORDS, batch, columns_chosen, config, masker, rows
 
@@ -29,6 +30,14 @@ KINDS = pytest.mark.parametrize("fields", [{}, {"draw": "with-replacement"}, {"r
 def with_masking(**fields: object) -> MaskTokens:
     settings: Config = dataclasses.replace(config(), masking=Masking(**fields))  # type: ignore[arg-type]
     return masker(settings)
+
+
+def of_lengths(*lengths: int) -> NDArray[np.int64]:
+    """Rows of one piece, `[CLS] 9 ... 9 [SEP]`, then padding."""
+    made = np.full((len(lengths), max(lengths)), PAD)
+    for row, length in zip(made, lengths, strict=True):
+        row[:length] = [CLS, *[9] * (length - 2), SEP]
+    return made
 
 
 def wanted(real: int, fraction: float, length: int) -> int:
@@ -58,43 +67,29 @@ def test_exactly_k_positions_and_only_candidates(draw: str, fraction: float) -> 
 @pytest.mark.parametrize("fraction", [0.1, 0.15, 0.2, 0.25, 0.3])
 def test_k_for_every_length(fraction: float) -> None:
     """Specials count in n; rounding is to even, in fp32, as released."""
-    length = 200
-    made = np.full((length - 2, length), PAD)
-    for row in range(length - 2):
-        made[row, : row + 3] = 9
-        made[row, 0], made[row, row + 2] = CLS, SEP
-    masked = with_masking(fraction=fraction)(batch(made), Rng(0, 0, 0))
-    for row, chosen in enumerate(columns_chosen(masked)):
-        assert len(chosen) == min(wanted(row + 3, fraction, length), row + 1), row + 3
+    masked = with_masking(fraction=fraction)(batch(of_lengths(*range(3, 201))), Rng(0, 0, 0))
+    for real, chosen in enumerate(columns_chosen(masked), 3):
+        assert len(chosen) == min(wanted(real, fraction, 200), real - 2), real
 
 
 @pytest.mark.parametrize(("percent", "most"), [(7, 14), (15, 30), (25, 50)])
 def test_k_rounded_up(percent: int, most: int) -> None:
     """`--masking.rounding up`: ⌈percent * n / 100⌉ in whole numbers, for every n, without the released code's cap."""
-    length = 200
     mask = with_masking(fraction=percent / 100, rounding="up")
-    made = np.full((length - 2, length), PAD)
-    for row in range(length - 2):
-        made[row, : row + 3] = 9
-        made[row, 0] = CLS
-    masked = mask(batch(made), Rng(0, 0, 0))
-    for row, chosen in enumerate(columns_chosen(masked)):
-        assert len(chosen) == -(-percent * (row + 3) // 100), row + 3
-    assert mask.masking.most(length) == most
+    masked = mask(batch(of_lengths(*range(3, 201))), Rng(0, 0, 0))
+    for real, chosen in enumerate(columns_chosen(masked), 3):
+        assert len(chosen) == min(-(-percent * real // 100), real - 2), real
+    assert mask.masking.most(200) == most
     assert Masking(rounding="up").positions(128) == Masking(rounding="up").most(128) == 20
     tenth = {kind: dataclasses.replace(config(), masking=Masking(fraction=0.1, rounding=kind)) for kind in ROUNDINGS}
-    assert {kind: slots(one) for kind, one in tenth.items()} == {
-        "nearest": 2,
-        "up": 3,
-    }  # of 24 tokens; counted in FLOPs
+    assert {kind: slots(one) for kind, one in tenth.items()} == {"nearest": 2, "up": 3}  # of 24 tokens, for FLOPs
 
 
 @pytest.mark.parametrize(("length", "chosen"), [(32, 4), (64, 9), (128, 19), (512, 77)])
 def test_full_rows_choose_what_flops_and_appendix_g_count(length: int, chosen: int) -> None:
     """The released code's cap, int(0.155 T), is below round(0.15 T) in short rows."""
-    full = np.full((3, length), 9)
-    full[:, 0], full[:, -1] = CLS, SEP
-    assert [len(one) for one in columns_chosen(with_masking()(batch(full), Rng(0, 0, 0)))] == [chosen] * 3
+    full = batch(of_lengths(*[length] * 3))
+    assert [len(one) for one in columns_chosen(with_masking()(full, Rng(0, 0, 0)))] == [chosen] * 3
     longer = changed(config(), model={"max_position_embeddings": length})
     given = changed(longer, masking={"fraction": 0.15}, batch={"sequence_length": length})
     assert slots(given) == chosen
@@ -125,10 +120,7 @@ def test_rows_without_a_candidate(fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize("draw", ["distinct", "with-replacement"])
 def test_every_candidate_is_equally_likely(draw: str) -> None:
     """In rows of every length, side by side: what a row draws has nothing to do with the longest one beside it."""
-    made = np.full((3, 40), PAD)
-    for row, length in zip(made, (40, 14, 6), strict=True):
-        row[:length] = np.arange(10, 10 + length)
-        row[0], row[length - 1] = CLS, SEP
+    made = of_lengths(40, 14, 6)
     mask, data = with_masking(fraction=0.25, draw=draw), batch(made)
     counts = np.zeros(made.shape, dtype=int)
     for step in range(3000):
@@ -142,9 +134,7 @@ def test_every_candidate_is_equally_likely(draw: str) -> None:
 @pytest.mark.parametrize("length", [1024, 1025, 3000])
 def test_long_rows(length: int) -> None:
     """Keys of 32 and of 64 bits: k positions, every tenth of the row as likely as another."""
-    made = np.full((40, length), 9)
-    made[:, 0], made[:, -1] = CLS, SEP
-    mask, data = with_masking(), batch(made)
+    mask, data = with_masking(), batch(of_lengths(*[length] * 40))
     tenths = np.zeros(10, dtype=int)
     for step in range(5):
         for chosen in columns_chosen(mask(data, Rng(1, step, 0))):
@@ -156,9 +146,7 @@ def test_long_rows(length: int) -> None:
 
 def test_every_pair_of_positions_is_equally_likely() -> None:
     """Two of twelve candidates: each of the 66 pairs in turn, so that positions do not attract or shun one another."""
-    made = np.full((500, 14), 9)
-    made[:, 0], made[:, -1] = CLS, SEP
-    mask, data = with_masking(fraction=0.15), batch(made)
+    mask, data = with_masking(fraction=0.15), batch(of_lengths(*[14] * 500))
     pairs = np.zeros((14, 14), dtype=int)
     for step in range(20):
         for first, second in columns_chosen(mask(data, Rng(3, step, 0))):
@@ -237,12 +225,8 @@ def distinct(candidates: int, draws: int) -> float:
 def test_with_replacement_repeats_seven_percent() -> None:
     """A full row of 128 tokens has 126 candidates and 19 draws, 6.8 % of which repeat another; short rows beside it have their own rate."""
     lengths, k = [128, 128, 60, 20], [19, 19, 9, 3]
-    made = np.full((4, 128), PAD)
-    for row, length in zip(made, lengths, strict=True):
-        row[:length] = 9
-        row[0], row[length - 1] = CLS, SEP
     assert 1 - distinct(126, 19) / 19 == pytest.approx(0.0683, abs=1e-4)
-    mask, data = with_masking(draw="with-replacement"), batch(made)
+    mask, data = with_masking(draw="with-replacement"), batch(of_lengths(*lengths))
     found = np.array([[len(set(c)) for c in columns_chosen(mask(data, Rng(1, step, 0)))] for step in range(1000)])
     for row, (length, draws) in enumerate(zip(lengths, k, strict=True)):
         off = found[:, row].mean() - distinct(length - 2, draws)

@@ -17,18 +17,17 @@ import pytest
 from tests.command import Electra
 from tests.data.samples import sentences
 from tests.data.test_pack import read_rows
-from tests.prepared import embedded_lines
 
 import electra_trainer
-from electra_trainer.data import docstrings
 from electra_trainer.data.corpus import CorpusReport, PrepareSettings, documents
-from electra_trainer.data.document import Document, Place
+from electra_trainer.data.document import Place
 from electra_trainer.data.encode import EncodedDocument
 from electra_trainer.data.prepare import Progress, prepare, split_documents, train_tokenizer_from
 from electra_trainer.data.store import Manifest, Store, StoreWriter
 from electra_trainer.data.tokenizer import as_plain_text, load_tokenizer, tokenizer_sha256
 from electra_trainer.data.vocabulary import train_tokenizer
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, StorageError
+from electra_trainer.files.processes import WorkerDied, Workers
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -226,33 +225,19 @@ def test_large_vocabularies_take_four_bytes(text_file: Path, tmp_path: Path) -> 
     assert rows.max() > 66_000
 
 
-def test_a_worker_that_fails_is_reported(text_file: Path, tokenizer: Any, tmp_path: Path) -> None:
-    """A worker killed from outside: one sentence, no hang, no child left."""
-    root = Path(__file__).parents[2]
-    code = (
-        "import os, signal, sys\n"
-        "from electra_trainer.files import processes as workers\n"
-        "from electra_trainer.data.prepare import *\n"
-        "from electra_trainer.data.tokenizer import load_tokenizer\n"
-        "begin = workers.Workers.map\n"
-        "def broken(self, requests):\n"
-        "    self.children[0].process.kill()\n"
-        "    return begin(self, requests)\n"
-        "workers.Workers.map = broken\n"
-        "try:\n"
-        "    prepare(sys.argv[1:2], tokenizer=load_tokenizer(sys.argv[2]), sequence_length=32, out=sys.argv[3],\n"
-        "            settings=PrepareSettings(workers=1 + 1))\n"
-        "except Exception as error:\n"
-        "    print(type(error).__name__, error)\n"
-    )
-    from electra_trainer.data.tokenizer import save_tokenizer
+def test_a_worker_that_is_killed_is_reported(
+    text_file: Path, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One sentence, and no hang."""
+    real = Workers.map
 
-    save_tokenizer(tokenizer, tmp_path / "tok", max_length=32)
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(text_file), str(tmp_path / "tok"), str(tmp_path / "out")],
-        env={**os.environ, "PYTHONPATH": str(root / "src")}, capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
-    assert done.stdout.startswith("WorkerDied A worker process died (exit status -9)"), done
+    def killed(self: Workers, requests: Any) -> Any:
+        self.children[0].process.kill()
+        return real(self, requests)
+
+    monkeypatch.setattr(Workers, "map", killed)
+    with pytest.raises(WorkerDied, match=r"A worker process died \(exit status -9\)"):
+        made(text_file, tokenizer, tmp_path / "out", workers=2)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
@@ -295,18 +280,6 @@ def test_a_vocabulary_from_files(text_file: Path) -> None:
     assert (report.documents, report.lines) == (300, len(lines))
     _, report = train_tokenizer_from([text_file], vocab_size=256, max_characters=40_000)
     assert 40_000 <= report.characters < 60_000
-
-
-def test_the_embedded_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = embedded_lines(3_000)
-    nowhere = Place("docstrings:made up", 1, 0, 0)
-    embedded = [Document(lines[first : first + 30], nowhere) for first in range(0, len(lines), 30)]
-    monkeypatch.setattr(docstrings, "documents", lambda: iter(embedded))
-    found, _ = train_tokenizer_from(["docstrings"], vocab_size=1000)
-    manifest = prepare(["docstrings"], tokenizer=found, sequence_length=64, out=tmp_path / "out")
-    assert manifest.settings["inputs"] == ["docstrings"]
-    assert manifest.train.padding < 0.01
-    Store.open(tmp_path / "out", verify=True)
 
 
 def test_from_python(text_file: Path, tmp_path: Path) -> None:

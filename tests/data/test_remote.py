@@ -76,17 +76,6 @@ def test_rows_without_text_are_counted(tmp_path: Path) -> None:
         read(tmp_path / "a.parquet")
 
 
-def test_damaged_parquet(tmp_path: Path) -> None:
-    pa, parquet = package("pyarrow"), importlib.import_module("pyarrow.parquet")
-    path = tmp_path / "a.parquet"
-    parquet.write_table(pa.table({"text": TEXTS}), path)
-    whole = path.read_bytes()
-    for data in (whole[:-20], whole[: len(whole) // 2], b"PAR1", whole[:100] + bytes(200) + whole[300:]):
-        path.write_bytes(data)
-        with pytest.raises(DataError, match=r"a\.parquet: is damaged"):
-            read(path)
-
-
 def test_damaged_zstd(tmp_path: Path) -> None:
     pa = package("pyarrow")
     path = tmp_path / "a.txt.zst"

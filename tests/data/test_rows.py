@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from tests.small import CLS, PAD, SEP, batch, rows
 
 
@@ -21,25 +22,22 @@ def read_row(ids: list[int]) -> list[tuple[int, int, int]]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_random_rows(seed: int) -> None:
-    made = rows(50, seed=seed)
+ROWS = {
+    **{f"random {seed}": rows(50, seed=seed) for seed in range(5)},
+    "two pieces and padding": np.array([[CLS, 7, SEP, 8, SEP, CLS, 9, SEP, PAD, PAD]]),
+    "no separator": np.array([[CLS, 7, 8, 9], [CLS, 7, SEP, 8]]),
+    "padding alone": np.full((1, 6), PAD),
+}
+
+
+@pytest.mark.parametrize("made", ROWS.values(), ids=ROWS)
+def test_rows_by_a_loop(made: NDArray[np.int64]) -> None:
     found = batch(made)
-    for row in range(len(made)):
-        expected = read_row(made[row].tolist())
-        got = zip(
-            found.piece_BT[row].tolist(), found.segment_BT[row].tolist(), found.position_BT[row].tolist(), strict=True
-        )
-        assert list(got) == expected
+    for row, ids in enumerate(made.tolist()):
+        parts = (found.piece_BT[row], found.segment_BT[row], found.position_BT[row])
+        assert [*zip(*(part.tolist() for part in parts), strict=True)] == read_row(ids)
     assert found.ids_BT.tolist() == made.tolist()
     assert found.real_BT.tolist() == (made != PAD).tolist()
-
-
-def test_two_pieces_written_out() -> None:
-    found = batch(np.array([[CLS, 7, SEP, 8, SEP, CLS, 9, SEP, PAD, PAD]]))
-    assert found.piece_BT.tolist() == [[1, 1, 1, 1, 1, 2, 2, 2, 0, 0]]
-    assert found.segment_BT.tolist() == [[0, 0, 0, 1, 1, 0, 0, 0, 0, 0]]
-    assert found.position_BT.tolist() == [[0, 1, 2, 3, 4, 0, 1, 2, 0, 0]]
 
 
 @pytest.mark.parametrize("kind", [np.uint16, np.uint32, np.int64])
@@ -48,20 +46,8 @@ def test_any_integer_type_from_disk(kind: type[np.integer]) -> None:
     assert batch(made.astype(kind)).ids_BT.tolist() == made.tolist()
 
 
-def test_a_row_of_padding_is_nothing() -> None:
-    found = batch(np.full((1, 6), PAD))
-    assert not found.real_BT.any()
-    assert not found.position_BT.any() and not found.segment_BT.any()
-
-
 def test_rows_that_are_cut_out_of_others_or_read_only() -> None:
     made = rows(12)
     made.flags.writeable = False
     assert batch(made[::3]).piece_BT.tolist() == batch(made).piece_BT[::3].tolist()
     assert batch(made[:0]).ids_BT.shape == (0, 24)
-
-
-def test_a_piece_without_a_separator_ends_with_its_row() -> None:
-    found = batch(np.array([[CLS, 7, 8, 9], [CLS, 7, SEP, 8]]))
-    assert found.segment_BT.tolist() == [[0, 0, 0, 0], [0, 0, 0, 1]]
-    assert found.position_BT.tolist() == [[0, 1, 2, 3]] * 2
