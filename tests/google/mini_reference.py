@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from tests.google.reference import Arrays, as_ours, our_name
-from torch import Tensor, nn
+from tests.google.reference import Arrays, as_ours, fill, our_name
+from torch import Tensor
 
 from electra_trainer.model.initial_weights import initialize
 from electra_trainer.model.networks import TokenPredictor
@@ -98,16 +97,6 @@ def _of_variant(variant: str | None) -> dict[str, Any]:
             found[row["name"]] = found[row["name"]].reshape(shape)
     assert not len(flat)
     return found
-
-
-def fill(network: nn.Module, given: dict[str, Tensor]) -> None:
-    """Copy tensors into the parameters of the same names: all of them, and nothing else."""
-    parameters = dict(network.named_parameters())
-    assert given.keys() == parameters.keys(), given.keys() ^ parameters.keys()
-    with torch.no_grad():
-        for name, parameter in parameters.items():
-            assert parameter.shape == given[name].shape, name
-            parameter.copy_(given[name])
 
 
 def cut(flat: Any) -> dict[str, Tensor]:

@@ -48,32 +48,28 @@ def trained(shared: Path) -> ReplacedTokenDetection:
     settings = config(seed=0)
     assert isinstance(settings.objective, RTD)
     objective = ReplacedTokenDetection(settings).eval()
-    parameters = dict(objective.named_parameters())
-    given = {our_name(name): as_ours(name, values) for name, values in read(shared, "weights.npz").items()}
+    fill(objective, {our_name(name): as_ours(name, values) for name, values in read(shared, "weights.npz").items()})
+    return objective
+
+
+def fill(network: torch.nn.Module, given: dict[str, torch.Tensor]) -> None:
+    """Copy tensors into the parameters of the same names: all of them, and nothing else."""
+    parameters = dict(network.named_parameters())
     assert given.keys() == parameters.keys(), given.keys() ^ parameters.keys()
     with torch.no_grad():
         for name, parameter in parameters.items():
             assert parameter.shape == given[name].shape, name
             parameter.copy_(given[name])
-    return objective
 
 
-def masked(forward: Arrays, rows: slice = slice(None)) -> Masked:
-    """Some of the eight rows as the generator saw them; slots of weight 0 (which point at position 0) are dropped."""
-    picked = {name: forward[name][rows] for name in ("input_ids", "input_mask", "segment_ids", "masked_input_ids")}
-    ids_BT = torch.from_numpy(picked["input_ids"]).long()
-    batch = Batch(
-        ids_BT=ids_BT,
-        segment_BT=torch.from_numpy(picked["segment_ids"]).long(),
-        position_BT=torch.arange(ids_BT.shape[1]).expand_as(ids_BT),
-        piece_BT=torch.from_numpy(picked["input_mask"]).long(),
-    )
-    flat_BK = forward["masked_lm_positions"][rows] + np.arange(ids_BT.shape[0])[:, None] * ids_BT.shape[1]
-    return Masked(
-        batch=batch,
-        input_BT=torch.from_numpy(picked["masked_input_ids"]).long(),
-        slots_K=torch.from_numpy(flat_BK[used(forward)[rows]]).long(),
-    )
+def masked(forward: Arrays) -> Masked:
+    """The eight rows as the generator saw them; slots of weight 0 (which point at position 0) are dropped."""
+    names = ("input_ids", "input_mask", "segment_ids", "masked_input_ids")
+    ids_BT, real_BT, segment_BT, input_BT = (torch.from_numpy(forward[name]).long() for name in names)
+    position_BT = torch.arange(ids_BT.shape[1]).expand_as(ids_BT)
+    batch = Batch(ids_BT=ids_BT, segment_BT=segment_BT, position_BT=position_BT, piece_BT=real_BT)
+    flat_BK = forward["masked_lm_positions"] + np.arange(ids_BT.shape[0])[:, None] * ids_BT.shape[1]
+    return Masked(batch=batch, input_BT=input_BT, slots_K=torch.from_numpy(flat_BK[used(forward)]).long())
 
 
 def used(forward: Arrays) -> NDArray[np.bool_]:
@@ -82,6 +78,12 @@ def used(forward: Arrays) -> NDArray[np.bool_]:
     return found
 
 
-def samples(forward: Arrays, rows: slice = slice(None)) -> torch.Tensor:
+def samples(forward: Arrays) -> torch.Tensor:
     """Samples of Google's generator at the slots that count."""
-    return torch.from_numpy(forward["sampled_tokids"][rows][used(forward)[rows]]).long()
+    return torch.from_numpy(forward["sampled_tokids"][used(forward)]).long()
+
+
+def worst(ours: torch.Tensor, theirs: NDArray[np.generic]) -> float:
+    """Largest absolute difference."""
+    assert ours.shape == theirs.shape
+    return float((ours.double() - torch.from_numpy(theirs).double()).abs().max())

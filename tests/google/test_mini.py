@@ -12,12 +12,12 @@ import pytest
 import torch
 from tests.google import mini_reference as mini
 from tests.google import reference
-from tests.google.reference import Arrays
-from tests.google.test_forward import layer_outputs, worst
+from tests.google.reference import Arrays, worst
 from torch import Tensor
 
 from electra_trainer.batch import Corrupted, Masked
 from electra_trainer.model.attention import attention_bias
+from electra_trainer.model.encoder import Encoder
 from electra_trainer.objectives import rtd
 from electra_trainer.objectives.generation import corrupt
 from electra_trainer.randomness import Rng
@@ -41,6 +41,17 @@ def forward() -> Arrays:
 @pytest.fixture(scope="module")
 def objective() -> rtd.ReplacedTokenDetection:
     return mini.objective()
+
+
+def layer_outputs(encoder: Encoder, ids_BT: Tensor, masked: Masked) -> list[Tensor]:
+    """Projected embeddings, then the output of each layer."""
+    found: list[Tensor] = []
+    parts = [encoder.embeddings_project, *encoder.encoder.layer]
+    hooks = [part.register_forward_hook(lambda _m, _i, out: found.append(out)) for part in parts if part is not None]
+    encoder(ids_BT, masked.batch)
+    for hook in hooks:
+        hook.remove()
+    return found
 
 
 def test_every_variable_has_one_parameter(objective: rtd.ReplacedTokenDetection) -> None:
@@ -161,7 +172,7 @@ def test_a_uniform_generator(forward: Arrays, masked: Masked, monkeypatch: pytes
     theirs = mini.read("variants")
     made = rtd.ReplacedTokenDetection(mini.config(generator=Uniform())).eval()
     weights = {reference.our_name(name): reference.as_ours(name, one) for name, one in mini.read("weights").items()}
-    mini.fill(made, {name: one for name, one in weights.items() if name.startswith("discriminator.")})
+    reference.fill(made, {name: one for name, one in weights.items() if name.startswith("discriminator.")})
     given = reference.samples({**forward, "sampled_tokids": theirs["uniform/sampled_tokids"]})
     with torch.no_grad():
         found = means(made, masked, given, monkeypatch)

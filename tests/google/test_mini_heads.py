@@ -12,8 +12,7 @@ import torch
 from tests.finetuning.test_layer_rates import our_name
 from tests.google import mini_reference as mini
 from tests.google import reference
-from tests.google.reference import Arrays
-from tests.google.test_forward import worst
+from tests.google.reference import Arrays, worst
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
@@ -65,14 +64,14 @@ def linear(google: Reference, task: str, *names: str) -> nn.Linear:
     layers = [layer(google, task, name) for name in names]
     given = {leaf: torch.cat([one[leaf] for one in layers]) for leaf in ("weight", "bias")}
     head = nn.Linear(32, len(given["bias"]))
-    mini.fill(head, given)
+    reference.fill(head, given)
     return head
 
 
 def joint(google: Reference) -> JointHead:
     """SQuAD 2.0's head with Google's weights."""
     head = JointHead(32, width=512, answerable=True)
-    mini.fill(
+    reference.fill(
         head,
         {
             f"{ours}.{leaf}": values
