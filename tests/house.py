@@ -40,7 +40,7 @@ CEILINGS = {
     "tasks": 3160,
     "train": 2220,
     "all": 21_900,
-    "tests": 34_900,
+    "tests": 34_370,
     "benchmarks": 1750,
 }
 """Most lines of code. They only fall; an issue that asks for a feature raises one and names the lines and what goes for it."""
