@@ -20,7 +20,7 @@ ROOMS = (
 """From the ground up, with the modules at the root: each imports only what is listed before it."""
 CEILINGS = {
     "(root)": 400,
-    "cli": 1140,
+    "cli": 1160,
     "cost": 290,
     "data": 2330,
     "experiments": 1060,
@@ -33,14 +33,14 @@ CEILINGS = {
     "paper": 1740,
     "playground": 300,
     "presets": 270,
-    "pretrained": 1210,
+    "pretrained": 1260,
     "ranks": 400,
     "runs": 990,
-    "settings": 650,
+    "settings": 660,
     "tasks": 3160,
-    "train": 2220,
-    "all": 21_900,
-    "tests": 34_370,
+    "train": 2240,
+    "all": 22_000,
+    "tests": 34_440,
     "benchmarks": 1750,
 }
 """Most lines of code. They only fall; an issue that asks for a feature raises one and names the lines and what goes for it."""

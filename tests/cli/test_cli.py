@@ -107,7 +107,7 @@ WRONG: dict[str, tuple[list[str], int, list[str]]] = {
     "device": (["pretrain", "{data}", "--out", "R", "--device", "quantum"], 78, ["expected auto, cpu, cuda"]),
     "config missing": (["pretrain", "{data}", "--out", "R", "--config", "none.json"], 66, ["none.json: no such file"]),
     "no data": (["pretrain", "nowhere", "--out", "R"], 66, ["nowhere", "electra prepare"]),
-    "no run": (["score", "nowhere", "text"], 66, ["nowhere: neither a run nor"]),
+    "no run": (["score", "nowhere", "text"], 66, ["nowhere: no such folder. Expected a run folder"]),
     "no report": (["report", "nowhere"], 66, ["nowhere"]),
     "no text": (["tokenizer", "nowhere.txt", "--out", "T"], 66, ["nowhere.txt"]),
     "empty score": (["score", "{run}", ""], 65, ["the text is empty"]),

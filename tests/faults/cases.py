@@ -367,7 +367,7 @@ RUN = _cases(
     ("environment without an id", "run", spoilt("run", "environment.json", b"{}"), 65, "environment.json: has no run_id"),
     ("environment is a pipe", "run", spoilt("run", "environment.json", pipe), 78, "environment.json: is not a regular file"),
     ("tokenizer gone", "run", spoilt("run", "tokenizer/tokenizer.json", b"{}"), 65, "tokenizer.json: is not a tokenizer"),
-    ("a file", "run", b"text", 66, "run: neither a run nor"),
+    ("a file", "run", b"text", 66, "run: is a file"),
     ("config of a shape that cannot be", "run", spoilt("run", "config.json", fields(model__hidden_size=33)), 78, "config.json", "multiple"),
     ("config of a giant", "run", spoilt("run", "config.json", fields(model__intermediate_size=1 << 26)), 65, "other settings than config.json", "model.intermediate_size: 64 -> 67108864"),
     ("config of another shape", "run", spoilt("run", "config.json", fields(model__intermediate_size=72)), 65, "other settings than config.json"),

@@ -271,7 +271,7 @@ def test_a_run_that_is_not_there_is_named_before_the_hub(monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     hub(monkeypatch, LocalEntryNotFoundError("Cannot find"))
     with pytest.raises(
-        MissingInputError, match=r"^runs/mine: no such folder \(no run is there: begin with google/"
+        MissingInputError, match=r"^runs/mine: no such folder \(no run is there: begin with en-mini"
     ) as found:
         load_source("runs/mine")
     assert "train it with electra pretrain DATA --out runs/mine), and the Hub could not be asked" in str(found.value)

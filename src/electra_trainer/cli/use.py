@@ -144,10 +144,9 @@ class Export(Request):
     """
     int8: bool = False
     """With --to onnx: also onnx/model_int8.onnx, a quarter of the size."""
-    form: Annotated[Literal["electra", "bert"], tyro.conf.arg(name="as")] = "electra"
+    form: Annotated[Literal["electra", "bert", "run"], tyro.conf.arg(name="as")] = "electra"
     """bert: under BERT's names, for programs that know no ELECTRA; only where the embeddings are as wide as the
-    layers.
-    """
+    layers. run: one run folder with weights alone, for these verbs and `pretrain --init`."""
     license: str | None = None
     """For the model card: the Hub's identifier, such as mit or apache-2.0."""
     language: tuple[str, ...] = ()
@@ -161,6 +160,7 @@ class Export(Request):
 
         from electra_trainer.finetuning import onnx as serving
         from electra_trainer.pretrained import agreement
+        from electra_trainer.pretrained.as_run import export_as_run
         from electra_trainer.pretrained.model_card import CardFields
         from electra_trainer.pretrained.pretrained import export_run
         from electra_trainer.settings.records import read_table
@@ -169,6 +169,16 @@ class Export(Request):
         refuse_if({"--int8: belongs to --to onnx. Give both.": self.int8 and not onnx})
         if finetuned := self._finetuned():
             return finetuned
+        if self.form == "run":
+            refuse_if(
+                {
+                    "--as run: writes no model card, and no ONNX. Leave the other flags out.": onnx
+                    or card != CardFields()
+                }
+            )
+            return Shown(
+                export_as_run(self.run_folder, self.out, dtype=self.dtype), [f"{self.out}: written and read back"]
+            )
         if onnx:
             serving.need_onnx()
         found = dict[str, list[str]]()

@@ -83,7 +83,7 @@ def tuned(
 
 def loaded(request: Tuning, source: "TaskSource") -> "TaskData":
     """Read the data of a task, once the model is known to be there, and print how that was done."""
-    from electra_trainer.pretrained.source import located
+    from electra_trainer.pretrained.located import located
 
     cell.parse_seeds(request.seeds)  # a wrong one before the data are read
     if not records.is_run(request.model):

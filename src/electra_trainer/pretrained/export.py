@@ -37,7 +37,8 @@ from electra_trainer.pretrained.embedding import vector_files
 from electra_trainer.pretrained.read_back import ROLE, SHAPE_KEYS, read_tensors
 from electra_trainer.settings.config import Model
 
-_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+"""Number types of stored weights by the names that a command has for them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,8 +123,8 @@ def export(
         StorageError: the disk is full or read-only; nothing is left behind.
         CheckpointError: what was written does not read back bit for bit.
     """
-    if form.dtype not in _DTYPES:
-        raise ConfigError(f"dtype {form.dtype!r}: expected {', '.join(_DTYPES)}.")
+    if form.dtype not in DTYPES:
+        raise ConfigError(f"dtype {form.dtype!r}: expected {', '.join(DTYPES)}.")
     if form.bert:
         as_bert.require_bert(networks[0].model)
     words = load_tokenizer(tokenizer)
@@ -171,7 +172,7 @@ def _stored(exported: Exported, form: Form) -> dict[str, Tensor]:
         tensors = as_modern.modern_tensors(tensors)
     if form.is_bert(exported):
         tensors = as_bert.bert_tensors(tensors, exported.architecture)
-    return {name: tensor.to(_DTYPES[form.dtype]) for name, tensor in tensors.items()}
+    return {name: tensor.to(DTYPES[form.dtype]) for name, tensor in tensors.items()}
 
 
 def publish(

@@ -24,6 +24,7 @@ from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.objectives import Exported
 from electra_trainer.pretrained.embedding import Embedder, read_form
 from electra_trainer.pretrained.export import Compare, Form, export
+from electra_trainer.pretrained.located import located
 from electra_trainer.pretrained.model_card import CardFields, Training, model_card
 from electra_trainer.pretrained.read_back import DISCRIMINATOR, PREDICTOR, network_folders, read_network
 from electra_trainer.runs.metrics import readable_rows
@@ -210,11 +211,11 @@ def kept_encoder(pretrained: Pretrained) -> Encoder:
 
 @checked
 def load(path: str | Path) -> Pretrained:
-    """Load a run (`RUN`, or `RUN@STEP` for a checkpoint before the newest), an export (`DIR`) or one exported network
-    (`DIR/discriminator`).
+    """Load a run (`RUN`, or `RUN@STEP` for a checkpoint before the newest), an export (`DIR`), one exported network
+    (`DIR/discriminator`), an ELECTRA of the Hub, or `en-mini`, the encoder that comes with this package.
 
     Raises:
-        MissingInputError: the folder holds neither, or no such checkpoint.
+        MissingInputError: the folder holds neither, or no such checkpoint; or there is nothing of that name.
         CheckpointError: its files do not verify.
     """
     folder, wanted = run_and_step(path)
@@ -226,6 +227,7 @@ def load(path: str | Path) -> Pretrained:
         networks = tuple(objective.eval().exported())
         tokenizer, length = run.tokenizer, config.batch.sequence_length
     else:
+        folder = located(path)
         parts = network_folders(folder)
         if not parts and not (folder / "config.json").is_file():
             raise MissingInputError(f"{path}: neither a run nor an exported model. Check the path.")

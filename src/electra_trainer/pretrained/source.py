@@ -3,7 +3,6 @@ Hub.
 """
 
 import hashlib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,29 +15,17 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from electra_trainer.data import tokenizer as words
-from electra_trainer.data.tokenizer import ADDED, SPECIALS_MAP
 from electra_trainer.errors import ConfigError, MissingInputError
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.initial_weights import initialize
 from electra_trainer.model.networks import build_encoder
 from electra_trainer.pretrained import as_modern, embedding, read_back
-from electra_trainer.pretrained.model_card import HUB_NAME
+from electra_trainer.pretrained.located import EXPECTED, located
 from electra_trainer.pretrained.pretrained import kept_encoder, load, trained_length
 from electra_trainer.randomness import key
 from electra_trainer.settings import records
 from electra_trainer.settings.config import Model
 from electra_trainer.train.begin.initial import Initial
-
-_EXPECTED = "Expected a run folder, an exported folder or a Hub name such as google/electra-small-discriminator."
-_HUB_FILES = (
-    "config.json",
-    "model.safetensors",
-    *words.TOKENIZER_FILES,
-    SPECIALS_MAP,
-    ADDED,
-    *embedding.FILES,
-    embedding.PROMPTS,
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +104,7 @@ def _as_it_is(name: str | Path, *, bert: bool) -> Source:
         folder = next(iter(read_back.network_folders(folder).values()), without)
         if not (folder / "config.json").is_file():
             meant = f"Did you mean {folder / 'model'}? " if (folder / "model" / "config.json").is_file() else ""
-            raise MissingInputError(f"{name}: holds neither a run nor an ELECTRA (no config.json). {meant}{_EXPECTED}")
+            raise MissingInputError(f"{name}: holds neither a run nor an ELECTRA (no config.json). {meant}{EXPECTED}")
         encoder, model = read_back.read_encoder(folder, bert=bert)
         tokenizer = words.load_tokenizer(folder)
         words.require_rows(tokenizer, model.vocab_size, where=folder)
@@ -135,22 +122,6 @@ def _as_it_is(name: str | Path, *, bert: bool) -> Source:
 
 def _tensors(network: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().contiguous() for name, tensor in network.state_dict().items()}
-
-
-def located(name: str | Path) -> Path:
-    """The folder of that name, or of that Hub name once it is downloaded.
-
-    Raises:
-        MissingInputError: nothing is there, or a file, and it is no Hub name; or the Hub cannot be reached.
-    """
-    folder = Path(name)
-    if not str(name) or not folder.exists():
-        folder = _download(str(name))
-    if not folder.is_dir():
-        raise MissingInputError(f"{name}: is a file. {_EXPECTED}")
-    if (folder / "pytorch_model.bin").is_file() and not (folder / "model.safetensors").is_file():
-        raise _pickled(str(name), folder, where="has pytorch_model.bin and no model.safetensors")
-    return folder
 
 
 def untrained(source: Source, *, seed: int) -> Source:
@@ -223,39 +194,3 @@ def _networks(name: str) -> dict[str, tuple[nn.Module, Model]]:
         return {exported.name: (exported.network, exported.model) for exported in load(name).networks}
     parts = read_back.network_folders(located(name))
     return {role: read_back.read_network(part, bert=True) for role, part in parts.items()}
-
-
-def _download(name: str) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
-
-    nowhere = f"{name or repr(name)}: no such folder"
-    if not HUB_NAME.fullmatch(name):
-        raise MissingInputError(f"{nowhere}. {_EXPECTED}")
-    if not name.startswith("google/"):
-        begin = f"begin with google/electra-small-discriminator, or train it with electra pretrain DATA --out {name}"
-        nowhere += f" (no run is there: {begin})"
-    try:
-        folder = Path(snapshot_download(name, allow_patterns=[*_HUB_FILES, *(f"encoder/{one}" for one in _HUB_FILES)]))
-    except RepositoryNotFoundError:
-        raise MissingInputError(f"{nowhere}, and no such model on the Hub that may be read. Check the name.") from None
-    except (HfHubHTTPError, OSError) as error:
-        why = (str(error) or type(error).__name__).splitlines()[0]
-        raise MissingInputError(
-            f"{nowhere}, and the Hub could not be asked ({why}). Check the name and the network."
-        ) from None
-    if not any((folder / place / "model.safetensors").is_file() for place in ("", "encoder")):
-        raise _pickled(name, folder, where="has no model.safetensors on the Hub")
-    return folder
-
-
-def _pickled(name: str, folder: Path, *, where: str) -> MissingInputError:
-    """The error on weights in another form, with the command that converts them, heads included."""
-    table = records.read_table(folder / "config.json") if (folder / "config.json").is_file() else {}
-    known = re.search(r"'((Electra|Bert)\w{1,60})'", str(table.get("architectures")))
-    kind = known[1] if known else "AutoModelForPreTraining"
-    convert = f"[c.from_pretrained('{name}').save_pretrained('DIR') for c in (t.{kind}, t.AutoTokenizer)]"
-    return MissingInputError(
-        f"{name}: {where}, and pickled weights are not read. Convert it once, and give DIR: python -c "
-        f'"import transformers as t; {convert}"'
-    )

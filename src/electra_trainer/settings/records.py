@@ -260,8 +260,23 @@ def flat(table: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+BOX = Path(__file__).parents[1] / "encoders"
+"""Encoders that come with this package, each a run folder without moments (`electra export RUN --as run`)."""
+DEFAULT = "en-mini"
+"""Name of the one that is taken where no model is named."""
+
+
+def in_the_box(name: str | Path) -> bool:
+    """Whether a name is that of an encoder that comes with this package; what exists under that path is meant first."""
+    return (BOX / name / "config.json").is_file() and len(Path(name).parts) == 1 and not Path(name).exists()
+
+
 def run_and_step(name: str | Path) -> tuple[Path, int | None]:
-    """`RUN@700` -> RUN and 700; a name without a step, or of a run with an @ in its name, as it is, and None."""
+    """`RUN@700` -> RUN and 700; a name without a step, or of a run with an @ in its name, as it is, and None. `en-mini`
+    -> the run folder in this package, see `in_the_box`.
+    """
+    if in_the_box(name):
+        return BOX / name, None
     match, whole = re.fullmatch(r"(.+)@([0-9]{1,12})", str(name)), Path(name)
     if match is None or (whole / "checkpoints").is_dir():
         return whole, None

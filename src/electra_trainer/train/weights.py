@@ -75,14 +75,16 @@ def check_optimizer_tensors(network: nn.Module, tensors: Mapping[str, Tensor], s
 def trained(folder: RunFolder, config: Config, *, step: int | None = None) -> tuple[Objective, int]:
     """The networks of a run with the weights of a checkpoint, by default the newest, and its step.
 
-    They are built only when the checkpoint is known to be the run's: a config.json may ask for any size.
+    They are built only when the checkpoint is known to be the run's: a config.json may ask for any size. Weights that
+    `electra export --as run` stored in 16 bits become fp32.
 
     Raises:
         MissingInputError, CheckpointError, StorageError: as checkpoint.of_step and `restore`.
     """
     built = cache(partial(build, config))
     saved = of_step(folder.checkpoints, step, origin=folder.origin, network=built)
-    restore(built(), saved.weights)
+    halves = {name: one.float() for name, one in saved.weights.items() if one.dtype in (torch.float16, torch.bfloat16)}
+    restore(built(), saved.weights | halves)
     return built(), saved.step
 
 

@@ -75,6 +75,13 @@ class ContinueFrom:
         step, folder = self.step if named is None else named, RunFolder(path)
         config, origin = folder.config(), folder.origin
         saved = checkpoint.of_step(folder.checkpoints, step, origin=origin, network=lambda: build(config), timed=True)
+        refuse_if(
+            {
+                f"--continue-from {self.name}: has weights without moments. Give --init {self.name}.": bool(
+                    saved.step and not saved.optimizer
+                )
+            }
+        )
         digest = hashlib.sha256()
         for tensors in (saved.weights, saved.optimizer):
             for piece in verified.TensorFile(tensors):
