@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.house import ROOT, SOURCE
 
+from electra_trainer.settings.records import BOX, DEFAULT
 from electra_trainer.version import __version__
 
 
@@ -43,6 +44,8 @@ def test_the_wheel_holds_the_whole_package(built: Path) -> None:
     assert package <= names
     assert {Path(name).suffix for name in names} >= {".py", ".cpp", ".hpp", ".j2", ".html", ".css", ".js", ".toml"}
     assert f"Version: {__version__}" in metadata
+    assert f"electra_trainer/encoders/{DEFAULT}/README.md" in names
+    assert next(built.glob("*.whl")).stat().st_size <= 20_000_000
 
 
 def test_the_source_distribution_holds_the_tests(built: Path) -> None:
@@ -53,8 +56,10 @@ def test_the_source_distribution_holds_the_tests(built: Path) -> None:
 
 
 def test_no_weights_in_the_repository() -> None:
-    """A record says the command that makes its weights again."""
-    assert [path for path in tracked() if (ROOT / path).stat().st_size > 1_000_000] == []
+    """A record says the command that makes its weights again; one encoder comes with the package."""
+    box = str(BOX.relative_to(ROOT))
+    assert sum((ROOT / path).stat().st_size for path in tracked(box)) <= 16_000_000
+    assert [path for path in tracked() if (ROOT / path).stat().st_size > 1_000_000 and not path.startswith(box)] == []
     assert [path for path in tracked("records") if path.endswith((".safetensors", ".bin", ".pt", ".npy"))] == []
     empty = {path for path in tracked() if not (ROOT / path).stat().st_size}
     assert {Path(path).name for path in empty} <= {"__init__.py", "py.typed"}, empty
