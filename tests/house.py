@@ -21,12 +21,12 @@ ROOMS = (
 CEILINGS = {
     "(root)": 400,
     "cli": 1160,
-    "cost": 290,
+    "cost": 340,
     "data": 2330,
     "experiments": 1060,
     "files": 1500,
     "finetuning": 1700,
-    "inspection": 850,
+    "inspection": 890,
     "kernels": 710,
     "model": 500,
     "objectives": 540,
@@ -39,8 +39,8 @@ CEILINGS = {
     "settings": 660,
     "tasks": 3160,
     "train": 2240,
-    "all": 22_000,
-    "tests": 34_440,
+    "all": 22_080,
+    "tests": 34_500,
     "benchmarks": 1750,
 }
 """Most lines of code. They only fall; an issue that asks for a feature raises one and names the lines and what goes for it."""
