@@ -15,7 +15,7 @@ import pytest
 from electra_trainer.errors import DataError, MissingInputError, StorageError
 from electra_trainer.files.wording import render
 from electra_trainer.inspection import report
-from electra_trainer.inspection.report import health, read_run, rendered, tokens_of, write_report
+from electra_trainer.inspection.report import further, health, read_run, rendered, tokens_of, write_report
 
 pytestmark = pytest.mark.draws
 TEXT = ["[CLS]", *"the chef cooked the meal and the guests wash ##ed the dishes in the kitchen .".split(), "[SEP]"]
@@ -86,12 +86,14 @@ class Tags(HTMLParser):
         self.open: list[str] = []
         self.seen: list[str] = []
         self.sources: list[str] = []
+        self.ids: list[str] = []
         self.feed(text)
         assert self.open == []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.seen.append(tag)
-        self.sources += [value or "" for name, value in attrs if name in ("src", "href")]
+        self.sources += [value or "" for name, value in attrs if name in ("src", "href", "data")]
+        self.ids += [value or "" for name, value in attrs if name == "id"]
         if tag not in self.VOID:
             self.open.append(tag)
 
@@ -112,14 +114,20 @@ def test_a_run_gives_a_self_contained_page_and_pictures(tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")
     tags = Tags(text)
     assert "script" not in tags.seen and "link" not in tags.seen
-    assert all(source.startswith("data:image/png;base64,") for source in tags.sources)
+    assert tags.sources == [] and len(tags.ids) == len(set(tags.ids)), "ids of two pictures collide"
+    used = re.findall(r'(?:url\(|href=")#([^")]+)', text)
+    assert used and set(used) <= {*tags.ids}
     pictures = sorted((run / "figures").iterdir())
-    assert [path.name for path in pictures] == [
-        "discrimination.png", "generator.png", "losses.png", "optimizer.png",
-    ]  # fmt: skip
-    assert len(tags.sources) == len(pictures)
-    assert all(path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 20_000 for path in pictures)
-    for words in (": learning;", "12.3M", "Sentences at step 3,000", "objective.weight", "2.13.0", "Point at a token"):
+    assert len(pictures) == tags.seen.count("svg") == 9 and {path.suffix for path in pictures} == {".svg"}
+    assert 'aria-label="Learning rate, step size. run: 0.000125 at step 25, 0 at step 3,000"' in text
+    for words in (
+        "Learning. Of a",
+        "12.3M",
+        "Sentences at step 3,000",
+        "objective.weight",
+        "2.13.0",
+        "this run<br>0.5",
+    ):
         assert words in text
     assert not list(run.rglob(".*")), "temporary files were left"
 
@@ -130,9 +138,9 @@ def test_two_runs_are_compared(tmp_path: Path) -> None:
     assert page == tmp_path / "both" / "report.html"
     text = page.read_text(encoding="utf-8")
     Tags(text)
-    assert "_slow $x_$: generator" in text and "fast: discriminator" in text
+    assert "_slow $x_$: It predicts 2" in text and "fast: Learning." in text
     assert "<tr class=differs><td>objective.type</td><td>RTD</td><td>MLM</td></tr>" in text
-    assert (page.parent / "figures" / "losses.png").exists()
+    assert (page.parent / "figures" / "generator_loss.svg").exists()
 
 
 def test_no_text_of_a_figure_is_source_of_tex(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +165,7 @@ def test_no_text_of_a_figure_is_source_of_tex(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(Figure, "savefig", saved)
     with rc_context({"axes.formatter.use_mathtext": True, "text.usetex": True}):
         runs = [make_run(tmp_path / "a", steps=500), make_run(tmp_path / "_slow $x_$", seed=1, steps=500)]
-        assert len(report.draw([read_run(run) for run in runs])) == 4
+        assert len(report.draw([read_run(run) for run in runs])) == 9
         for kind in ("linear", "log", "symlog"):
             rendered(lambda kind=kind: scaled(kind), "png")  # type: ignore[misc]
     written = {text.get_text() for text in texts}
@@ -223,9 +231,9 @@ def test_an_experiment_is_all_its_runs(tmp_path: Path) -> None:
 def test_a_masked_language_model_has_no_discriminator(tmp_path: Path) -> None:
     run = make_run(tmp_path / "mlm", mlm=True)
     text = write_report([run]).read_text(encoding="utf-8")
-    assert not (run / "figures" / "discrimination.png").exists()
+    assert not (run / "figures" / "discriminator_auc.svg").exists()
     assert "false alarm" not in text and "discriminator AUC" not in text
-    assert "right 29 % of the time, entropy 5" in text
+    assert "It predicts 29 in 100 of the chosen words." in text and 'class="gauge"' not in text
 
 
 @pytest.mark.usefixtures("no_pictures")
@@ -297,23 +305,24 @@ def test_a_sentence_joins_pieces_and_marks_what_happened() -> None:
         "probability": [0.0, 0.1, 0.2, 0.8, 0.7, 0.3, 0.0, 0.0],
     }
     assert render("sentence.html", tokens=tokens_of(row)) == (
-        '<span class="special" title="replaced: 0%">[CLS]</span> '
-        '<span class="masked" title="replaced: 10%">the</span> '
-        '<span title="replaced: 20%">wash</span>'
-        '<del>ed</del><ins class="hit" title="replaced: 80%">✓ing</ins> '
-        '<span class="alarm" title="replaced: 70%">!dish</span> '
-        '<del>sink</del><ins class="miss" title="replaced: 30%">✗moon</ins> '
-        '<span class="special" title="replaced: 0%">[SEP]</span>'
+        '<span class="special">[CLS]</span> <span class="masked">the</span> wash'
+        '<del>ed</del> <ins class="hit">✓ing <small>80%</small></ins> '
+        '<span class="alarm">!dish <small>70%</small></span> '
+        '<del>sink</del> <ins class="miss">✗moon <small>30%</small></ins> <span class="special">[SEP]</span>'
     )
 
 
 @pytest.mark.parametrize(
     ("standard", "kind", "words"),
     [
-        (0.58, "good", "0.210 vs 0.250 for the constant guess, AUC 0.78; AUC on standard fakes 0.580: learning"),
-        (0.53, "", "beginning"),
-        (0.50, "bad", "not better"),
-        (None, "", "0.210 vs 0.250 for the constant guess, AUC 0.78"),
+        (
+            0.58,
+            "good",
+            "Learning. Of a replaced and an original word it suspects the right one 58 times in 100 (a guess: 50).",
+        ),
+        (0.53, "", "Beginning"),
+        (0.50, "bad", "Not better"),
+        (None, "", "Training loss"),
     ],
 )
 def test_health_in_words(tmp_path: Path, standard: float | None, kind: str, words: str) -> None:
@@ -326,3 +335,14 @@ def test_health_in_words(tmp_path: Path, standard: float | None, kind: str, word
     (tmp_path / "config.json").write_text('{"model": {"vocab_size": 4096}}')
     found, text = health(read_run(tmp_path))
     assert found == kind and words in text
+
+
+def test_a_run_of_mini_is_compared_with_the_records(tmp_path: Path) -> None:
+    """Unless it began with trained weights, or has another preset; one that was continued counts all its tokens."""
+    run = make_run(tmp_path / "run", steps=100)
+    assert further(read_run(run)) == ""
+    (run / "config.json").write_text('{"preset": "mini"}')
+    assert further(read_run(run)).endswith("3 min away at this speed.")
+    for init, compared in (({"name": "a"}, False), ({"name": "a", "step": 3}, True)):
+        (run / "environment.json").write_text(json.dumps({"init": init}))
+        assert bool(further(read_run(run))) == compared

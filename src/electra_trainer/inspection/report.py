@@ -9,7 +9,6 @@ The page is HTML without scripts or outside resources. Half a line, left by a ru
 skipped. Matplotlib is imported inside functions, and its global state does not change.
 """
 
-import base64
 import io
 import json
 import math
@@ -19,13 +18,15 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from electra_trainer.errors import ConfigError, DataError, MissingInputError, StorageError
+from electra_trainer.cost import returns
+from electra_trainer.errors import ConfigError, DataError, MissingInputError, StorageError, plain
 from electra_trainer.files.durable import alone, write_output
 from electra_trainer.files.wording import duration, number, power, render
 from electra_trainer.settings.calls import checked
@@ -67,6 +68,12 @@ class Run:
     def arm(self) -> str:
         """Its name without a seed: seeds of an experiment's arm share a colour."""
         return re.sub(r" seed \d+$", "", self.name)
+
+    @property
+    def speed(self) -> float:
+        """Tokens a second, median over the training rows; nan without any."""
+        speeds = [row["tokens_per_second"] for row in self.train if "tokens_per_second" in row]
+        return float(np.median(speeds or [math.nan]))
 
     def last(self, name: str) -> float:
         """The newest held-out value, else the newest training value, else nan."""
@@ -115,8 +122,7 @@ def write_report(runs: str | Path | Sequence[str | Path], *, out: str | Path | N
     Args:
         runs: a run folder, or several, or experiments with all their runs, in the order of legends and tables.
         out: the page (`.html`) or a folder for it; None: the run's folder, of several
-            `compared` in the first one's. PNGs go to `figures/` next to the
-            page.
+            `compared` in the first one's. SVGs go to `figures/` next to the page.
 
     Returns:
         The page.
@@ -144,8 +150,8 @@ def write_report(runs: str | Path | Sequence[str | Path], *, out: str | Path | N
             raise StorageError(
                 f"{figures}: is a link, and pictures are written there. Remove it, or choose another --out."
             )
-        for name, png in pictures.items():
-            write_output(figures / f"{name}.png", png)
+        for name, picture in pictures.items():
+            write_output(figures / f"{name}.svg", picture)
         page = _page(" · ".join(titles), read, pictures).encode("utf-8", "replace")  # names are bytes
         write_output(target, page)
     return target
@@ -177,6 +183,10 @@ def _title(run: Path) -> str:
 
 def _page(title: str, runs: Sequence[Run], pictures: Mapping[str, bytes]) -> str:
     """The whole document."""
+    figures = defaultdict[str, list[str]](list)
+    for panel in PANELS:
+        if panel.key in pictures:
+            figures[panel.figure].append(_inline(pictures[panel.key].decode(), panel.key, _in_words(runs, panel)))
     return render(
         "report.html",
         runs=runs,
@@ -184,7 +194,9 @@ def _page(title: str, runs: Sequence[Run], pictures: Mapping[str, bytes]) -> str
         compared=_by_name([_values(run) for run in runs]),
         held_out=all(run.valid for run in runs),
         health=[health(run) for run in runs],
-        pictures={name: base64.b64encode(png).decode() for name, png in pictures.items()},
+        gauge=_gauge(runs[0]) if len(runs) == 1 else [],
+        further=[further(run) for run in runs],
+        figures=figures,
         sentences=[found for run in runs if (found := _sentences(run))["sentences"]],
         tables=[
             _settings("Settings", [run.config for run in runs]),
@@ -194,17 +206,44 @@ def _page(title: str, runs: Sequence[Run], pictures: Mapping[str, bytes]) -> str
 
 
 def health(run: Run) -> tuple[str, str]:
-    """("good" | "bad" | "", a sentence): is the run learning? In the words of the log (train/health.py)."""
-    from electra_trainer.train.health import BEGINNING, LEARNING, health_line, verdict
+    """("good" | "bad" | "", sentences): is the run learning, and how far is it? By the judgement of train/health.py."""
+    from electra_trainer.train.health import BEGINNING, LEARNING, verdict
 
-    vocab_size = run.config.get("model.vocab_size", "")
-    held_out = defaultdict(lambda: math.nan, run.valid[-1] if run.valid else {})
-    text = health_line(held_out, vocab_size=max(2, int(vocab_size))) if vocab_size.isdecimal() else ""
-    kind = ""
-    if run.alarms or "discriminator_standard_auc" in held_out:
-        kind = "bad" if run.alarms else {LEARNING: "good", BEGINNING: ""}.get(verdict(held_out), "bad")
-    found = [*(f"ALARM: {alarm}" for alarm in run.alarms), text or f"training loss {number(run.last('loss'))}"]
-    return kind, f"{'; '.join(found)}."
+    held_out = run.valid[-1] if run.valid else {}
+    kind, found = "", f"Training loss {number(run.last('loss'))}"
+    right = [one for name in ("encoder_accuracy", "generator_accuracy") if not math.isnan(one := run.last(name))]
+    if "discriminator_standard_auc" in held_out:
+        now, auc = verdict(held_out), held_out["discriminator_standard_auc"]
+        kind = {LEARNING: "good", BEGINNING: ""}.get(now, "bad")
+        pairs = "Of a replaced and an original word it suspects the right one"
+        found = f"{now.capitalize()}. {pairs} {100 * auc:.0f} times in 100 (a guess: 50)"
+    elif right:
+        found = f"It predicts {100 * right[0]:.0f} in 100 of the chosen words"
+    return "bad" if run.alarms else kind, ". ".join([*(f"ALARM: {alarm}" for alarm in run.alarms), found]) + "."
+
+
+def further(run: Run) -> str:
+    """Answer by the records' points for a run of `mini`; empty for another preset, or a run that began trained."""
+    tokens, speed = run.last("tokens"), run.speed
+    continued = "init.name" not in run.environment or "init.step" in run.environment
+    measured = run.config.get("preset") == "mini" and tokens > 0 and speed > 0
+    return returns.ahead(tokens, speed) if measured and continued else ""
+
+
+def _gauge(run: Run) -> list[dict[str, Any]]:
+    """Marks from an AUC of 0.5 to 0.9, at their percent: the run, a guess, and the records' points, without those
+    that are too near the one before.
+    """
+    if math.isnan(auc := run.last("discriminator_standard_auc")):
+        return []
+    marks = [(0.5, "a guess")]
+    for one in returns.POINTS:
+        if one.auc > marks[-1][0] + 0.02:
+            marks.append((one.auc, number(one.tokens)))
+    return [
+        {"at": f"{min(max((value - 0.5) / 0.4, 0.0), 1.0):.1%}", "auc": f"{value:.3f}", "name": name}
+        for value, name in [(auc, "this run"), *marks]
+    ]
 
 
 _NUMBERS: dict[str, tuple[str, Callable[[float], str]]] = {
@@ -227,8 +266,7 @@ _NUMBERS: dict[str, tuple[str, Callable[[float], str]]] = {
 def _values(run: Run) -> dict[str, str]:
     """Headline numbers that the run has; held out wherever it was evaluated."""
     found = {title: (run.last(name), worded) for title, (name, worded) in _NUMBERS.items()}
-    speeds = [row["tokens_per_second"] for row in run.train if "tokens_per_second" in row]
-    found["tokens per second, median"] = (float(np.median(speeds or [math.nan])), number)
+    found["tokens per second, median"] = (run.speed, number)
     return {title: worded(value) for title, (value, worded) in found.items() if math.isfinite(value)}
 
 
@@ -350,12 +388,27 @@ def rendered(make: "Callable[[], Figure]", form: str) -> bytes:
 
 
 def draw(runs: Sequence[Run]) -> dict[str, bytes]:
-    """All figures that the runs have numbers for, as PNGs."""
+    """The panels that the runs have numbers for, by key, as SVGs."""
     shown = [panel for panel in PANELS if any(panel.key in row for run in runs for row in run.train + run.valid)]
-    names = dict.fromkeys(panel.figure for panel in shown)
-    return {
-        name: rendered(partial(_picture, runs, [one for one in shown if one.figure == name]), "png") for name in names
-    }
+    return {panel.key: rendered(partial(_picture, runs, panel), "svg") for panel in shown}
+
+
+def _inline(svg: str, key: str, words: str) -> str:
+    """A picture as an element of the page: with a name in words, and ids that no other picture has."""
+    element = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    element = re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{key}-", element)
+    return plain(element, keep="\n\t").replace("<svg ", f'<svg role="img" aria-label="{escape(plain(words))}" ', 1)
+
+
+def _in_words(runs: Sequence[Run], panel: Panel) -> str:
+    """The first and the last value of each curve."""
+    curves = []
+    for run in runs:
+        both = ([row for row in rows if panel.key in row] for rows in (run.valid, run.train))
+        rows = next(filter(None, both), [])
+        ends = dict.fromkeys(f"{number(row[panel.key])} at step {row['step']:,.0f}" for row in rows[:1] + rows[-1:])
+        curves.append(f"{run.name}: {', '.join(ends)}")
+    return f"{panel.title}, {panel.unit}. {'; '.join(curves)}"
 
 
 def smooth(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -376,27 +429,21 @@ def _series(rows: Sequence[Row], name: str) -> tuple[NDArray[np.float64], NDArra
 _HELD_OUT: Any = {"linewidth": 0.9, "marker": "o", "markersize": 4.5, "markerfacecolor": "white", "zorder": 3}
 
 
-def _picture(runs: Sequence[Run], panels: Sequence[Panel]) -> "Figure":
-    """Panels in a row under one legend."""
+def _picture(runs: Sequence[Run], panel: Panel) -> "Figure":
+    """One panel under its legend."""
     from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
-    columns, several = max(2, len(panels)), len(runs) > 1
-    figure = Figure(figsize=(4.3 * columns, 3.4), dpi=100, layout=ConstrainedLayoutEngine(w_pad=0.08, wspace=0.04))
-    grid = figure.add_gridspec(1, columns)
-    arms = list(dict.fromkeys(run.arm for run in runs))
-    coloured = [(run, COLOURS[arms.index(run.arm) % len(COLOURS)]) for run in runs]
-    for column, panel in enumerate(panels):
-        axes = figure.add_subplot(grid[0, column])
-        for run, colour in coloured:
-            _curve(axes, run, panel, colour, several=several)
-        axes.set(title=panel.title, xlabel="step", ylabel=panel.unit, yscale="log" if panel.log else "linear")
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-        axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))
-        axes.margins(x=0.02)
-    legend = {label: one for axes in figure.axes for one, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    figure.legend(legend.values(), legend.keys(), loc="outside upper left", ncols=4, fontsize=9)
+    figure = Figure(figsize=(4.6, 3.2), layout="constrained")
+    axes, arms = figure.add_subplot(), list(dict.fromkeys(run.arm for run in runs))
+    for run in runs:
+        _curve(axes, run, panel, COLOURS[arms.index(run.arm) % len(COLOURS)], several=len(runs) > 1)
+    axes.set(title=panel.title, xlabel="step", ylabel=panel.unit, yscale="log" if panel.log else "linear")
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))
+    axes.margins(x=0.02)
+    legend = {label: one for one, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(legend.values(), legend.keys(), loc="outside upper left", ncols=3, fontsize=9)
     return figure
 
 
