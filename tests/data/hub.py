@@ -65,28 +65,18 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path = unquote(self.path.partition("?")[0])
-        if re.fullmatch(rf"/api/datasets/{self.name}(/revision/.+)?", path):
-            files = [
-                {"rfilename": str(one.relative_to(self.folder))}
-                for one in sorted(self.folder.rglob("*"))
-                if one.is_file()
-            ]
-            self._answer(
-                200, {"_id": "1", "id": self.name, "sha": COMMIT, "private": False, "tags": [], "siblings": files}
-            )
-        elif (found := re.fullmatch(rf"/api/datasets/{self.name}/tree/[^/]+/?(.*)", path)) and (
-            self.folder / found[1]
-        ).is_dir():
-            inside = (
-                (self.folder / found[1]).rglob("*")
-                if "recursive=true" in self.path.lower()
-                else (self.folder / found[1]).iterdir()
-            )
+        about = re.fullmatch(rf"/api/datasets/{self.name}(/revision/.+)?", path)
+        listed = re.fullmatch(rf"/api/datasets/{self.name}/tree/[^/]+/?(.*)", path)
+        content = re.fullmatch(rf"/datasets/{self.name}/resolve/[^/]+/(.*)", path)
+        if about:
+            names = [str(one.relative_to(self.folder)) for one in sorted(self.folder.rglob("*")) if one.is_file()]
+            facts = {"_id": "1", "id": self.name, "sha": COMMIT, "private": False, "tags": []}
+            self._answer(200, facts | {"siblings": [{"rfilename": name} for name in names]})
+        elif listed and (place := self.folder / listed[1]).is_dir():
+            inside = place.rglob("*") if "recursive=true" in self.path.lower() else place.iterdir()
             self._answer(200, [self._entry(one) for one in sorted(inside)])
-        elif (found := re.fullmatch(rf"/datasets/{self.name}/resolve/[^/]+/(.*)", path)) and (
-            self.folder / found[1]
-        ).is_file():
-            self._content((self.folder / found[1]).read_bytes())
+        elif content and (place := self.folder / content[1]).is_file():
+            self._content(place.read_bytes())
         else:
             self._answer(404, b"", X_Error_Code="EntryNotFound" if self.name in path else "RepoNotFound")
 

@@ -2,12 +2,15 @@
 
 import random
 from collections.abc import Iterable
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer, trainers
 
 from electra_trainer.data.pack import Packer
-from electra_trainer.data.tokenizer import Specials
+from electra_trainer.data.tokenizer import SPECIAL_TOKENS, Specials
 
 SPECIALS = Specials(pad=0, unk=1, cls=2, sep=3, mask=4)
 SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
@@ -36,3 +39,19 @@ def pack(
             ids = np.array([token for line in lines for token in line], dtype=np.uint32)
             packer.add(index, ids, np.array([len(line) for line in lines], dtype=np.uint32))
     return packer.finish()
+
+
+def trained(
+    model: Any, texts: list[str], size: int, *, cut: Any = None, normal: Any = None, decoder: Any = None
+) -> Tokenizer:
+    """A tokenizer by the library `tokenizers`: its model, pre-tokenizer, normaliser and decoder."""
+    made = Tokenizer(model)
+    made.pre_tokenizer, made.normalizer, made.decoder = cut, normal, decoder
+    by_model = {
+        "WordPiece": trainers.WordPieceTrainer,
+        "BPE": trainers.BpeTrainer,
+        "Unigram": partial(trainers.UnigramTrainer, unk_token="[UNK]"),
+    }
+    train = by_model[type(model).__name__]
+    made.train_from_iterator(texts, train(vocab_size=size, special_tokens=[*SPECIAL_TOKENS], show_progress=False))
+    return made

@@ -1,46 +1,24 @@
 """A tokenizer.json of any model of the library `tokenizers` is trained with: text in BPE and Unigram, sequences of symbols as words."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tokenizers
+from tests.data.samples import trained
 from tests.prepared import small_config
-from tokenizers import decoders, models, pre_tokenizers, trainers
+from tokenizers import decoders, models, pre_tokenizers
 
 from electra_trainer import api
 from electra_trainer.data.store import Store
+from electra_trainer.data.tokenizer import SPECIAL_TOKENS
 
-SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 TEXTS = [f"the old shop number {n} sells bread and {n * 7} kinds of tea" for n in range(120)]
 ACIDS = "ACDEFGHIKLMNPQRSTVWY"
 PROTEINS = [" ".join(ACIDS[(n * k) % 20] for k in range(1, 25)) for n in range(1, 120)]
 
 
-def bpe() -> tokenizers.Tokenizer:
-    made = tokenizers.Tokenizer(models.BPE(unk_token="[UNK]"))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    made.decoder = decoders.ByteLevel()
-    made.train_from_iterator(TEXTS, trainers.BpeTrainer(vocab_size=300, special_tokens=SPECIALS, show_progress=False))
-    return made
-
-
-def unigram() -> tokenizers.Tokenizer:
-    made = tokenizers.Tokenizer(models.Unigram())
-    made.pre_tokenizer = pre_tokenizers.Metaspace()
-    made.decoder = decoders.Metaspace()
-    made.train_from_iterator(
-        TEXTS, trainers.UnigramTrainer(vocab_size=120, special_tokens=SPECIALS, unk_token="[UNK]", show_progress=False)
-    )
-    return made
-
-
-def symbols() -> tokenizers.Tokenizer:
-    made = tokenizers.Tokenizer(models.WordLevel({word: n for n, word in enumerate([*SPECIALS, *ACIDS])}, "[UNK]"))
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return made
-
-
-def trained(tokenizer: tokenizers.Tokenizer, texts: list[str], folder: Path) -> tuple[list[list[int]], Path]:
+def ran(tokenizer: tokenizers.Tokenizer, texts: list[str], folder: Path) -> tuple[list[list[int]], Path]:
     """Ids of the first rows that were prepared with its file, and a run of four steps on them."""
     tokenizer.save(str(folder / "tokenizer.json"))
     api.prepare(
@@ -51,13 +29,20 @@ def trained(tokenizer: tokenizers.Tokenizer, texts: list[str], folder: Path) -> 
     return rows, folder / "run"
 
 
-@pytest.mark.parametrize("kind", [bpe, unigram])
-def test_any_model_of_the_library(kind: object, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("model", "size", "cut", "decoder"),
+    [
+        (models.BPE(unk_token="[UNK]"), 300, pre_tokenizers.ByteLevel(add_prefix_space=True), decoders.ByteLevel()),
+        (models.Unigram(), 120, pre_tokenizers.Metaspace(), decoders.Metaspace()),
+    ],
+    ids=["BPE", "Unigram"],
+)
+def test_any_model_of_the_library(model: Any, size: int, cut: Any, decoder: Any, tmp_path: Path) -> None:
     """Rows hold its ids, and the run's score and its export in transformers cut a text as it does."""
     from transformers import AutoTokenizer
 
-    tokenizer = kind()  # type: ignore[operator]
-    rows, run = trained(tokenizer, TEXTS, tmp_path)
+    tokenizer = trained(model, TEXTS, size, cut=cut, decoder=decoder)
+    rows, run = ran(tokenizer, TEXTS, tmp_path)
     ids = [one for row in rows for one in row]
     assert 1 not in ids and "the old shop number" in tokenizer.decode(ids)
     text, expected = TEXTS[5], tokenizer.encode(TEXTS[5], add_special_tokens=False).ids
@@ -70,7 +55,11 @@ def test_any_model_of_the_library(kind: object, tmp_path: Path) -> None:
 
 def test_sequences_of_symbols(tmp_path: Path) -> None:
     """A symbol is a token: none is unknown, none is cut, and a gap is filled with one of them."""
-    rows, run = trained(symbols(), PROTEINS, tmp_path)
+    symbols = tokenizers.Tokenizer(
+        models.WordLevel({word: n for n, word in enumerate([*SPECIAL_TOKENS, *ACIDS])}, "[UNK]")
+    )
+    symbols.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    rows, run = ran(symbols, PROTEINS, tmp_path)
     assert {one for row in rows for one in row} <= {0, 2, 3, *range(5, 25)}
     assert len(api.load(run).score("A C D E F").tokens) == 5
     assert api.load(run).fill("A C [MASK] E", top=3)[0][0].token in ACIDS

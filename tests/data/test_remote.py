@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from electra_trainer.data.corpus import CorpusReport, PrepareSettings, Reading, 
 from electra_trainer.data.document import Document, Place
 from electra_trainer.data.prepare import prepare
 from electra_trainer.data.store import Store
-from electra_trainer.errors import ConfigError, DataError, MissingInputError, StorageError
+from electra_trainer.errors import ConfigError, DataError, MissingInputError
 from electra_trainer.files import sources
 
 TEXTS = ["\n".join(line.strip() or "word" for line in sentences(3, seed=number)) for number in range(40)]
@@ -153,11 +154,7 @@ def test_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenizer: Any
 
     class Api:
         def dataset_info(self, name: str, revision: str | None) -> Any:
-            if name != "me/texts":
-                raise RuntimeError("404 Client Error")
-            return huggingface_hub.hf_api.DatasetInfo(
-                id=name, sha=next(commits), author="me", downloads=0, likes=0, tags=[], private=False
-            )
+            return SimpleNamespace(sha=next(commits))
 
     whole = datasets.load_dataset
 
@@ -175,12 +172,6 @@ def test_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenizer: Any
     one, out = PrepareSettings(workers=1), tmp_path / "out"
     made = prepare(["me/texts:en"], tokenizer=tokenizer, sequence_length=32, out=out, settings=one)
     assert made.settings["inputs"] == ["me/texts@c0ffee:en:train"]
-    with pytest.raises(
-        StorageError, match=r"nobody/nothing: is not on this disk, and the Hub gave no data set of this name .*404"
-    ):
-        read("nobody/nothing")
-    with pytest.raises(DataError, match="has no column 'body'"):
-        read("me/texts", text_field="body")
 
 
 def test_the_hubs_own_libraries(tmp_path: Path) -> None:

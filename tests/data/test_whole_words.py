@@ -2,22 +2,23 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import chisquare
+from tests.data.samples import trained
 from tests.prepared import small_config, write_store
 from tests.small import BEGINS_V, CLS, MASK, PAD, SEP, WORDS, batch, columns_chosen, config, masker, rows
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from electra_trainer.data.corpus import PrepareSettings
 from electra_trainer.data.masking import MaskTokens
 from electra_trainer.data.prepare import prepare
 from electra_trainer.data.store import Store
-from electra_trainer.data.tokenizer import SPECIAL_TOKENS, word_starts
+from electra_trainer.data.tokenizer import word_starts
 from electra_trainer.errors import ConfigError
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config, Masking
@@ -124,57 +125,33 @@ def test_what_does_not_combine() -> None:
 # --- tokenizers ---
 
 TEXT = ["the unhappiness of the unbelievable, and the happiness of believers", "unbelievers believe the happy"] * 20
+BYTES = pre_tokenizers.ByteLevel(add_prefix_space=True)
 
 
-def _byte_level() -> Tokenizer:
-    made = Tokenizer(models.BPE(unk_token="[UNK]"))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    return made
+KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "byte level": (models.BPE(unk_token="[UNK]"), {"cut": BYTES}),
+    "in a sequence": (
+        models.BPE(unk_token="[UNK]"),
+        {"cut": pre_tokenizers.Sequence([pre_tokenizers.Digits(), BYTES])},
+    ),
+    "metaspace": (models.Unigram(), {"cut": pre_tokenizers.Metaspace()}),
+    "by the normaliser": (
+        models.BPE(unk_token="[UNK]"),
+        {"normal": normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])},
+    ),
+    "word pieces": (models.WordPiece(unk_token="[UNK]"), {"cut": pre_tokenizers.BertPreTokenizer()}),
+}
 
 
-def _in_a_sequence() -> Tokenizer:
-    made = Tokenizer(models.BPE(unk_token="[UNK]"))
-    made.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(), pre_tokenizers.ByteLevel(add_prefix_space=True)]
-    )
-    return made
-
-
-def _metaspace() -> Tokenizer:
-    made = Tokenizer(models.Unigram())
-    made.pre_tokenizer = pre_tokenizers.Metaspace()
-    return made
-
-
-def _by_normalizer() -> Tokenizer:
-    made = Tokenizer(models.BPE(unk_token="[UNK]"))
-    made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    return made
-
-
-def _word_piece() -> Tokenizer:
-    made = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    return made
-
-
-def trained(make: Callable[[], Tokenizer], text: list[str] = TEXT, size: int = 36) -> Tokenizer:
-    tokenizer, special = make(), list(SPECIAL_TOKENS)
-    by_model = {"WordPiece": trainers.WordPieceTrainer, "BPE": trainers.BpeTrainer, "Unigram": trainers.UnigramTrainer}
-    kind = by_model[type(tokenizer.model).__name__]
-    more = {"unk_token": "[UNK]"} if kind is trainers.UnigramTrainer else {}
-    tokenizer.train_from_iterator(text, kind(vocab_size=size, special_tokens=special, show_progress=False, **more))
-    return tokenizer
-
-
-@pytest.mark.parametrize("make", [_byte_level, _in_a_sequence, _metaspace, _by_normalizer, _word_piece])
-def test_each_kind_of_tokenizer(make: Callable[[], Tokenizer]) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_of_tokenizer(kind: str) -> None:
     """Tokens from one start to the next spell a word of the text, or several that were merged; "," is a word for WordPiece alone."""
-    tokenizer = trained(make)
+    model, parts = KINDS[kind]
+    tokenizer = trained(model, TEXT, 36, **parts)
     starts = word_starts(tokenizer)
     encoding = tokenizer.encode(TEXT[0])
     assert starts[0] and len(encoding.ids) > 1.3 * len(TEXT[0].split())
-    text, words = TEXT[0].replace(",", " ,") if make is _word_piece else TEXT[0], [""]
+    text, words = TEXT[0].replace(",", " ,") if kind == "word pieces" else TEXT[0], [""]
     for number, token in zip(encoding.ids, encoding.tokens, strict=True):
         words += [""] if starts[number] else []
         words[-1] += token.removeprefix("##").lstrip("Ġ▁")
@@ -213,7 +190,8 @@ def test_text_without_spaces_is_refused_before_a_run_begins(tmp_path: Path) -> N
     text.write_text("\n\n".join(lines))
     data = tmp_path / "data"
     settings = PrepareSettings(valid_fraction=0.1, workers=1)
-    prepare([text], tokenizer=trained(_byte_level, lines, 300), sequence_length=32, out=data, settings=settings)
+    tokenizer = trained(models.BPE(unk_token="[UNK]"), lines, 300, cut=BYTES)
+    prepare([text], tokenizer=tokenizer, sequence_length=32, out=data, settings=settings)
     with pytest.raises(ConfigError, match=r"it would mask 0\.8% of the tokens, masking\.fraction asks for 15\.0%"):
         pretrain(run_config(), data, out=tmp_path / "run", device="cpu", quiet=True)
     assert not (tmp_path / "run" / "config.json").exists()
