@@ -1,7 +1,7 @@
 """Record what the `electra` command computes and says for a source tree, and compare two such recordings.
 
 python -m tests.net record --source SRC --out FILE.json [--only NAME...]
-python -m tests.net compare OLD.json NEW.json [--only weights,metrics]
+python -m tests.net compare OLD.json NEW.json [--only weights metrics]
 
 `record` runs the table RUNS with the package under SRC, in a temporary folder, by the command line alone: it imports nothing of the package,
 so that SRC may be laid out in any way. Every file that a command leaves and everything that it prints becomes an entry of a category:
@@ -13,7 +13,6 @@ text      what was printed with its exit code, and all other files: durations, d
 `compare` prints a unified diff of each entry that differs and counts per category; it exits with 1 if any of the chosen ones differs.
 """
 
-import argparse
 import difflib
 import hashlib
 import json
@@ -27,12 +26,16 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import torch
+import tyro
+from safetensors.torch import load_file
 from tests.net_samples import make_samples
 from tests.net_table import RUNS, Run
+from tyro.conf import Positional
 
-CATEGORIES = ("weights", "metrics", "text")
+CATEGORIES: tuple[Literal["weights", "metrics", "text"], ...] = ("weights", "metrics", "text")
 CLOCKS = {
     "seconds", "tokens_per_second", "rows_per_second", "time", "run_id", "pid", "host", "git", "command", "versions", "platform",
     "electra_trainer",
@@ -91,15 +94,10 @@ def kinds_of(value: Any) -> Any:
 
 def tensors(path: Path) -> str:
     """A line for each tensor of a .safetensors file: name, type, shape, SHA-256 of the bytes."""
-    content = path.read_bytes()
-    start = 8 + int.from_bytes(content[:8], "little")
-    table = json.loads(content[8:start])
-    table.pop("__metadata__", None)
-    lines = []
-    for name, facts in sorted(table.items()):
-        first, last = (start + offset for offset in facts["data_offsets"])
-        lines.append(f"{name} {facts['dtype']} {facts['shape']} {hashlib.sha256(content[first:last]).hexdigest()}")
-    return "\n".join(lines)
+    found = sorted(load_file(path).items())
+    digests = [hashlib.sha256(one.contiguous().flatten().view(torch.uint8).numpy().tobytes()) for _, one in found]
+    pairs = zip(found, digests, strict=True)
+    return "\n".join(f"{name} {one.dtype} {[*one.shape]} {digest.hexdigest()}" for (name, one), digest in pairs)
 
 
 def same_weights(one: Path, other: Path) -> str:
@@ -123,20 +121,16 @@ class Recorder:
             **kept,
             "PYTHONPATH": str(source),
             "PYTHONSAFEPATH": "1",  # the folder of the runs is no place for modules
+            "GIT_DIR": os.devnull,  # the revision of the source is no part of what is compared
             "OMP_NUM_THREADS": "1",
             "OMP_WAIT_POLICY": "passive",
+            "HF_HUB_OFFLINE": "1",
             "COLUMNS": "100",
             "NO_COLOR": "1",
             "LANG": "C.UTF-8",
-            "HF_HUB_OFFLINE": "1",
-            "GIT_DIR": os.devnull,  # the revision of the source is no part of what is compared
         }
-        self._paths = {
-            str(source): "<source>",
-            str(folder): "<folder>",
-            str(folder.resolve()): "<folder>",
-            sys.prefix: "<python>",
-        }
+        places = {source: "<source>", folder: "<folder>", folder.resolve(): "<folder>", sys.prefix: "<python>"}
+        self._paths = {str(place): name for place, name in places.items()}
         found = Path(self._python("-c", "import electra_trainer as e; print(e.__file__)").stdout.strip())
         if source not in found.parents:
             raise SystemExit(f"--source {source}: the package that is imported is {found}.")
@@ -163,13 +157,8 @@ class Recorder:
 
     def _python(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, *words],
-            cwd=self.folder,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-        )
+            [sys.executable, *words], cwd=self.folder, env=self._environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        )  # fmt: skip
 
     def _electra(self, name: str, words: Sequence[str]) -> None:
         done = self._python("-m", "electra_trainer", *words)
@@ -226,13 +215,12 @@ class Recorder:
         return text
 
 
-def record(source: Path, out: Path, only: Sequence[str]) -> None:
-    """Run the table, or the named runs with what they need, and write the recording."""
-    known = {run.name: run for run in RUNS}
-    unknown = sorted(set(only) - set(known))
-    if unknown:
+def record(*, source: Path, out: Path, only: tuple[str, ...] = ()) -> None:
+    """Run the table, or the named runs with what they need, and write the recording; `source` holds the package."""
+    known = [run.name for run in RUNS]
+    if unknown := sorted({*only} - {*known}):
         raise SystemExit(f"--only {unknown[0]}: expected {', '.join(known)}.")
-    wanted = set(only or known)
+    wanted = {*(only or known)}
     for run in reversed(RUNS):  # a run comes after what it needs
         wanted |= set(run.needs) if run.name in wanted else set()
     begun = time.perf_counter()
@@ -249,7 +237,12 @@ def record(source: Path, out: Path, only: Sequence[str]) -> None:
     print(f"{out}: " + ", ".join(f"{category} {count}" for category, count in zip(CATEGORIES, counts, strict=True)))
 
 
-def compare(old: Path, new: Path, only: Sequence[str]) -> int:
+def compare(
+    old: Positional[Path],
+    new: Positional[Path],
+    *,
+    only: tuple[Literal["weights", "metrics", "text"], ...] = CATEGORIES,
+) -> int:
     """Print what differs between two recordings, in the runs that both have, and counts per category.
 
     Returns 1 if one of the categories `only` differs, else 0.
@@ -260,49 +253,18 @@ def compare(old: Path, new: Path, only: Sequence[str]) -> int:
         print(f"Not compared, in one recording only: {', '.join(sorted(runs ^ others))}")
     said, code = [], 0
     for category in CATEGORIES:
-        names = [
-            name
-            for name in {**was, **now}
-            if name.split(": ")[0] in runs & others
-            and category in (table.get(name, {}).get("category") for table in (was, now))
-        ]
+        both = [name for name in {**was, **now} if name.split(": ")[0] in runs & others]
+        names = [name for name in both if category in (table.get(name, {}).get("category") for table in (was, now))]
         differing = [name for name in names if was.get(name) != now.get(name)]
         said.append(f"{category} {len(names) - len(differing)} of {len(names)} equal")
         code |= bool(differing) and category in only
         for name in differing:
             before, after = (table[name]["text"].splitlines() if name in table else [] for table in (was, now))
-            print(f"DIFFERS ({category}) {name}")
-            print(
-                "\n".join(
-                    f"    {line[:400]}" for line in difflib.unified_diff(before, after, "old", "new", lineterm="", n=1)
-                )
-            )
+            lines = difflib.unified_diff(before, after, "old", "new", lineterm="", n=1)
+            print(f"DIFFERS ({category}) {name}", *(f"    {line[:400]}" for line in lines), sep="\n")
     print(", ".join(said))
     return int(code)
 
 
-def main() -> int:
-    """Read the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.net", description="What the electra command does, recorded and compared."
-    )
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    recording = verbs.add_parser("record", help="run the table for a source tree")
-    recording.add_argument(
-        "--source", type=Path, required=True, help="the folder that holds the package electra_trainer"
-    )
-    recording.add_argument("--out", type=Path, required=True)
-    recording.add_argument("--only", nargs="*", default=[], metavar="NAME", help=", ".join(run.name for run in RUNS))
-    comparing = verbs.add_parser("compare", help="compare two recordings")
-    comparing.add_argument("old", type=Path)
-    comparing.add_argument("new", type=Path)
-    comparing.add_argument("--only", default=",".join(CATEGORIES), help="categories that decide the exit code")
-    arguments = parser.parse_args()
-    if arguments.verb == "record":
-        record(arguments.source, arguments.out, arguments.only)
-        return 0
-    return compare(arguments.old, arguments.new, arguments.only.split(","))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tyro.extras.subcommand_cli_from_dict({"record": record, "compare": compare}))

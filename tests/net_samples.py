@@ -46,12 +46,8 @@ def make_samples(folder: Path) -> None:
     chance = random.Random(7)
     syllables = [a + b for a in "bdfgklmnprstv" for b in "aeiou"]
     nouns = ["chef", "meal", "ship", *("".join(chance.choices(syllables, k=chance.randint(2, 4))) for _ in range(120))]
-    words = {
-        "DET": ["the", "a", "every"],
-        "ADJ": ["old", "red", "small"],
-        "NOUN": nouns,
-        "VERB": ["cooked", "saw", "sold", "found"],
-    }
+    verbs = ["cooked", "saw", "sold", "found"]
+    words = {"DET": ["the", "a", "every"], "ADJ": ["old", "red", "small"], "NOUN": nouns, "VERB": verbs}
 
     def tagged() -> list[tuple[str, str]]:
         tags = ["DET", *["ADJ"] * chance.randint(0, 1), "NOUN", "VERB", "DET", *["ADJ"] * chance.randint(0, 1), "NOUN"]
@@ -70,11 +66,11 @@ def make_samples(folder: Path) -> None:
         write(name, "\n".join(lines) + "\n")
 
     def treebank(name: str, count: int) -> None:
+        rows = "{n}\t{w}\t{w}\t{tag}\t_\t_\t0\troot\t_\t_\n"
         blocks = [
-            [f"{n}\t{w}\t{w}\t{tag}\t_\t_\t0\troot\t_\t_" for n, (w, tag) in enumerate(tagged(), 1)]
-            for _ in range(count)
+            "".join(rows.format(n=n, w=w, tag=tag) for n, (w, tag) in enumerate(tagged(), 1)) for _ in range(count)
         ]
-        write(name, "".join("\n".join(block) + "\n\n" for block in blocks))
+        write(name, "".join(f"{block}\n" for block in blocks))
 
     def squad(name: str, articles: int, *, version: int) -> None:
         data = []
@@ -112,40 +108,23 @@ def make_samples(folder: Path) -> None:
     for name, count in (("train.conllu", 40), ("dev.conllu", 12), ("test.conllu", 12)):
         treebank(name, count)
     for paradigm in ("order", "end"):
-        pairs = [
-            (good := sentence(), " ".join(reversed(good.split())) if paradigm == "order" else good[:-2])
-            for _ in range(8)
-        ]
         facts = {"UID": paradigm, "field": "syntax", "linguistics_term": paradigm}
-        write(
-            f"pairs/{paradigm}.jsonl",
-            "".join(json.dumps({"sentence_good": a, "sentence_bad": b, **facts}) + "\n" for a, b in pairs),
-        )
+        texts = [sentence() for _ in range(8)]
+        bad = [" ".join(reversed(text.split())) if paradigm == "order" else text[:-2] for text in texts]
+        pairs = [{"sentence_good": a, "sentence_bad": b, **facts} for a, b in zip(texts, bad, strict=True)]
+        write(f"pairs/{paradigm}.jsonl", "".join(json.dumps(pair) + "\n" for pair in pairs))
     for task, head in GLUE.items():
-        test = [column for column in head.split() if column not in GLUE_LABELS]
+        without = [column for column in head.split() if column not in GLUE_LABELS]
+        without = ["index", "sentence"] if task == "CoLA" else without
         parts = ("_matched", "_mismatched") if task == "MNLI" else ("",)
         for name, count in (("train", 24), *((f"{split}{part}", 9) for split in ("dev", "test") for part in parts)):
-            columns = (
-                "index sentence".split()
-                if (task, name) == ("CoLA", "test")
-                else test
-                if "test" in name
-                else head.split()
-            )
+            columns = without if "test" in name else head.split()
             rows = [[glue_field(task, column, n, sentence) for column in columns] for n in range(count)]
-            columns = [column.replace("_String", " String").replace("_ID", " ID") for column in columns]
-            table(
-                f"glue/{task}/{name}.tsv",
-                *([] if columns == head.split() and task == "CoLA" else [columns]),
-                *rows,
-                tab=True,
-            )
-    table(
-        "glue/AX/diagnostic.tsv",
-        "index sentence1 sentence2".split(),
-        *((n, sentence(), sentence()) for n in range(9)),
-        tab=True,
-    )
+            title = [column.replace("_String", " String").replace("_ID", " ID") for column in columns]
+            titles = [] if task == "CoLA" and "test" not in name else [title]
+            table(f"glue/{task}/{name}.tsv", *titles, *rows, tab=True)
+    rows = [(n, sentence(), sentence()) for n in range(9)]
+    table("glue/AX/diagnostic.tsv", ("index", "sentence1", "sentence2"), *rows, tab=True)
     squad("squad.json", 4, version=2)
     squad("squad-dev.json", 2, version=2)
     squad("squad-1.json", 5, version=1)
