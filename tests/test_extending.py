@@ -208,4 +208,3 @@ except ConfigError as error:
     for test in (test_transformers.test_discriminator, test_transformers.test_token_predictor):
         with pytest.raises(AssertionError):
             test("equal-widths")
-    test_transformers.test_names("equal-widths")

@@ -95,24 +95,6 @@ def test_token_predictor(name: str) -> None:
     assert (ours - expected).abs().max() <= LOGITS
 
 
-@pytest.mark.parametrize("name", ["narrow-embeddings", "equal-widths"])
-def test_names(name: str) -> None:
-    """Equal but for the output matrix of the token head, which is the word embedding itself and not saved."""
-    model = shape(name)
-    fields = {field: value for field, value in dataclasses.asdict(model).items() if not field.endswith("initializer")}
-    config = transformers.ElectraConfig(**fields)
-    ours, hub = Discriminator(model).state_dict(), transformers.ElectraForPreTraining(config).state_dict()
-    assert {n: t.shape for n, t in ours.items()} == {n: t.shape for n, t in hub.items()}
-    ours, masked_lm = TokenPredictor(model).state_dict(), transformers.ElectraForMaskedLM(config)
-    hub = masked_lm.state_dict()
-    tied = hub.pop("generator_lm_head.weight", None)
-    hub.pop("generator_lm_head.bias")
-    bias = ours.pop("generator_lm_head.bias")
-    assert bias.shape == (WORDS,)
-    assert {n: t.shape for n, t in ours.items()} == {n: t.shape for n, t in hub.items()}
-    assert tied is None or tied.data_ptr() == hub["electra.embeddings.word_embeddings.weight"].data_ptr()
-
-
 def pieces_of(data: Batch) -> list[tuple[int, int, int]]:
     """(row, first column, end) of every piece."""
     found = []

@@ -13,7 +13,6 @@ from tests.small import CLS, MASK, PAD, SEP, batch
 from torch import Tensor
 
 from electra_trainer.batch import Losses, Masked
-from electra_trainer.objectives.adversarial import reinforce
 from electra_trainer.objectives.generation import Generated
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import Adversarial
@@ -66,23 +65,6 @@ def probabilities(objective: Any, masked: Masked) -> Tensor:
 
 
 # --- the estimator alone ---
-
-
-@pytest.mark.parametrize("baseline", [-6.0, 0.0, 2.5])
-def test_expectation_of_the_policy_gradient_is_the_gradient_of_the_expectation(baseline: float) -> None:
-    """One slot, five words: Σ p(v) ∇policy(v) = -∇ Σ p(v) R(v), exactly, whatever the baseline."""
-    generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(5, dtype=torch.float64, generator=generator).requires_grad_()
-    reward = 3 * torch.rand(5, dtype=torch.float64, generator=generator)
-    (exact,) = torch.autograd.grad((logits.softmax(0) * reward).sum(), logits)
-    found = torch.zeros_like(exact)
-    for word, p in enumerate(logits.detach().softmax(0).tolist()):
-        one, _ = reinforce(
-            logits.log_softmax(0)[word, None], reward[word, None], torch.tensor([baseline]), torch.tensor([True])
-        )
-        found += p * torch.autograd.grad(one, logits)[0]
-    assert exact.norm() > 0.1
-    assert torch.allclose(found, -exact, atol=1e-7)
 
 
 # --- the objective as a whole ---

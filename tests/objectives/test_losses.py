@@ -1,26 +1,12 @@
-"""The losses as sums, word by word in Python's float64, and their division."""
+"""The discriminator's loss as a sum, token by token in Python's float64, and how sums are divided."""
 
 import math
 
 import pytest
 import torch
-from torch import Tensor
 
 from electra_trainer.batch import Losses, Term
-from electra_trainer.kernels.vocabulary_softmax import TokenSoftmax, token_softmax
 from electra_trainer.objectives.rtd import replaced_loss
-
-
-def of_logits(logits_KV: Tensor, labels_K: Tensor) -> TokenSoftmax:
-    """The softmax where hidden states are the logits: the output weight is the identity."""
-    words = logits_KV.shape[1]
-    return token_softmax(
-        logits_KV, torch.eye(words), torch.zeros(words), labels_K=labels_K, draws_K=None, diagnose=True
-    )
-
-
-def token_loss(logits_KV: Tensor, labels_K: Tensor) -> Tensor:
-    return of_logits(logits_KV, labels_K).loss
 
 
 def test_replaced_loss() -> None:
@@ -40,18 +26,12 @@ def test_replaced_loss() -> None:
 
 def test_extreme_logits_stay_finite() -> None:
     logits = torch.tensor([[1e4, -1e4]], requires_grad=True)
-    loss = token_loss(logits, torch.tensor([1])) + replaced_loss(
-        logits, torch.tensor([[False, True]]), torch.tensor([[True, True]])
-    )
+    loss = replaced_loss(logits, torch.tensor([[False, True]]), torch.tensor([[True, True]]))
     loss.backward()
     assert loss.isfinite() and logits.grad is not None and logits.grad.isfinite().all()
 
 
-def test_no_slots_is_zero_with_a_gradient_of_zero() -> None:
-    logits = torch.empty(0, 11, requires_grad=True)
-    loss = token_loss(logits, torch.empty(0, dtype=torch.int64))
-    assert float(loss.detach()) == 0.0
-    loss.backward()
+def test_no_tokens_are_zero_with_a_gradient_of_zero() -> None:
     tokens = torch.randn(2, 3, requires_grad=True)
     nothing = replaced_loss(tokens, torch.ones(2, 3, dtype=torch.bool), torch.zeros(2, 3, dtype=torch.bool))
     assert float(nothing.detach()) == 0.0
@@ -59,12 +39,8 @@ def test_no_slots_is_zero_with_a_gradient_of_zero() -> None:
     assert tokens.grad is not None and not tokens.grad.any()
 
 
-def test_losses_are_computed_in_fp32() -> None:
+def test_it_is_computed_in_fp32() -> None:
     """A sum over 4,000 tokens in bf16 would be off by percents."""
-    logits = torch.zeros(4000, 11, dtype=torch.bfloat16)
-    assert float(token_loss(logits, torch.zeros(4000, dtype=torch.int64))) == pytest.approx(
-        4000 * math.log(11), rel=1e-4
-    )
     tokens = torch.zeros(40, 100, dtype=torch.bfloat16)
     yes = torch.ones(40, 100, dtype=torch.bool)
     assert float(replaced_loss(tokens, yes, yes)) == pytest.approx(4000 * math.log(2), rel=1e-4)

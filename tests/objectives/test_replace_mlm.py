@@ -70,16 +70,3 @@ def test_a_lucky_sample_is_still_predicted(monkeypatch: pytest.MonkeyPatch) -> N
     expected = torch.nn.functional.cross_entropy(logits_KV, masked.labels_K, reduction="sum")
     found = losses(objective, masked).terms["encoder_loss"].sum
     assert float(found.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
-
-
-def test_what_is_seen() -> None:
-    """Whether the encoder's likeliest word is the original, and its entropy, by loops; nothing with a gradient."""
-    objective, masked = made(settings()), masked_rows(settings())
-    (ids_BT, _), diagnostics = what_it_reads(objective, masked), losses(objective, masked).diagnostics
-    logits_KV = objective.encoder(ids_BT, masked.batch, masked.slots_K).double().detach()
-    for number, label in enumerate(masked.labels_K.tolist()):
-        p = logits_KV[number].softmax(-1).tolist()
-        assert bool(diagnostics["encoder_correct_K"][number]) == (p.index(max(p)) == label)
-        entropy = -sum(share * torch.tensor(share).log().item() for share in p)
-        assert float(diagnostics["encoder_entropy_K"][number]) == pytest.approx(entropy, rel=1e-4)
-    assert not any(tensor.requires_grad for tensor in diagnostics.values())

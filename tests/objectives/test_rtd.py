@@ -91,11 +91,3 @@ def test_rows_without_slots_give_numbers() -> None:
     total.backward()
     assert total.isfinite()
     assert all(p.grad.isfinite().all() for p in made.parameters() if p.grad is not None)
-
-
-def test_exported_networks() -> None:
-    made = objective()
-    found = {exported.name: exported for exported in made.exported()}
-    assert list(found) == ["discriminator", "generator"]  # the one for downstream use first
-    assert found["discriminator"].network is made.discriminator
-    assert found["generator"].model.hidden_size == config().model.hidden_size // 2

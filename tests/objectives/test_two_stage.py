@@ -11,7 +11,7 @@ from torch import Tensor
 
 from electra_trainer.errors import ConfigError
 from electra_trainer.objectives import build
-from electra_trainer.objectives.two_stage import DiscriminatorStage, GeneratorStage, begin_from_generator
+from electra_trainer.objectives.two_stage import DiscriminatorStage, GeneratorStage
 from electra_trainer.settings.config import Config, Schedule
 from electra_trainer.settings.methods import MLM, RTD, Learned, TwoStage, Unigram
 from electra_trainer.train.optim import Phases, build_optimizer, learning_rate, optimizer_tensors, rate_at
@@ -155,18 +155,6 @@ def test_the_copy_is_made_before_the_first_step_of_stage_2_alone() -> None:
     assert changed(before, after) == named(objective, "discriminator.electra.")
     for name in named(objective, "discriminator.electra."):
         assert torch.equal(after[name], before[name.replace("discriminator.", "generator.")]), name
-
-
-def test_what_is_copied_is_a_copy() -> None:
-    """Equal, but no weight of the one is a weight of the other: the generator stays where it is when the discriminator moves."""
-    objective = stirred(settings())
-    begin_from_generator(objective)
-    mine, theirs = objective.discriminator.electra, objective.generator.electra
-    assert all(torch.equal(one, two) for one, two in zip(mine.parameters(), theirs.parameters(), strict=True))
-    assert not {p.data_ptr() for p in mine.parameters()} & {p.data_ptr() for p in theirs.parameters()}
-    with torch.no_grad():
-        mine.embeddings.word_embeddings.weight.zero_()
-    assert theirs.embeddings.word_embeddings.weight.any()
 
 
 def test_a_fresh_start_copies_nothing() -> None:

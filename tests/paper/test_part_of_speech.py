@@ -17,6 +17,7 @@ from electra_trainer.objectives import build
 from electra_trainer.paper import probes
 from electra_trainer.paper.probes import layer_outputs, probe_tags
 from electra_trainer.pretrained.pretrained import kept_encoder, load
+from electra_trainer.settings.config import Config, changed
 
 WORDS = ("the", "dog", "cat", "run", "jump", "walk", "a")
 VOCAB = {word: i for i, word in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s", "."))}
@@ -39,34 +40,35 @@ def toy(count: int, *, seed: int) -> list[Sentence]:
     return found
 
 
-def scores(
-    sentences: int = 300, *, encoder: Encoder | None = None, seed: int = 1, length: int = 32
+def encoder_of(config: Config) -> Encoder:
+    found = build(config).eval().exported()[0].network.electra
+    assert isinstance(found, Encoder)
+    return found
+
+
+def probed(
+    train: list[Sentence], dev: list[Sentence], *, sentences: int = 9, encoder: Encoder | None = None, seed: int = 1
 ) -> dict[str, float]:
-    config = small_config()
-    encoder = encoder or build(config).exported()[0].network.electra  # type: ignore[union-attr, assignment]
-    assert encoder is not None
     return probe_tags(
-        encoder, word_piece(VOCAB, cased=False, keep_accents=None), length=length, train=toy(400, seed=1), dev=toy(150, seed=2),
+        encoder or encoder_of(small_config()), word_piece(VOCAB, cased=False, keep_accents=None), length=32, train=train, dev=dev,
         sentences=sentences, seed=seed, device=torch.device("cpu"),
     )  # fmt: skip
+
+
+def scores(encoder: Encoder, seed: int = 1) -> dict[str, float]:
+    return probed(toy(400, seed=1), toy(150, seed=2), sentences=300, encoder=encoder, seed=seed)
 
 
 @pytest.fixture
 def wide() -> Encoder:
     """Random weights, but large enough that a layer mixes neighbours into a word."""
-    config = small_config()
-    config = replace(
-        config,
-        model=replace(config.model, initializer="fan-in", hidden_size=128, num_attention_heads=4, embedding_size=32),
-    )
-    encoder = build(config).exported()[0].network.electra
-    assert isinstance(encoder, Encoder)
-    return encoder
+    large = {"initializer": "fan-in", "hidden_size": 128, "num_attention_heads": 4, "embedding_size": 32}
+    return encoder_of(changed(small_config(), model=large))
 
 
 def test_beats_chance_and_the_baseline_where_context_tells(wide: Encoder) -> None:
     """Without context a content word's tag is a coin: the baseline knows articles and the full stop only."""
-    found = scores(encoder=wide)
+    found = scores(wide)
     tags = [word.upos for sentence in toy(150, seed=2) for word in sentence.words]
     coin = 1 - 0.5 * sum(tag in ("NOUN", "VERB") for tag in tags) / len(tags)
     assert found["majority_accuracy"] == pytest.approx(coin, abs=0.03)
@@ -74,8 +76,8 @@ def test_beats_chance_and_the_baseline_where_context_tells(wide: Encoder) -> Non
 
 
 def test_is_a_function_of_the_seed(wide: Encoder) -> None:
-    assert scores(encoder=wide) == scores(encoder=wide)
-    assert scores(encoder=wide, seed=2) != scores(encoder=wide)
+    assert scores(wide) == scores(wide)
+    assert scores(wide, seed=2) != scores(wide)
 
 
 def test_the_probe_learns_which_layer_to_read() -> None:
@@ -101,19 +103,13 @@ def test_majority_by_hand() -> None:
         sentence("jump/VERB", "cat/_"),
     ]
     dev = [sentence("dog/NOUN", "run/VERB", "run/NOUN", "the/DET", "walk/_"), sentence("dog/VERB")]
-    encoder = build(small_config()).exported()[0].network.electra
-    assert isinstance(encoder, Encoder)
-    found = probe_tags(
-        encoder, word_piece(VOCAB, cased=False, keep_accents=None), length=32, train=train, dev=dev, sentences=9, seed=1,
-        device=torch.device("cpu"),
-    )  # fmt: skip
+    found = probed(train, dev)
     assert found["majority_accuracy"] == pytest.approx(3 / 5)
 
 
 def test_layer_outputs_are_those_of_the_forward_pass() -> None:
     """Embeddings first, the result of the whole encoder last; no hook stays behind."""
-    encoder = build(small_config()).eval().exported()[0].network.electra
-    assert isinstance(encoder, Encoder)
+    encoder = encoder_of(small_config())
     batch = encode_rows([[2, 5, 6, 3], [2, 7, 8, 3]])
     with torch.no_grad():
         found = layer_outputs(encoder, batch.ids_BT, batch)
@@ -144,13 +140,8 @@ def test_long_sentences_and_rows_of_words() -> None:
 
 def test_without_tags_says_so() -> None:
     bare = [Sentence(words=(Word(form="the", upos=None, xpos=None),), line=1)]
-    encoder = build(small_config()).exported()[0].network.electra
-    assert isinstance(encoder, Encoder)
     with pytest.raises(DataError, match="no word of the treebank has a tag"):
-        probe_tags(
-            encoder, word_piece(VOCAB, cased=False, keep_accents=None), length=32, train=bare, dev=bare, sentences=1, seed=1,
-            device=torch.device("cpu"),
-        )  # fmt: skip
+        probed(bare, bare)
 
 
 def test_the_kept_encoder_of_a_run(trained: Path) -> None:
