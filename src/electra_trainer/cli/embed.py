@@ -61,7 +61,7 @@ class Embed(Request):
         from electra_trainer.pretrained.embedding import nearest
         from electra_trainer.pretrained.source import load_source
 
-        made = load_source(self.model, bert=True).embedder()
+        made = load_source(self.model).embedder()
         began, ticks = time.monotonic(), Ticks(_SECONDS_BETWEEN_LINES)
 
         def progress(count: int) -> None:

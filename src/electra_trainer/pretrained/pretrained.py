@@ -43,6 +43,7 @@ _ON_THE_CARD = (
     "discriminator_standard_auc",
 )
 """Held-out metrics that a model card shows."""
+_BARE = "an encoder without a head"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,20 +88,21 @@ class Pretrained:
     @property
     def discriminator(self) -> Discriminator | None:
         """Scores tokens."""
-        return cast(Discriminator | None, self._network("discriminator"))
+        return next((one.network for one in self.networks if isinstance(one.network, Discriminator)), None)
 
     @property
     def generator(self) -> TokenPredictor | None:
         """Fills gaps: the generator, or the encoder of a run without one."""
-        return cast(TokenPredictor | None, self._network("generator")) or self.encoder
+        return self._predictor("generator") or self.encoder
 
     @property
     def encoder(self) -> TokenPredictor | None:
         """The main network of mlm, replace-mlm, all-tokens-mlm and rtd-mlm runs, with its token head."""
-        return cast(TokenPredictor | None, self._network("encoder"))
+        return self._predictor("encoder")
 
-    def _network(self, role: str) -> object:
-        return next((one.network for one in self.networks if one.name == role), None)
+    def _predictor(self, role: str) -> TokenPredictor | None:
+        found = (one.network for one in self.networks if one.name == role)
+        return next((network for network in found if isinstance(network, TokenPredictor)), None)
 
     def __repr__(self) -> str:
         step = "" if self.step is None else f" at step {self.step:,}"
@@ -120,9 +122,10 @@ class Pretrained:
             DataError: the text has no tokens.
         """
         if self.discriminator is None:
+            held = _BARE if self.generator is None else f"a network that predicts words ({PREDICTOR})"
             raise ConfigError(
-                f"score: {self.name} holds a network that predicts words ({PREDICTOR}), and no discriminator "
-                f"({DISCRIMINATOR}). Give a run of --objective rtd or its export."
+                f"score: {self.name} holds {held}, and no discriminator ({DISCRIMINATOR}). Give a run of "
+                "--objective rtd or its export."
             )
         ids = self._ids(text, specials=False)
         probabilities: list[float] = []
@@ -143,9 +146,10 @@ class Pretrained:
         if top < 1:
             raise ConfigError(f"--top {top}: expected at least 1.")
         if self.generator is None:
+            held = _BARE if self.discriminator is None else f"a discriminator ({DISCRIMINATOR})"
             raise ConfigError(
-                f"fill: {self.name} holds a discriminator ({DISCRIMINATOR}), which predicts no words, and filling "
-                f"needs a network that does ({PREDICTOR}): no generator here. Give a run that has one, or its export."
+                f"fill: {self.name} holds {held}, which predicts no words, and filling needs a network that does "
+                f"({PREDICTOR}): no generator here. Give a run that has one, or its export."
             )
         ids = [self.specials.cls, *self._ids(text, specials=True), self.specials.sep]
         gaps = [index for index, token in enumerate(ids) if token == self.specials.mask]
@@ -204,7 +208,8 @@ def replaced_probability(discriminator: Discriminator, row: list[int]) -> list[f
 
 def kept_encoder(pretrained: Pretrained) -> Encoder:
     """The encoder for downstream use: the discriminator's, or a masked language model's own."""
-    encoder = getattr(pretrained.networks[0].network, "electra", None)
+    network = pretrained.networks[0].network
+    encoder = getattr(network, "electra", network)
     assert isinstance(encoder, Encoder)
     return encoder
 

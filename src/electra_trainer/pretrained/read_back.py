@@ -38,9 +38,10 @@ SHAPE_KEYS = (
 )  # fmt: skip
 """Fields of config.json that are the shape, under our own names."""
 DISCRIMINATOR, PREDICTOR = "ElectraForPreTraining", "ElectraForMaskedLM"
-NETWORKS: dict[str | None, type[Discriminator] | type[TokenPredictor]] = {
+NETWORKS: dict[str | None, Callable[[Model], nn.Module]] = {
     DISCRIMINATOR: Discriminator,
     PREDICTOR: TokenPredictor,
+    **dict.fromkeys(("ElectraModel", "BertModel", "ModernBertModel"), build_encoder),
 }
 _OURS = {
     **{theirs: ours for ours, theirs in as_modern.CLASSES.items()},
@@ -101,52 +102,48 @@ def _role(table: dict[str, Any]) -> str | None:
     return (named if named in ("generator", "encoder") else "") if kind == PREDICTOR else None
 
 
-def read_network(folder: Path, *, bert: bool = False) -> tuple[nn.Module, Model]:
-    """Read an exported folder, or any local transformers ELECTRA folder with safetensors weights.
-
-    Args:
-        folder: one network's.
-        bert: a BERT with a head for words is read too.
+def read_network(folder: Path) -> tuple[nn.Module, Model]:
+    """Read a network of an export, or of any local folder of transformers (ELECTRA, ModernBERT, BERT) with safetensors
+    weights.
 
     Returns:
-        A Discriminator or a TokenPredictor in evaluation mode, and its shape.
+        A Discriminator, a TokenPredictor or an Encoder without a head, in evaluation mode, and its shape.
 
     Raises:
         MissingInputError: a file is not there.
-        CheckpointError: the files are not an ELECTRA that this program knows, or tensors are missing, odd or misshapen.
+        CheckpointError: the files are not a network that this program knows, or tensors are missing, odd or misshapen.
     """
     found = architecture(read_table(folder / "config.json"))
     if found not in NETWORKS:
         raise CheckpointError(
-            f"{folder / 'config.json'}: describes {short(found)}, expected one of {DISCRIMINATOR} or {PREDICTOR}. Give "
-            "the run or its export; a fine-tuned model is for `electra predict` and `electra playground`, a bare "
-            "encoder for `electra embed`, `electra finetune` and, in Python, "
-            "electra_trainer.pretrained.source.load_source."
+            f"{folder / 'config.json'}: describes {short(found)}, expected one of {DISCRIMINATOR} or {PREDICTOR}, or "
+            "a bare encoder. Give the run or its export; a fine-tuned model is for `electra predict` and `electra "
+            "playground`, and the encoder under any head for `electra embed` and `electra finetune`."
         )
-    return _built(NETWORKS[found], folder, bert=bert)
+    return _built(NETWORKS[found], folder)
 
 
-def read_encoder(folder: Path, *, bert: bool = False) -> tuple[Encoder, Model]:
-    """Read the encoder, and no head, of any local transformers ELECTRA folder with safetensors weights; with `bert`
-    also that of a BERT.
+def read_encoder(folder: Path) -> tuple[Encoder, Model]:
+    """Read the encoder, and no head, of any local folder of transformers (ELECTRA, ModernBERT, BERT) with safetensors
+    weights.
 
     Raises:
         MissingInputError, CheckpointError: as `read_network`.
     """
-    encoder, model = _built(build_encoder, folder, bert=bert)
+    encoder, model = _built(build_encoder, folder)
     assert isinstance(encoder, Encoder)
     return encoder, model
 
 
-def _contents(folder: Path, *, bert: bool) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _contents(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The shape in a folder's config.json, as fields of `Model`, and its tensors by our names."""
     config, weights = folder / "config.json", folder / "model.safetensors"
     table = read_table(config)
     kind = table.get("model_type")
-    if kind not in ("electra", as_modern.TYPE, *["bert"] * bert):
+    if kind not in ("electra", as_modern.TYPE, "bert"):
         raise CheckpointError(
-            f"{config}: describes {short(kind)} {short(architecture(table))}, expected an 'electra' or a 'modernbert'. "
-            "Choose another folder; of an export --as bert give the run. `electra pretrain --init` begins with a BERT."
+            f"{config}: describes {short(kind)} {short(architecture(table))}, expected 'electra', 'modernbert' or "
+            "'bert'. Choose another model."
         )
     if kind == as_modern.TYPE:
         return as_modern.model_fields(table, where=config), as_modern.our_tensors(read_tensors(weights))
@@ -170,11 +167,11 @@ class _Unfilled(TorchFunctionMode):
         return named.get("tensor", *args[:1]) if func is nn.init.normal_ else func(*args, **named)
 
 
-def _built(kind: Callable[[Model], nn.Module], folder: Path, *, bert: bool) -> tuple[nn.Module, Model]:
+def _built(kind: Callable[[Model], nn.Module], folder: Path) -> tuple[nn.Module, Model]:
     """A network of the shape in config.json with these tensors, in evaluation mode; for an encoder a head is ignored.
     It is outlined without memory: a config.json may ask for any size.
     """
-    fields, tensors = _contents(folder, bert=bert)
+    fields, tensors = _contents(folder)
     try:
         model = records.read(Model, fields, where="config.json")
         if model.num_hidden_layers > len(tensors):

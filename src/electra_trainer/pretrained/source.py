@@ -73,26 +73,26 @@ class Source:
         return digest.hexdigest()
 
 
-def load_source(name: str | Path, *, bert: bool = False) -> Source:
-    """Load the encoder of a run (`RUN` or `RUN@STEP`), of any ELECTRA folder, or of a Hub name such as
-    `google/electra-small-discriminator`.
+def load_source(name: str | Path) -> Source:
+    """Load the encoder of a run (`RUN` or `RUN@STEP`), of any folder of an ELECTRA, a ModernBERT or a BERT, or of a Hub
+    name such as `google/electra-small-discriminator`.
 
-    An export with several networks gives the discriminator's encoder, or that of the main token predictor. With `bert`
-    a BERT is read too. In the modern block a narrower word table is multiplied with its projection, as in an export, so
+    An export with several networks gives the discriminator's encoder, or that of the main token predictor. In the
+    modern block a narrower word table is multiplied with its projection, as in an export, so
     that a run and its export are fine-tuned alike.
 
     Raises:
         MissingInputError: there is no such folder and no such Hub name, or the Hub cannot be reached. CheckpointError:
-            it does not verify, or is not an ELECTRA.
+            it does not verify, or is another architecture.
     """
-    source = _as_it_is(name, bert=bert)
+    source = _as_it_is(name)
     if source.model.block == "bert" or source.model.embedding_size == source.model.hidden_size:
         return source
     model = replace(source.model, embedding_size=source.model.hidden_size)
     return replace(source, model=model, weights=as_modern.folded(source.weights), digest=source.sha256)
 
 
-def _as_it_is(name: str | Path, *, bert: bool) -> Source:
+def _as_it_is(name: str | Path) -> Source:
     if records.is_run(name):
         run = load(name)
         encoder, model, folder = kept_encoder(run), run.networks[0].model, None
@@ -104,8 +104,8 @@ def _as_it_is(name: str | Path, *, bert: bool) -> Source:
         folder = next(iter(read_back.network_folders(folder).values()), without)
         if not (folder / "config.json").is_file():
             meant = f"Did you mean {folder / 'model'}? " if (folder / "model" / "config.json").is_file() else ""
-            raise MissingInputError(f"{name}: holds neither a run nor an ELECTRA (no config.json). {meant}{EXPECTED}")
-        encoder, model = read_back.read_encoder(folder, bert=bert)
+            raise MissingInputError(f"{name}: holds neither a run nor an encoder (no config.json). {meant}{EXPECTED}")
+        encoder, model = read_back.read_encoder(folder)
         tokenizer = words.load_tokenizer(folder)
         words.require_rows(tokenizer, model.vocab_size, where=folder)
         length = trained_length(folder, model.max_position_embeddings)
@@ -165,12 +165,12 @@ class InitFrom:
                 )
             main, other = places["discriminator"], places["encoder"]
             found = read[main] | {"generator": read[other]["encoder"]}
-            first, second = (_as_it_is(name, bert=True).tokenizer.get_vocab() for name in (main, other))
+            first, second = (_as_it_is(name).tokenizer.get_vocab() for name in (main, other))
             if first != second:
                 raise ConfigError(
                     f"--init {self.name}: {other} has another vocabulary than {main}. Give two of one model."
                 )
-        source = _as_it_is(main, bert=True)
+        source = _as_it_is(main)
         networks = {name: _tensors(network) for name, (network, _) in found.items()}
         digest = hashlib.sha256(source.sha256.encode())
         for name, tensors in networks.items():
@@ -193,4 +193,5 @@ def _networks(name: str) -> dict[str, tuple[nn.Module, Model]]:
     if records.is_run(name):
         return {exported.name: (exported.network, exported.model) for exported in load(name).networks}
     parts = read_back.network_folders(located(name))
-    return {role: read_back.read_network(part, bert=True) for role, part in parts.items()}
+    read = {role: read_back.read_network(part) for role, part in parts.items()}
+    return {role: one for role, one in read.items() if not isinstance(one[0], Encoder)}
