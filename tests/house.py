@@ -33,7 +33,7 @@ CEILINGS = {
     "paper": 1740,
     "playground": 300,
     "presets": 270,
-    "pretrained": 1260,
+    "pretrained": 1270,
     "ranks": 400,
     "runs": 990,
     "settings": 660,

@@ -383,7 +383,7 @@ EXPORT = _cases(
     ("weights empty", "net", spoilt(ONE, "model.safetensors", b""), 65, "model.safetensors: not a readable safetensors file"),
     ("weights are a pipe", "net", spoilt(ONE, "model.safetensors", pipe), 65, "model.safetensors: is not a regular file"),
     ("no weights", "net", spoilt(ONE, "model.safetensors", nothing), 66, "model.safetensors: no such file"),
-    ("not an ELECTRA", "net", spoilt(ONE, "config.json", fields(model_type="bert")), 65, "describes 'bert'"),
+    ("not an ELECTRA", "net", spoilt(ONE, "config.json", fields(model_type="t5")), 65, "describes 't5'"),
     ("architectures is a number", "net", spoilt(ONE, "config.json", fields(architectures=5)), 65, "expected one of ElectraForPreTraining"),
     ("hidden size of a trillion", "net", spoilt(ONE, "config.json", fields(hidden_size=2**40)), 65, "no network can have that shape"),
     ("a billion layers", "net", spoilt(ONE, "config.json", fields(num_hidden_layers=10**9)), 65, "num_hidden_layers 1,000,000,000"),

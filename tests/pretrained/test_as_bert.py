@@ -14,7 +14,8 @@ from electra_trainer import load
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.errors import CheckpointError, ConfigError
 from electra_trainer.pretrained.agreement import check_agreement
-from electra_trainer.pretrained.pretrained import export_run
+from electra_trainer.pretrained.pretrained import export_run, kept_encoder
+from electra_trainer.pretrained.source import InitFrom
 from electra_trainer.settings.config import changed
 from electra_trainer.settings.methods import Learned
 from electra_trainer.train.loop import pretrain
@@ -69,6 +70,18 @@ def test_the_same_bits_as_electra(square: Path) -> None:
     assert (
         hidden[0] - transformers.BertModel.from_pretrained(folder / "bert" / "discriminator")(ROWS)[0][0]
     ).abs().max() < 1e-5
+
+
+def test_a_run_begins_with_it(square: Path) -> None:
+    """With its encoder alone, or with the whole export, whose generator has its head."""
+    run, folder = load(square), square.parent / "bert"
+    for place, networks in ((folder, {"generator"}), (folder / "discriminator", set())):
+        initial = InitFrom(name=str(place)).read()
+        assert initial.networks.keys() == networks
+        assert all(torch.equal(initial.encoder[name], one) for name, one in kept_encoder(run).state_dict().items())
+    loaded = load(folder)
+    assert loaded.discriminator is None and (loaded.embed(["a class"]) == run.embed(["a class"])).all()
+    assert loaded.fill("a [MASK]") == run.fill("a [MASK]")
 
 
 def test_sentence_transformers_reads_it(square: Path) -> None:

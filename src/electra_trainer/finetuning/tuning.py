@@ -15,8 +15,8 @@ class Tuning(Request):
     """An experiment: an encoder that is fine-tuned with several seeds."""
 
     model: tyro.conf.Positional[str]
-    """Run folder (RUN@STEP: a checkpoint before the newest), exported folder, or a Hub name such as
-    google/electra-small-discriminator.
+    """Run folder (RUN@STEP: a checkpoint before the newest), exported folder, another folder of an
+    ELECTRA, ModernBERT or BERT, or a Hub name such as google/electra-small-discriminator.
     """
     out: Path
     """Folder of the experiment: a new one, or one to resume or extend. `finetune` and `squad` put the model into its

@@ -101,8 +101,8 @@ class Pretrained:
         return self._predictor("encoder")
 
     def _predictor(self, role: str) -> TokenPredictor | None:
-        found = (one.network for one in self.networks if one.name == role)
-        return next((network for network in found if isinstance(network, TokenPredictor)), None)
+        found = (one.network for one in self.networks if one.name == role and isinstance(one.network, TokenPredictor))
+        return next(found, None)
 
     def __repr__(self) -> str:
         step = "" if self.step is None else f" at step {self.step:,}"

@@ -192,6 +192,5 @@ def _networks(name: str) -> dict[str, tuple[nn.Module, Model]]:
     """
     if records.is_run(name):
         return {exported.name: (exported.network, exported.model) for exported in load(name).networks}
-    parts = read_back.network_folders(located(name))
-    read = {role: read_back.read_network(part) for role, part in parts.items()}
+    read = {role: read_back.read_network(part) for role, part in read_back.network_folders(located(name)).items()}
     return {role: one for role, one in read.items() if not isinstance(one[0], Encoder)}

@@ -1,4 +1,4 @@
-"""`--init` from a BERT: the same encoder as transformers', and every part is named as taken or fresh."""
+"""A BERT is read wherever an encoder is, with the numbers of transformers; `--init` names every part as taken or fresh."""
 
 import dataclasses
 import json
@@ -6,15 +6,19 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from tests.command import Electra
+from tests.finetuning.own_files import rows, write_csv
 from tests.prepared import small_config, write_store
 from torch import Tensor
 
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.data.tokenizer import load_tokenizer
 from electra_trainer.errors import CheckpointError, ConfigError
+from electra_trainer.finetuning.model_folder import load_finetuned
 from electra_trainer.pretrained.pretrained import kept_encoder, load
 from electra_trainer.pretrained.source import InitFrom, load_source
 from electra_trainer.runs.verified import read
@@ -24,6 +28,7 @@ from electra_trainer.train.loop import pretrain
 
 transformers = pytest.importorskip("transformers")
 KINDS = ("BertModel", "BertForMaskedLM", "BertForPreTraining", "BertForSequenceClassification")
+TEXTS = ["a class of", "with many more words in it than the first " * 3, "Ünïcode, naïvely"]
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +38,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def berts(data: Path) -> dict[str, Path]:
-    """A folder of each class, as transformers saves it, and `old`: with the names of BERT's first release."""
+    """A folder of each class, as transformers saves it, and `old`: the last with the names and buffer of early releases."""
     tokenizer = load_tokenizer(data / "tokenizer")
     config = transformers.BertConfig(
         vocab_size=tokenizer.get_vocab_size(), hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
@@ -53,7 +58,7 @@ def berts(data: Path) -> dict[str, Path]:
     weights = folders["old"] / "model.safetensors"
     old = {name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
            for name, tensor in safetensors.torch.load_file(weights).items()}  # fmt: skip
-    safetensors.torch.save_file(old, weights)
+    safetensors.torch.save_file({"bert.embeddings.position_ids": torch.arange(32)[None], **old}, weights)
     return folders
 
 
@@ -79,9 +84,67 @@ ROWS = [[2, *range(5, 25), 3], [2, *range(30, 50), 3]]
 
 
 @torch.no_grad()
+def test_what_load_gives(berts: dict[str, Path], electra: Electra) -> None:
+    """A vector of any, words by a token head, and an error that names what is missing."""
+    for kind in ("BertModel", "BertForMaskedLM", "old"):
+        model = load(berts[kind])
+        np.testing.assert_array_equal(model.embed(TEXTS), load_source(berts[kind]).embedder().embed(TEXTS))
+        for verb, missing in (("score", "no discriminator"), ("fill", "which predicts no words")):
+            code, _, err = electra(verb, berts[kind], "a [MASK] of")
+            held = "an encoder without a head" if kind == "BertModel" else "a network that predicts words"
+            assert (code == 0) == (verb == "fill" and kind != "BertModel")
+            assert code == 0 or (code == ConfigError.exit_code and f"holds {held}" in err and missing in err)
+    theirs = transformers.BertForMaskedLM.from_pretrained(berts["BertForMaskedLM"]).eval()
+    words = transformers.AutoTokenizer.from_pretrained(berts["BertForMaskedLM"])
+    (expected,) = theirs(**words("a [MASK] of", return_tensors="pt")).logits[:, 2].softmax(-1)
+    (found,) = load(berts["BertForMaskedLM"]).fill("a [MASK] of", top=4)
+    assert [one.probability for one in found] == pytest.approx(expected.topk(4).values.tolist(), abs=1e-5)
+    assert [words.convert_tokens_to_ids(one.token) for one in found] == expected.topk(4).indices.tolist()
+
+
+@pytest.mark.parametrize(("width", "heads", "depth"), [(24, 3, 1), (64, 1, 3)])
+def test_a_folder_of_sentence_transformers(data: Path, width: int, heads: int, depth: int, tmp_path: Path) -> None:
+    """Vectors of the published form: half precision, a vocabulary without tokenizer.json, cut, mean, normalised."""
+    models = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
+    vocab = load_tokenizer(data / "tokenizer").get_vocab()
+    config = transformers.BertConfig(
+        vocab_size=len(vocab), hidden_size=width, num_hidden_layers=depth, num_attention_heads=heads, num_labels=5,
+        intermediate_size=3 * width, max_position_embeddings=48, layer_norm_eps=1e-3,
+    )  # fmt: skip
+    torch.manual_seed(5)
+    transformers.BertModel(config).half().save_pretrained(tmp_path)
+    (tmp_path / "vocab.txt").write_text("\n".join(sorted(vocab, key=vocab.__getitem__)))
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    parts = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds.items()]
+    files = {
+        "tokenizer_config.json": {"do_lower_case": True, "model_max_length": 48},
+        "sentence_bert_config.json": {"max_seq_length": 20, "do_lower_case": False},
+        "modules.json": [{"idx": index, "name": str(index), **part} for index, part in enumerate(parts)],
+        "1_Pooling/config.json": {"word_embedding_dimension": width, "pooling_mode_mean_tokens": True},
+    }
+    for name, table in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(json.dumps(table))
+    expected = models.SentenceTransformer(str(tmp_path), device="cpu").float().encode(TEXTS)
+    np.testing.assert_allclose(load(tmp_path).embed(TEXTS), expected, atol=1e-5)
+
+
+def test_two_berts_are_fine_tuned_and_compared(berts: dict[str, Path], tmp_path: Path, electra: Electra) -> None:
+    """And transformers computes what comes out."""
+    write_csv(tmp_path / "rows.csv", rows(60), ("text", "label"))
+    asked = ("--train", tmp_path / "rows.csv", "--epochs", 1, "--pooling", "cls", "--precision", "fp32")
+    model, other = berts["BertModel"], berts["BertForMaskedLM"]
+    code, _, err = electra("finetune", model, *asked, "--against", other, "--device", "cpu", "--out", tmp_path / "out")
+    assert code == 0 and "+against" in (tmp_path / "out" / "summary.json").read_text(), err
+    pipeline = transformers.pipeline("text-classification", model=str(tmp_path / "out" / "model"), top_k=None)
+    for one, two in zip(pipeline(TEXTS, truncation=True), load_finetuned(tmp_path / "out").predict(TEXTS), strict=True):
+        assert {item["label"]: item["score"] for item in one} == pytest.approx(two["probabilities"], abs=1e-5)
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("kind", [*KINDS, "old"])
 def test_the_encoder_has_the_hidden_states_of_transformers(berts: dict[str, Path], kind: str) -> None:
-    encoder = load_source(berts[kind], bert=True).encoder(dropout=0.0, attention_dropout=0.0).eval()
+    encoder = load_source(berts[kind]).encoder(dropout=0.0, attention_dropout=0.0).eval()
     batch = encode_rows(ROWS)
     theirs = transformers.BertModel.from_pretrained(berts["BertModel"], add_pooling_layer=False).eval()
     expected = theirs(input_ids=torch.tensor(ROWS)).last_hidden_state
@@ -119,7 +182,7 @@ def test_both_networks_take_what_fits(data: Path, berts: dict[str, Path], tmp_pa
     assert said in log and "discriminator.discriminator_predictions" in log
     named = log.split("fresh: ")[1].split(", moments")[0].split(", ")
     assert {name.removeprefix("generator.") for name in named if name.startswith("generator.")} == fresh
-    encoder = load_source(berts[kind], bert=True).weights
+    encoder = load_source(berts[kind]).weights
     for name, tensor in encoder.items():
         assert torch.equal(weights[f"discriminator.electra.{name}"], tensor), name
     if not fresh:
@@ -139,7 +202,7 @@ OTHERS = {
     "is_decoder": (True, "is_decoder True, expected False"),
     "position_embedding_type": ("relative_key", "position_embedding_type 'relative_key', expected 'absolute'"),
     "hidden_act": ("gelu_new", "hidden_act 'gelu_new', expected 'gelu'"),
-    "model_type": ("roberta", "describes 'roberta' 'BertModel', expected an 'electra'"),
+    "model_type": ("roberta", "describes 'roberta' 'BertModel', expected 'electra', 'modernbert' or 'bert'"),
 }
 
 
@@ -149,7 +212,7 @@ def test_what_is_another_function_is_refused(berts: dict[str, Path], name: str, 
     table = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**table, name: value}))
     with pytest.raises(CheckpointError, match=said):
-        load_source(folder, bert=True)
+        load_source(folder)
 
 
 def test_output_weights_that_are_not_the_word_embeddings_are_refused(berts: dict[str, Path], tmp_path: Path) -> None:
