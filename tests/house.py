@@ -40,8 +40,8 @@ CEILINGS = {
     "tasks": 3160,
     "train": 2240,
     "all": 22_080,
-    "tests": 34_310,
-    "benchmarks": 1750,
+    "tests": 34_360,
+    "benchmarks": 1800,
 }
 """Most lines of code. They only fall; an issue that asks for a feature raises one and names the lines and what goes for it."""
 _LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)

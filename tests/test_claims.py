@@ -23,7 +23,8 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "electra_trainer"
 STRICT = ("README.md", "docs/evidence.md", "docs/recipes.md")
 DOCS = tuple(
-    f"docs/{name}.md" for name in "analysis data design finetuning paper_map performance reliability training".split()
+    f"docs/{name}.md"
+    for name in "analysis classify data design finetuning paper_map performance reliability training".split()
 )
 NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?:e-?\d+|[kMB](?!\w))?(?!\w)")
 IN_FILES = re.compile(r"(?<![\w.])\d[\d,_]*(?:\.\d+)?(?:e[+-]?\d+|[kMB]\b)?")

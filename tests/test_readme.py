@@ -104,7 +104,7 @@ def test_the_fine_tuning_runs(
         "# dev\n" + dev.read_text(encoding="utf-8"), encoding="utf-8"
     )  # a copy of the training file would be refused
     (tmp_path / "page.txt").write_text("the red box was left on the table by ada", encoding="utf-8")
-    commands = block_after("## Fine-tune it")
+    commands = [*block_after("## Classify your texts"), *block_after("## Use it")]
     assert [shlex.split(command)[1] for command in commands] == [
         "finetune", "predict", "finetune", "glue", "squad", "answer",
     ]  # fmt: skip

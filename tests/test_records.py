@@ -100,7 +100,7 @@ def a_day() -> dict[str, float]:
 SENTENCES = [
     Sentence("- **`mini` (4 × 256)** has", "2026-11-27-a-day",
              ("plain head", "n = 1", "733M tokens", "2.3e16 FLOPs", "rebuild"), a_day),
-    Sentence("In `mini`'s modern block", "2026-11-25-promise",
+    Sentence("With 15 % of the words masked", "2026-11-25-promise",
              ("plain mean head", "n = 2", "2.3e15", "85 % [MASK], 15 % kept", "80/10/10", "promise-heads"), promise),
 ]  # fmt: skip
 
