@@ -38,9 +38,11 @@ _SHOWN = 800
 
 @contextmanager
 def copy_of(root: Path) -> Iterator[Path]:
-    """A folder with source, tests, benchmarks and settings."""
+    """A folder with source, tests, benchmarks and settings, and links to the pages and records that tests read."""
     with tempfile.TemporaryDirectory(prefix="sabotage-") as folder:
         place = Path(folder).resolve()
+        for name in ("docs", "records", "README.md", "Makefile"):
+            (place / name).symlink_to(root / name)
         for name in ("src/electra_trainer", "tests", "benchmarks"):
             shutil.copytree(root / name, place / name)
         shutil.copy(root / "pyproject.toml", place)
