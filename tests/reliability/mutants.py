@@ -16,6 +16,7 @@ import copy
 import json
 import os
 import random
+import signal
 import sys
 import time
 from collections import defaultdict
@@ -24,7 +25,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
-from tests.reliability.sabotage import ROOT, copy_of, run_pytest
+import pytest
+import torch  # noqa: F401  (so that each fork has it)
+
+from tests.reliability.sabotage import LIMIT, ROOT, copy_of, run_pytest
 
 PACKAGE = "src/electra_trainer"
 FILES = (*(f"runs/{path.name}" for path in sorted((ROOT / PACKAGE / "runs").glob("[a-z]*.py"))), "train/step.py")
@@ -144,6 +148,38 @@ def reached(place: Path, files: Sequence[str]) -> dict[tuple[str, int], dict[str
     return found
 
 
+def forked_pytest(place: Path, *words: str, limit: float) -> int:
+    """Run tests in a copy, in a fork of this process, which has imported torch already: as `run_pytest`."""
+    if not (child := os.fork()):
+        os.setsid()
+        with (place / "printed.txt").open("w") as said:
+            os.dup2(said.fileno(), 1)
+            os.dup2(said.fileno(), 2)
+        os.chdir(place)
+        for name in [name for name in sys.modules if name.partition(".")[0] in ("tests", "electra_trainer")]:
+            del sys.modules[name]
+        source = [str(place / "src"), str(place)]
+        sys.path[:0] = source
+        os.environ |= {"PYTHONPATH": os.pathsep.join(source), "ELECTRA_TEST_PATIENCE": str(LIMIT // 2)}
+        os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # a second mutant in a second may have the size of the first
+        sys.dont_write_bytecode = True
+        plain = ("-p", "no:cacheprovider", "-p", "no:xdist", "--basetemp", str(place / "tmp"))
+        code = 1
+        try:
+            code = pytest.main([*words, *plain])
+        finally:
+            os._exit(int(code))
+    end = time.monotonic() + limit
+    while time.monotonic() < end:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.05)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return -signal.SIGKILL
+
+
 def quick(tests: dict[str, float]) -> list[str]:
     """The quickest tests, for `_SECONDS` together, at least one."""
     total, chosen = 0.0, list[str]()
@@ -163,18 +199,19 @@ def main() -> int:
     asked = parser.parse_args()
     files = asked.files or FILES
     made = [mutant for file in files for mutant in mutants(file)]
-    if asked.sample and asked.sample < len(made):
-        made = random.Random(asked.seed).sample(made, asked.sample)
+    made = random.Random(asked.seed).sample(made, min(asked.sample or len(made), len(made)))
     killed: dict[str, list[bool]] = {}
     with copy_of(ROOT) as place:
         lines = reached(place, files)
-        for mutant in sorted(made, key=lambda one: (one.file, one.line)):
+        for mutant in made:
             path, began = place / PACKAGE / mutant.file, time.monotonic()
             tests = quick(lines.get((mutant.file, mutant.line)) or lines[mutant.file, 0])
             whole = path.read_text(encoding="utf-8")
             path.write_text(mutant.text, encoding="utf-8")
-            code = run_pytest(place, "-x", "-q", *tests, limit=120 + 5 * _SECONDS) if tests else 0
+            code = forked_pytest(place, "-x", "-q", *tests, limit=120 + 5 * _SECONDS) if tests else 0
             path.write_text(whole, encoding="utf-8")
+            if code == pytest.ExitCode.USAGE_ERROR:
+                sys.exit(f"{mutant.file}:{mutant.line}: pytest does not find {tests}")
             killed.setdefault(mutant.file, []).append(code != 0)
             row = {
                 "mutant": f"{mutant.file}:{mutant.line}",
