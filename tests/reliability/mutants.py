@@ -72,6 +72,8 @@ class Mutant:
 
     file: str
     line: int
+    whole_file: bool
+    """It is outside of functions, where a trace sees only the test that imports the file."""
     change: str
     text: str
     """The file with the fault."""
@@ -109,6 +111,8 @@ def spoilt(node: ast.AST) -> ast.AST | None:
 def mutants(file: str) -> Iterator[Mutant]:
     """Every fault of a file."""
     source = ast.parse((ROOT / PACKAGE / file).read_text(encoding="utf-8"))
+    functions = [node for node in ast.walk(source) if isinstance(node, ast.FunctionDef)]
+    inside = {line for node in functions for line in range(node.lineno, (node.end_lineno or 0) + 1)}
     for number, node in enumerate(places(source)):
         if (fault := spoilt(node)) is None:
             continue
@@ -119,7 +123,8 @@ def mutants(file: str) -> Iterator[Mutant]:
         fresh = ast.copy_location(copy.deepcopy(fault), place)
         place.__class__ = type(fresh)  # type: ignore[assignment]
         place.__dict__ = fresh.__dict__
-        yield Mutant(file=file, line=line, change=change, text=ast.unparse(ast.fix_missing_locations(whole)))
+        text = ast.unparse(ast.fix_missing_locations(whole))
+        yield Mutant(file=file, line=line, whole_file=line not in inside, change=change, text=text)
 
 
 def reached(place: Path, files: Sequence[str]) -> dict[tuple[str, int], dict[str, float]]:
@@ -151,7 +156,7 @@ def reached(place: Path, files: Sequence[str]) -> dict[tuple[str, int], dict[str
 def forked_pytest(place: Path, *words: str, limit: float) -> int:
     """Run tests in a copy, in a fork of this process, which has imported torch already: as `run_pytest`."""
     if not (child := os.fork()):
-        os.setsid()
+        os.setpgrp()
         with (place / "printed.txt").open("w") as said:
             os.dup2(said.fileno(), 1)
             os.dup2(said.fileno(), 2)
@@ -205,7 +210,7 @@ def main() -> int:
         lines = reached(place, files)
         for mutant in made:
             path, began = place / PACKAGE / mutant.file, time.monotonic()
-            tests = quick(lines.get((mutant.file, mutant.line)) or lines[mutant.file, 0])
+            tests = quick(lines.get((mutant.file, 0 if mutant.whole_file else mutant.line)) or lines[mutant.file, 0])
             whole = path.read_text(encoding="utf-8")
             path.write_text(mutant.text, encoding="utf-8")
             code = forked_pytest(place, "-x", "-q", *tests, limit=120 + 5 * _SECONDS) if tests else 0
