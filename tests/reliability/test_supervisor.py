@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch.distributed.run
@@ -21,6 +22,7 @@ from tests.reliability.figures import LAYERS, LONG, report
 from tests.reliability.ranks import run_ranks
 from tests.reliability.runs import curve, digest
 from tests.reliability.whole_runs import words
+from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from electra_trainer.cli.main import main
@@ -166,6 +168,26 @@ def test_the_launcher_ends_with_the_code_of_the_rank_that_failed_first(
     assert launcher.torchrun() == code
 
 
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (SignalException("", signal.SIGTERM), 75, "SIGTERM: the processes have ended"),
+        (ValueError(" no such port\n"), 70, "torchrun cannot start the processes: no such port"),
+        (ValueError(), 70, "torchrun cannot start the processes: ValueError"),
+        (None, 0, None),
+    ],
+    ids=str,
+)
+def test_the_launcher_ends_with_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], error: Exception | None, code: int, said: str
+) -> None:
+    monkeypatch.setattr(torch.distributed.run, "main", Mock(side_effect=error))
+    monkeypatch.setenv(signals.STARTED_BY, "")
+    monkeypatch.setattr(logging, "disable", lambda level: None)
+    assert launcher.torchrun() == code
+    assert capfd.readouterr().err == (f"electra: {said}\n" if said else "")
+
+
 def script(tmp_path: Path, text: str) -> list[str]:
     (tmp_path / "program.py").write_text(text)
     return [sys.executable, str(tmp_path / "program.py")]
@@ -178,6 +200,17 @@ def test_what_would_come_again_is_not_repeated(tmp_path: Path, code: int, capfd:
     assert supervise(began, tmp_path / "run", restarts=50, pause=0.01) == code
     assert (tmp_path / "starts").read_text() == ("xxx" if code == 70 else "x")
     assert ("giving up after 3 starts in a row without a new checkpoint" in capfd.readouterr().err) == (code == 70)
+
+
+def test_each_start_with_a_new_checkpoint_counts_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """It is started again as often as asked, always after the first pause, since it gets on; and says how often still."""
+    folder = tmp_path / "run" / "checkpoints"
+    folder.mkdir(parents=True)
+    text = f"import pathlib\nfolder = pathlib.Path({str(folder)!r})\n(folder / f'step-{{len([*folder.iterdir()]) + 1:08d}}').mkdir()"
+    assert supervise(script(tmp_path, f"{text}\nraise SystemExit(70)"), tmp_path / "run", restarts=5, pause=0.01) == 70
+    lines = [f"ended with code 70; starting again from step {n} in 0 s ({6 - n} restarts left)" for n in range(1, 6)]
+    expected = [*lines, "ended with code 70. The same command resumes at step 6."]
+    assert capfd.readouterr().err.splitlines() == [f"electra: {line}" for line in expected]
 
 
 STATUS = "import json, os, pathlib; pathlib.Path({out!r}, 'status.json').write_text(json.dumps({state!r} | {{'launch': os.environ['ELECTRA_LAUNCH']}}))"
@@ -195,6 +228,7 @@ STATUS = "import json, os, pathlib; pathlib.Path({out!r}, 'status.json').write_t
         (None, "sys.exit(2)", 70, "ended with code 2"),
         (None, "sys.exit(127)", 70, "ended with code 127"),
         (None, "os.kill(os.getpid(), signal.SIGKILL)", 70, "killed by SIGKILL"),
+        (None, "sys.exit(0)", 0, "ended with code 0"),
     ],
 )
 def test_the_run_knows_whether_it_saved(
@@ -211,7 +245,8 @@ def test_the_run_knows_whether_it_saved(
     assert supervise(script(tmp_path, text), out, restarts=0) == code
     if message:
         status = json.loads((out / "status.json").read_text())
-        assert (status["exit_code"], status["starts"], status["message"]) == (70, 1, message)
+        found = (status["state"], status["exit_code"], status["starts"], status["message"])
+        assert found == ("failed" if code else "done", code, 1, message)
 
 
 def test_a_disk_that_does_not_answer_when_the_run_has_failed_of_it(

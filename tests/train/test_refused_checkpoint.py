@@ -9,6 +9,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import safetensors.torch
@@ -134,6 +135,24 @@ def test_an_odd_state_is_reported_by_file_and_field(state: bytes, said: str, tmp
         read(new, timed=True)
     assert_same(load(tmp_path), made(1))
     assert not new.exists()
+
+
+def test_numbers_of_a_type_that_is_never_saved(tmp_path: Path) -> None:
+    (path,) = save_steps(tmp_path, 1)
+    weights = {**made(1).weights, "b.bias": torch.zeros(2, dtype=torch.float8_e5m2)}
+    (path / "weights.safetensors").write_bytes(safetensors.torch.save(weights))
+    reseal_files(path)
+    with pytest.raises(CheckpointError, match=r"'b\.bias' holds torch\.float8_e5m2, which no checkpoint"):
+        read(path)
+
+
+def test_a_damaged_checkpoint_that_cannot_be_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (path,) = save_steps(tmp_path, 1)
+    (path / "state.json").write_text("{")
+    monkeypatch.setattr(Path, "rename", Mock(side_effect=OSError(errno.EROFS, os.strerror(errno.EROFS))))
+    with pytest.raises(StorageError, match="step-00000001"):
+        load(tmp_path)
+    assert path.exists()
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -117,6 +117,15 @@ def test_the_last_save_is_tried_twice(folder: RunFolder, said: list[str], monkey
         saver.finish(made(2))
 
 
+def test_a_failed_save_is_told_at_the_end(folder: RunFolder, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, lambda number: number != 2)
+    with Saver(folder=folder, keep=2, say=said.append) as saver:
+        saver.begin(made(1))
+        saver.finish(made(2))
+        saver.begin(made(3))
+    assert [line.partition(": ")[0] for line in said] == ["a save failed", "the last save failed"]
+
+
 def test_an_error_that_is_not_the_disks_is_not_swallowed(
     folder: RunFolder, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import traceback
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -24,7 +25,7 @@ from electra_trainer.settings.config import BatchShape, Config
 from electra_trainer.settings.methods import MLM
 from electra_trainer.train import step as step_module
 from electra_trainer.train.optim import build_optimizer, optimizer_tensors
-from electra_trainer.train.step import Feed, evaluate, on_standard_fakes, train_step
+from electra_trainer.train.step import Feed, evaluate, example_rows, on_standard_fakes, train_step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,6 +246,22 @@ def test_a_discriminator_that_knows_and_one_that_guesses(monkeypatch: pytest.Mon
     assert len(seen) == 4 and sum(seen) / 4 == pytest.approx(0.25, abs=0.02)
     monkeypatch.setattr(Discriminator, "forward", lambda _, ids_BT, batch: torch.zeros(ids_BT.shape))
     assert on_standard_fakes(objective, given) == {STANDARD: 0.5}
+
+
+def test_examples_are_the_first_held_out_rows() -> None:
+    objective, given = build(config()), feed(config(), valid=30)
+    objective.train()
+    shown = example_rows(objective, given, SimpleNamespace(id_to_token=str))  # type: ignore[arg-type]
+    assert len(shown) == 8 and objective.training
+    masked, _ = next(given.held_out(8))
+    for row, ids, chosen, real in zip(
+        shown, masked.batch.ids_BT, masked.chosen_BT, masked.batch.real_BT.sum(-1), strict=True
+    ):
+        assert row["original"] == [str(number) for number in ids[:real].tolist()]
+        assert row["masked"] == chosen[:real].tolist() and len(row["probability"]) == real
+        assert row["replaced"] == [one != other for one, other in zip(row["original"], row["input"], strict=True)]
+        assert not any(new and not was for new, was in zip(row["replaced"], row["masked"], strict=True))
+    assert example_rows(build(dataclasses.replace(config(), objective=MLM())), given, None) == []  # type: ignore[arg-type]
 
 
 def test_evaluation_reads_all_rows_whatever_the_last_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
