@@ -27,12 +27,19 @@ from xml.etree import ElementTree
 
 import pytest
 import torch  # noqa: F401  (so that each fork has it)
-
 from tests.reliability.sabotage import LIMIT, ROOT, copy_of, run_pytest
 
 PACKAGE = "src/electra_trainer"
 FILES = (*(f"runs/{path.name}" for path in sorted((ROOT / PACKAGE / "runs").glob("[a-z]*.py"))), "train/step.py")
-TESTS = ("tests/train", "tests/reliability", "tests/methods", "tests/inspection", "tests/cli", "tests/faults")
+TESTS = (
+    "tests/train",
+    "tests/reliability",
+    "tests/methods",
+    "tests/inspection",
+    "tests/cli",
+    "tests/faults",
+    "tests/data/test_whole_words.py",
+)
 _SECONDS = 60
 """At most this long are the tests that a mutant meets, together; but it meets one at least."""
 _TRACER = '''"""Read as each process begins: it notes (test, file, line) for the files of REACHED_FILES, in the file REACHED."""
