@@ -40,7 +40,7 @@ CEILINGS = {
     "tasks": 3160,
     "train": 2240,
     "all": 22_080,
-    "tests": 34_360,
+    "tests": 34_540,
     "benchmarks": 1800,
 }
 """Most lines of code. They only fall; an issue that asks for a feature raises one and names the lines and what goes for it."""

@@ -80,7 +80,7 @@ class Mutant:
     file: str
     line: int
     whole_file: bool
-    """It is outside of functions, where a trace sees only the test that imports the file."""
+    """The line is outside of functions, where a trace sees only the test that imports the file."""
     change: str
     text: str
     """The file with the fault."""

@@ -203,7 +203,7 @@ def test_what_would_come_again_is_not_repeated(tmp_path: Path, code: int, capfd:
 
 
 def test_each_start_with_a_new_checkpoint_counts_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """It is started again as often as asked, always after the first pause, since it gets on; and says how often still."""
+    """A run that gets on is started again as often as asked, each time after the first pause."""
     folder = tmp_path / "run" / "checkpoints"
     folder.mkdir(parents=True)
     text = f"import pathlib\nfolder = pathlib.Path({str(folder)!r})\n(folder / f'step-{{len([*folder.iterdir()]) + 1:08d}}').mkdir()"

@@ -117,7 +117,9 @@ def test_the_last_save_is_tried_twice(folder: RunFolder, said: list[str], monkey
         saver.finish(made(2))
 
 
-def test_a_failed_save_is_told_at_the_end(folder: RunFolder, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_save_is_reported_at_the_end(
+    folder: RunFolder, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     failing(monkeypatch, lambda number: number != 2)
     with Saver(folder=folder, keep=2, say=said.append) as saver:
         saver.begin(made(1))
