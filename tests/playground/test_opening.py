@@ -22,22 +22,18 @@ def held_out(data: Path) -> str:
 
 def test_with_a_held_out_sentence(run: Path) -> None:
     first = PretrainedModel(str(run)).facts()["examples"][0]
-    written, read = first["written"].split(), first["read"].split()
-    assert len(written) == len(read) > 5 and sum(one != two for one, two in zip(written, read, strict=True)) == 1
-    assert first["written"] in held_out(run.parent / "data")
+    assert first["written"] != first["read"] and first["written"] in held_out(run.parent / "data")
 
 
 def test_with_a_sentence_of_ours(run: Path, tmp_path: Path) -> None:
-    """Without the rows of the run, and of an export."""
-    moved = Path(shutil.move(run.parent / "data", tmp_path / "data"))
-    try:
-        export_run(run, tmp_path / "export")
-        for path in (run, tmp_path / "export"):
-            model = PretrainedModel(str(path))
-            facts = model.facts()
-            assert facts["examples"] == [] and "flew" in facts["opening"] and model.score(facts["opening"])["words"]
-    finally:
-        shutil.move(moved, run.parent / "data")
+    """Used for an export, and for a run whose examples are damaged."""
+    export_run(run, tmp_path / "export")
+    shutil.copytree(run, tmp_path / "run")
+    (tmp_path / "run/examples.jsonl").write_text('{"step": 1, "rows": [{"original": ["[CLS]", 5]}]}\n')
+    for name in ("run", "export"):
+        model = PretrainedModel(str(tmp_path / name))
+        facts = model.facts()
+        assert facts["examples"] == [] and "flew" in facts["opening"] and model.score(facts["opening"])["words"]
 
 
 def test_the_page_says_what_a_model_scores_and_fills(run: Path, tmp_path: Path) -> None:

@@ -7,21 +7,22 @@ The text is all `before` and `text` in turn, then `after`. A word is what the to
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
 
 from electra_trainer.data.legibility import parted
-from electra_trainer.data.store import Store
-from electra_trainer.errors import DataError, ElectraError
+from electra_trainer.errors import DataError
 from electra_trainer.finetuning.model_folder import finetuned_folder, load_finetuned
-from electra_trainer.inspection.exchanged import exchange_words
 from electra_trainer.presets.arms import objective_title
 from electra_trainer.pretrained.pretrained import Pretrained, load
 from electra_trainer.runs.checkpoint import numbered
-from electra_trainer.runs.run_folder import RunFolder
+from electra_trainer.runs.metrics import readable_rows
+from electra_trainer.runs.run_folder import EXAMPLES
 from electra_trainer.settings.records import is_run, run_and_step
 
 Json = dict[str, Any]
@@ -30,10 +31,8 @@ _KEPT = 4
 """Checkpoints of a run that stay in memory."""
 _MOST_TOKENS = 4096
 _EXAMPLES = 12
-_READ = 1_000
-"""Held-out rows from which the sentence that the page opens with is taken."""
 _OPENING = "the chef flew the meal and the guests ate it."
-"""The sentence that the page opens with where no held-out one is at hand; "cooked" was exchanged."""
+"""The sentence that the page opens with where the run has read none; "cooked" was exchanged."""
 
 
 class PretrainedModel:
@@ -60,29 +59,25 @@ class PretrainedModel:
             "steps": steps,
             "step": self.first.step,
             "scores": self.first.discriminator is not None,
-            "examples": self._exchanged(),
+            "examples": self._read(),
             "opening": _OPENING,
         }
 
-    def _exchanged(self) -> list[Json]:
-        """Held-out sentences, each as it was written and with one word exchanged; [] where the run's rows are not at
-        hand, or nothing is scored.
+    def _read(self) -> list[Json]:
+        """Sentences of 5 to 40 tokens that the run read at its last evaluation, as they were written and with a word or
+        two replaced; [] where nothing is scored.
         """
-        if self.first.discriminator is None or not is_run(self._name):
-            return []
-        try:
-            facts = RunFolder(self._folder).environment()
-            store = Store.open(Path(str(facts.get("data_folder"))))
-            found = exchange_words(store, count=_EXAMPLES, rows=_READ) if store.identity == facts.get("data") else []
-        except ElectraError:
-            return []
-        tokenizer, sentences = self.first.tokenizer, list[Json]()
-        for one in found:
-            written = [*one.ids]
-            written[one.place] = tokenizer.token_to_id(one.original) or 0
-            rows = {"written": written[1:-1], "read": one.ids[1:-1]}
-            sentences.append({name: tokenizer.decode(ids, skip_special_tokens=False) for name, ids in rows.items()})
-        return sentences
+        found, decode = list[Json](), self.first.tokenizer.decoder.decode
+        rows = [*readable_rows(self._folder / EXAMPLES)] if self.first.discriminator is not None else []
+        with suppress(IndexError, KeyError, TypeError, ValueError, AttributeError):  # damaged
+            for row in rows[-1]["rows"]:
+                ends = [at for at, token in enumerate(row["original"], 1) if token in (".", "[CLS]", "[SEP]")]
+                for begin, end in pairwise(ends):
+                    read = {"written": row["original"][begin:end], "read": row["input"][begin:end]}
+                    changed = sum(map(str.__ne__, *read.values()))
+                    if 5 <= end - begin <= 40 and 0 < changed < 3 and read["written"][0][:2] != "##":
+                        found.append({name: decode(words).removesuffix(" [SEP]") for name, words in read.items()})
+        return found[:_EXAMPLES]
 
     def score(self, text: str, *, step: int | None = None) -> Json:
         """Words of a text with the probabilities of `Pretrained.score`; without a discriminator, the words alone.

@@ -151,8 +151,8 @@ export class PretrainedPanel extends Panel {
     const pieces = made("span", { of: "pieces" });
     word.tokens.forEach((token, number_) => {
       const share = word.replaced_probability[number_] ?? null;
-      const unknown = token === "[UNK]";
-      const piece = made("span", { of: share !== null && share >= limit ? "piece suspect" : "piece", share });
+      const unknown = token === "[UNK]", suspect = share !== null && share >= limit;
+      const piece = made("span", suspect ? { of: "piece suspect", share } : { of: "piece" });
       piece.title = unknown ? "not in the vocabulary" : token;
       piece.append(made("span", { of: "form", text: word.tokens.length === 1 ? word.text : plain(token) }));
       if (share !== null) piece.append(number(share));
