@@ -20,7 +20,7 @@ ROOMS = (
 """From the ground up, with the modules at the root: each imports only what is listed before it."""
 CEILINGS = {
     "(root)": 400,
-    "cli": 1160,
+    "cli": 1180,
     "cost": 340,
     "data": 2330,
     "experiments": 1060,

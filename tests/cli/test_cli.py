@@ -180,12 +180,14 @@ def test_the_journey(electra: Electra, folder: Path, tmp_path: Path) -> None:
     code, out, err = electra(
         "prepare", folder / "text.txt", "--tokenizer", tok, "--seq-len", 32, "--out", data, "--valid-fraction", 0.1
     )
-    assert code == 0 and "% padding" in out and "are held out" not in err
+    assert code == 0 and "% padding" in out and "tokens of text are few. 5 passes" in out and "are held out" not in err
     train = ("pretrain", data, "--out", run, "--config", folder / "config.json", "--device", "cpu")
     code, out, _ = electra(*train, "--dry-run")
     assert code == 0 and "parameters, generator" in out and "time here" in out and not run.exists()
-    code, _, err = electra(*train)
-    assert code == 0 and "held-out: discriminator" in err
+    code, out, err = electra(*train)
+    assert (
+        code == 0 and "held-out: discriminator" in err and "(a guess: 50)" in out and "Next: electra playground" in out
+    )
     made = {path.name for path in run.iterdir()}
     assert made >= {"config.json", "environment.json", "metrics.jsonl", "log.txt", "report.html", "tokenizer"}
     code, out, _ = electra("evaluate", run, data, "--json")
@@ -200,7 +202,9 @@ def test_the_journey(electra: Electra, folder: Path, tmp_path: Path) -> None:
     assert code == 0 and [len(gap) for gap in json.loads(out)] == [5, 5]
     assert electra("score", run, "a class")[0] == electra("fill", run, "a [MASK]")[0] == 0
     code, out, _ = electra("export", run, "--out", tmp_path / "export")
-    assert code == 0 and out.count("bit for bit") == 2
+    assert code == 0 and out.count("bit for bit") == 2 and "Next: electra finetune" in out
+    card = (tmp_path / "export/discriminator/README.md").read_text(encoding="utf-8")
+    assert "**Barely trained**" in card and "9,600,000 tokens" in card
     assert electra("score", tmp_path / "export", "a class", "--json")[0] == 0
     assert electra("report", run, folder / "run", "--out", tmp_path / "both.html")[0] == 0
     assert (tmp_path / "both.html").exists()

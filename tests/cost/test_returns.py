@@ -48,8 +48,8 @@ def test_nothing_is_extrapolated() -> None:
     between = math.sqrt(SCORED[1].products * SCORED[2].products)
     assert score(between, of="products") == pytest.approx((SCORED[1].score + SCORED[2].score) / 2)
     assert math.isnan(score(9e6, of="tokens")) and math.isnan(score(3e16, of="products"))
-    assert about(0).startswith("less than any run that was scored; 9.6M gave 62.9")
-    assert about(1e9).startswith("more than any run that was scored; 733M gave 70.4")
+    assert about(0).startswith("less than any run that was scored; 9.6M tokens gave 62.9")
+    assert about(1e9).startswith("more than any run that was scored; 733M tokens gave 70.4")
 
 
 def test_answers_about_a_text_and_a_run() -> None:

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import tyro
 
 from electra_trainer.cli.shown import Shown
-from electra_trainer.errors import ConfigError, ElectraError, refuse_if
+from electra_trainer.errors import ConfigError, ElectraError, Interrupted, refuse_if, tell
 from electra_trainer.settings.request import TrainingRequest, dotted_names, taken
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Pretrain(TrainingRequest):
 
         if self.track is not None:
             parse(self.track, flag="--track")  # a missing package is found before torch is loaded
-        from electra_trainer.inspection.report import write_report
+        from electra_trainer.inspection.report import how_far, read_run, write_report
         from electra_trainer.pretrained.source import InitFrom
         from electra_trainer.runs.progress import Status
         from electra_trainer.runs.signals import process_leads
@@ -101,22 +102,30 @@ class Pretrain(TrainingRequest):
             if self.restarts or self.processes != 1:
                 _supervised(self)
                 return None
-            with Status(self.out) as status:
-                pretrain(
-                    self.settings,
-                    self.data,
-                    out=self.out,
-                    length=length,
-                    init=init or former,
-                    device=self.device,
-                    quiet=self.quiet,
-                    status=status,
-                )
+            try:
+                with Status(self.out) as status:
+                    pretrain(
+                        self.settings,
+                        self.data,
+                        out=self.out,
+                        length=length,
+                        init=init or former,
+                        device=self.device,
+                        quiet=self.quiet,
+                        status=status,
+                    )
+            except Interrupted:
+                with suppress(ElectraError):  # nothing was logged yet
+                    if process_leads() and not self.quiet:
+                        tell(how_far(read_run(self.out)))
+                raise
             if not process_leads():
                 return None
             page = write_report([self.out])
         ended = f"all steps are done. ALARM: {status.message}." if status.message else "done."
-        return None if self.quiet else Shown(page, [f"electra: {ended} Look at {page}"])
+        then = f"Next: electra playground {self.out}; electra finetune {self.out} --train LABELLED.csv --out NEW"
+        lines = [f"electra: {ended} Look at {page}", how_far(read_run(self.out)), then]
+        return None if self.quiet else Shown(page, lines)
 
     @property
     def length(self) -> "Length":
@@ -182,7 +191,7 @@ def _dry_run(request: Pretrain, length: "Length") -> None:
     store, here = Store.open(request.data), device.choose_device(request.device)
     config = plan.fit_to_data(request.settings, store)
     precision = device.choose_precision(config.precision, here)
-    print(f"{config.preset} on {here}, {precision}; nothing is trained", flush=True)
+    print(f"{config.preset} on {here}, {precision}; nothing is trained; measuring the speed, 6 s or more", flush=True)
     gpu, free = timing.activation_bytes(precision, here), timing.free_bytes(here)
     fits = free is None or STATE_BYTES * parameters(config).joint <= free  # else its steps cannot be timed
     measured = timing.measure_time(config, store, device=here, precision=precision) if fits else None

@@ -78,6 +78,7 @@ class Prepare(Request):
 
     def run(self) -> Shown | None:
         """Prepare: the manifest of what was made; with `dry_run` print the survey."""
+        from electra_trainer.cost.returns import enough
         from electra_trainer.data.prepare import CorpusLines, prepare
         from electra_trainer.data.tokenizer import statistics
         from electra_trainer.experiments.cell import parse_shard
@@ -114,6 +115,8 @@ class Prepare(Request):
                 f"only {held_out:,} tokens are held out: measurements on so few say little. Give more text or a "
                 f"larger --valid-fraction (now {self.settings.valid_fraction:g})."
             )
+        if shard is None:
+            lines.append(enough(manifest.train.text_tokens))
         done = "ready" if shard is None else f"shard {self.shard} is ready"
         return Shown(manifest, [*lines, *_made(manifest), f"{self.out}: {done} in {time.monotonic() - start:.0f} s"])
 

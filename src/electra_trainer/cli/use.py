@@ -205,6 +205,7 @@ class Export(Request):
             lines += [f"{folder}/onnx: {line}" for line in served]
             if bert and read_table(folder / "config.json")["model_type"] != "bert":
                 lines.append(f"{folder}: stays an ELECTRA, since its layers are not as wide as its embeddings")
+        lines.append(f"Next: electra finetune {folders[0]} --train LABELLED.csv --out NEW")
         return Shown(folders, lines)
 
     def _finetuned(self) -> Shown | None:

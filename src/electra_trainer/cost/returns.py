@@ -48,8 +48,7 @@ _Amount = Literal["tokens", "products"]
 def score(amount: float, *, of: _Amount) -> float:
     """The score between the two nearest points, on a logarithmic scale of `amount`; NaN outside of them."""
     known = [math.log(getattr(one, of)) for one in SCORED]
-    scores = [one.score for one in SCORED]
-    return float(np.interp(math.log(max(amount, 1)), known, scores, left=math.nan, right=math.nan))
+    return float(np.interp(math.log(max(amount, 1)), known, [one.score for one in SCORED], math.nan, math.nan))
 
 
 def about(amount: float, *, of: _Amount = "tokens") -> str:
@@ -57,15 +56,15 @@ def about(amount: float, *, of: _Amount = "tokens") -> str:
     if not math.isnan(found := score(amount, of=of)):
         return f"about {found:.1f} {_GLUE}"
     few = amount < getattr(SCORED[0], of)
-    end = SCORED[0] if few else SCORED[-1]
-    return f"{'less' if few else 'more'} than any run that was scored; {number(end.tokens)} gave {end.score} {_GLUE}"
+    end, than = (SCORED[0], "less than any") if few else (SCORED[-1], "more than any")
+    return f"{than} run that was scored; {number(end.tokens)} tokens gave {end.score} {_GLUE}"
 
 
 def enough(tokens: int) -> str:
     """Judge whether a text of `tokens` is enough, in words."""
     read = PASSES * tokens
     few = read < SCORED[0].tokens or score(read, of="tokens") < BASELINE
-    remedy = ". More text helps, or begin with a trained encoder: --init" if few else ""
+    remedy = ". More text helps, or begin with a trained encoder: --init, in English en-mini" if few else ""
     worth = f"{PASSES} passes, the most that were tried, read {number(read)}: {about(read)}"
     return f"{number(tokens)} tokens of text are {'few' if few else 'enough'}. {worth}{remedy}."
 

@@ -230,6 +230,11 @@ def further(run: Run) -> str:
     return returns.ahead(tokens, speed) if measured and continued else ""
 
 
+def how_far(run: Run) -> str:
+    """Its health and what further training may give, in a line."""
+    return " ".join(filter(None, (health(run)[1], further(run))))
+
+
 def _gauge(run: Run) -> list[dict[str, Any]]:
     """Marks from an AUC of 0.5 to 0.9, at their percent: the run, a guess, and the records' points, without those
     that are too near the one before.
@@ -382,8 +387,8 @@ def rendered(make: "Callable[[], Figure]", form: str) -> bytes:
             if isinstance(axis.get_major_formatter(), LogFormatterMathtext):  # writes TeX
                 axis.set_major_formatter(LogFormatter())
                 axis.set_minor_formatter(LogFormatter(labelOnlyBase=False))
-        undated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form, {})
-        figure.savefig(content, format=form, dpi=160, facecolor="white", metadata=undated)
+        facts = {"svg": ("Date", "Creator", "Format", "Type"), "pdf": ("CreationDate",)}.get(form, ())
+        figure.savefig(content, format=form, dpi=160, facecolor="white", metadata=dict.fromkeys(facts))
     return content.getvalue()
 
 
@@ -395,8 +400,7 @@ def draw(runs: Sequence[Run]) -> dict[str, bytes]:
 
 def _inline(svg: str, key: str, words: str) -> str:
     """A picture as an element of the page: with a name in words, and ids that no other picture has."""
-    element = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    element = re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{key}-", element)
+    element = re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{key}-", svg[svg.index("<svg") :])
     return plain(element, keep="\n\t").replace("<svg ", f'<svg role="img" aria-label="{escape(plain(words))}" ', 1)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
+from electra_trainer.cost.returns import SCORED
 from electra_trainer.errors import ConfigError
 from electra_trainer.files.wording import render
 from electra_trainer.presets.arms import objective_title
@@ -121,5 +122,6 @@ def model_card(
         dtype=form.dtype,
         paths=paths,
         init=", ".join(one if one in on_hub else PurePath(one).name for one in began),
+        least=SCORED[0].tokens,
         version=__version__,
     )

@@ -5,6 +5,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from electra_trainer.cost import returns
 from electra_trainer.cost.flops import run_flops, steps_for_flops
 from electra_trainer.cost.parameters import memory_bytes, parameters
 from electra_trainer.data.store import Store
@@ -141,9 +142,13 @@ def describe(
     lines["steps"] = f"{steps:,} of {config.batch.size} rows x {config.batch.sequence_length} tokens"
     lines["tokens"] = f"{steps * config.tokens_per_step:,}"
     if store is not None:
-        lines["epochs of the data"] = f"{passes(config, store, steps):.2f}"
+        read = passes(config, store, steps)
+        many = f" (more than {returns.PASSES} were not tried)" if read > returns.PASSES else ""
+        lines["passes over the text"] = f"{read:.2f}{many}"
     lines["FLOPs, as the paper counts"] = f"{cost.paper:.3g}"
     lines["FLOPs, matrix products"] = f"{cost.real:.3g}"
+    if config.preset == "mini":
+        lines["as many products"] = returns.about(cost.real, of="products")
     lines["memory, estimate"] = f"{memory_bytes(config, gpu=gpu) / 1e9:.2f} GB"
     if timing is not None:
         lines["speed here"] = f"{config.tokens_per_step / timing.step:,.0f} tokens/s"
