@@ -104,7 +104,7 @@ class Tags(HTMLParser):
 @pytest.fixture
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of the page's words: drawing takes most of the time."""
-    monkeypatch.setattr("electra_trainer.inspection.report.draw", lambda runs: {})
+    monkeypatch.setattr("electra_trainer.inspection.report.draw", lambda *_: {})
 
 
 def test_a_run_gives_a_self_contained_page_and_pictures(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_comparison_leaves_the_reports_of_its_runs(tmp_path: Path) -> None:
 
 
 def test_seeds_of_an_arm_share_a_colour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And a line of the legend; the title is the experiment's, not the names of all its runs."""
+    """And a line of the legend, their mean in a band; the title is the experiment's. The contrasts come first."""
     from matplotlib.figure import Figure
 
     figures, save = list[Figure](), Figure.savefig
@@ -199,12 +199,25 @@ def test_seeds_of_an_arm_share_a_colour(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "experiment.json").write_text("{}")
     for number, cell in enumerate(("mlm/seed-1", "electra/seed-1", "electra/seed-2")):
         make_run(tmp_path / "cells" / cell / "run", seed=number, steps=500)
+    score = {"electra": {"1": 0.75, "2": 0.5}, "mlm": {"1": 0.25, "2": 0.5}}
+    found = {"metric": "a/b", "row": "mlm", "reference": "electra", "n": 2, "mean": -0.25, "p_holm": 0.5}
+    contrast = found | {"over_rows": None, "t_interval": [-3.4, 2.9]}
+    rows = {row: {"a/b": {"by_seed": by_seed}} for row, by_seed in score.items()}
+    (tmp_path / "summary.json").write_text(json.dumps({"rows": rows, "contrasts": [contrast]}))
     text = write_report(tmp_path).read_text()
-    assert f"<h1>{tmp_path.name}</h1>" in text
-    lines = [line for line in figures[0].axes[0].lines if str(line.get_label()).startswith(" ")]
-    assert [line.get_label() for line in lines] == [" electra", " electra", " mlm"]
-    assert len({line.get_color() for line in lines[:2]}) == 1 and lines[2].get_color() != lines[0].get_color()
-    assert [text.get_text() for text in figures[0].legends[0].texts].count(" electra") == 1
+    assert f"<h1>{tmp_path.name}</h1>" in text and "electra, mean of 2</th>" in text
+    shown = ("a/b", "mlm − electra", "2", "-0.25", "-3.4 to +2.9", "0.500")
+    assert re.findall(r"<td.*?>(.*?)</td>", text)[:6] == [*shown] and "12.7 standard errors" in text
+    seeds, interval, mean, _ = figures[0].axes[0].lines
+    assert sorted(seeds.get_xdata()) == [-0.5, 0.0] and [*interval.get_xdata()] == [-3.4, 2.9]
+    assert [*mean.get_xdata()] == [-0.25]
+    axes = figures[1].axes[0]
+    lines = [line for line in axes.lines if str(line.get_label()).startswith(" ")]
+    assert [line.get_label() for line in lines] == [" electra", " mlm"]
+    colours = {line.get_color() for line in axes.lines}
+    assert len(axes.collections) == 1 and {line.get_color() for line in lines} == colours and len(colours) == 2
+    (tmp_path / "summary.json").write_text('{"rows": 1, "contrasts": [{}]}')
+    assert "mlm − electra" not in write_report(tmp_path).read_text()
 
 
 @pytest.mark.usefixtures("no_pictures")

@@ -37,10 +37,10 @@ def replace_pictures(report: Any) -> None:
     draw, rendered = report.draw, report.rendered
 
     @functools.wraps(draw)
-    def draw_pixels(runs: Sequence[Any]) -> dict[str, bytes]:
+    def draw_pixels(*shown: Any) -> dict[str, bytes]:
         report.rendered = lambda make, form: PIXEL
         try:
-            drawn: dict[str, bytes] = draw(runs)
+            drawn: dict[str, bytes] = draw(*shown)
             return drawn
         finally:
             report.rendered = rendered

@@ -10,6 +10,7 @@ skipped. Matplotlib is imported inside functions, and its global state does not 
 """
 
 import io
+import itertools
 import json
 import math
 import re
@@ -26,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from electra_trainer.cost import returns
-from electra_trainer.errors import ConfigError, DataError, MissingInputError, StorageError, plain
+from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, StorageError, plain
 from electra_trainer.files.durable import alone, write_output
 from electra_trainer.files.wording import duration, number, power, render
 from electra_trainer.settings.calls import checked
@@ -143,7 +144,8 @@ def write_report(runs: str | Path | Sequence[str | Path], *, out: str | Path | N
     ]
     target = Path(runs[0], "compared" * (len(runs) > 1)) if out is None else Path(out)
     target = target if out is not None and target.suffix == ".html" else target / "report.html"
-    figures, pictures = target.parent / "figures", draw(read)
+    contrasts = [one for given in runs for one in _contrasts(Path(given))]
+    figures, pictures = target.parent / "figures", draw(read, contrasts)
     titles = [run.name for run in read] if len(read) == len(runs) else [Path(run).resolve().name for run in runs]
     with alone(target, patience=60.0):
         if figures.is_symlink():
@@ -152,7 +154,7 @@ def write_report(runs: str | Path | Sequence[str | Path], *, out: str | Path | N
             )
         for name, picture in pictures.items():
             write_output(figures / f"{name}.svg", picture)
-        page = _page(" · ".join(titles), read, pictures).encode("utf-8", "replace")  # names are bytes
+        page = _page(" · ".join(titles), read, pictures, contrasts).encode("utf-8", "replace")  # names are bytes
         write_output(target, page)
     return target
 
@@ -181,8 +183,31 @@ def _title(run: Path) -> str:
     return str(path).rpartition("/cells/")[2].removesuffix("/run").replace("/", " ").replace("seed-", "seed ")
 
 
-def _page(title: str, runs: Sequence[Run], pictures: Mapping[str, bytes]) -> str:
-    """The whole document."""
+def _contrasts(path: Path) -> list[dict[str, Any]]:
+    """The contrasts in the summary of an experiment, with the differences of single seeds; empty where it has none."""
+    with suppress(ElectraError, AttributeError, KeyError, TypeError, ValueError):
+        found = read_table(path / "summary.json")
+        for one in found["contrasts"]:
+            new, old = (found["rows"][one[of]][one["metric"]]["by_seed"] for of in ("row", "reference"))
+            one["seeds"] = [new[seed] - old[seed] for seed in new.keys() & old.keys()]
+            one["low"], one["high"] = one["over_rows"] or one["t_interval"] or (math.nan, math.nan)
+            one["shown"] = (
+                f"{one['mean']:+.4g}",
+                f"{one['low']:+.3g} to {one['high']:+.3g}",
+                number(one["p_holm"] or 1.0),
+            )
+        return list(found["contrasts"])
+    return []
+
+
+def _page(
+    title: str, runs: Sequence[Run], pictures: Mapping[str, bytes], contrasts: Sequence[Mapping[str, Any]]
+) -> str:
+    """The whole document. Seeds of an arm are one column, with the settings of the first one; where there are contrasts
+    sentences are left out.
+    """
+    arms = _by_arm(runs)
+    firsts = [seeds[0] for seeds in arms.values()]
     figures = defaultdict[str, list[str]](list)
     for panel in PANELS:
         if panel.key in pictures:
@@ -190,17 +215,22 @@ def _page(title: str, runs: Sequence[Run], pictures: Mapping[str, bytes]) -> str
     return render(
         "report.html",
         runs=runs,
+        arms={arm: len(seeds) for arm, seeds in arms.items()},
         title=title,
-        compared=_by_name([_values(run) for run in runs]),
+        contrasts=contrasts,
+        forest=_inline(pictures["contrasts"].decode(), "contrasts", "The differences in the table")
+        if contrasts
+        else "",
+        compared=_by_name([_values(seeds) for seeds in arms.values()]),
         held_out=all(run.valid for run in runs),
-        health=[health(run) for run in runs],
+        health=[(run.name, *health(run)) for run in runs],
         gauge=_gauge(runs[0]) if len(runs) == 1 else [],
         further=[further(run) for run in runs],
         figures=figures,
-        sentences=[found for run in runs if (found := _sentences(run))["sentences"]],
+        sentences=[found for run in firsts if not contrasts and (found := _sentences(run))["sentences"]],
         tables=[
-            _settings("Settings", [run.config for run in runs]),
-            _settings("Environment", [run.environment for run in runs]),
+            _settings("Settings", [run.config for run in firsts]),
+            _settings("Environment", [run.environment for run in firsts]),
         ],
     )
 
@@ -268,11 +298,17 @@ _NUMBERS: dict[str, tuple[str, Callable[[float], str]]] = {
 """Headline numbers: their names in metrics.jsonl, and how they are written."""
 
 
-def _values(run: Run) -> dict[str, str]:
-    """Headline numbers that the run has; held out wherever it was evaluated."""
-    found = {title: (run.last(name), worded) for title, (name, worded) in _NUMBERS.items()}
-    found["tokens per second, median"] = (run.speed, number)
-    return {title: worded(value) for title, (value, worded) in found.items() if math.isfinite(value)}
+def _by_arm(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """The runs of each arm: its seeds."""
+    return {arm: [run for run in runs if run.arm == arm] for arm in dict.fromkeys(run.arm for run in runs)}
+
+
+def _values(seeds: Sequence[Run]) -> dict[str, str]:
+    """Headline numbers that all runs of an arm have, means over them; held out wherever they were evaluated."""
+    found = {title: ([run.last(name) for run in seeds], worded) for title, (name, worded) in _NUMBERS.items()}
+    found["tokens per second, median"] = ([run.speed for run in seeds], number)
+    means = {title: (float(np.mean(values)), worded) for title, (values, worded) in found.items()}
+    return {title: worded(value) for title, (value, worded) in means.items() if math.isfinite(value)}
 
 
 def _by_name(tables: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
@@ -367,8 +403,8 @@ PANELS = (
 )  # fmt: skip
 
 
-def rendered(make: "Callable[[], Figure]", form: str) -> bytes:
-    """Draw in this package's style; the same figure gives the same bytes.
+def rendered(make: "Callable[[], Figure]", form: str, *, style: Any = None) -> bytes:
+    """Draw in this package's style, with changes of it; the same figure gives the same bytes.
 
     Raises:
         ConfigError: unknown format.
@@ -381,7 +417,7 @@ def rendered(make: "Callable[[], Figure]", form: str) -> bytes:
             f"--out: {form!r} is not a format of figures. Expected a name that ends in .svg, .png or .pdf."
         )
     content = io.BytesIO()
-    with matplotlib.rc_context({**STYLE, "svg.fonttype": "none", "svg.hashsalt": "electra"}):
+    with matplotlib.rc_context({**STYLE, **(style or {}), "svg.fonttype": "none", "svg.hashsalt": "electra"}):
         figure = make()
         for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
             if isinstance(axis.get_major_formatter(), LogFormatterMathtext):  # writes TeX
@@ -392,10 +428,29 @@ def rendered(make: "Callable[[], Figure]", form: str) -> bytes:
     return content.getvalue()
 
 
-def draw(runs: Sequence[Run]) -> dict[str, bytes]:
-    """The panels that the runs have numbers for, by key, as SVGs."""
+def draw(runs: Sequence[Run], contrasts: Sequence[Mapping[str, Any]] = ()) -> dict[str, bytes]:
+    """The panels that the runs have numbers for, by key, and `contrasts` if there are any, as SVGs."""
     shown = [panel for panel in PANELS if any(panel.key in row for run in runs for row in run.train + run.valid)]
-    return {panel.key: rendered(partial(_picture, runs, panel), "svg") for panel in shown}
+    forest = {"contrasts": rendered(partial(_forest, contrasts), "svg")} if contrasts else {}
+    return forest | {panel.key: rendered(partial(_picture, runs, panel), "svg") for panel in shown}
+
+
+def _forest(contrasts: Sequence[Mapping[str, Any]]) -> "Figure":
+    """Differences with their 95 % intervals and, small, those of single seeds; a panel for each metric."""
+    from matplotlib.figure import Figure
+
+    metrics = list(dict.fromkeys(one["metric"] for one in contrasts))
+    figure = Figure(figsize=(6.6, 0.9 * len(metrics) + 0.3 * len(contrasts)), layout="constrained")
+    for axes, metric in zip(figure.subplots(len(metrics), 1, squeeze=False)[:, 0], metrics, strict=True):
+        mine = [one for one in reversed(contrasts) if one["metric"] == metric]
+        for at, one in enumerate(mine):
+            axes.plot(one["seeds"], [at] * len(one["seeds"]), ".", color=FAINT)
+            axes.plot((one["low"], one["high"]), (at, at), color=COLOURS[0], linewidth=2.0)
+            axes.plot(one["mean"], at, "D", color=COLOURS[0])
+        axes.axvline(0, color=INK, linewidth=0.9)
+        axes.set_yticks(range(len(mine)), [f"{one['row']} − {one['reference']}" for one in mine])
+        axes.set(title=metric, ylim=(-0.6, len(mine) - 0.4))
+    return figure
 
 
 def _inline(svg: str, key: str, words: str) -> str:
@@ -439,9 +494,12 @@ def _picture(runs: Sequence[Run], panel: Panel) -> "Figure":
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
     figure = Figure(figsize=(4.6, 3.2), layout="constrained")
-    axes, arms = figure.add_subplot(), list(dict.fromkeys(run.arm for run in runs))
-    for run in runs:
-        _curve(axes, run, panel, COLOURS[arms.index(run.arm) % len(COLOURS)], several=len(runs) > 1)
+    axes = figure.add_subplot()
+    for colour, seeds in zip(itertools.cycle(COLOURS), _by_arm(runs).values(), strict=False):
+        for run in seeds:
+            _curve(axes, run, panel, colour, several=len(runs) > 1, thin=len(seeds) > 1)
+        if len(seeds) > 1:
+            _band(axes, seeds, panel, colour)
     axes.set(title=panel.title, xlabel="step", ylabel=panel.unit, yscale="log" if panel.log else "linear")
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))
@@ -451,18 +509,34 @@ def _picture(runs: Sequence[Run], panel: Panel) -> "Figure":
     return figure
 
 
-def _curve(axes: "Axes", run: Run, panel: Panel, colour: str, *, several: bool) -> None:
-    """Draw a run's training curve, held-out points and dashed line, those that it has."""
+def _band(axes: "Axes", seeds: Sequence[Run], panel: Panel, colour: str) -> None:
+    """Draw the mean over seeds, and a band from the lowest to the highest, at the steps that all have."""
+    series = [_series(run.train, panel.key) for run in seeds]
+    if not all(len(steps) for steps, _ in series):
+        series = [_series(run.valid, panel.key) for run in seeds]
+    if all(len(steps) for steps, _ in series):
+        points = [dict(zip(steps, smooth(values), strict=True)) for steps, values in series]
+        steps = sorted(set.intersection(*map(set, points)))
+        values = np.array([[one[step] for step in steps] for one in points])
+        axes.plot(steps, values.mean(0), color=colour, linewidth=1.6, label=f" {seeds[0].arm}")
+        axes.fill_between(steps, values.min(0), values.max(0), color=colour, alpha=0.15, linewidth=0)
+
+
+def _curve(axes: "Axes", run: Run, panel: Panel, colour: str, *, several: bool, thin: bool) -> None:
+    """Draw a run's training curve, held-out points and dashed line, those that it has; `thin`: one of several seeds."""
     steps, values = _series(run.train, panel.key)
     if len(steps):
         smoothed, name = smooth(values), f" {run.arm}" if several else "training, smoothed"
-        if len(steps) >= 40:
+        if len(steps) >= 40 and not thin:
             axes.plot(steps, values, color=colour, alpha=0.22, linewidth=0.8)
-        axes.plot(steps, smoothed, color=colour, linewidth=1.6, marker="." if len(steps) == 1 else "", label=name)
+        look: Any = {"alpha": 0.5, "linewidth": 0.7} if thin else {"linewidth": 1.6, "label": name}
+        axes.plot(steps, smoothed, color=colour, marker="." if len(steps) == 1 else "", **look)
     steps, values = _series(run.valid, panel.key)
     if len(steps):
         every = max(1, len(steps) // 25)
-        axes.plot(steps, values, color=colour, **_HELD_OUT, markevery=every, label="held out")
+        axes.plot(
+            steps, values, color=colour, **_HELD_OUT, alpha=0.4 if thin else 1.0, markevery=every, label="held out"
+        )
     dashed: Any = {"color": colour if several else INK, "linestyle": (0, (4, 2)), "label": panel.dashed}
     if isinstance(panel.reference, float):
         axes.axhline(panel.reference, **dashed)

@@ -7,7 +7,6 @@ Figure 2: a sentence is masked, filled by the generator and judged by the discri
 """
 
 import math
-import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -112,9 +111,9 @@ def _with_masks(model: Pretrained, text: str, mask: Sequence[int]) -> tuple[list
 
 ALGORITHMS = ("electra", "mlm", "two-stage", "adversarial")
 """The arms in the right panel of Figure 3."""
-_POINTS = (
-    "Points: mean over seeds, bars: one standard deviation (none for one seed); thin lines: single seeds in training."
-)
+_COLUMN = 3.3
+"""Inches of a column of a paper."""
+_PRINTED = {"font.size": 8, "axes.titlesize": 8, "legend.fontsize": 7, "lines.markersize": 4}
 
 
 def draw_figure(number: int, experiments: Sequence[Summary], *, metric: str | None, form: str) -> bytes:
@@ -131,36 +130,34 @@ def draw_figure(number: int, experiments: Sequence[Summary], *, metric: str | No
     if number not in FIGURES:
         raise ConfigError(f"figure {number}: expected 1, 3 or 4 with experiments, or 2 with a run.")
     name = choose_metric(experiments, metric)
-    return rendered(lambda: FIGURES[number](entries(experiments, metric=name), name), form)
+    return rendered(lambda: FIGURES[number](entries(experiments, metric=name), name), form, style=_PRINTED)
 
 
-def _panels(count: int, title: str) -> "tuple[Figure, list[Axes]]":
-    """A figure with axes side by side and a text under them, wrapped to its width."""
+def _panels(count: int) -> "tuple[Figure, list[Axes]]":
+    """A figure as wide as a column, with axes one below the other."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(4.6 * max(count, 1.5), 3.9), layout="constrained")
-    wrapped = textwrap.fill(f"{title} {_POINTS}", int(figure.get_figwidth() * 15))
-    figure.supxlabel(wrapped, x=0.01, ha="left", fontsize=8, color=INK)
-    return figure, [*figure.subplots(1, count, squeeze=False)[0]]
+    figure = Figure(figsize=(_COLUMN, 2.7 * count), layout="constrained")
+    return figure, [*figure.subplots(count, 1, squeeze=False)[:, 0]]
 
 
 def _figure_1(shown: Sequence[Entry], metric: str) -> "Figure":
     """Score against training FLOPs, with the paper's points behind ours where the score is GLUE's."""
-    figure, (axes,) = _panels(1, f"Figure 1. {_words(metric)} against training compute.")
-    if metric == "glue/average":
+    figure, (axes,) = _panels(1)
+    if metric == "glue/average":  # with names at its points
+        figure.set_figwidth(2 * _COLUMN)
         _published(axes)
     _against_flops(axes, "Training compute", shown, metric)
     return figure
 
 
 def _figure_3(shown: Sequence[Entry], metric: str) -> "Figure":
-    """Left: sizes of the generator. Right: training algorithms. Without entries for one of them, the other alone."""
+    """Sizes of the generator, and training algorithms. Without entries for one of them, the other alone."""
     compared = [entry for entry in shown if entry.arm in ALGORITHMS]
     sized = any(generator_size(entry.config) is not None for entry in shown)
     if not sized and not compared:
         raise DataError(f"figure 3: no arm is a size of the generator, or one of {', '.join(ALGORITHMS)}.")
-    parts = ["by size of the generator"] * sized + ["by training algorithm, at its cost"] * bool(compared)
-    figure, axes = _panels(len(parts), f"Figure 3. {_words(metric)} {', and '.join(parts)}.")
+    figure, axes = _panels(sized + bool(compared))
     if sized:
         _generator_sizes(axes[0], shown, metric)
     if compared:
@@ -169,8 +166,8 @@ def _figure_3(shown: Sequence[Entry], metric: str) -> "Figure":
 
 
 def generator_size(config: Config | None) -> tuple[float, str] | None:
-    """An arm's place in the left of Figure 3: hidden units (below 0: it has none) and a label; None if it differs from
-    ELECTRA in more than its generator's size.
+    """Place of an arm in Figure 3: hidden units (below 0: it has none) and a label; None if it differs from ELECTRA in
+    more than its generator's size.
     """
     if config is None or arm_of(config) not in ("electra", "same-size", "unigram", "uniform"):
         return None
@@ -202,9 +199,7 @@ def _generator_sizes(axes: "Axes", shown: Sequence[Entry], metric: str) -> None:
 
 
 def _figure_4(shown: Sequence[Entry], metric: str) -> "Figure":
-    """Left: BERT next to ELECTRA for each size. Centre: the gain, if any size has both. Right: curves of the first
-    size.
-    """
+    """BERT next to ELECTRA for each size; the gain, if any size has both; curves of the first size."""
     shown = [entry for entry in shown if entry.arm in ("electra", "mlm")]
     if not shown:
         raise DataError(
@@ -217,8 +212,7 @@ def _figure_4(shown: Sequence[Entry], metric: str) -> "Figure":
     )
     pairs = [(at, compare_paired(electra[at].by_seed(metric), mlm[at].by_seed(metric))) for at in electra if at in mlm]
     gains = [(at, gain) for at, gain in pairs if gain is not None]
-    title = f"Figure 4. {_words(metric)}. BERT and ELECTRA for several model sizes; the first during training."
-    figure, axes = _panels(2 + bool(gains), title)
+    figure, axes = _panels(2 + bool(gains))
     for found, name, colour in ((electra, "ELECTRA (electra)", COLOURS[0]), (mlm, "BERT (mlm)", COLOURS[1])):
         _draw(axes[0], [(at, _spread(entry, metric)) for at, entry in found.items()], colour, label=name)
     if gains:
@@ -280,7 +274,7 @@ def _draw(
 ) -> None:
     """Means with one standard deviation, from left to right."""
     ordered = sorted(points, key=lambda point: point[0])
-    look: Any = {"color": colour, "linestyle": line, "label": label, "marker": "o", "markersize": 5.5, "capsize": 3}
+    look: Any = {"color": colour, "linestyle": line, "label": label, "marker": "o", "capsize": 3}
     bars = [math.nan if found.sd is None else found.sd for _, found in ordered]
     axes.errorbar([at for at, _ in ordered], [found.mean for _, found in ordered], yerr=bars, **look)
 
@@ -288,7 +282,7 @@ def _draw(
 def _name_axes(axes: "Axes", title: str, across: str, metric: str) -> None:
     axes.set(title=title, xlabel=across, ylabel=_words(metric))
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize=8)
+        axes.legend()
 
 
 def _published(axes: "Axes") -> None:
@@ -301,7 +295,7 @@ def _published(axes: "Axes") -> None:
         for x, y, name in points:
             left = family == "ELECTRA" or name == "RoBERTa-100K"  # away from the other families' names
             place: Any = {"xytext": (-5, 2), "ha": "right"} if left else {"xytext": (5, -9), "ha": "left"}
-            axes.annotate(name, (x, y), textcoords="offset points", fontsize=6.5, color=FAINT, **place)
+            axes.annotate(name, (x, y), textcoords="offset points", fontsize=7, color=FAINT, **place)
     axes.margins(x=0.2)
 
 
