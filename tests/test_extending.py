@@ -1,4 +1,4 @@
-"""docs/extending.md, word for word: one file and one line make a new objective."""
+"""docs/extending.md, word for word: one file makes a new objective, and a kind of task."""
 
 import csv
 import json
@@ -19,7 +19,7 @@ from electra_trainer.settings.records import to_dict
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-FILE, LINE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+FILE, KIND = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 (TRACKER,) = re.findall(r"```diff\n((?:(?!```).)*?CsvFile.*?)```", PAGE, re.DOTALL)
 (VERB,) = re.findall(r"```diff\n((?:(?!```).)*?cli/pieces.*?)```", PAGE, re.DOTALL)
 (LAYER,) = re.findall(r"```diff\n((?:(?!```).)*?model/encoder.py.*?)```", PAGE, re.DOTALL)
@@ -40,14 +40,8 @@ def applied(diff: str, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the source with the objective's file and its line, and the commits of the tracker and the verb."""
-    copy = applied(TRACKER + VERB, tmp_path_factory.mktemp("extended"))
-    objectives = copy / "electra_trainer" / "objectives"
-    (objectives / "exchanged_words.py").write_text(FILE, encoding="utf-8")
-    assert LINE.count("\n") == 1
-    listed = (objectives / "__init__.py").read_text(encoding="utf-8")
-    (objectives / "__init__.py").write_text(listed + LINE, encoding="utf-8")
-    return copy
+    """A copy of the source with the commits of the tracker and the verb."""
+    return applied(TRACKER + VERB, tmp_path_factory.mktemp("extended"))
 
 
 def run(source: Path, *words: str) -> str:
@@ -65,7 +59,7 @@ from pathlib import Path
 from electra_trainer.cli.main import main
 from electra_trainer.inspection import report
 
-report.rendered = lambda *_: b""  # the report's figures would take most of the time
+report.rendered = lambda *_: b"<svg />"  # the report's figures would take most of the time
 asked, found = json.loads(sys.argv[1]), {}
 with contextlib.redirect_stdout(sys.stderr):
     found["page"] = [main(words) for words in asked["page"]]
@@ -84,15 +78,16 @@ sys.path.insert(0, asked["root"])
 from tests import small
 from tests.methods.every import without_dropout
 from tests.methods.test_every_method import ROWS, gradient, masks
-from electra_trainer.objectives import build, exchanged_words
+import exchanged
+from electra_trainer.objectives import build
 
-config = without_dropout(dataclasses.replace(small.config(), objective=exchanged_words.ExchangedWords()))
+config = without_dropout(dataclasses.replace(small.config(), objective=exchanged.ExchangedWords()))
 def apart():
     made, whole = build(config), masks(config)
     expected = gradient(made, whole, [ROWS])
     return max(float((gradient(made, whole, sizes) - expected).norm() / expected.norm()) for sizes in ([6, 6], [1, 3, 8]))
 found["apart"] = [apart()]
-exchanged_words.next_in_row = lambda masked: masked.labels_K.roll(-1)
+exchanged.next_in_row = lambda masked: masked.labels_K.roll(-1)
 found["apart"].append(apart())
 print(json.dumps(found))
 """
@@ -100,9 +95,10 @@ print(json.dumps(found))
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """data/, and what the program writes."""
+    """data/, the page's file, and what the program writes."""
     folder = tmp_path_factory.mktemp("extending")
     write_store(folder / "data")
+    (folder / "exchanged.py").write_text(FILE, encoding="utf-8")
     return folder
 
 
@@ -110,11 +106,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def found(source: Path, folder: Path) -> dict[str, Any]:
     """Results of the page's commands, tracker, verb and promises: in one process, since each imports PyTorch."""
     assert COMMANDS
-    places = {"DATA": str(folder / "data"), "RUN": str(folder / "run"), "EXPORT": str(folder / "export")}
+    names = {"DATA": "data", "RUN": "run", "EXPORT": "export", "EXP": "exp", "exchanged.py": "exchanged.py"}
+    places = {name: str(folder / place) for name, place in names.items()}
     commands = [[places.get(word, word) for word in line.split()] for line in COMMANDS[1].strip().splitlines()]
     assert all(words[0] == "electra" for words in commands)
     assert commands[0][1] == "pretrain"
-    commands[0] += ["--batch.size", "32", "--masking.fraction", "0.2"]
+    commands[0] += ["--batch.size", "32", "--masking.fraction", "0.2", "--objective.weight", "20"]
+    commands[3] += ["--device", "cpu", "--parallel", "2"]
     config, tracked = folder / "config.json", folder / "tracked"
     config.write_text(json.dumps(to_dict(small_config())))
     asked = {
@@ -132,7 +130,7 @@ def found(source: Path, folder: Path) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_the_page_runs(found: dict[str, Any], folder: Path) -> None:
-    """The commands of the page: trained, resumed, evaluated, exported."""
+    """The commands of the page: trained, evaluated, exported, compared in two processes, reported; with the file noted."""
     assert COMMANDS and found["page"] == [0] * len(COMMANDS[1].strip().splitlines())
     config = json.loads((folder / "run" / "config.json").read_text())
     assert config["objective"] == {"kind": "exchanged-words", "weight": 20.0}
@@ -144,6 +142,9 @@ def test_the_page_runs(found: dict[str, Any], folder: Path) -> None:
     )
     assert held_out[-1]["flops"] > 0 and held_out[-1]["flops_real"] > 0
     assert (folder / "export" / "discriminator" / "model.safetensors").is_file()
+    assert '"exchanged.py": "sha256:' in (folder / "run" / "environment.json").read_text()
+    summary = json.loads((folder / "exp" / "summary.json").read_text())
+    assert [one["row"] for one in summary["contrasts"]] == ["heavy"] and not summary["unmeasured"]
 
 
 @pytest.mark.slow

@@ -174,7 +174,7 @@ def compare(
     data: str | Path,
     *,
     out: str | Path,
-    arms: str | Sequence[str],
+    arms: str | Sequence[str | tuple[str, Config]],
     preset: str | Config = "small",
     seeds: int | Sequence[int] = 3,
     metrics: str | Sequence[str] | None = None,
@@ -185,7 +185,8 @@ def compare(
     Args:
         data: a folder that `electra prepare` made.
         out: the experiment's folder; the same call resumes, more seeds, arms or probes extend it.
-        arms: names from `electra_trainer.presets.arms`, or `untrained`; the first is the reference of all differences.
+        arms: names from `electra_trainer.presets.arms`, kinds of objectives, `untrained`, or ("mine", config) for a
+            whole Config of your own; the first is the reference of all differences.
         preset: a preset's name, or a whole Config.
         seeds: how many (1, 2, ...), or which.
         metrics: the declared metrics, such as ["pos/accuracy"]; None: the usual ones.
@@ -198,7 +199,9 @@ def compare(
     Raises:
         ElectraError: see errors.py.
     """
-    fields |= {"arms": _listed(arms), "seeds": _listed(seeds), "settings": _config(preset)}
+    names = arms if isinstance(arms, str) else [one if isinstance(one, str) else one[0] for one in arms]
+    fields |= {"arms": _listed(names), "seeds": _listed(seeds), "settings": _config(preset)}
+    fields["own"] = dict(one for one in arms if not isinstance(one, str))
     fields["metrics"] = None if metrics is None else _listed(metrics)
     return _warned(Compare(data=Path(data), out=Path(out), **fields).run())
 

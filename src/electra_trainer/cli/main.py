@@ -25,8 +25,9 @@ from electra_trainer.finetuning.request import Finetune, Glue, Squad
 from electra_trainer.paper.request import Cloze, Compare, Figure, MinimalPairs, Table
 from electra_trainer.runs.launcher import THREADS
 from electra_trainer.runs.signals import abandoned
+from electra_trainer.settings.extensions import import_extensions
 from electra_trainer.settings.methods import kind_of
-from electra_trainer.settings.request import Request
+from electra_trainer.settings.request import Request, taken
 from electra_trainer.version import __version__
 
 GROUPS: dict[str, list[type[Request]]] = {
@@ -88,6 +89,8 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _run(verb: str, words: list[str]) -> int:
+    found, words = taken(words, "import", repeated=True)
+    import_extensions(found["import"].split(",") if found else ())
     try:
         request = read(verb, words)
     except SystemExit as stop:  # tyro has printed help (0) or what is wrong with the flags (2)
@@ -116,4 +119,5 @@ def _overview() -> str:
             what = re.split(r"[.:;] |[.:]\n|\.$", (request.__doc__ or "").replace("\n    ", " "))[0]
             lines.append(f"  {kind_of(request):<{max(map(len, VERBS))}} {what}")
         lines.append("")
+    lines.append("Any verb takes --import FILE.py: objectives, arms and tasks of your own (docs/extending.md).")
     return "\n".join([*lines, "electra VERB --help says more, --help-all everything. Begin with: electra demo"])

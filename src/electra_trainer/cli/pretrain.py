@@ -12,6 +12,7 @@ import tyro
 
 from electra_trainer.cli.shown import Shown
 from electra_trainer.errors import ConfigError, ElectraError, Interrupted, refuse_if, tell
+from electra_trainer.settings import extensions
 from electra_trainer.settings.request import TrainingRequest, dotted_names, taken
 
 if TYPE_CHECKING:
@@ -179,7 +180,8 @@ def command_of(words: Sequence[str], *, processes: int) -> list[str]:
     """
     launcher = ["-m", "electra_trainer.runs.launcher", "--standalone", f"--nproc-per-node={processes}"]
     started = [*(launcher if processes > 1 else []), "-m", "electra_trainer", "pretrain"]
-    return [sys.executable, *started, *taken(words, "restarts", "processes", "track")[1]]
+    imports = [f"--import={file}" for file in extensions.files()]
+    return [sys.executable, *started, *imports, *taken(words, "restarts", "processes", "track")[1]]
 
 
 def _dry_run(request: Pretrain, length: "Length") -> None:

@@ -40,7 +40,7 @@ OPTIMISTIC = (
 )
 _ENVIRONMENT = (
     "electra_trainer", "git", "python", "torch", "numpy", "tokenizers", "platform", "cpu", "cpu_capability", "threads",
-    "gpu",
+    "gpu", "extensions",
 )  # fmt: skip
 """Part of a run's environment.json that goes into a record: source, versions and hardware, but no path."""
 _LARGEST = 1e100

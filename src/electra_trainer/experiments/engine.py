@@ -34,6 +34,7 @@ from electra_trainer.files.processes import ASK_TO_STOP, EVENT, Child, Connectio
 from electra_trainer.files.wording import Terminal, duration
 from electra_trainer.runs import checkpoint, run_folder
 from electra_trainer.runs.signals import StopRequest
+from electra_trainer.settings import extensions
 from electra_trainer.train.device import set_threads
 
 
@@ -243,7 +244,7 @@ class _Engine:
         """One worker for each device; an error in one stops the others, saved, and is raised when they have ended."""
         self.request.at_once = False
         threads = self._threads or max(1, cores() // len(devices))
-        setup = _packed((sys.path, threads, pickled))
+        setup = _packed((sys.path, extensions.files(), threads, pickled))
         with Workers(f"{__name__}:serve_cells", setup=setup, count=len(devices), threads=threads) as workers:
             failed = self._lead([*zip(workers.children, devices, strict=True)], deque(todo))
         if failed is not None:
@@ -343,7 +344,8 @@ def serve_cells(pipe: Connection) -> None:
 
 def _prepare(pipe: Connection, setup: bytes) -> Callable[[bytes], bytes]:
     """A function that does one cell after another."""
-    sys.path[:], threads, pickled = ForkingPickler.loads(setup)
+    sys.path[:], files, threads, pickled = ForkingPickler.loads(setup)
+    extensions.import_extensions(files)
     set_threads(threads)
     work, declared = ForkingPickler.loads(pickled)
     reports = Reports(lambda *event: pipe.send_bytes(EVENT + json.dumps(event).encode()))

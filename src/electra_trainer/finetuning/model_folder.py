@@ -35,7 +35,7 @@ from electra_trainer.pretrained import as_modern, export, read_back
 from electra_trainer.pretrained.model_card import TAG, CardFields, card_head, is_on_hub
 from electra_trainer.pretrained.source import load_source
 from electra_trainer.runs import checkpoint, run_folder
-from electra_trainer.settings import records
+from electra_trainer.settings import extensions, records
 from electra_trainer.settings.calls import checked
 from electra_trainer.settings.config import Model
 from electra_trainer.settings.records import read_table
@@ -195,6 +195,7 @@ def export_finetuned(
         "reports": {split: asdict(one) for split, one in result.reports.items()},
         "notes": [*data.notes, *[OPTIMISTIC] * (KEPT in result.facts)],
         "electra_trainer": __version__,
+        **extensions.recorded(),
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
     }
     tables = {"config.json": refusal, f"{inner}config.json": settings}
@@ -264,7 +265,7 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
         )
     table = read_table(path)
     _require_sound(folder, table)
-    task = task_from(table["task"], where=str(path), own=own)
+    task = task_from(table["task"], where=str(path), own=own, began=table)
     recipe = records.read(Recipe, table["recipe"], where=f"{path}: recipe", error=CheckpointError, remedy=_AGAIN)
     place = folder if _WHOLE in table["files"] else folder / _ENCODER
     encoder, model = read_back.read_encoder(place)
@@ -307,11 +308,18 @@ def _require_sound(folder: Path, table: Mapping[str, Any]) -> None:
             raise CheckpointError(f"{folder / name}: its bytes are not those that were exported. {_AGAIN}")
 
 
-def task_from(description: object, *, where: str = "task", own: Collection[type[Task]] = ()) -> Task:
+def task_from(
+    description: object,
+    *,
+    where: str = "task",
+    own: Collection[type[Task]] = (),
+    began: Mapping[str, Any] | None = None,
+) -> Task:
     """The task that `Task.described` described.
 
     Args:
         own: classes outside this package that it may be: a file names a task, and never chooses code.
+        began: a table that names the extensions it was made with.
 
     Raises:
         DataError: an unknown kind or field, or a value that it cannot have; `where` says in which file.
@@ -321,8 +329,8 @@ def task_from(description: object, *, where: str = "task", own: Collection[type[
     kind = table.pop("kind", None)
     if not isinstance(kind, str) or kind not in known:
         raise DataError(
-            f"{where}: unknown kind of task {short(kind)}. Known: {', '.join(known)}. A class of your own is given "
-            "with own=[...]."
+            f"{where}: unknown kind of task {short(kind)}. Known: {', '.join(known)}. In Python a class of your own is "
+            f"given with own=[...].{extensions.HINT} {extensions.differing(began or {})[0]}".rstrip()
         )
     try:
         return records.read(known[kind], table, where=f"{where}: {kind}", error=DataError, remedy=_AGAIN)

@@ -17,6 +17,7 @@ from electra_trainer.files.durable import replace_durably
 from electra_trainer.files.wording import Printed, Terminal
 from electra_trainer.finetuning.tuning import Tuning
 from electra_trainer.settings import records
+from electra_trainer.settings.extensions import HINT
 
 if TYPE_CHECKING:
     from electra_trainer.finetuning.glue_table import GlueScores
@@ -193,7 +194,7 @@ class Finetune(Tuning):
         name = "multi-label" if self.task == "classification" and several else self.task
         known = {kind: source for kind, source in KINDS.items() if issubclass(source, OwnFiles)}
         if name not in known:
-            raise ConfigError(f"--task {name}: unknown.{did_you_mean(name, known)} Known: {', '.join(known)}.")
+            raise ConfigError(f"--task {name}: unknown.{did_you_mean(name, known)} Known: {', '.join(known)}.{HINT}")
         own = {one.name for one in fields(self)} - {one.name for one in fields(Tuning)}
         own -= {"task", "labels_curve"}
         given = {flag: value for flag in own if (value := vars(self)[flag]) is not None}

@@ -40,7 +40,7 @@ from electra_trainer.train.fast_step import FastStep
 
 _PLACE = {"step", "tokens", "flops", "flops_real", "seconds", "tokens_per_second"}
 """Fields of a row of metrics.jsonl that its step did not compute."""
-_FACTS = ("device", "gpu", "arithmetic", "processes", "electra_trainer", "git", "torch", "numpy", "cpu_capability")
+_FACTS = tuple("device gpu arithmetic processes electra_trainer git torch numpy cpu_capability extensions".split())
 """Facts in environment.json that the bits of a step depend on."""
 
 
@@ -185,8 +185,8 @@ def _machine(config: Config, facts: dict[str, Any], device: str) -> tuple[torch.
         "arithmetic": devices.arithmetic(precision, where),
         "processes": facts.get("processes") if config.deterministic else 1,
     }
-    differing = [name for name in _FACTS if facts.get(name) != here[name]]
-    return where, precision, [f"{name}: {facts.get(name)} in the run, {here[name]} here." for name in differing]
+    differing = [name for name in _FACTS if facts.get(name) != here.get(name)]
+    return where, precision, [f"{name}: {facts.get(name)} in the run, {here.get(name)} here." for name in differing]
 
 
 def _restore_before(step: int, folder: RunFolder, objective: Objective, optimizer: Optimizer) -> int:

@@ -43,6 +43,7 @@ class Comparing(Work):
         """`asked`: a `Compare` of request.py, which imports this file to run."""
         self._asked = asked
         self._shows = asked.parallel == 1 and not asked.quiet
+        self._own: dict[str, Config] = {}
 
     @cached_property
     def _amount(self) -> tuple[Match, float]:
@@ -63,6 +64,7 @@ class Comparing(Work):
         for name in asked.metric_names:
             _require_metric(name, parts | (old.parts if old is not None else {}))
         base = plan.fit_to_data(asked.settings, store)
+        self._own = {name: plan.fit_to_data(config, store) for name, config in asked.own.items()}
         rows = self._rows(base, reference=None if old is None else next(iter(old.rows)))
         declared = Declared(
             verb=self.verb,
@@ -92,7 +94,7 @@ class Comparing(Work):
         it.
         """
         axes = sweep.parse_axes(self._asked.sweep, flag="--sweep", example="optimizer.learning-rate=1e-4,3e-4")
-        arms = {name: arm_config(name, base) for name in self._asked.arm_names}
+        arms = {name: self._own.get(name) or arm_config(name, base) for name in self._asked.arm_names}
         sweep.require_fields(axes, [one for name, one in arms.items() if name != UNTRAINED])
         configs: dict[str, Config] = {}
         for name, one in arms.items():
@@ -112,7 +114,7 @@ class Comparing(Work):
         """Settings that this command would give the row that an experiment began with."""
         name, *values = row.split(PLUS)
         axes = sweep.parse_axes(values, flag="--sweep", example="optimizer.learning-rate=1e-4")
-        (one,) = sweep.swept(name, arm_config(name, config), axes).values()
+        (one,) = sweep.swept(name, self._own.get(name) or arm_config(name, config), axes).values()
         return self._settled(name, one, axes)
 
     def _settled(self, name: str, config: Config, axes: sweep.Axes) -> dict[str, Any]:

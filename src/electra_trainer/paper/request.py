@@ -2,8 +2,9 @@
 file and the Python call.
 """
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -12,6 +13,7 @@ import tyro
 from electra_trainer.errors import ConfigError, require
 from electra_trainer.experiments.summary import Summary, summarize
 from electra_trainer.files import durable
+from electra_trainer.presets.arms import ARMS, PRESET
 from electra_trainer.settings.request import Request, TrainingRequest
 
 if TYPE_CHECKING:
@@ -35,9 +37,12 @@ class Compare(TrainingRequest):
     """Arms between commas, the first the reference: electra, electra-15, electra-15-other, lucky-fakes, mlm,
     mlm-80-10-10, mlm-rare, mlm-hard, replace-mlm, all-tokens-mlm, all-tokens-mlm-plain, unigram, uniform, same-size,
     sharing-none, sharing-all, disentangled, two-stage, two-stage-fresh, adversarial, warm-sampling, disallow-correct,
-    sentence-contrast; preset: the preset as it is; untrained: fresh weights, the baseline of every probe."""
+    sentence-contrast; preset: the preset as it is; untrained: fresh weights, the baseline of every probe; or an
+    objective or arm of your own (--import)."""
     out: Path
     """Folder of the experiment: a new one, or one to resume or extend."""
+    own: tyro.conf.Suppress[Mapping[str, Any]] = field(default_factory=dict)
+    """Arms by name that are whole configurations, from Python."""
     seeds: str = "3"
     """How many, or which: 3 is 1,2,3."""
     flops: float | None = None
@@ -94,6 +99,9 @@ class Compare(TrainingRequest):
             return
         if not self.arm_names:
             raise ConfigError("compare: expected at least one arm, for example --arms electra,mlm.")
+        for name in self.own:
+            fits = re.fullmatch(r"[\w-]+", name) and name not in (*ARMS, PRESET, "untrained")
+            require(bool(fits), "arms", name, "a name of letters, digits and hyphens that no other arm has")
         for name in ("probe_sentences", "probe_pairs", "probe_seeds"):
             require(vars(self)[name] >= 1, f"--{name.replace('_', '-')}", vars(self)[name], "at least 1")
         fits = self.probe_pooling == "cls" or any(one.startswith("glue=") for one in self.probe)
@@ -234,8 +242,6 @@ class Cloze(Request):
     """Words of each row, drawn at random, never special tokens."""
     top: int = 100
     """The generator's words that Appendix G chooses among."""
-    seed: int = 0
-    """Seed that draws the rows and words."""
     p_mask: float | None = None
     """Share of masked tokens in the formula, a = (1 - p_mask) / p_mask; by default the run's."""
     device: str = "auto"
@@ -246,7 +252,7 @@ class Cloze(Request):
         from electra_trainer.paper.cloze import cloze
 
         against = _loaded(self.against, self.device) if self.against is not None else None
-        chosen = {name: vars(self)[name] for name in ("rows", "per_row", "top", "seed", "p_mask")}
+        chosen = {name: vars(self)[name] for name in ("rows", "per_row", "top", "p_mask")}
         return cloze(_loaded(self.run_folder, self.device), self.data, against=against, **chosen)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from electra_trainer.errors import ConfigError, did_you_mean
 from electra_trainer.settings import methods
 from electra_trainer.settings.config import Config
+from electra_trainer.settings.extensions import HINT
 
 
 def electra(config: Config) -> Config:
@@ -137,6 +138,7 @@ ARMS: dict[str, Callable[[Config], Config]] = {
         two_stage, two_stage_fresh, adversarial, warm_sampling, disallow_correct, sentence_contrast,
     )
 }  # fmt: skip
+"""The arms by name. One of your own is a line in a file that `--import` names: `ARMS["mine"] = mine`."""
 
 
 PRESET = "preset"
@@ -144,17 +146,18 @@ PRESET = "preset"
 
 
 def arm(name: str, config: Config) -> Config:
-    """`config` as the arm of that name; raises ConfigError with the nearest name otherwise. Of a preset in two stages
-    the other arms are joint, with shared embeddings, as the paper's are.
+    """`config` as the arm of that name, or with the objective of that kind; raises ConfigError with the nearest name
+    otherwise. Of a preset in two stages the other arms are joint, with shared embeddings, as the paper's are.
     """
     if name == PRESET:
         return config
-    if name not in ARMS:
-        known = (*ARMS, PRESET)
-        raise ConfigError(f"Unknown arm {name!r}.{did_you_mean(name, known)} Known: {', '.join(known)}.")
+    objectives = methods.ObjectiveSettings.kinds
+    if name not in ARMS | objectives:
+        known = dict.fromkeys((*ARMS, *objectives, PRESET))
+        raise ConfigError(f"Unknown arm {name!r}.{did_you_mean(name, known)} Known: {', '.join(known)}.{HINT}")
     if isinstance(config.phases, methods.TwoStage):
         config = replace(config, phases=methods.Joint(), sharing="embeddings")
-    return ARMS[name](config)
+    return ARMS[name](config) if name in ARMS else replace(config, objective=objectives[name]())
 
 
 def arm_of(config: Config) -> str | None:

@@ -16,7 +16,7 @@ from electra_trainer.data.batches import encode_rows
 from electra_trainer.data.legibility import parted
 from electra_trainer.data.store import Store
 from electra_trainer.data.tokenizer import Specials, Text, load_tokenizer, require_rows, specials_of
-from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
+from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, tell
 from electra_trainer.files.reading import short
 from electra_trainer.files.wording import Printed, Table
 from electra_trainer.model.encoder import Encoder
@@ -29,6 +29,7 @@ from electra_trainer.pretrained.model_card import CardFields, Training, model_ca
 from electra_trainer.pretrained.read_back import DISCRIMINATOR, PREDICTOR, network_folders, read_network
 from electra_trainer.runs.metrics import readable_rows
 from electra_trainer.runs.run_folder import METRICS, RunFolder
+from electra_trainer.settings import extensions
 from electra_trainer.settings.calls import checked
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import is_run, read_table, run_and_step
@@ -228,6 +229,8 @@ def load(path: str | Path) -> Pretrained:
     if is_run(path):
         run = RunFolder(folder)
         config = run.config()
+        for line in extensions.differing(run.environment())[1]:
+            tell(f"{run.path}: {line}")
         objective, step = trained(run, config, step=wanted)
         networks = tuple(objective.eval().exported())
         tokenizer, length = run.tokenizer, config.batch.sequence_length

@@ -25,7 +25,7 @@ from electra_trainer.errors import CheckpointError, DataError, MissingInputError
 from electra_trainer.files import durable
 from electra_trainer.files.reading import here
 from electra_trainer.runs.verified import Origin
-from electra_trainer.settings import records
+from electra_trainer.settings import extensions, records
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import hash_of, read_table, to_dict
 
@@ -90,8 +90,8 @@ class RunFolder:
         """The resolved config of the run."""
         if not self.exists:
             raise MissingInputError(f"{self.path}: no run is here (no config.json). Check the path.")
-        path = self.path / "config.json"
-        return records.read(Config, read_table(path), where=str(path))
+        path, began = self.path / "config.json", self.environment()
+        return records.read(Config, read_table(path), where=str(path), remedy=extensions.differing(began)[0])
 
     def fact(self, kind: type[T], *names: str) -> T:
         """A field of environment.json, or of a table in it; DataError if it is missing or of another type."""
@@ -206,6 +206,7 @@ def environment_facts() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "command": ["electra", *sys.argv[1:]],
+        **extensions.recorded(),
     }
 
 

@@ -44,7 +44,10 @@ class ObjectiveSettings:
         return "none"
 
     def __init_subclass__(cls) -> None:
-        ObjectiveSettings.kinds[kind_of(cls)] = cls
+        kind = kind_of(cls)
+        ours = kind in ObjectiveSettings.kinds and ObjectiveSettings.kinds[kind].__module__ == __name__
+        require(not ours, f"objective {cls.__name__}", kind, "a name that is not one of ours")
+        ObjectiveSettings.kinds[kind] = cls
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

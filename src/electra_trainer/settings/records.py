@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from electra_trainer.errors import ConfigError, DataError, ElectraError, Refusal, did_you_mean
 from electra_trainer.files.reading import BOM, json_object, read_file, short
 from electra_trainer.settings.config import Config
+from electra_trainer.settings.extensions import HINT
 from electra_trainer.settings.methods import ObjectiveSettings, kind_of
 
 T = TypeVar("T")
@@ -157,8 +158,7 @@ def _read_member(hint: Any, value: Any, where: str, fault: Fault, complete: bool
         raise fault(f'{where}: expected a table with "kind", one of {", ".join(members)}.')
     name = str(value.get("kind", next(iter(members))))
     if name not in members:
-        own = " One of your own? Import its file first, in Python." if hint is ObjectiveSettings else ""
-        raise fault(f"{where}: unknown kind {_known(name, members)}{own}")
+        raise fault(f"{where}: unknown kind {_known(name, members)}{HINT * (hint is ObjectiveSettings)}")
     rest = {key: one for key, one in value.items() if key != "kind"}
     return _record(members[name], rest, where, fault, complete)
 

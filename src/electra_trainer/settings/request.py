@@ -39,8 +39,9 @@ class TrainingRequest(Request):
     """Flags of the configuration that this verb decides itself, each with the sentence that says what to type."""
 
 
-def taken(words: Sequence[str], *names: str) -> tuple[dict[str, str], list[str]]:
-    """Values of these flags in a command line, `--name VALUE` or `--name=VALUE`, and the other words.
+def taken(words: Sequence[str], *names: str, repeated: bool = False) -> tuple[dict[str, str], list[str]]:
+    """Values of these flags in a command line, `--name VALUE` or `--name=VALUE`, and the other words. The last value
+    of a flag counts, or if it may be `repeated` all of them, with commas between them.
 
     Raises:
         ConfigError: a flag without a value.
@@ -54,7 +55,7 @@ def taken(words: Sequence[str], *names: str) -> tuple[dict[str, str], list[str]]
         elif not (value := value if equals else next(rest, "")):
             raise ConfigError(f"{flag}: expected a value after it.")
         else:
-            found[name] = value
+            found[name] = f"{found[name]},{value}" if repeated and name in found else value
     return found, others
 
 

@@ -8,6 +8,7 @@ from electra_trainer.errors import ConfigError, did_you_mean
 from electra_trainer.presets.models import preset
 from electra_trainer.settings import methods, records
 from electra_trainer.settings.config import Config
+from electra_trainer.settings.extensions import HINT
 from electra_trainer.settings.request import taken
 
 _FIRST = ("preset", "config", "objective", "generator", "phases", "continue_from", "out")
@@ -39,7 +40,8 @@ def _choose(config: Config, name: str, kind: str | None, known: Mapping[str, typ
     if kind is None:
         return config
     if kind not in known:
-        raise ConfigError(f"--{name} {kind!r}: unknown.{did_you_mean(kind, known)} Known: {', '.join(known)}.")
+        hint = HINT * (name == "objective")
+        raise ConfigError(f"--{name} {kind!r}: unknown.{did_you_mean(kind, known)} Known: {', '.join(known)}.{hint}")
     if type(getattr(config, name)) is known[kind]:
         return config
     chosen = copy(config)

@@ -14,7 +14,7 @@ from electra_trainer.errors import ConfigError, DataError, tell
 from electra_trainer.files.durable import write_output
 from electra_trainer.ranks.world import led, on_rank_0, world
 from electra_trainer.runs import checkpoint, progress, run_folder
-from electra_trainer.settings import records
+from electra_trainer.settings import extensions, records
 from electra_trainer.settings.config import FOLLOWS_FROM_STEPS, Config
 from electra_trainer.train import plan, step
 from electra_trainer.train.begin.continued import Continued, ContinueFrom, check_continued, same_weights
@@ -124,8 +124,10 @@ def _on_disk(config: Config, folder: run_folder.RunFolder, store: Store, length:
         if all(c.startswith((*FOLLOWS_FROM_STEPS, "budget")) for c in changed):
             remedy += f" To train it longer, add --continue-from {run} and give another --out."
         raise ConfigError(f"{folder.path} began with other settings ({'; '.join(changed)}). {remedy}")
+    lines = extensions.differing(facts)[1]
     if facts.get("arithmetic") not in (None, computed):
-        line = f"started in {facts['arithmetic']}, resuming in {computed}: sums round differently from here on."
+        lines.append(f"started in {facts['arithmetic']}, resuming in {computed}: sums round differently from here on.")
+    for line in lines:
         folder.log(f"{folder.path} {line}")
         tell(f"{folder.path} {line}")
     return json.dumps(records.to_dict(began)).encode()
