@@ -20,7 +20,7 @@ ROOMS = (
 """From the ground up, with the modules at the root: each imports only what is listed before it."""
 CEILINGS = {
     "(root)": 400,
-    "cli": 1180,
+    "cli": 1200,
     "cost": 340,
     "data": 2330,
     "experiments": 1060,
@@ -36,11 +36,11 @@ CEILINGS = {
     "pretrained": 1270,
     "ranks": 400,
     "runs": 990,
-    "settings": 710,
+    "settings": 720,
     "tasks": 3160,
-    "train": 2240,
-    "all": 22_220,
-    "tests": 34_640,
+    "train": 2250,
+    "all": 22_270,
+    "tests": 34_720,
     "benchmarks": 1800,
 }
 """Most lines of code. They only fall; an issue that asks for a feature raises one and names the lines and what goes for it."""

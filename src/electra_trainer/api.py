@@ -10,7 +10,7 @@ from typing import Any, Literal
 from tokenizers import Tokenizer
 
 from electra_trainer.cli.pretrain import Pretrain
-from electra_trainer.cli.text_verbs import warn_of_unreadable
+from electra_trainer.cli.text_verbs import vocabulary_of, warn_of_unreadable
 from electra_trainer.data import prepare as preparation
 from electra_trainer.data.corpus import Input, PrepareSettings, Reading
 from electra_trainer.data.store import Manifest
@@ -117,7 +117,7 @@ def prepare(
     Raises:
         ElectraError: see errors.py.
     """
-    known = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(Path(tokenizer))
+    known = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(vocabulary_of(tokenizer))
     latest = deque[preparation.Progress](maxlen=1)
     made = preparation.prepare(
         _inputs(files, documents),

@@ -13,7 +13,8 @@ import tyro
 from electra_trainer.cli.shown import Shown, Ticks, require_file
 from electra_trainer.errors import need, refuse_if, tell
 from electra_trainer.files import durable, rows, tables
-from electra_trainer.settings.request import Request
+from electra_trainer.settings.records import DEFAULT
+from electra_trainer.settings.request import Request, announce
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,7 +33,7 @@ class Embed(Request):
     of them: docs/serving.md.
     """
 
-    model: tyro.conf.Positional[str]
+    model: tyro.conf.Positional[str] = DEFAULT
     """Run folder (RUN@STEP: a checkpoint before the newest), exported folder, model that sentence-transformers saved,
     or Hub name."""
     file: tyro.conf.Positional[Path]
@@ -61,6 +62,7 @@ class Embed(Request):
         from electra_trainer.pretrained.embedding import nearest
         from electra_trainer.pretrained.source import load_source
 
+        announce(self.model)
         made = load_source(self.model).embedder()
         began, ticks = time.monotonic(), Ticks(_SECONDS_BETWEEN_LINES)
 

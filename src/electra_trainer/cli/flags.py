@@ -54,6 +54,7 @@ def whole_number(text: str) -> int:
 _STYLE = (tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName)
 _HIDDEN = get_args(tyro.conf.Suppress[str])[1]
 _FIXED = get_args(tyro.conf.Fixed[str])[1]
+_POSITIONAL = get_args(tyro.conf.Positional[str])[1]
 _READ: dict[Any, tuple[str, str, Callable[[str], Any]]] = {
     int: ("N", "a whole number, for example 1000 or 1e3", whole_number),
     float: ("X", "a number, for example 0.5 or 5e-4", float),
@@ -85,7 +86,7 @@ def read_request(kind: type[Request], verb: str, words: Sequence[str]) -> Any:
     try:
         return tyro.cli(
             kind,
-            args=["--help" if flag == "--help-all" else flag for flag in flags],
+            args=["--help" if flag == "--help-all" else flag for flag in _completed(flags, default)],
             prog=f"electra {verb}",
             default=default,
             config=_STYLE,
@@ -96,6 +97,21 @@ def read_request(kind: type[Request], verb: str, words: Sequence[str]) -> Any:
             print("--config FILE: JSON or TOML with any of these flags.")
         if brief:
             print(f"These are the flags that most runs need. All of them: electra {verb} --help-all")
+
+
+def _completed(words: list[str], default: Any) -> list[str]:
+    """Words with the model in front where it has a default and the texts after it are all that was given."""
+    hints = get_type_hints(type(default), include_extras=True)
+    places = [name for name, hint in hints.items() if _POSITIONAL in getattr(hint, "__metadata__", ())]
+    known = [name for name in places if getattr(default, name) is not tyro.MISSING]
+    given, last = 0, bool
+    for word in words:
+        given += last is bool and not word.startswith("-")
+        flag, equals, _ = word.partition("=")
+        is_flag = last is bool and flag.startswith("--") and not equals
+        last = hints.get(flag[2:].replace("-", "_"), bool) if is_flag else bool
+    complete = known == places[:1] and given == len(places) - 1 > 0
+    return [str(getattr(default, known[0])), *words] if complete else words
 
 
 def _begun(kind: Any, values: dict[str, Any]) -> Any:

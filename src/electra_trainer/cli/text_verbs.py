@@ -14,6 +14,7 @@ import tyro
 from electra_trainer.cli.shown import Shown, Ticks
 from electra_trainer.data.corpus import Boundary, PrepareSettings, Reading
 from electra_trainer.errors import ConfigError, DataError, tell
+from electra_trainer.settings.records import run_and_step
 from electra_trainer.settings.request import Request
 
 if TYPE_CHECKING:
@@ -56,8 +57,9 @@ class Prepare(Request):
     """.txt .jsonl .json .csv .tsv .parquet .arrow or WET, also .gz .bz2 .xz .zst; folders; patterns; s3:// gs:// hf://
     https://; OWNER/NAME of a data set of the Hub; or the word docstrings for the embedded corpus."""
     tokenizer: Path | None = None
-    """Required without --dry-run: folder that `electra tokenizer` made; any tokenizer.json of the library tokenizers
-    (WordPiece, BPE, Unigram, WordLevel) with [PAD] [UNK] [CLS] [SEP] [MASK]; or a vocab.txt as BERT's."""
+    """Required without --dry-run: folder that `electra tokenizer` made; for `pretrain --init` the run, exported folder
+    or en-mini that it begins with; any tokenizer.json of the library tokenizers (WordPiece, BPE, Unigram, WordLevel)
+    with [PAD] [UNK] [CLS] [SEP] [MASK]; or a vocab.txt as BERT's."""
     out: Path | None = None
     """Required without --dry-run: a new or empty folder."""
     dry_run: bool = False
@@ -126,7 +128,9 @@ class Prepare(Request):
 
         if self.tokenizer is None:
             return None
-        return load_tokenizer(self.tokenizer, cased=self.cased or None, keep_accents=self.keep_accents or None)
+        return load_tokenizer(
+            vocabulary_of(self.tokenizer), cased=self.cased or None, keep_accents=self.keep_accents or None
+        )
 
 
 def _survey(request: Prepare, tokenizer: "Words | None") -> None:
@@ -240,6 +244,13 @@ class Tokenizer(Request):
         return Shown(tokenizer, [*lines, f"{self.out}: {files}"])
 
 
+def vocabulary_of(name: str | Path) -> Path:
+    """Folder of a tokenizer's files: in a run, an exported model or an encoder of this package, else `name` itself."""
+    folder = run_and_step(name)[0]
+    places = [folder / part for part in ("tokenizer", "discriminator", "encoder")]
+    return next((place for place in places if place.is_dir()), folder)
+
+
 def _with_words(request: Tokenizer, words: Path) -> Shown:
     """Add words to the tokenizer in a folder, also of a run or an exported model."""
     from electra_trainer.data.tokenizer import load_tokenizer, save_new_tokenizer
@@ -249,9 +260,7 @@ def _with_words(request: Tokenizer, words: Path) -> Shown:
         raise ConfigError("--add-words: only words are added; the tokenizer keeps the rest. Drop the other flags.")
     if len(request.files) > 1:
         raise ConfigError("--add-words: give the folder of one tokenizer.")
-    places = [Path(request.files[0], part) for part in ("tokenizer", "discriminator", "encoder")]
-    given = next((place for place in places if place.is_dir()), Path(request.files[0]))
-    (tokenizer, line), out = add_words(load_tokenizer(given), read_words(words)), request.out
+    (tokenizer, line), out = add_words(load_tokenizer(vocabulary_of(request.files[0])), read_words(words)), request.out
     save_new_tokenizer(tokenizer, out, max_length=request.max_length)
     then = f"`electra prepare FILES --tokenizer {out} --out DATA`; `electra pretrain DATA --init MODEL --out NEW`"
     return Shown(tokenizer, [line, f"{out}: {tokenizer.get_vocab_size():,} tokens", then])

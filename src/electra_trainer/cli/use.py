@@ -20,7 +20,8 @@ import tyro
 
 from electra_trainer.cli.shown import Shown
 from electra_trainer.errors import ConfigError, refuse_if, tell
-from electra_trainer.settings.request import Request
+from electra_trainer.settings.records import DEFAULT
+from electra_trainer.settings.request import Request, announce
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -58,7 +59,7 @@ class Evaluate(Request):
 class Score(Request):
     """The probability that a token was replaced, for each token of a text."""
 
-    run_folder: tyro.conf.Positional[Path]
+    run_folder: tyro.conf.Positional[Path] = Path(DEFAULT)
     """Run folder (RUN@STEP: a checkpoint before the newest) or exported folder."""
     text: tyro.conf.Positional[str]
     """The text."""
@@ -69,6 +70,7 @@ class Score(Request):
         """Tokens with their probabilities."""
         from electra_trainer.pretrained.pretrained import load
 
+        announce(self.run_folder, self.text)
         loaded = load(self.run_folder)
         scored = loaded.score(self.text)
         _warn_of_unreadable(loaded, self.text, self.run_folder)
@@ -103,7 +105,7 @@ def shown_scores(scored: "Scored") -> list[str]:
 class Fill(Request):
     """The generator's most probable words for each [MASK] of a text."""
 
-    run_folder: tyro.conf.Positional[Path]
+    run_folder: tyro.conf.Positional[Path] = Path(DEFAULT)
     """Run folder (RUN@STEP: a checkpoint before the newest), exported folder or its generator."""
     text: tyro.conf.Positional[str]
     """A text with at least one [MASK]."""
@@ -116,6 +118,7 @@ class Fill(Request):
         """Words for each [MASK]."""
         from electra_trainer.pretrained.pretrained import load
 
+        announce(self.run_folder, self.text)
         loaded = load(self.run_folder)
         gaps = loaded.fill(self.text, top=self.top)
         _warn_of_unreadable(loaded, self.text.replace("[MASK]", " "), self.run_folder)
@@ -303,7 +306,7 @@ class Playground(Request):
     two models side by side. It is served on this machine alone and asks no other.
     """
 
-    models: tyro.conf.Positional[tuple[Path, ...]]
+    models: tyro.conf.Positional[tuple[Path, ...]] = (Path(DEFAULT),)
     """One or two of: run folder (RUN@STEP: begin with that checkpoint), exported folder, fine-tuned DIR/model."""
     port: int = 7860
     """Port of the page; 0 takes a free one."""
@@ -315,6 +318,7 @@ class Playground(Request):
         if not 1 <= len(self.models) <= 2:
             raise ConfigError(f"playground: {len(self.models)} models were given. Give one, or two to compare.")
         tell(f"loading {' and '.join(map(str, self.models))} ...")
+        announce(self.models[0])
         from electra_trainer.playground.answers import open_model
         from electra_trainer.playground.server import listen
 

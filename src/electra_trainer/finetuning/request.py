@@ -18,6 +18,7 @@ from electra_trainer.files.wording import Printed, Terminal
 from electra_trainer.finetuning.tuning import Tuning
 from electra_trainer.settings import records
 from electra_trainer.settings.extensions import HINT
+from electra_trainer.settings.request import announce
 
 if TYPE_CHECKING:
     from electra_trainer.finetuning.glue_table import GlueScores
@@ -89,6 +90,8 @@ def loaded(request: Tuning, source: "TaskSource") -> "TaskData":
     cell.parse_seeds(request.seeds)  # a wrong one before the data are read
     if not records.is_run(request.model):
         located(request.model)  # look for it, or download it, before the data are read
+    if not (request.quiet or request.json):
+        announce(request.model)
     data = source.load()
     if not (request.quiet or request.json):
         console = Terminal(highlight=False, soft_wrap=True)

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from electra_trainer.settings.records import DEFAULT
 from electra_trainer.settings.request import Request, dotted_names
 from electra_trainer.tasks.recipe import Recipe
 
@@ -14,7 +15,7 @@ from electra_trainer.tasks.recipe import Recipe
 class Tuning(Request):
     """An experiment: an encoder that is fine-tuned with several seeds."""
 
-    model: tyro.conf.Positional[str]
+    model: tyro.conf.Positional[str] = DEFAULT
     """Run folder (RUN@STEP: a checkpoint before the newest), exported folder, another folder of an
     ELECTRA, ModernBERT or BERT, or a Hub name such as google/electra-small-discriminator.
     """

@@ -13,7 +13,7 @@ from electra_trainer.pretrained.model_card import HUB_NAME
 from electra_trainer.settings import records
 
 EXPECTED = (
-    f"Expected a run folder, an exported folder, {records.DEFAULT} (which comes with it), or a Hub name such as "
+    f"Expected a run folder, an exported folder, {records.DEFAULT} or a Hub name such as "
     "google/electra-small-discriminator."
 )
 _HUB_FILES = (

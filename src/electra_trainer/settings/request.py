@@ -2,6 +2,7 @@
 arguments from Python.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,8 +10,9 @@ from typing import Annotated, Any, ClassVar
 
 import tyro
 
-from electra_trainer.errors import ConfigError
+from electra_trainer.errors import ConfigError, tell
 from electra_trainer.settings.config import Config
+from electra_trainer.settings.records import in_the_box
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,3 +64,15 @@ def taken(words: Sequence[str], *names: str, repeated: bool = False) -> tuple[di
 def dotted_names(words: Sequence[str]) -> set[str]:
     """Names of the settings that the flags of a command line give, even if with the preset's value."""
     return {word.partition("=")[0][2:].replace("-", "_") for word in words if word.startswith("--")}
+
+
+def announce(model: str | Path, text: str = "") -> None:
+    """Report on standard error that an encoder of this package is used.
+
+    Raises:
+        ConfigError: the text is a folder, so a model that was given without a text.
+    """
+    if os.path.isdir(text):  # noqa: PTH112  a text may be longer than a path
+        raise ConfigError(f"{text}: is a folder, expected a text. Give both: the folder, then the text.")
+    if in_the_box(model):
+        tell(f"encoder: {model}, of English, which comes with electra-trainer.")
