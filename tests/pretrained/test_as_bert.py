@@ -13,11 +13,13 @@ from tests.prepared import small_config, write_store
 from electra_trainer import load
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.errors import CheckpointError, ConfigError
+from electra_trainer.objectives import build
 from electra_trainer.pretrained.agreement import check_agreement
 from electra_trainer.pretrained.pretrained import export_run, kept_encoder
 from electra_trainer.pretrained.source import InitFrom
 from electra_trainer.settings.config import changed
 from electra_trainer.settings.methods import Learned
+from electra_trainer.train.begin.initial import told_of
 from electra_trainer.train.loop import pretrain
 
 ROWS = torch.arange(5, 65).view(2, 30)
@@ -77,7 +79,9 @@ def test_a_run_begins_with_it(square: Path) -> None:
     run, folder = load(square), square.parent / "bert"
     for place, networks in ((folder, {"generator"}), (folder / "discriminator", set())):
         initial = InitFrom(name=str(place)).read()
-        assert initial.networks.keys() == networks
+        assert initial.networks.keys() == networks and run.config is not None
+        named = " and ".join(["the encoder", *networks])
+        assert f"{place}: {named}; fresh: " in told_of(initial, [], build(run.config))
         assert all(torch.equal(initial.encoder[name], one) for name, one in kept_encoder(run).state_dict().items())
     loaded = load(folder)
     assert loaded.discriminator is None and (loaded.embed(["a class"]) == run.embed(["a class"])).all()

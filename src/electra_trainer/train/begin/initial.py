@@ -213,7 +213,8 @@ def told_of(initial: Initial, fresh: list[str], objective: Objective) -> str:
     does.
     """
     config, parts = objective.config, [name for name in initial.networks if hasattr(objective, name)]
-    facts = f"weights of {initial.name}: {' and '.join(parts) or 'the encoder'}"
+    main = [] if {"discriminator", "encoder"} & {*parts} else ["the encoder"]  # without its head
+    facts = f"weights of {initial.name}: {' and '.join(main + parts)}"
     if {"discriminator", "generator"} <= set(parts):
         facts += f" (sharing: {config.sharing})"
     if initial.new_words:
