@@ -80,8 +80,9 @@ def test_a_run_begins_with_it(square: Path) -> None:
     for place, networks in ((folder, {"generator"}), (folder / "discriminator", set())):
         initial = InitFrom(name=str(place)).read()
         assert initial.networks.keys() == networks and run.config is not None
-        named = " and ".join(["the encoder", *networks])
-        assert f"{place}: {named}; fresh: " in told_of(initial, [], build(run.config))
+        assert f"{place}: {' and '.join(['the encoder', *networks])}; fresh: " in told_of(
+            initial, [], build(run.config)
+        )
         assert all(torch.equal(initial.encoder[name], one) for name, one in kept_encoder(run).state_dict().items())
     loaded = load(folder)
     assert loaded.discriminator is None and (loaded.embed(["a class"]) == run.embed(["a class"])).all()
