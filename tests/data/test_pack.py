@@ -1,6 +1,5 @@
 """Packing: every token once and in order, hardly any padding, and a brute-force reading of the rows."""
 
-import time
 from typing import Any
 
 import numpy as np
@@ -157,15 +156,3 @@ def test_the_first_piece_against_the_released_loop(lines: list[int], seed: int) 
         assert len(piece[0]) in cuts
     else:
         assert max(cuts) >= min(sum(lines), 125)
-
-
-def test_speed() -> None:
-    """Far above what tokenizing gives, so that one process can pack for many workers."""
-    draw = np.random.default_rng(0)
-    packer = Packer(sequence_length=128, specials=SPECIALS, seed=1)
-    ids = draw.integers(5, 30_000, 1000).astype(np.uint32)
-    start = time.process_time()
-    for index in range(2000):
-        packer.add(index, ids, np.full(40, 25, dtype=np.uint32))
-    packer.finish()
-    assert 2_000_000 / (time.process_time() - start) > 3_000_000

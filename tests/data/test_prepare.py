@@ -142,14 +142,9 @@ def test_copies_are_on_one_side() -> None:
 
 def test_too_little_text(tokenizer: Any, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
-    for text, words in (
-        ("", "no text"),
-        ("bara bara", "two different"),
-        ("bara\n\nbara", "two different"),
-        ("\u200b", "two different"),
-    ):
+    for text in ("", "bara bara", "bara\n\nbara", "\u200b"):
         path.write_text(text)
-        with pytest.raises(DataError, match=words):
+        with pytest.raises(DataError, match="two different" if text else "no text"):
             made(path, tokenizer, tmp_path / "out")
     path.write_text("bara\n\nlora")
     manifest = made(path, tokenizer, tmp_path / "out")

@@ -2,17 +2,15 @@
 
 import gzip
 import random
-import time
 import unicodedata
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.command import Electra
 from tests.data.samples import sentences
 
 from electra_trainer.data.corpus import Sampled
-from electra_trainer.data.survey import _TRACES, Sample, survey
+from electra_trainer.data.survey import Sample, survey
 from electra_trainer.errors import MissingInputError
 from electra_trainer.files.sources import Texts
 
@@ -111,24 +109,6 @@ def test_a_long_line_weighs_as_many_short_ones() -> None:
     many.add(["привет мир " * 12_000])
     shares = sum(line.startswith("short") for line in many.lines) / len(many.lines)
     assert 0.4 < shares < 0.7 and max(map(len, many.lines)) <= 2000
-
-
-def test_a_survey_takes_time_in_proportion_to_its_text() -> None:
-    """Also of lines that a regular expression could go over again and again, up to 4 MB."""
-
-    def seconds(look: Any, line: str) -> float:
-        start = time.process_time()
-        look(line)
-        return time.process_time() - start
-
-    for part in ("=", "==a", "[[", "{{a", "<a ", "&#1", "Ã", "http://"):
-        for size in (1 << 16, 1 << 22):
-            assert (
-                sum(seconds(one.search, part * (size // len(part)) + "x") for one in _TRACES.values())
-                < size / 2e6 + 0.2
-            )
-    for size in (1 << 16, 1 << 20, 1 << 22):
-        assert seconds(page, "\u0300\u0316" * (size // 2)) < size / 2e6 + 0.2, "marks to sort"
 
 
 def test_a_ruler_is_not_a_heading() -> None:

@@ -71,14 +71,8 @@ def killed_in_the_middle(command: list[str], sign: Path) -> None:
 def test_an_engine_is_prepare_by_hand(electra: Electra, work: Path, tmp_path: Path) -> None:
     """Killed when a part of the shards was made, and started again."""
     out = tmp_path / "work"
-    command = [
-        sys.executable,
-        str(EXAMPLES / "datatrove_prepare.py"),
-        str(work / "corpus"),
-        "--tokenizer",
-        str(work / "tok"),
-    ]
-    command += [*ROWS, "--tasks", str(TASKS), "--out", str(out)]
+    words = (work / "corpus", "--tokenizer", work / "tok", *ROWS, "--tasks", TASKS, "--out", out)
+    command = [sys.executable, *map(str, (EXAMPLES / "datatrove_prepare.py", *words))]
     killed_in_the_middle(command, out / "shards/shard-00001-of-00002")
     assert not (out / "data").exists()
     again = subprocess.run(command, capture_output=True, text=True)

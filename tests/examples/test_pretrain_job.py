@@ -132,10 +132,6 @@ def test_where_nothing_can_be_written_slurms_own_count_holds(tmp_path: Path) -> 
     assert queued(tmp_path, "exit 1", starts=9, restarts=40, out="file/run") == [1]
 
 
-def test_bash_reads_it() -> None:
-    assert subprocess.run(["bash", "-n", str(JOB)], check=False).returncode == 0
-
-
 def test_a_process_for_each_gpu_with_its_cores(tmp_path: Path) -> None:
     """The words of the command arrive as they were typed."""
     words = ("my data", "--preset", "base")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from benchmarks.gpu_carry import CARRIED, joined, packed, planes, rounded, unpacked
+from benchmarks.gpu_carry import CARRIED, packed, rounded, unpacked
 from tests.prepared import small_config, write_store
 
 from electra_trainer.runs import checkpoint
@@ -18,14 +18,6 @@ def test_rounds_to_the_nearest() -> None:
     assert torch.equal(rounded(given, 23), given) and not rounded(given, -1).any()
     whole = torch.tensor([3, 5])
     assert torch.equal(rounded(whole, 2), whole)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
-@pytest.mark.parametrize("shape", [[], [3, 5], [0]])
-def test_planes_go_together_again(dtype: torch.dtype, shape: list[int]) -> None:
-    given = (100 * torch.randn(shape)).to(dtype)
-    found = joined(planes(given), dtype, shape)
-    assert found.dtype == dtype and torch.equal(found, given)
 
 
 def test_a_run_is_carried(tmp_path: Path) -> None:

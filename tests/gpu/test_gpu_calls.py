@@ -40,15 +40,9 @@ def called(
     """Result of each stage; everything that comes back is checked against the limits of such a machine."""
     python = str(Path(FOLDER).resolve() / "bin" / "python") if device == "cuda" else sys.executable
     given = environment() if device == "cuda" else dict(os.environ)
-    given |= {"OUT": str(folder / "out"), "SCRATCH": str(folder / "scratch"), "DATA": str(data), "BUDGET": str(budget)}
-    given |= {
-        "DEVICE": device,
-        "PRESETS": "tiny",
-        "PYTHON": python,
-        "REVISION": "a-revision",
-        "CARRY": str(folder / "carry"),
-        **more,
-    }
+    places = {"OUT": folder / "out", "SCRATCH": folder / "scratch", "CARRY": folder / "carry", "DATA": data}
+    given |= {name: str(place) for name, place in places.items()} | {"BUDGET": str(budget), "DEVICE": device}
+    given |= {"PRESETS": "tiny", "PYTHON": python, "REVISION": "a-revision", **more}
     began = time.monotonic()
     done = subprocess.run(
         [ROOT / "benchmarks" / "gpu.sh", *words], env=given, capture_output=True, text=True, timeout=300
