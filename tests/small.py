@@ -83,16 +83,8 @@ def part(masked: Masked, picked: slice) -> Masked:
     columns = whole.ids_BT.shape[1]
     first, last, _ = picked.indices(len(whole.ids_BT))
     mine = (masked.slots_K >= first * columns) & (masked.slots_K < last * columns)
-    return Masked(
-        batch=Batch(
-            ids_BT=whole.ids_BT[picked],
-            segment_BT=whole.segment_BT[picked],
-            position_BT=whole.position_BT[picked],
-            piece_BT=whole.piece_BT[picked],
-        ),
-        input_BT=masked.input_BT[picked],
-        slots_K=masked.slots_K[mine] - first * columns,
-    )
+    rows = Batch(**{name: tensor[picked] for name, tensor in vars(whole).items()})
+    return Masked(batch=rows, input_BT=masked.input_BT[picked], slots_K=masked.slots_K[mine] - first * columns)
 
 
 def feed(settings: Config, *, train: int = 40, valid: int = 10) -> Feed:

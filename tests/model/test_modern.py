@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.model.test_transformers import scrambled
 from tests.small import WORDS, batch, config, rows
 from torch import Tensor, nn
 
@@ -37,15 +38,6 @@ EACH = pytest.mark.parametrize("name", SHAPES)
 
 def shape(name: str) -> Model:
     return dataclasses.replace(config().model, block="modern", **SHAPES[name])
-
-
-def scrambled(network: nn.Module) -> Any:
-    """All weights random and large, norms too, so that none of them can be forgotten."""
-    generator = torch.Generator().manual_seed(5)
-    with torch.no_grad():
-        for name, parameter in network.named_parameters():
-            parameter.normal_(1.0 if "norm" in name else 0.0, 0.3, generator=generator)
-    return network.eval()
 
 
 def theirs(encoder: Encoder) -> Any:

@@ -123,15 +123,6 @@ def test_the_kept_network_begins_alike(kind: str, sharing: str) -> None:
 
 @EVERY
 @SHARING
-def test_a_copy_is_not_shared_with_its_original(kind: str, sharing: str) -> None:
-    objective = build(settings(kind, sharing))
-    other = copy.deepcopy(objective)
-    assert not {id(p) for p in objective.parameters()} & {id(p) for p in other.parameters()}
-    assert not {p.data_ptr() for p in objective.parameters()} & {p.data_ptr() for p in other.parameters()}
-
-
-@EVERY
-@SHARING
 def test_stored_once(kind: str, sharing: str) -> None:
     """A checkpoint names each shared parameter once, under the kept network, and its bytes are there once."""
     objective = build(settings(kind, sharing))

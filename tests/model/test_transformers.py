@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,12 +34,13 @@ def shape(name: str) -> Model:
     return dataclasses.replace(base, **SHAPES[name])  # type: ignore[arg-type]
 
 
-def scrambled(network: nn.Module) -> nn.Module:
-    """All weights random and large, biases and LayerNorm too, so that none of them can be forgotten."""
+def scrambled(network: nn.Module) -> Any:
+    """All weights random and large, biases and norms too, so that none of them can be forgotten."""
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for name, parameter in network.named_parameters():
-            parameter.normal_(1.0 if "LayerNorm.weight" in name else 0.0, 0.3, generator=generator)
+            is_norm = "norm" in name.lower() and name.endswith("weight")
+            parameter.normal_(float(is_norm), 0.3, generator=generator)
     return network.eval()
 
 

@@ -129,27 +129,18 @@ def test_a_head_that_reads_all_tokens_counts_the_first_of_each_input(monkeypatch
 
 def test_an_input_whose_samples_were_all_lucky_is_not_corrupted() -> None:
     """As a lucky token counts as original (§2); one other word makes it corrupted. Empty inputs and padding are none."""
-    ids = batch(
-        np.array(
-            [
-                [CLS, 5, 6, 7, SEP, CLS, 8, 9, SEP, PAD],
-                [CLS, 10, 11, 12, SEP, CLS, 13, 14, SEP, PAD],
-                [CLS, SEP, CLS, 15, SEP, PAD, PAD, PAD, PAD, PAD],
-            ]
-        )
-    )
+    made = [
+        [CLS, 5, 6, 7, SEP, CLS, 8, 9, SEP, PAD],
+        [CLS, 10, 11, 12, SEP, CLS, 13, 14, SEP, PAD],
+        [CLS, SEP, CLS, 15, SEP, PAD, PAD, PAD, PAD, PAD],
+    ]
+    ids = batch(np.array(made))
     slots = torch.tensor([1, 3, 7, 12, 16, 23])
     masked = Masked(batch=ids, input_BT=ids.ids_BT, slots_K=slots)
     samples = torch.tensor([5, 7, 50, 11, 13, 51])  # lucky, lucky | other | lucky | lucky | - | other
     starts_BT = ids.real_BT & (ids.position_BT == 0)
-    assert in_corrupted_sentence(corrupt(masked, samples))[starts_BT].tolist() == [
-        False,
-        True,
-        False,
-        False,
-        False,
-        True,
-    ]
+    found = in_corrupted_sentence(corrupt(masked, samples))[starts_BT]
+    assert found.tolist() == [False, True, False, False, False, True]
 
 
 @pytest.mark.parametrize(("unchanged", "label"), [(0.0, None), (1.0, False)])

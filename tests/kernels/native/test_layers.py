@@ -307,24 +307,14 @@ def test_the_program_s_default_dtype_does_not_matter() -> None:
 
 
 @pytest.mark.parametrize(
-    "case",
-    [
-        "other precision",
-        "odd width",
-        "switched off",
-        "one more parameter",
-        "a weight in bf16",
-        "p = 1",
-        "empty",
-        "hook",
-    ],
+    "case", ["other precision", "odd width", "switched off", "adapter", "bf16 weight", "p = 1", "empty", "hook"]
 )
 def test_where_they_do_not_fit_pytorch_computes(case: str) -> None:
     net, hidden, _, _ = build(48 if case == "odd width" else 64, 128, 2, 1, 2, 32, dropout=float(case == "p = 1"))
     before = copy.deepcopy(net), hidden
-    if case == "one more parameter":
+    if case == "adapter":
         net.layer[0].adapter = torch.nn.Linear(64, 64)
-    if case == "a weight in bf16":
+    if case == "bf16 weight":
         net.layer[0].output.LayerNorm.bfloat16()
     if case == "empty":
         hidden = hidden[:, :0]

@@ -37,16 +37,10 @@ def build(
     random = torch.Generator().manual_seed(3)
     net = ModernLayers(
         Model(
-            block="modern",
-            hidden_size=hidden,
-            intermediate_size=2 * hidden,
-            num_attention_heads=heads,
-            num_hidden_layers=layers,
-            hidden_dropout_prob=dropout,
-            attention_probs_dropout_prob=dropout,
-            local_attention=window,
+            block="modern", hidden_size=hidden, intermediate_size=2 * hidden, num_attention_heads=heads, num_hidden_layers=layers,
+            hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, local_attention=window,
         )
-    )
+    )  # fmt: skip
     with torch.no_grad():
         for name, parameter in net.named_parameters():
             parameter.copy_(0.06 * torch.randn(parameter.shape, generator=random) + ("norm" in name))
