@@ -15,6 +15,7 @@ from benchmarks import finetune, forecast, speed, speed_worker
 from benchmarks.speed_process import Failed, Process, environment
 from benchmarks.synthetic import CLS, MASK, PAD, SEP
 from tests import small
+from tests.methods.every import without_dropout
 from tests.prepared import write_store
 
 from electra_trainer.batch import Masked
@@ -143,12 +144,6 @@ def test_peers_start_as_users_start_them(monkeypatch: pytest.MonkeyPatch) -> Non
     assert theirs["OMP_NUM_THREADS"] == ours["OMP_NUM_THREADS"] == "2" and theirs["A"] == "b"
 
 
-def without_dropout() -> Config:
-    config = small.config()
-    model = dataclasses.replace(config.model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    return dataclasses.replace(config, model=model)
-
-
 def masked_rows(config: Config) -> Masked:
     """Rows of one piece, as the recipes feed them, some padded."""
     made = small.rows(6, full=True)
@@ -159,7 +154,7 @@ def masked_rows(config: Config) -> Masked:
 
 def test_the_peer_computes_our_losses_and_gradients() -> None:
     """Same weights, masks and samples, no dropout: the peer's wiring is ELECTRA's objective, tied embeddings included."""
-    config = without_dropout()
+    config = without_dropout(small.config())
     masked = masked_rows(config)
     assert isinstance(config.objective, RTD)
     ours = ReplacedTokenDetection(config)
@@ -196,7 +191,9 @@ def test_the_peer_computes_our_losses_and_gradients() -> None:
 @pytest.mark.parametrize("block", ["bert", "modern"])
 def test_the_peer_trains(block: Block) -> None:
     """Ten steps of the recipe lower its generator's loss, from about log(words)."""
-    config = dataclasses.replace(without_dropout(), batch=dataclasses.replace(small.config().batch, size=8))
+    config = dataclasses.replace(
+        without_dropout(small.config()), batch=dataclasses.replace(small.config().batch, size=8)
+    )
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, block=block))
     peer = peers.Pretraining(config, small.feed(config), precision="fp32", compiled=False)
     with torch.no_grad():

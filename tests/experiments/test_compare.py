@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import threading
 import time
 from dataclasses import replace
@@ -90,28 +89,6 @@ def test_results_have_the_agreed_layout(whole: Path) -> None:
     assert facts["tokenizer_sha256"] and list(arms) == ["electra", "mlm"]
 
 
-def test_a_record_needs_no_runs(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A copy by the documented command, without any run folder: tables with the hardware, figures, and who computed what."""
-    recipe = (
-        (ROOT / "docs/analysis.md").read_text().partition("mkdir -p records/NAME\n")[2].partition("electra table")[0]
-    )
-    words = recipe.replace("records/NAME", str(tmp_path)).replace("EXP", str(whole))
-    subprocess.run(["bash", "-ec", words], check=True)
-    assert not list(tmp_path.rglob("run"))
-    metric = ("--metric", "held-out/generator_accuracy")
-    assert main(["table", "4", str(tmp_path)]) == main(["figure", "3", str(tmp_path), *metric]) == 0
-    assert states(summarize(tmp_path)) == ["done"] * 4
-    for result in tmp_path.rglob("result.json"):
-        found = json.loads(result.read_text())
-        cell = result.parent.relative_to(tmp_path)
-        ran = json.loads((whole / cell / "run/environment.json").read_text())
-        assert found["environment"]["git"] == ran["git"] and "command" not in found["environment"]  # it has paths
-        assert {"torch", "cpu", "platform", "gpu", "threads"} <= found["environment"].keys()
-    capsys.readouterr()
-    assert main(["table", "1", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.count("(threads: 1)") == 2
-
-
 def test_held_out_numbers_are_those_of_evaluate(whole: Path, data: Path) -> None:
     metrics = api.evaluate(whole / "cells/mlm/seed-2/run", data, device="cpu").metrics
     assert {f"held-out/{name}": value for name, value in metrics.items()} == results(whole)["mlm-2"]["scores"]
@@ -180,13 +157,6 @@ def _counted(real: Any, calls: list[int]) -> Any:
         return real(*arguments, **more)
 
     return counted
-
-
-def test_finished_cells_are_not_run_again(data: Path, whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast_step, "train_step", None)
-    monkeypatch.setattr(cells_module, "probe", None)
-    summary = run(data, whole)
-    assert states(summary) == ["done"] * 4
 
 
 def test_a_seed_a_machine_makes_one_experiment(data: Path, whole: Path, tmp_path: Path) -> None:

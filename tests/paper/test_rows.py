@@ -21,7 +21,7 @@ from tests.tasks.test_question_answering import squad_file
 
 from electra_trainer.cli.main import main
 from electra_trainer.cost.flops import run_flops
-from electra_trainer.presets import arms, models
+from electra_trainer.presets import models
 from electra_trainer.settings.config import Config, Model
 from electra_trainer.settings.methods import MLM
 from electra_trainer.tasks.glue_tasks import PAPER
@@ -251,9 +251,3 @@ def test_a_checkpoint_is_read_by_every_verb(at: Path, electra: Electra, tmp_path
         more = () if words[0] == "evaluate" else ("--out", tmp_path / "none")
         code, _, err = electra(*words, *more)
         assert code == 66 and "no checkpoint of step 99" in err and "15, 16" in err, words
-
-
-@pytest.mark.parametrize("name", arms.ARMS)
-def test_every_arm_is_recognised(name: str) -> None:
-    """The row is found by the configuration alone, as that of a plain run or of preset base_two_stage: not as ELECTRA."""
-    assert arms.arm_of(arms.arm(name, small_config())) == name

@@ -1,6 +1,5 @@
 """Figure 2: masking, sampling and judging checked with networks that are written out, then on a real run."""
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,8 +16,7 @@ from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.objectives import Exported
 from electra_trainer.paper.figures import worked_example
 from electra_trainer.pretrained.pretrained import Pretrained
-from electra_trainer.settings.config import Evaluation, Model
-from electra_trainer.settings.methods import MLM, Unigram
+from electra_trainer.settings.config import Model
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "chef", "meal", "ate", "cook", "##ed", "."]
 ID = {word: index for index, word in enumerate(VOCABULARY)}
@@ -145,21 +143,3 @@ def test_the_verb_on_a_real_run(run: Path, capsys: pytest.CaptureFixture[str]) -
     assert "[MASK]" in printed()  # the paper's sentence
     for wrong in (["--mask", "a"], ["--mask", "9"], [str(run)], ["--out", "f.svg"]):
         assert main(["figure", "2", str(run), *wrong]) == ConfigError.exit_code, wrong
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [({"generator": Unigram()}, "no generator network"), ({"objective": MLM()}, "no discriminator")],
-    ids=["unigram", "mlm"],
-)
-def test_runs_that_lack_a_network(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: Any, reason: str
-) -> None:
-    pretrain(
-        run.parent / "data",
-        out=tmp_path / "run",
-        preset=replace(small_config(steps=3), evaluation=Evaluation(rows=0), **changes),
-    )
-    capsys.readouterr()
-    assert main(["figure", "2", str(tmp_path / "run")]) == ConfigError.exit_code
-    assert reason in capsys.readouterr().err
