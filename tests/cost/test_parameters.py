@@ -29,6 +29,12 @@ def test_parameters_are_the_published_ones(name: str, expected: tuple[int, ...])
     assert {part: getattr(counted, part) for part in PARTS} == dict(zip(PARTS, expected, strict=True))
 
 
+@pytest.mark.parametrize(("name", "joint"), [("tiny", 1_272_705), ("demo", 1_715_713), ("mini", 7_708_289)])
+def test_parameters_of_our_presets(name: str, joint: int) -> None:
+    """As docs/training.md prints them."""
+    assert parameters(models.preset(name)).joint == joint
+
+
 @pytest.mark.parametrize(
     ("name", "joint"), [("bert_small", 13_546_682), ("bert_base", 109_514_298), ("bert_large", 335_174_458)]
 )
