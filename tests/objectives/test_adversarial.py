@@ -1,4 +1,4 @@
-"""Adversarial training (Appendix F): the policy gradient against enumeration of all samples, its sign, its baseline, what it reaches."""
+"""Adversarial training (Appendix F; objectives/adversarial.py): the policy gradient against enumeration of all samples, its sign, its baseline, what it reaches."""
 
 import dataclasses
 import itertools
