@@ -64,8 +64,8 @@ class PretrainedModel:
         }
 
     def _read(self) -> list[Json]:
-        """Sentences of 5 to 40 tokens that the run read at its last evaluation, as they were written and with a word or
-        two replaced; [] where nothing is scored.
+        """Sentences of 5 to 40 tokens that the run read at its last evaluation, as they were written and with at most
+        a quarter replaced; [] where nothing is scored.
         """
         found, decode = list[Json](), self.first.tokenizer.decoder.decode
         rows = [*readable_rows(self._folder / EXAMPLES)] if self.first.discriminator is not None else []
@@ -75,8 +75,9 @@ class PretrainedModel:
                 for begin, end in pairwise(ends):
                     read = {"written": row["original"][begin:end], "read": row["input"][begin:end]}
                     changed = sum(map(str.__ne__, *read.values()))
-                    if 5 <= end - begin <= 40 and 0 < changed < 3 and read["written"][0][:2] != "##":
-                        found.append({name: decode(words).removesuffix(" [SEP]") for name, words in read.items()})
+                    if 5 <= end - begin <= 40 and 0 < changed <= max(2, (end - begin) / 4):
+                        texts = {name: decode(words).removesuffix(" [SEP]") for name, words in read.items()}
+                        found.append({name: text.removeprefix("##") for name, text in texts.items()})
         return found[:_EXAMPLES]
 
     def score(self, text: str, *, step: int | None = None) -> Json:
