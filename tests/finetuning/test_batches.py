@@ -69,7 +69,7 @@ def test_batches_come_in_no_order_of_length() -> None:
 
 
 def test_rows_at_random() -> None:
-    """`--batches random`: every row once an epoch, in the order of the shuffle, whatever the lengths."""
+    """`batches = "random"`: every row once an epoch, in the order of the shuffle, whatever the lengths."""
     given = lengths(32 * 60, seed=1)
     order = Order(given, batch_size=32, seed=1, by_length=False)
     plan = epoch(order, 0)

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import re
+import shlex
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -73,9 +75,8 @@ def test_one_command_from_two_columns(work: Path, first: tuple[int, str, str]) -
         "columns: text = 'text', label = 'label'.",
         "8 of 80 rows were held out",
         "2 classes in 72 training rows: fruit 36, tool 36.",
-        "accuracy",
-        "exp/model: the best run; transformers loads it",
         "Predictions written to exp/predictions.csv.",
+        "As a service: exp/model/README.md  All figures: exp/summary.md",
     ):
         assert words in out
     assert "without --epochs" not in out  # they were given
@@ -92,7 +93,8 @@ def test_the_same_command_again_is_the_same(work: Path, electra: Electra, first:
     kept = [*(work / "exp" / "model").iterdir(), work / "exp" / "predictions.csv"]
     before = [path.read_bytes() for path in kept]
     code, out, _ = electra(*FIRST)
-    assert code == 0 and "exp/model: the best run" in out
+    assert code == 0 and "exp/model: the best run" not in out
+    assert "exp/model: the best run. README.md there" in electra(*FIRST, "--verbose")[1]
     assert [path.read_bytes() for path in kept] == before
     code, out, _ = electra(*FIRST, "--json")
     said = json.loads(out)
@@ -105,14 +107,19 @@ def test_the_same_command_again_is_the_same(work: Path, electra: Electra, first:
 def test_the_conclusion_is_of_the_test_file_and_the_same_everywhere(
     work: Path, electra: Electra, first: tuple[int, str, str]
 ) -> None:
-    """Also the last line; and no note is printed twice."""
+    """Also the last lines, without a word of statistics; and no note is printed twice."""
     _, out, err = first
     results = [json.loads((work / f"exp/cells/classification/seed-{n}/result.json").read_text()) for n in (1, 2)]
     right = [round(21 * one["scores"]["test/accuracy"]) for one in results]
     assert [sum(one["samples"]["test/accuracy"]["values"]) for one in results] == right
-    said = out.splitlines()[-1]
-    assert said.startswith(f"Right in {sum(right) / 2:g} of 21 rows kept apart ({sum(right) / 0.42:.1f} %, ")
-    assert "mean of 2 seeds" in said and "21 rows are too few for a number" in said
+    blank, *lines, too_few, following = out.splitlines()[-5:]
+    best = right[load_finetuned(work / "exp").table["seed"] - 1]
+    assert not blank and lines[0].startswith(f"Right in {best} of 21 rows kept apart ({best / 0.21:.1f} %, ")
+    assert "TF-IDF" in lines[1] and too_few.startswith("21 are too few for a number")
+    assert following.startswith("Predictions written to ")
+    words = "seed dev median SD matthews macro_f1 Student Holm hash fresh untrained recipe CLS"
+    assert not re.search(rf"\b({words.replace(' ', '|')})\b", (out + err).replace("--seeds", ""))
+    said = " ".join(lines)
     assert json.loads((work / "exp" / "summary.json").read_text())["conclusion"] == said
     assert load_finetuned(work / "exp").table["conclusion"] == said
     for page in ("exp/summary.md", "exp/model/README.md"):
@@ -125,9 +132,9 @@ def test_the_conclusion_is_of_the_test_file_and_the_same_everywhere(
 @pytest.mark.parametrize(
     ("task", "files", "said"),
     [
-(("--task", "regression"), ("pairs.jsonl", "pairs.jsonl"), ("Spearman ", " on 50 rows kept apart", "word overlap")),
-        (("--label-separator", ";"), ("test.csv", "test.csv"), ("Micro F1 ", "on 21 rows kept apart", "TF-IDF")),
-        (("--task", "tagging"), ("words.conll", "dev.conll"), ("Accuracy ", " on 20 sentences kept apart", "most frequent tag of each word")),
+(("--task", "regression"), ("pairs.jsonl", "pairs.jsonl"), ("Rank correlation ", " on 50 rows kept apart", "word overlap")),
+        (("--label-separator", ";"), ("test.csv", "test.csv"), ("F1 of all labels: ", "on 21 rows kept apart", "TF-IDF")),
+        (("--task", "tagging"), ("words.conll", "dev.conll"), ("Words with the right tag: ", " on 20 sentences kept apart", "most frequent tag of each word")),
     ],
     ids=["numbers", "labels", "tags"],
 )  # fmt: skip
@@ -139,22 +146,27 @@ def test_every_task_has_its_conclusion(
         "finetune", "encoder", "--train", train, "--test", test, *task, "--baselines", "--out", str(tmp_path / "exp"), "--seeds", "1", "--epochs", "1", "--parallel", "1", "--device", "cpu",
     )  # fmt: skip
     assert code == 0, err
-    last = out.splitlines()[-1]
+    last = out.split("\n\n")[-1]
     assert last.startswith(said[0]) and all(words in last for words in said) and "untrained encoder" in last
 
 
 def test_more_rows_and_a_new_class(work: Path, electra: Electra, tmp_path: Path) -> None:
-    """The refusal names what is new, and the model that the same command trains on from."""
+    """The refusal names what is new, and a command that trains on from the model; so does what is printed at the end."""
     train, out = str(write_csv(tmp_path / "texts.csv", rows(30))), str(tmp_path / "exp")
     words = ["finetune", "encoder", "--train", train, f"--out={out}", "--seeds=1", "--epochs", "1", "--device", "cpu"]
-    assert electra(*words)[0] == 0
+    _, said, _ = electra(*words)
     write_csv(tmp_path / "texts.csv", [*rows(40), *((f"{text} now", "plant") for text, _ in rows(12))])
     code, _, err = electra(*words, "--baselines")
     assert code == 78
     assert f"changed since {out} was trained: 47 training rows (then 27), new: 'plant'." in err
-    assert f"the same command with MODEL {out}/model and another --out" in err
-    assert electra(words[0], f"{out}/model", *words[2:4], "--out", f"{out}-2", *words[5:])[0] == 0
-    assert load_finetuned(f"{out}-2").task.labels == ("fruit", "plant", "tool")
+    for number, (text, before, after) in enumerate(
+        ((err, "last layer: electra ", "For"), (said, "rows: electra ", "As a"))
+    ):
+        typed = shlex.split(re.search(f"{before}(.*)  {after}", text)[1])  # type: ignore[index]
+        assert typed[1] == f"{out}/model" and typed[-1] == f"{out}-2"
+        code, _, err = electra(*typed[:-1], f"{out}-{2 + number}")
+        assert code == 0 and f"{out}/model may have learned from rows that are scored here" in err
+        assert load_finetuned(f"{out}-{2 + number}").task.labels == ("fruit", "plant", "tool")
 
 
 def test_predict_says_what_was_said(work: Path, electra: Electra, first: tuple[int, str, str]) -> None:
@@ -272,8 +284,9 @@ def test_the_words_are_where_they_were_in_training(work: Path, electra: Electra)
     assert table["task"]["scheme"] == "none" and table["task"]["labels"] == ["FRUIT", "I-X", "TOOL"]
     assert table["columns"]["words"] == "2" and table["columns"]["label"] == "1"
     (following,) = [line for line in out.splitlines() if line.startswith("Next: electra ")]
+    following = following.removeprefix("Next: electra ").partition("  With more rows: ")[0]
     assert following.endswith("--out predictions.conll")
-    code, _, err = electra(*following.removeprefix("Next: electra ").replace("FILE", "dev.conll").split())
+    code, _, err = electra(*following.replace("FILE", "dev.conll").split())
     assert code == 65 and "dev.conll: column 2 holds numbers or labels. Name the column of the words: --words N." in err
     assert not (work / "predictions.conll").exists()
     found = [one[-1] for one in rows["dev.conll"]]

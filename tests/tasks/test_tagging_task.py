@@ -71,8 +71,7 @@ def test_without_a_development_file_sentences_are_held_out(tmp_path: Path) -> No
         assert data.notes == (
             "labels: 3 without spans, scored by accuracy. Types of spans: --scheme io; marks alone: --scheme bio or bioes.",
             f"{name}: 362 words in 91 sentences.",
-            f"no development file: {len(data.dev['dev'])} of 91 sentences were held out, chosen by a hash of the text; no text is on both "
-            "sides.",
+            f"{len(data.dev['dev'])} of 91 sentences were held out to be scored; no text is on both sides.",
         )
         held.append(sides[1])
         random.shuffle(lines)

@@ -292,10 +292,6 @@ def extend(
 
         noted = next(root.glob("cells/**/environment.json"), None)
         remedy = run_folder.remedy(records.read_object(noted) if noted else {})
-        if (root / "model").is_dir() and any(line.startswith("data_sha256") for line in changed):
-            if old.facts == new.facts:
-                raise ConfigError(_trained_on(old, new, root))
-            remedy += f" data_sha256 is of all its files; for other texts: electra predict {root}/model FILE."
         raise ConfigError(f"{root} began with other settings ({'; '.join(changed)}). {remedy}")
     rows = old.rows | {key: row for key, row in new.rows.items() if key not in old.rows}
     order = list(rows)  # baselines after their task
@@ -322,18 +318,6 @@ def _differences(old: Declared, new: Declared, identity: Callable[[Mapping[str, 
         for line in records.differences(*plain):
             of_rows.setdefault(line, []).append(key)
     return changed + [f"{line} in {', '.join(keys)}" for line, keys in of_rows.items()]
-
-
-def _trained_on(old: Declared, new: Declared, root: Path) -> str:
-    """The error where the files of a finished experiment have changed, and how to begin from its model."""
-    then, now = (next(iter(one.rows.values())).settings for one in (old, new))
-    known, labels = (one["task"].get("labels") or () for one in (then, now))
-    classes = ", ".join(repr(label) for label in labels if label not in known)
-    return (
-        f"A file has changed since {root} was trained: {now['train_rows']:,} training rows (then "
-        f"{then['train_rows']:,}){f', new: {classes}' if classes else ''}. For other texts: electra predict "
-        f"{root}/model FILE  To train on from that model: the same command with MODEL {root}/model and another --out."
-    )
 
 
 @contextmanager

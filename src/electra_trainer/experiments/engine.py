@@ -90,7 +90,9 @@ class Work(Protocol):
         """
 
 
-def run_experiment(work: Work, out: Path, *, device: str, parallel: int | None = None, quiet: bool = False) -> Summary:
+def run_experiment(
+    work: Work, out: Path, *, device: str, parallel: int | None = None, quiet: bool = False, plain: bool = False
+) -> Summary:
     """Run what is not yet done, and sum up all that is there.
 
     Args:
@@ -98,6 +100,7 @@ def run_experiment(work: Work, out: Path, *, device: str, parallel: int | None =
         device: where the cells are computed: cpu, cuda (all GPUs) or cuda:N; `facts` may have settled it.
         parallel: runs at once. Default: as many as the cores have room for, or one a GPU. One is done in this process,
             more in separate processes.
+        plain: lines on progress leave out the names of the cells and their scores.
 
     Raises:
         ConfigError: another experiment is in `out`, or a setting that cannot be. Interrupted: stopped by a signal, all
@@ -121,7 +124,7 @@ def run_experiment(work: Work, out: Path, *, device: str, parallel: int | None =
             declared=declared,
             device=declared.facts.get("device", device),
             parallel=parallel,
-            board=Board(units, done={*cells} - {*todo}, quiet=quiet),
+            board=Board(units, done={*cells} - {*todo}, quiet=quiet, plain=plain),
             request=request,
         )
         try:
@@ -145,9 +148,13 @@ class Board:
     Args:
         work: cell -> how much there is to do, in any unit; all of the experiment's cells.
         done: those that are done already.
+        plain: see `run_experiment`.
     """
 
-    def __init__(self, work: Mapping[Cell, float], *, done: set[Cell], quiet: bool = False) -> None:
+    def __init__(
+        self, work: Mapping[Cell, float], *, done: set[Cell], quiet: bool = False, plain: bool = False
+    ) -> None:
+        self._plain = plain
         self.console = Terminal(file=sys.stderr, quiet=quiet, highlight=False)
         self._left = {cell: units for cell, units in work.items() if cell not in done}
         self._all, self._done = len(work), len(done)
@@ -174,7 +181,10 @@ class Board:
 
     def line(self, cell: Cell, text: str, style: str | None) -> None:
         """A line on a cell."""
-        self.say(f"{cell}: {text}", style=style)
+        self.say(f"{self._of(cell)}{text}", style=style)
+
+    def _of(self, cell: Cell, end: str = ": ") -> str:
+        return "" if self._plain else f"{cell}{end}"
 
     def progress(self, cell: Cell, share: float) -> None:
         """How much of a cell is done; the first share reported was done by an earlier command."""
@@ -186,17 +196,17 @@ class Board:
         """A cell is done, with the name and value of its main score if it has one."""
         self._shares[cell] = 1.0
         self._done += 1
-        words = "done" if score is None else f"{score[0]} {number(score[1])}"
+        words = "done" if score is None or self._plain else f"{score[0]} {number(score[1])}"
         took = time.monotonic() - self._since.pop(cell)
         left = f"; {self._time_left()}" if self._done < self._all else ""
-        self.say(f"[{self._done}/{self._all}] {cell}: {words}, {duration(took)}{left}")
+        self.say(f"[{self._done}/{self._all}] {self._of(cell)}{words}, {duration(took)}{left}")
 
     def idle(self) -> None:
         """Print a line a minute."""
         if time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES:
             self._last_line = time.monotonic()
-            running = "; ".join(f"{cell} {100 * self._shares[cell]:.0f} %" for cell in self._since) or "waiting"
-            self.say(f"[{self._done}/{self._all}] {running}; {self._time_left()}")
+            shares = (f"{self._of(cell, ' ')}{100 * self._shares[cell]:.0f} %" for cell in self._since)
+            self.say(f"[{self._done}/{self._all}] {'; '.join(shares) or 'waiting'}; {self._time_left()}")
 
     def _time_left(self) -> str:
         """Time left, at the speed of this command so far."""

@@ -2,7 +2,7 @@
 
 A contrast is a row minus its reference within a seed, on rows that chose nothing where there are some. Holm's
 correction covers the declared contrasts, once, those without a result included. A run that diverged counts in no mean.
-The verdict on files of one's own (`Contrast.verdict`, `Summary.conclusion`) is over their rows, and over seeds where
+The verdict on files of one's own (`Contrast.verdict`, `answer`) is over their rows, and over seeds where
 results do not have them. The seed of a fine-tuning run decides its head, order and dropout, not its encoder: intervals
 over such seeds are of what fine-tuning again would give, not of what pre-training again would.
 
@@ -10,23 +10,27 @@ Read by the page, the terminal, the JSON file, and the paper's tables and figure
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import numpy as np
+
 from electra_trainer.errors import ConfigError, MissingInputError, did_you_mean
 from electra_trainer.experiments import cell, statistics
 from electra_trainer.experiments.by_class import ClassReport
 from electra_trainer.experiments.cell import Cell, Declared, DeclaredRow, Result
-from electra_trainer.experiments.statistics import Paired, Spread, compare_paired, holm, spread
+from electra_trainer.experiments.statistics import Paired, Sample, Spread, compare_paired, holm, spread
 from electra_trainer.files import durable, wording
 from electra_trainer.files.wording import Printed, Table
 
 ABSENT = "–"
-WIDE = 20.0
-"""Width, x 100, of a 95 % interval from which on rows are too few for a number."""
+WIDE, SURE, MANY = 20.0, 95.0, 1000
+"""Width, x 100, of a 95 % interval from which on rows are too few for a number; its lower end, x 100, above which more
+labels bring little; and labels that are not few.
+"""
 T = TypeVar("T")
 Verdict = Literal["beats", "perhaps", "does not beat"]
 _SPREAD = ("row", "metric", "n", "median", "mean", "SD", "best", "best seed")
@@ -51,13 +55,12 @@ class Contrast:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the reference beats this row, a baseline; `perhaps`: the 95 % interval includes 0. Over seeds alone a
-        reference that is not above does not beat it, and one without a spread does.
+        """Whether the reference beats this row, a baseline, over the seeds; `perhaps`: the 95 % interval includes 0, or
+        there is none.
         """
-        if self.over_rows is None and self.medians[1] <= self.medians[0]:
+        if self.medians[1] <= self.medians[0]:
             return "does not beat"
-        low, high = self.over_rows or self.found.t_interval or (-1.0, -1.0)
-        return "beats" if high < 0 else "perhaps" if low <= 0 or self.over_rows is None else "does not beat"
+        return "beats" if (self.found.t_interval or (-1.0, -1.0))[1] < 0 else "perhaps"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -131,9 +134,14 @@ class Summary(Printed):
         return {row: reports for row, reports in found.items() if reports and not self.declared.rows[row].baseline}
 
     @cached_property
+    def answer(self) -> tuple[str, ...]:
+        """See `answer`."""
+        return answer(self)
+
+    @property
     def conclusion(self) -> str:
-        """See `conclude`."""
-        return conclude(self)
+        """The answer, without what to do next."""
+        return " ".join(filter(None, self.answer[:2]))
 
     @property
     def contrasts(self) -> list[Contrast]:
@@ -264,10 +272,10 @@ class Summary(Printed):
         }
 
     def text(self, *after: str) -> str:
-        """Tables, and what failed or is missing, for a terminal; what comes `after` them; and the conclusion."""
+        """Tables, and what failed or is missing, for a terminal; what comes `after` them; and the answer."""
         last = [*(line for line in remarks(self) if not line.endswith(self.shown)), str(self.path / "summary.md")]
         tables = [one.text() for one in self.tables().values() if one.rows]
-        return "\n\n".join(filter(None, [*tables, "\n".join(last), *after, self.conclusion]))
+        return "\n\n".join(filter(None, [*tables, "\n".join(last), *after, "\n".join(self.answer)]))
 
     def markdown(self) -> str:
         """The page."""
@@ -293,7 +301,7 @@ class Summary(Printed):
             rows=[self._title(key) for key, row in self.declared.rows.items() if not row.baseline],
             facts=facts,
             seeds=self.declared.seeds,
-            conclusion=self.conclusion,
+            answer=[self.conclusion, *self.answer[2:]],
             remarks=[*remarks(self)],
             classes={
                 f"{self._title(row)}, {split}": report.markdown()
@@ -374,53 +382,93 @@ def remarks(summary: Summary) -> Iterator[str]:
         )
 
 
-def conclude(summary: Summary) -> str:
-    """Sentences on the only task of an experiment on files of one's own; empty: it has several, or results without
-    values of rows.
+def answer(summary: Summary) -> tuple[str, ...]:
+    """Lines on the only task of an experiment on files of one's own, in the words of its user: how often the exported
+    model is right, what else is as good, what to do next. Empty: it has several tasks, or results without values of
+    rows.
 
-    The number is the mean over the seeds with a 95 % interval over rows: those kept apart where there are some, or else
-    the development rows. A baseline or another model is better or worse where the interval of its difference leaves out
-    0.
+    The 95 % intervals are over rows: those kept apart where there are some, else all rows, each by a model that had not
+    seen it, else the rows held out. The number is the exported run's where the rows chose nothing, else the mean over
+    the seeds. Another predictor is better or worse where the interval of the difference leaves out 0.
     """
     key, *others = [key for key, row in summary.declared.rows.items() if row.reference is None]
-    metric = next((name for one in summary.results[key].values() for name in one.samples), "")
-    if others or not metric:
-        return ""
-    row, samples = summary.declared.rows[key], [*summary.samples(key, metric).values()]
-    split, _, name = metric.partition("/")
-    unit = "sentences" if row.settings.get("task", {}).get("kind") == "Tagging" else "rows"
-    count, shares = samples[0].rows, (name, unit) == ("accuracy", "rows")
-    low, high = (100 * bound for bound in statistics.over_rows(samples))
-    low = low if name in ("spearman", "pearson", "matthews") else max(low, 0.0)
+    found = {name for one in summary.results[key].values() for name in one.samples}
+    if others or not found:
+        return ()
+    metric = min(found, key=lambda name: [*_JUDGED].index(name.partition("/")[0]))
+    (split, _, name), row, every = metric.partition("/"), summary.declared.rows[key], summary.samples(key, metric)
+    best, tags = summary.best(key).seed, row.settings["task"]["kind"] == "Tagging"
+    mine = {best: every[best]} if split in row.apart and best in every else every
+    count, correlation = mine[min(mine)].rows, name in ("spearman", "pearson", "matthews")
 
-    def score(row: str, of: str = "") -> str:
-        value = 100 * summary.rows[row][metric].mean
-        right = f"{count * value / 100:,.1f}".removesuffix(".0")
-        return f"{right}{of} ({value:.1f} %)" if shares else f"{value:.1f}{of}"
+    def score(samples: Mapping[int, Sample]) -> str:
+        value = float(np.mean([one.values for one in samples.values()]))
+        if name == "accuracy" and not tags:
+            return f"{round(count * value):,} ({100 * round(count * value) / count:.1f} %)"
+        return f"{value:.2f}" if correlation else f"{100 * value:.1f}"
 
-    rows = f"{count:,} {unit} kept apart" if split in row.apart else f"{count:,} {split} {unit}"
-    named = name[0].upper() + name[1:].replace("_", " ").replace("f1", "F1")
-    first = f"Right in {score(key, f' of {rows}')[:-1]}" if shares else f"{named} {score(key, f' on {rows}')} (x 100"
-    seeds = [100 * value for value in summary.rows[key][metric].by_seed.values()]
-    seeded = f"; mean of {len(seeds)} seeds, {min(seeds):.1f} to {max(seeds):.1f}" if len(seeds) > 1 else ""
-    parts = [f"{first}, {low:.0f} to {high:.0f}{seeded}).", *_others(summary, score)]
-    if high - low > WIDE:
-        how = "" if split in row.apart else " with --test FILE"
-        between = f"between {low:.0f} and {high:.0f}{' %' * shares}"
-        parts.append(f"{count:,} {unit} are too few for a number: {between}; keep more apart{how}.")
-    return " ".join(parts)
+    low, high = statistics.over_rows([*mine.values()])
+    ends = f"{low:.2f} to {high:.2f}" if correlation else f"{100 * max(low, 0):.0f} to {100 * high:.0f}"
+    (right, _, share), (of, more) = score(mine).partition(" ("), _JUDGED[split]
+    judged = f"{count:,} {of.format('sentences' if tags else 'rows')}"
+    first = f"{_NAMED.get(name, name)}: {right} on {judged} ({ends}; {1 if correlation else 100} is perfect)."
+    if share:
+        first = f"Right in {right} of {judged} ({share[:-1]}, {ends})."
+    last = _more_labels(summary, key, "--dev in place of --test and " * (split == "test"), sure=100 * low > SURE)
+    if 100 * (high - low) > WIDE:
+        last = f"{count:,} are too few for a number, {ends}{' %' * bool(share)}: {more}."
+    if any("collapsed: " in doubt for doubt in summary.results[key][best].doubts):
+        recipe = "--learning-rate (it was {learning_rate:g}) or more --epochs (they were {epochs:g})"
+        last = f"It says the same of every text. Try another {recipe.format(**row.settings['recipe'])}, another --out."
+    return first, " ".join(_others(summary, metric, mine, score)), last
 
 
-def _others(summary: Summary, score: Callable[[str], str]) -> Iterator[str]:
+_JUDGED = {
+    "test": ("{} kept apart", "keep at least 100 apart"),
+    "folds": ("{}, each by a model that had not seen it", "label more"),
+    "dev": ("{} held out", "keep 100 apart, --test FILE"),
+}
+"""Splits that an answer can be about, the best first: what their rows are, and what helps where they are few."""
+_NAMED = {
+    "accuracy": "Words with the right tag",
+    "f1": "F1 of the spans",
+    "micro_f1": "F1 of all labels",
+    "macro_f1": "Mean F1 of the classes",
+    "spearman": "Rank correlation with the true numbers",
+    "pearson": "Correlation with the true numbers",
+}
+
+
+def _others(
+    summary: Summary, metric: str, mine: Mapping[int, Sample], score: Callable[[Mapping[int, Sample]], str]
+) -> Iterator[str]:
     """Sentences on baselines and other models: the better ones, those too close to call, then the others."""
-    order = {"does not beat": "Clearly better", "perhaps": "Too close to call", "beats": "Better than"}
-    for one in sorted(summary.contrasts, key=lambda one: [*order].index(one.verdict)):
-        row, says = summary.declared.rows[one.row], order[one.verdict]
+    found: list[tuple[int, str]] = []
+    for name, row in summary.declared.rows.items():
+        theirs = summary.samples(name, metric)
+        ours = summary.samples(str(row.reference), metric) if row.seeded and row.reference else mine
+        over = statistics.difference_over_rows(ours, _at_seeds(row, theirs, ours))
+        if row.reference is None or over is None:
+            continue
+        simpler = f"; {row.baseline} {'are' if row.baseline.endswith('s') else 'is'} simpler" * (not row.seeded)
+        says = "Clearly better: take that" if over[1] < 0 else f"Too close to call{simpler}"
         title = row.baseline if row.settings.get("rival") else row.baseline[0].upper() + row.baseline[1:]
-        if one.verdict == "perhaps" and not row.seeded:
-            says += f"; {row.baseline} {'are' if row.baseline.endswith('s') else 'is'} simpler"
-        plain = f"{says} {row.baseline}, {score(one.row)}."
-        yield plain if one.verdict == "beats" else f"{title}: {score(one.row)}. {says}."
+        worse = f"Better than {row.baseline}, {score(theirs)}."
+        found.append((2, worse) if over[0] > 0 else (int(over[1] >= 0), f"{title}: {score(theirs)}. {says}."))
+    yield from (sentence for _, sentence in sorted(found, key=lambda one: one[0]))
+
+
+def _more_labels(summary: Summary, key: str, instead: str, *, sure: bool) -> str:
+    """A sentence: labels are few, and the command that shows what more of them bring; else where the mistakes are."""
+    settings, page = summary.declared.rows[key].settings, summary.path / "summary.md"
+    rows, task = settings["train_rows"], settings["task"]
+    counts = [str(few) for few in (rows // 4, rows // 2, 4 * rows // 5) if few >= max(2, len(task.get("labels", ())))]
+    if rows >= MANY or sure or not counts or task["kind"] == "Tagging":
+        return f"Class by class, and what is taken for what: {page}" if key in summary.classes else ""
+    return (
+        f"More labels than these {rows:,} help most. How much: the same command with {instead}--labels-curve "
+        f"{','.join(counts)} --out {summary.path}-curve"
+    )
 
 
 def row_remarks(summary: Summary, key: str, title: str) -> Iterator[str]:

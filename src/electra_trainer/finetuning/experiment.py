@@ -30,7 +30,7 @@ from electra_trainer.runs.progress import Display
 from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.settings.records import ADDED, is_run, read, run_and_step, to_dict
 from electra_trainer.tasks import recipe
-from electra_trainer.tasks.task import TaskData, TaskSource, findings_of
+from electra_trainer.tasks.task import OwnFiles, TaskData, TaskSource, findings_of
 from electra_trainer.train.device import choose_device, choose_precision
 
 UNTRAINED = "untrained"
@@ -98,6 +98,11 @@ class Plan(engine.Work):
         own = any(task.own_recipe for task in self.tasks)
         return "paper" if self.request.recipe == recipe.AUTO and not own else self.request.recipe
 
+    @property
+    def is_own(self) -> bool:
+        """Whether its tasks are files of one's own."""
+        return all(isinstance(task, OwnFiles) for task in self.tasks)
+
     def __post_init__(self) -> None:
         for task in self.tasks:
             if not _NAME.fullmatch(task.name):
@@ -113,6 +118,8 @@ class Plan(engine.Work):
         where = choose_device(old.facts["device"] if old is not None and named == "auto" else named)
         source = self._encoder(self.request.model)
         rows = {key: row for task in self.tasks for key, row in self._rows(task, where, old).items()}
+        if old is not None:
+            self._require_same(old, next(iter(rows.values())), source.sha256)
         alike = max(1, processes.cores() // sum(len(self.seeds) for row in rows.values() if row.seeded))
         return Declared(
             verb=self.verb,
@@ -126,6 +133,22 @@ class Plan(engine.Work):
             rows=rows,
             seeds=tuple(sorted(self.seeds)),
             about={"model": self.request.model, "encoder": _encoder_facts(self.request.model)},
+        )
+
+    def _require_same(self, old: Declared, new: DeclaredRow, model_sha256: str) -> None:
+        """Raise ConfigError, with the command that trains on, where a file of a finished experiment has changed."""
+        root, row = self.request.out, next(iter(old.rows.values()))
+        finished = (root / "model").is_dir() and old.facts["model_sha256"] == model_sha256
+        if not finished or row.settings["data_sha256"] == new.settings["data_sha256"]:
+            return
+        known, labels = (one.settings["task"].get("labels") or () for one in (row, new))
+        then, now = (one.settings["train_rows"] for one in (row, new))
+        what = "A file" if then == now else getattr(self.tasks[0], "train", "A file")
+        classes = ", ".join(repr(label) for label in labels if label not in known)
+        rows = f"{now:,} training rows (then {then:,}){', new: ' * bool(classes)}{classes}"
+        raise ConfigError(
+            f"{what} has changed since {root} was trained: {rows}. Train anew beside it, from its encoder on, with a "
+            f"new last layer: {self.request.beside()}  For other texts: electra predict {root / 'model'} FILE"
         )
 
     def _rows(self, task: TaskSource, where: torch.device, old: Declared | None) -> dict[str, DeclaredRow]:
@@ -163,7 +186,7 @@ class Plan(engine.Work):
                 found[key + FRESH] = replace(fresh, baseline="the untrained encoder", notes=(), **compared)
             settled = Settings.of(main)
             for name, one in data.under(settled.recipe)[0].task.baselines(data.train).items():
-                if self.request.baselines or (self.labels and name == labels_curve.AGAINST):
+                if self.request.baselines or (name == labels_curve.AGAINST and (self.labels or self.is_own)):
                     settings = asdict(replace(settled, baseline=name))
                     found[f"{key}{PLUS}{name}"] = DeclaredRow(
                         settings=settings, seeded=bool(self.labels), baseline=one.title, **compared
@@ -175,6 +198,11 @@ class Plan(engine.Work):
         settled, source = Settings.of(row).recipe, self._encoder(model)
         as_read, text = data.under(settled)[0], source.text(settled.max_length)
         findings = findings_of(as_read, text, reader=model, longest=source.length)
+        if self.is_own and not data.tested and model_folder.finetuned_folder(model) is not None:
+            findings.append(
+                f"warning: {model} may have learned from rows that are scored here, so the score may be too good: "
+                "--test FILE scores rows that no model learned from."
+            )
         for finding in findings:
             if finding not in self.shown:
                 errors.tell(f"{name}: {finding}")
@@ -306,7 +334,8 @@ def run_plan(plan: Plan, *, data: TaskData | None = None) -> Summary:
     asked = plan.request
     quiet = asked.quiet or asked.json
     plan = replace(plan, sources={}, loaded={} if data is None else {plan.tasks[0].name: data})
-    summary = engine.run_experiment(plan, asked.out, device=asked.device, parallel=asked.parallel, quiet=quiet)
+    how: dict[str, Any] = {"quiet": quiet, "plain": plan.is_own and not (plan.labels or asked.verbose)}
+    summary = engine.run_experiment(plan, asked.out, device=asked.device, parallel=asked.parallel, **how)
     return replace(summary, shown=(*plan.shown, *(() if quiet or data is None else data.notes)))
 
 
@@ -344,7 +373,7 @@ class _Relay(Display):
         self._reports, self._lines = reports, lines
 
     def say(self, line: str, *, style: str | None = None) -> None:
-        if self._lines:  # fresh weights may collapse: the run has its log
+        if self._lines:  # the run has its log
             self._reports.say(line, style=style)
 
     warn = say

@@ -87,6 +87,8 @@ class Finetuned:
         return f"<Finetuned: {self.task.name}, from {self.table['source']['model']}>"
 
     def __str__(self) -> str:
+        if says := self.table.get("conclusion"):
+            return f"{self!r}\n\n{says}"
         found = _score_rows(self.table["scores"], metric=self.task.metric, seed=self.table["seed"])
         rows = [(one["split"], one["metric"], *map(str, one["numbers"])) for one in found]
         table = Table(head=("split", "metric", "n", "median", "mean", "SD"), rows=rows, words=2)

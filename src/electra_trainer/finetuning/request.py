@@ -39,13 +39,16 @@ class Tuned(Printed):
     data: "TaskData"
     next: str
     """A command to go on with."""
+    verbose: bool = False
+    """Whether `text` has tables too."""
 
     def text(self) -> str:
-        """Scores, and where the model is."""
-        refused = f"has no class for its head, refuses it, and loads its encoder from {self.model / 'encoder'}"
-        loads = "loads it" if (self.model / "model.safetensors").exists() else refused
-        last = self.next if self.predictions is None else f"Predictions written to {self.predictions}."
-        return self.summary.text(f"{self.model}: the best run; transformers {loads}. README.md there says how.\n{last}")
+        """The answer, and the commands to go on with; of a fixed benchmark, or if `verbose`, after the scores."""
+        last = self.next if self.predictions is None else f"Predictions written to {self.predictions}.  {self.next}"
+        if self.summary.answer and not self.verbose:
+            return "\n".join(["", *filter(None, self.summary.answer), last])
+        where = f"{self.model}: the best run. README.md there says how transformers loads it."
+        return f"{self.summary.text(where)}\n{last}"
 
     def as_json(self) -> dict[str, Any]:
         """Notes, summary, folders."""
@@ -83,11 +86,17 @@ def tuned(
         return run_plan(plan, data=data)
 
 
+def ready(request: Tuning) -> None:
+    """Find wrong seeds, and an --out that cannot be used, before anything is read. Raises ElectraError."""
+    cell.parse_seeds(request.seeds)
+    with cell.declaring(request.out):
+        return
+
+
 def loaded(request: Tuning, source: "TaskSource") -> "TaskData":
     """Read the data of a task, once the model is known to be there, and print how that was done."""
     from electra_trainer.pretrained.located import located
 
-    cell.parse_seeds(request.seeds)  # a wrong one before the data are read
     if not records.is_run(request.model):
         located(request.model)  # look for it, or download it, before the data are read
     if not (request.quiet or request.json):
@@ -107,7 +116,8 @@ def exported(request: Tuning, source: "TaskSource", *, next_command: str) -> Tun
     data = loaded(request, source)
     summary = tuned(request, source, keep_weights=True, data=data)
     model, predictions = export_best(source, data, summary=summary, model=request.model)
-    return Tuned(summary=summary, model=model, predictions=predictions, data=data, next=f"Next: electra {next_command}")
+    found: dict[str, Any] = {"summary": summary, "predictions": predictions, "data": data, "verbose": request.verbose}
+    return Tuned(model=model, next=f"Next: electra {next_command}", **found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,16 +171,23 @@ class Finetune(Tuning):
     against: str | None = None
     """Another model, fine-tuned with the same seeds on the same rows: the tables compare the two seed by seed. MODEL is
     the one that is exported."""
+    verbose: bool = False
+    """Print all tables, and the score of each run, before the answer."""
     labels_curve: str | None = None
     """Numbers of labels, such as 50,100,200: instead of a model, how scores of the encoder and of TF-IDF (--baselines:
     of all) grow with them on the same rows, and from how many on the encoder pays. Each seed draws the rows anew."""
 
     def run(self) -> "Tuned | LabelsCurve":
         """Run the seeds and export the best, or draw the curve."""
+        ready(self)
         if self.labels_curve is not None:
             return self._curve(self.labels_curve)
         ending = "conll" if self.task == "tagging" else "csv"
-        next_command = f"predict {self.out / 'model'} FILE --out predictions.{ending}"
+        model = self.out / "model"
+        next_command = (
+            f"predict {model} FILE --out predictions.{ending}  With more rows: {self.beside()}  As a service: "
+            f"{model / 'README.md'}  All figures: {self.out / 'summary.md'}"
+        )
         return exported(self, self.source(), next_command=next_command)
 
     def _curve(self, counts: str) -> "LabelsCurve":
@@ -228,6 +245,7 @@ class Glue(Tuning):
 
     def run(self) -> "GlueScores":
         """Run the cells, write the tables, and the archive if it is wanted."""
+        ready(self)
         from electra_trainer.finetuning import glue_table
 
         archive = self.out / "submission.zip" if self.predict else None
@@ -289,6 +307,7 @@ class Squad(Tuning):
 
     def run(self) -> Tuned:
         """Run the seeds, and export the best."""
+        ready(self)
         from electra_trainer.tasks.questions import SquadTask
 
         follow = "released" if self.recipe == "released" else "paper"

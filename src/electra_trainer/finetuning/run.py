@@ -583,7 +583,7 @@ def _evaluate(run: FineTuningRun, stop: Callable[[], str | None]) -> dict[str, A
     if any(COLLAPSED in doubt for doubt in doubts):
         doubts.append(f"after {run.steps:,} steps: try more epochs, another learning rate or other seeds.")
     for doubt in doubts:
-        run.say(f"WARNING: {doubt}", style="bold red")
+        run.folder.log(f"WARNING: {doubt}")
     return {
         "scores": cells.named_scores(scores),
         "reports": reports,

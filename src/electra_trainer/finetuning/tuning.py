@@ -1,13 +1,18 @@
 """The request that every verb of fine-tuning shares."""
 
+import re
+import shlex
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
+from electra_trainer.errors import runs_as_command
+from electra_trainer.settings.methods import kind_of
 from electra_trainer.settings.records import DEFAULT
-from electra_trainer.settings.request import Request, dotted_names
+from electra_trainer.settings.request import Request, dotted_names, taken
 from electra_trainer.tasks.recipe import Recipe
 
 
@@ -47,6 +52,8 @@ class Tuning(Request):
     """Print one JSON object."""
     quiet: bool = False
     """Show no progress."""
+    verbose: tyro.conf.Suppress[tyro.conf.Fixed[bool]] = False
+    """Print all tables, and the score of each run, before the answer."""
     track: str | None = None
     """Trackers between commas: tensorboard, wandb, mlflow. Each cell is a run there."""
 
@@ -64,3 +71,12 @@ class Tuning(Request):
         names, usual = dotted_names(self.typed), vars(Recipe())
         found = {name: value for name, value in vars(self.changes).items() if name in names or value != usual[name]}
         return ({"attention_dropout": found["dropout"]} if "dropout" in found else {}) | found
+
+    def beside(self) -> str:
+        """The command that trains on from this experiment's model, into a new folder next to it."""
+        model, stem = str(self.out / "model"), re.sub(r"-\d+$", "", str(self.out))
+        out = next(path for number in count(2) if not Path(path := f"{stem}-{number}").exists())
+        if not runs_as_command() or "config" in dotted_names(self.typed):
+            return f"the same with MODEL {model} and --out {out}"
+        words = [word for word in taken(self.typed, "out")[1] if word != self.model]
+        return shlex.join(["electra", kind_of(type(self)), model, *words, "--out", out])

@@ -319,10 +319,7 @@ def _split(examples: Sequence[E], chosen: Collection[int], *, where: str, what: 
 
 def held_out(dev: Sequence[E], train: Sequence[E], what: str) -> str:
     """A note on `dev`, which was split off the examples `train`."""
-    return (
-        f"no development file: {len(dev):,} of {len(train):,} {what} were held out, chosen by a hash of the text; no "
-        "text is on both sides."
-    )
+    return f"{len(dev):,} of {len(train):,} {what} were held out to be scored; no text is on both sides."
 
 
 def _groups(texts: Iterable[E]) -> dict[E, list[int]]:

@@ -201,8 +201,8 @@ class MultiLabelTask(OwnRows):
         each = counts.total() / (len(train) - none)
         note = (
             f"{len(counts)} labels, several a text, in {len(train):,} training rows: {named}; {none:,} rows have "
-            f"none, the others {each:.3g} on average. The threshold is the best for dev's main score, so dev is "
-            "a little too good: score with --test FILE."
+            f"none, the others {each:.3g} on average. The probability from which on a label is given was chosen on the "
+            "rows that are scored, so the score is a little too good: score others with --test FILE."
         )
         return MultiLabel(labels=tuple(sorted(counts))), [note]
 

@@ -22,8 +22,6 @@ from electra_trainer.tasks.texts import Classification, Regression, TextTask, kn
 
 UNEVEN = 0.8
 """Share of the largest class from which on accuracy says little."""
-_FEW_TO_SCORE = 50
-"""A note says how little fewer rows than these tell."""
 _ALWAYS = ("text", "pair", "label")
 """Fields of `Columns` that are hashed even where they are empty."""
 Own = TypeVar("Own", bound=TextTask)
@@ -147,7 +145,7 @@ class OwnTask(OwnRows):
         if self.metric is None and much >= UNEVEN:
             notes.append(
                 f"{WARNING}{100 * much:.0f} % of the training rows have the same label, so predicting it always has "
-                "about that accuracy. Seeds and epochs are chosen by accuracy; --metric macro_f1 counts classes alike."
+                "about that accuracy. --metric macro_f1 counts classes alike."
             )
         each = shown([f"{name} {counts[name]:,}" for name in names])
         notes.append(f"{len(names)} classes in {len(train):,} training rows: {each}.")
@@ -181,12 +179,9 @@ class RegressionTask(OwnRows):
 
 
 def _overlaps(rows: Mapping[str, Sequence[TextExample]], *, held_out: bool) -> list[str]:
-    """Notes on texts in two of the splits, and on few rows to score on."""
+    """Notes on texts in two of the splits."""
     train, dev, test = rows["train"], rows["dev"], rows.get("test")
     notes = [] if held_out else files.overlap(train, dev)
     if test is not None:
         notes += [*files.overlap(train, test, "test"), *files.overlap(dev, test, "test", "development")]
-    if (few := len(dev if test is None else test)) < _FEW_TO_SCORE:
-        known = f"shares are known to ± {98 / few**0.5:.0f} points"
-        notes.append(f"{WARNING}{few} rows are few: {known}. Score more with --test FILE.")
     return notes
