@@ -23,9 +23,9 @@ CEILINGS = {
     "cli": 1200,
     "cost": 340,
     "data": 2330,
-    "experiments": 1060,
+    "experiments": 1090,
     "files": 1500,
-    "finetuning": 1710,
+    "finetuning": 1770,
     "inspection": 940,
     "kernels": 710,
     "model": 500,
@@ -39,8 +39,8 @@ CEILINGS = {
     "settings": 720,
     "tasks": 3160,
     "train": 2250,
-    "all": 22_270,
-    "tests": 34_730,
+    "all": 22_350,
+    "tests": 34_760,
     "benchmarks": 1800,
 }
 """Most lines of code. They only fall; an issue that asks for a feature raises one and names the lines and what goes for it."""
