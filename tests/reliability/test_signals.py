@@ -34,7 +34,7 @@ from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.launcher import tuned
 from electra_trainer.runs.progress import Status
 from electra_trainer.runs.restarts import supervise
-from electra_trainer.runs.signals import FORWARDS, STOP, StopRequest, leave_when_told, signals_held
+from electra_trainer.runs.signals import FORWARDS, STOP, StopRequest, end_by_itself, leave_when_told, signals_held
 from electra_trainer.train import loop
 from electra_trainer.train.loop import pretrain
 
@@ -223,6 +223,27 @@ def test_a_long_evaluation_is_given_up_and_done_again(data: Path, whole: Path, t
     assert numbered(out / "checkpoints")[-1][0] == 6 and not any(row.get("split") for row in curve(out))
     run(data, out)
     assert curve(out) == curve(whole) and digest(out) == digest(whole)
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_what_is_said_of_a_signal(quiet: bool, capfd: pytest.CaptureFixture[str]) -> None:
+    """One line for the first, none for the second."""
+    with StopRequest(quiet=quiet) as stop:
+        signal.raise_signal(signal.SIGUSR1)
+        signal.raise_signal(signal.SIGTERM)
+    assert stop.name == "SIGTERM" and not stop.raised
+    said = "" if quiet else "\nelectra: saving at the end of this step, then stopping\n"
+    assert capfd.readouterr().err == said
+
+
+def test_a_process_that_ends_by_itself_keeps_its_own_code() -> None:
+    def ends(_: int) -> int:
+        leave_when_told()
+        end_by_itself()
+        signal.raise_signal(signal.SIGTERM)
+        return 3
+
+    assert run_ranks(1, ends) == [3]
 
 
 def test_signals_wait_only_while_the_process_is_replaced() -> None:
