@@ -2,6 +2,7 @@
 the run ends as if nothing had been. Under torchrun in the long form alone.
 """
 
+import ctypes
 import dataclasses
 import json
 import os
@@ -34,7 +35,16 @@ from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.launcher import tuned
 from electra_trainer.runs.progress import Status
 from electra_trainer.runs.restarts import supervise
-from electra_trainer.runs.signals import FORWARDS, STOP, StopRequest, end_by_itself, leave_when_told, signals_held
+from electra_trainer.runs.signals import (
+    FORWARDS,
+    STARTED_BY,
+    STOP,
+    StopRequest,
+    end_by_itself,
+    leave_when_told,
+    signals_held,
+    stop_with_parent,
+)  # fmt: skip
 from electra_trainer.train import loop
 from electra_trainer.train.loop import pretrain
 
@@ -234,6 +244,29 @@ def test_what_is_said_of_a_signal(quiet: bool, capfd: pytest.CaptureFixture[str]
     assert stop.name == "SIGTERM" and not stop.raised
     said = "" if quiet else "\nelectra: saving at the end of this step, then stopping\n"
     assert capfd.readouterr().err == said
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems cannot ask for it")
+@pytest.mark.parametrize(
+    ("names", "number"),
+    [({}, 0), ({STARTED_BY: "me"}, 0), ({STARTED_BY: "1"}, 15), ({"TORCHELASTIC_RUN_ID": "none"}, 15)],
+    ids=str,
+)
+def test_the_signal_that_the_end_of_the_parent_sends(
+    names: dict[str, str], number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (STARTED_BY, "TORCHELASTIC_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in names.items():
+        monkeypatch.setenv(name, value)
+
+    def asked(_: int) -> int:
+        stop_with_parent()
+        found = ctypes.c_int(-1)
+        ctypes.CDLL(None).prctl(2, ctypes.byref(found), 0, 0, 0)  # PR_GET_PDEATHSIG
+        return found.value
+
+    assert run_ranks(1, asked) == [number]
 
 
 def test_a_process_that_ends_by_itself_keeps_its_own_code() -> None:

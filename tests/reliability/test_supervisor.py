@@ -265,6 +265,16 @@ def test_a_disk_that_does_not_answer_when_the_run_has_failed_of_it(
     assert began.read_text() == "xx" and next(calls) > 2
 
 
+def test_a_disk_that_does_not_take_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("config.json", "environment.json"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(restarts_module.progress, "put_status", Mock(side_effect=StorageError("the disk is full.")))
+    assert supervise(script(tmp_path, "raise SystemExit(65)"), tmp_path, restarts=1) == 65
+    assert capfd.readouterr().err == "electra: the disk is full.\n"
+
+
 @pytest.mark.parametrize(
     ("rows", "more", "code", "said"),
     [

@@ -13,6 +13,7 @@ import torch
 from tests import small
 
 from electra_trainer.errors import ConfigError, StorageError
+from electra_trainer.files import durable
 from electra_trainer.runs import checkpoint
 from electra_trainer.runs.checkpoint import FAILURES_IN_A_ROW, Saver, load_newest, numbered
 from electra_trainer.runs.metrics import readable_rows
@@ -115,6 +116,17 @@ def test_the_last_save_is_tried_twice(folder: RunFolder, said: list[str], monkey
     assert steps_on_disk(folder) == [1] and "Trying once more" in said[0]
     with pytest.raises(StorageError):
         saver.finish(made(2))
+
+
+def test_rows_are_on_the_disk_before_a_checkpoint(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(durable, "sync_file", lambda path: synced.append(path.name))
+    monkeypatch.setattr(checkpoint, "save", lambda *_, **__: synced.append("checkpoint"))
+    for name in ("metrics.jsonl", "examples.jsonl"):
+        folder.append(name, {"step": 1})
+    Saver(folder=folder, keep=2, say=print).write(made(1))
+    run = folder.path.name
+    assert synced == ["metrics.jsonl", run, "examples.jsonl", run, "checkpoint"]
 
 
 def test_a_failed_save_is_reported_at_the_end(
