@@ -236,8 +236,8 @@ def test_a_long_evaluation_is_given_up_and_done_again(data: Path, whole: Path, t
 
 
 @pytest.mark.parametrize("quiet", [False, True])
-def test_what_is_said_of_a_signal(quiet: bool, capfd: pytest.CaptureFixture[str]) -> None:
-    """One line for the first, none for the second."""
+def test_the_line_on_a_signal(quiet: bool, capfd: pytest.CaptureFixture[str]) -> None:
+    """The first has one, the second none."""
     with StopRequest(quiet=quiet) as stop:
         signal.raise_signal(signal.SIGUSR1)
         signal.raise_signal(signal.SIGTERM)

@@ -28,7 +28,7 @@ def test_the_revision_of_the_source(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_rows_after_a_step_are_dropped(tmp_path: Path) -> None:
-    """Those of a step before the first count, too; what cannot be read stays only before a row that is kept."""
+    """Step 0 counts, too; what cannot be read stays only before a row that is kept."""
     path = tmp_path / "metrics.jsonl"
     lines = [b'{"step": 0}', b"damaged", b'{"step": -1}', b'{"step": 2}', b'{"step": 3}', b"[]", b'{"step": 4']
     path.write_bytes(b"\n".join(lines))
