@@ -20,12 +20,12 @@ ROOMS = (
 """From the ground up, with the modules at the root: each imports only what is listed before it."""
 CEILINGS = {
     "(root)": 400,
-    "cli": 1200,
+    "cli": 1210,
     "cost": 340,
     "data": 2330,
-    "experiments": 1090,
+    "experiments": 1130,
     "files": 1500,
-    "finetuning": 1770,
+    "finetuning": 1810,
     "inspection": 940,
     "kernels": 710,
     "model": 500,
@@ -37,9 +37,9 @@ CEILINGS = {
     "ranks": 400,
     "runs": 990,
     "settings": 720,
-    "tasks": 3160,
+    "tasks": 3300,
     "train": 2250,
-    "all": 22_350,
+    "all": 22_580,
     "tests": 34_760,
     "benchmarks": 1800,
 }

@@ -229,7 +229,7 @@ def finetune(
     task: str | Path | TaskSource,
     *,
     out: str | Path,
-    seeds: int | Sequence[int] = 3,
+    seeds: int | Sequence[int] | None = None,
     recipe: Literal["auto", "paper", "released"] = "auto",
     **fields: Any,
 ) -> Finetuned:
@@ -242,7 +242,7 @@ def finetune(
             `electra_trainer.tasks` a `own_files.RegressionTask`, `multi_label.MultiLabelTask`, `tagging.TaggingTask`,
             `questions.SquadTask` or `glue_tasks.GlueTask`.
         out: the experiment's folder; scores are in its summary.json and summary.md.
-        seeds: how many (1, 2, ...), or which.
+        seeds: how many (1, 2, ...), or which; None: 3, of a cross-validated table 1.
         recipe: paper, released, or auto: the paper's, and of own tables what was measured on small files.
         fields: the other fields of `electra_trainer.finetuning.tuning.Tuning`: baselines, search, parallel, device,
             quiet, track, and `against`, another model that is fine-tuned with the same seeds on the same rows; and
@@ -262,7 +262,7 @@ def finetune(
     asked = Tuning(
         model=str(model),
         out=Path(out),
-        seeds=_listed(seeds),
+        seeds=None if seeds is None else _listed(seeds),
         recipe=recipe,
         changes=Recipe(**changes),
         typed=tuple(f"--{name}" for name in changes),

@@ -44,7 +44,7 @@ def write_all(folder: Path) -> Path:
     write_csv(folder / "train.csv", rows(40))
     (folder / "new.csv").write_text("\n".join(["text", *(text for text, _ in rows(8))]) + "\n")
     finetune(
-        folder / "encoder", OwnTask(train=folder / "train.csv"), out=folder / "experiment",
+        folder / "encoder", OwnTask(train=folder / "train.csv", folds=False), out=folder / "experiment",
         seeds=(1,), epochs=1.0, batch_size=16, parallel=1, device="cpu", quiet=True,
     )  # fmt: skip
     (folder / "experiment" / "model").rename(folder / "tuned")

@@ -80,10 +80,6 @@ RUN = "cells/classification/seed-2"
 @pytest.mark.parametrize(
     "name, content, wrong",
     [
-        (f"{RUN}/predictions/predict.jsonl", b"1.5\n" * 10, "is damaged"),
-        (f"{RUN}/predictions/predict.jsonl", b'{"label": "fruit"}\n', "is damaged"),
-        (f"{RUN}/predictions/predict.jsonl", b'{"label": "fruit", "probabilities": 0.5}\n' * 10, "is damaged"),
-        (f"{RUN}/predictions/predict.jsonl", None, "No such file"),
         (f"{RUN}/config.json", b"{}", "field model is missing"),
         (f"{RUN}/config.json", None, "no such file"),
         (f"{RUN}/environment.json", b"{", "is not valid JSON"),

@@ -55,7 +55,7 @@ class Made:
 
     def data(self, kind: str) -> TaskData:
         source, label = (RegressionTask, "price") if kind == "numbers" else (OwnTask, "label")
-        return source(train=self.root / f"{kind}.csv", label=label).load()
+        return source(train=self.root / f"{kind}.csv", label=label, folds=False).load()
 
 
 def table_of(kind: str) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
@@ -177,16 +177,19 @@ def test_a_head_that_compares_two_texts(made: Made) -> None:
     head = {name.removeprefix("head."): tensor for name, tensor in kept.items() if name.startswith("head.")}
     mine = load_finetuned(made.model("compared")).network.head.state_dict()
     assert mine.keys() == head.keys() == read_tensors(made.model("compared") / "head.safetensors").keys()
-    assert len(head["idf_V"].unique()) > 3 and all(torch.equal(mine[name], head[name]) for name in head)
+    assert len(head["idf_V"].unique()) > 3
+    assert all(torch.equal(mine[name], head[name]) for name in head if not name.startswith("dense."))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_the_run_predicted_is_predicted_again(made: Made, kind: str) -> None:
-    """Through export and back, on the same rows, in the same precision: the same, as far as it was written."""
+    """Through export and back, on the same rows, in the same precision; its temperature is in the head then."""
     data = made.data(kind)
     said = load_finetuned(made.model(kind)).predict_examples(data.dev["dev"], device="cpu")
     lines = (made.run(kind) / "predictions" / "dev.jsonl").read_text().splitlines()
-    assert said == [json.loads(line) for line in lines]
+    for one, line in zip(said, lines, strict=True):
+        (name, answer), *rest = json.loads(line).items()
+        assert one[name] == answer and all(one[other] == pytest.approx(share, rel=1e-4) for other, share in rest)
 
 
 def test_it_predicts_in_the_precision_that_it_was_scored_in(made: Made, tmp_path: Path) -> None:

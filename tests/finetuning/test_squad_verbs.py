@@ -37,7 +37,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     module = types.ModuleType("electra_trainer.finetuning.experiment")
     vars(module).update(Plan=types.SimpleNamespace, run_plan=run_plan, export_best=export_best)
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr("electra_trainer.pretrained.source.located", Path)  # the model is nowhere
+    monkeypatch.setattr("electra_trainer.pretrained.located.located", Path)  # the model is nowhere
     return plans
 
 
@@ -151,16 +151,17 @@ def test_predict_writes_what_the_official_scripts_read(folder: Path, electra: El
         del entry["answers"]  # as in a test set
     asked.write_text(json.dumps(table))
     out, beside = folder.parent / "said.json", folder.parent / "said-no-answer.json"
-    code, printed, _ = electra("predict", folder, asked, "--out", out, "--null-threshold", 1000)
+    code, printed, _ = electra("predict", folder, asked, "--out", out)
     assert code == 0 and printed.split() == [str(out), str(beside)]
     texts, scores = json.loads(out.read_text()), json.loads(beside.read_text())
     assert list(texts) == list(scores) == [f"{article}-{number}" for article in (0, 1) for number in range(3)]
-    assert all(text and text in f"page {name[0]} says abc." for name, text in texts.items())
-    between = sorted(scores.values())[2]
-    _, printed, _ = electra("predict", folder, asked, "--null-threshold", between, "--json")
+    _, printed, _ = electra("predict", folder, asked, "--json")
     lines = [json.loads(line) for line in printed.splitlines()]
     assert {one["id"]: one["no_answer_score"] for one in lines} == scores
-    assert [one["text"] for one in lines] == [text if scores[name] <= between else "" for name, text in texts.items()]
+    at = TASKS["model"].threshold
+    best = {one["id"]: one["nbest"][0]["text"] for one in lines}
+    assert all(text and text in f"page {name[0]} says abc." for name, text in best.items())
+    assert texts == {name: text if scores[name] <= at else "" for name, text in best.items()}
 
 
 def test_predict_reads_rows_of_the_hub(folder: Path, electra: Electra) -> None:
@@ -185,8 +186,8 @@ ANSWER = {"--context": CONTEXT, "--question": "Who?", "--top": "1"}
 @pytest.mark.parametrize(
     ("name", "verb", "more", "code", "message"),
     [
-        ("always", "predict", {"--null-threshold": "0"}, 78, "--null-threshold 0: squad"),
-        ("labels", "predict", {"--null-threshold": "0"}, 78, "--null-threshold 0: classification"),
+        ("always", "answer", {"--null-threshold": "0"}, 78, "--null-threshold 0: squad"),
+        ("labels", "predict", {"--accuracy": "0.9"}, 78, "--accuracy 0.9: this model keeps no probabilities"),
         ("model", "predict", {"--out": "said.csv"}, 78, "expected a name that ends in .json or .jsonl"),
         ("model", "predict", {"--text": "body"}, 78, "--text body"),
         ("model", "answer", {"--context": "@none.txt"}, 66, "none.txt: no such file"),

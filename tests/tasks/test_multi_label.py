@@ -63,8 +63,8 @@ def test_columns_of_0_and_1_and_what_is_wrong(tmp_path: Path) -> None:
     train = write_csv(tmp_path / "train.csv", table, header)
     split = write_csv(tmp_path / "split.csv", labelled(60))
     one, two = (
-        MultiLabelTask(train=train, labels="fruit, red").load(),
-        MultiLabelTask(train=split, label_separator=";").load(),
+        MultiLabelTask(train=train, labels="fruit, red", folds=False).load(),
+        MultiLabelTask(train=split, label_separator=";", folds=False).load(),
     )
     assert one.task == two.task
     for mine, other in ((one.train, two.train), (one.dev["dev"], two.dev["dev"])):

@@ -161,7 +161,7 @@ def test_what_is_taken_to_predict(case: str) -> None:
 
 def test_classification_without_flags(tmp_path: Path) -> None:
     write_csv(tmp_path / "train.csv", rows(200))
-    task = OwnTask(train=tmp_path / "train.csv")
+    task = OwnTask(train=tmp_path / "train.csv", folds=False)
     data = task.load()
     assert isinstance(data.task, Classification)
     assert data.task.labels == ("fruit", "tool")
@@ -209,7 +209,7 @@ def test_labels_of_json(tmp_path: Path) -> None:
 
 def test_regression(tmp_path: Path) -> None:
     values = [(f"text {n}", str(10 + 3 * n)) for n in range(40)]
-    data = RegressionTask(train=write_csv(tmp_path / "train.csv", values, ("text", "score"))).load()
+    data = RegressionTask(train=write_csv(tmp_path / "train.csv", values, ("text", "score")), folds=False).load()
     assert isinstance(data.task, Regression)
     learned = np.array([example.value for example in data.train])
     assert data.task.shift == pytest.approx(learned.mean()) and data.task.scale == pytest.approx(learned.std())
@@ -287,14 +287,14 @@ def test_any_table_gives_a_task_or_a_sentence(tmp_path: Path, content: str, sour
     except ElectraError as error:
         assert str(error)
     else:
-        assert data.train and data.dev["dev"]
+        assert data.train and all(data.dev.values())
 
 
 def test_the_main_score_is_chosen_and_accuracy_is_doubted_where_one_class_is_large(tmp_path: Path) -> None:
     """With nine rows in ten of a class accuracy is 90 % without a model."""
     table = [(f"{'red' if n % 10 == 0 else 'blue'} {n} or so", "rare" if n % 10 == 0 else "often") for n in range(80)]
     path = write_csv(tmp_path / "train.csv", table)
-    plain, chosen = OwnTask(train=path).load(), OwnTask(train=path, metric="macro_f1").load()
+    plain, chosen = (OwnTask(train=path, metric=one, folds=False).load() for one in (None, "macro_f1"))
     assert plain.task.metric == "accuracy" and chosen.task.metric == "macro_f1"
     assert any("warning: 90 % of the training rows have the same label" in note for note in plain.notes)
     assert not any("same label" in note for note in chosen.notes)

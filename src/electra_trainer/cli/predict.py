@@ -49,10 +49,9 @@ class Predict(Request):
     """Column of the second text, where it learned from pairs. Default: the same."""
     json: bool = False
     """JSON lines instead of CSV; of SQuAD's JSON with the best answers, their places and scores."""
-    null_threshold: float | None = None
-    """SQuAD 2.0: give no answer where the "no answer" score is above this. Default: the model's, which scored best on
-    the dev file.
-    """
+    accuracy: float | None = None
+    """Share of right rows, such as 0.9: classes get a column `unsure`, which marks rows below the probability from
+    which on this share of held-out rows was right."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac."""
 
@@ -62,8 +61,7 @@ class Predict(Request):
 
         out = self.out
         model = load_finetuned(self.folder)
-        if self.null_threshold is not None:
-            model = model.with_threshold(self.null_threshold)
+        sure = None if self.accuracy is None else model.sure_from(self.accuracy)
         if out is not None:
             require_file(out, model.task.endings)
             if out.resolve() == self.file.resolve():
@@ -75,6 +73,12 @@ class Predict(Request):
         for note in rows.notes:
             tell(note)
         predictions = model.reporting(rows.examples, device=self.device, reader=str(self.folder))
+        if sure is not None:
+            predictions = [{**one, "unsure": one["probabilities"][one["label"]] < sure} for one in predictions]
+            tell(
+                f"{sum(one['unsure'] for one in predictions):,} of {len(predictions):,} rows are below {sure:.2f}, the "
+                f"probability from which on {100 * float(self.accuracy or 0):.3g} % of the held-out rows were right."
+            )
         if rows.answers:
             tell(_scored(model, rows, predictions, self.file))
         for beside, content in rows.written(predictions).items():

@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from electra_trainer.files.wording import Table
+from electra_trainer.settings.records import ADDED
 
 BINS = 10
 """Bins of equal width for `calibration_error`."""
@@ -16,6 +17,10 @@ WIDEST = 10
 """Most classes for which a confusion table has a row and a column each; with more, the most frequent confusions are
 listed."""
 HEAD = ("class", "rows", "precision", "recall", "F1")
+FEWEST = 20
+"""Fewest rows with the highest probabilities whose share of right answers is taken for one."""
+_LEAST = float(np.finfo(np.float32).eps)
+"""Smallest probability whose logarithm is taken, as in scikit-learn's log loss."""
 
 
 Confusion = dict[str, dict[str, int]]
@@ -58,6 +63,16 @@ class ClassReport:
     """Empty where a text has several labels."""
     calibration_error: float
     """See `calibration_error`."""
+    log_loss: float | None = field(default=None, metadata=ADDED)
+    """See `log_loss`."""
+    certain: tuple[tuple[float, float], ...] = field(default=(), metadata=ADDED)
+    """See `certain_from`; of one class a text."""
+    temperature: float | None = field(default=None, metadata=ADDED)
+    """Divisor of the head's outputs; None: there is none."""
+    fitted_rows: int = field(default=0, metadata=ADDED)
+    """Held-out rows on which it was fitted."""
+    before: tuple[float, float] | None = field(default=None, metadata=ADDED)
+    """Calibration error and log loss at temperature 1."""
 
     def rows(self) -> list[tuple[str, ...]]:
         """A line for each class, under `HEAD`; shares x 100."""
@@ -75,17 +90,30 @@ class ClassReport:
         return "\n\n".join(parts)
 
     def calibrated(self) -> str:
-        """A sentence on calibration."""
-        return f"Expected calibration error ({BINS} bins): {100 * self.calibration_error:.1f}."
+        """Sentences on calibration."""
+        loss = "" if self.log_loss is None else f"; log loss {self.log_loss:.3f}"
+        found = f"Expected calibration error ({BINS} bins): {100 * self.calibration_error:.1f}{loss}."
+        if self.before is None:
+            return found
+        fitted = f"the temperature of {self.temperature:.3g}, fitted on {self.fitted_rows:,} held-out rows"
+        return f"{found} Before {fitted}: {100 * self.before[0]:.1f}; log loss {self.before[1]:.3f}."
 
 
 def class_report(labels: Sequence[str], truth: Sequence[str], predictions: Sequence[Mapping[str, Any]]) -> ClassReport:
     """Scores class by class, from predictions with probabilities."""
     guesses = [one["label"] for one in predictions]
     right = [a == b for a, b in zip(truth, guesses, strict=True)]
-    error = calibration_error([one["probabilities"][one["label"]] for one in predictions], right)
-    confusion = confusion_of(zip(truth, guesses, strict=True))
-    return report_of(labels, truth, guesses, confusion=confusion, calibration_error=error)
+    shares = [one["probabilities"][one["label"]] for one in predictions]
+    of_truth = [one["probabilities"].get(label, 0.0) for one, label in zip(predictions, truth, strict=True)]
+    return report_of(
+        labels,
+        truth,
+        guesses,
+        confusion=confusion_of(zip(truth, guesses, strict=True)),
+        calibration_error=calibration_error(shares, right),
+        log_loss=log_loss(of_truth),
+        certain=certain_from(shares, right),
+    )
 
 
 def report_of(labels: Sequence[str], truth: Any, guesses: Any, **others: Any) -> ClassReport:
@@ -113,3 +141,26 @@ def calibration_error(confidence: ArrayLike, right: ArrayLike) -> float:
     place = np.minimum((shares * BINS).astype(int), BINS - 1)
     gaps = np.bincount(place, weights=shares - np.asarray(right, dtype=float), minlength=BINS)
     return float(np.abs(gaps).sum() / max(len(place), 1))
+
+
+def log_loss(of_truth: ArrayLike) -> float:
+    """Mean negative logarithm of the probabilities of what is true, in nats."""
+    return -float(np.log(np.maximum(np.asarray(of_truth, dtype=float), _LEAST)).mean())
+
+
+def certain_from(confidence: ArrayLike, right: ArrayLike) -> tuple[tuple[float, float], ...]:
+    """Increasing probabilities, each with the share of the predictions of at least this probability that were right:
+    the lowest one for each further percent, as long as there are `FEWEST` such predictions.
+
+    Args:
+        confidence: probability of each prediction.
+        right: whether it was right.
+    """
+    shares, order = np.asarray(confidence, dtype=float), np.argsort(-np.asarray(confidence), kind="stable")
+    sorted_shares, good = shares[order], np.cumsum(np.asarray(right, dtype=float)[order])
+    found: list[tuple[float, float]] = []
+    for last in np.flatnonzero(np.diff(sorted_shares, append=-1.0) < 0)[::-1]:  # of equal ones all are above
+        accuracy = float(good[last] / (last + 1))
+        if last + 1 >= min(FEWEST, len(shares)) and (not found or int(100 * accuracy) > int(100 * found[-1][1])):
+            found.append((float(sorted_shares[last]), accuracy))
+    return tuple(found)

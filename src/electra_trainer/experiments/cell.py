@@ -31,6 +31,8 @@ from electra_trainer.files.durable import replace_durably
 from electra_trainer.settings import records
 
 RESULT = "result.json"
+RUN = "run"
+"""Folder of a run in its cell, where the cell is more than that."""
 FACTS = ("steps", "tokens", "flops_paper", "flops_real", "seconds", "parameters")
 """Facts of pre-training; metrics like others, but never compared."""
 KEPT = "kept_epoch"
@@ -89,8 +91,8 @@ def named_scores(by_split: dict[str, dict[str, float]]) -> dict[str, float]:
 
 
 def is_threshold(metric: str) -> bool:
-    """Whether it is the place at which something was scored, instead of a score."""
-    return metric.endswith("threshold")
+    """Whether it is a loss, or the place at which something was scored, instead of a share."""
+    return metric.endswith(("threshold", "loss"))
 
 
 def printed(value: float, metric: str) -> str:
@@ -145,15 +147,17 @@ class Cell:
     key: str
     """The row."""
     seed: int = 0
+    part: str = ""
+    """One of the runs that it is made of, `DeclaredRow.parts`; empty: the whole."""
 
     @property
     def folder(self) -> Path:
-        return self.root / "cells" / self.key / f"seed-{self.seed}"
+        return self.root / "cells" / self.key / f"seed-{self.seed}" / self.part
 
     @property
     def run(self) -> Path:
-        """Run folder of an arm."""
-        return self.folder / "run"
+        """Run folder of an arm, or of the exported model of a cross-validation."""
+        return self.folder / RUN
 
     @property
     def kept(self) -> Path:
@@ -178,7 +182,8 @@ class Cell:
         return found
 
     def __str__(self) -> str:
-        return f"{self.key}, seed {self.seed}" if self.seed else self.key
+        named = f"{self.key}, seed {self.seed}" if self.seed else self.key
+        return f"{named}, {self.part.replace('-', ' ')}" if self.part else named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,6 +206,8 @@ class DeclaredRow:
     """Sentences for readers of the scores."""
     apart: tuple[str, ...] = field(default=(), metadata=records.ADDED)
     """Splits whose scores choose nothing, no seed, epoch or threshold; they are shown apart."""
+    parts: tuple[str, ...] = field(default=(), metadata=records.ADDED)
+    """Runs that a cell is made of, each a folder in its own; empty: it is one run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,12 +226,13 @@ class Declared:
     """Places of files, which may move."""
 
     def cells(self, root: Path) -> list[Cell]:
-        """All cells in their fixed order: all rows of a seed before the next seed."""
+        """All cells in their fixed order: all rows of a seed before the next seed, and parts before the whole."""
         return [
-            Cell(root=root, key=key, seed=seed if row.seeded else 0)
+            Cell(root=root, key=key, seed=seed if row.seeded else 0, part=part)
             for seed in self.seeds
             for key, row in self.rows.items()
             if row.seeded or seed == self.seeds[0]
+            for part in (*row.parts, "")
         ]
 
 

@@ -124,7 +124,7 @@ def run_experiment(
             declared=declared,
             device=declared.facts.get("device", device),
             parallel=parallel,
-            board=Board(units, done={*cells} - {*todo}, quiet=quiet, plain=plain),
+            board=Board(units, done={one for one in {*cells} - {*todo} if one.is_done}, quiet=quiet, plain=plain),
             request=request,
         )
         try:

@@ -505,7 +505,7 @@ def summarize(root: Path) -> Summary:
     declared = cell.read_declared(root)
     results: dict[str, dict[int, Result]] = {row: {} for row in declared.rows}
     for one in declared.cells(root):
-        if (found := one.result()) is not None:
+        if not one.part and (found := one.result()) is not None:
             results[one.key][one.seed] = found
     return Summary(path=root, declared=declared, results=results)
 

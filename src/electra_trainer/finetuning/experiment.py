@@ -30,7 +30,8 @@ from electra_trainer.runs.progress import Display
 from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.settings.records import ADDED, is_run, read, run_and_step, to_dict
 from electra_trainer.tasks import recipe
-from electra_trainer.tasks.task import OwnFiles, TaskData, TaskSource, findings_of
+from electra_trainer.tasks.examples import Prediction
+from electra_trainer.tasks.task import OwnFiles, Task, TaskData, TaskSource, findings_of
 from electra_trainer.train.device import choose_device, choose_precision
 
 UNTRAINED = "untrained"
@@ -120,7 +121,8 @@ class Plan(engine.Work):
         rows = {key: row for task in self.tasks for key, row in self._rows(task, where, old).items()}
         if old is not None:
             self._require_same(old, next(iter(rows.values())), source.sha256)
-        alike = max(1, processes.cores() // sum(len(self.seeds) for row in rows.values() if row.seeded))
+        runs = sum(len(self.seeds) * max(1, len(row.parts)) for row in rows.values() if row.seeded)
+        alike = max(1, processes.cores() // runs)
         return Declared(
             verb=self.verb,
             facts={
@@ -246,8 +248,10 @@ class Plan(engine.Work):
             baseline=UNTRAINED if end == FRESH else None,
             rival=source.sha256 if end == RIVAL else None,
         )
-        metric = f"{next(iter(data.dev))}/{data.task.metric}"
-        return DeclaredRow(settings=asdict(settings), metrics=(metric,), notes=tuple(notes), apart=tuple(data.tested))
+        metric, parts = f"{next(iter(data.dev))}/{data.task.metric}", data.parts[: None if end == "" else -1]
+        return DeclaredRow(
+            settings=asdict(settings), metrics=(metric,), notes=tuple(notes), apart=tuple(data.tested), parts=parts
+        )
 
     def identity(self, settings: Mapping[str, Any]) -> Mapping[str, Any]:
         """Everything a score depends on. Pooling is taken from the task, not from the recipe."""
@@ -256,15 +260,19 @@ class Plan(engine.Work):
         return {"rival": None, **settings, "recipe": known}
 
     def todo(self, cells: Sequence[Cell], declared: Declared) -> list[Cell]:
-        """Cells that are not done, task by task."""
+        """Cells that are not done, task by task; one of several parts once these are done."""
         order = [task.name for task in self.tasks]
-        todo = (cell for cell in cells if not cell.is_done)
+        missing = [cell for cell in cells if not cell.is_done]
+        whole = {replace(cell, part="") for cell in missing if cell.part}
+        todo = (cell for cell in missing if cell not in whole)
         return sorted(todo, key=lambda cell: order.index(Settings.of(declared.rows[cell.key]).source))
 
     def units(self, cell: Cell, declared: Declared) -> float:
         """Training rows (for the progress bar). Baselines without an encoder cost nothing by comparison."""
-        settings = Settings.of(declared.rows[cell.key])
-        return settings.train_rows * settings.recipe.epochs if settings.baseline in (None, UNTRAINED) else 0.0
+        row = declared.rows[cell.key]
+        settings, is_run = Settings.of(row), bool(cell.part) or not row.parts
+        trains = is_run and settings.baseline in (None, UNTRAINED)
+        return settings.train_rows * settings.recipe.epochs if trains else 0.0
 
     def do(self, cell: Cell, declared: Declared, *, device: str, reports: Reports) -> None:
         """See `Work`."""
@@ -276,6 +284,11 @@ class Plan(engine.Work):
             data = replace(data, train=labels_curve.draw(data.train, settings.train_rows, seed=cell.seed))
         if settings.baseline not in (None, UNTRAINED):
             _do_baseline(cell, settings, data)
+            return
+        if cell.part:
+            data = data.part(cell.part)
+        elif data.folds:
+            _pool(cell, settings, data)
             return
         model = self.request.model if settings.rival is None else str(self.request.against)
         source = self._encoder(model)
@@ -292,7 +305,7 @@ class Plan(engine.Work):
                 job,
                 out=cell.folder,
                 device=device,
-                keep_weights=self.keep_weights and not (fresh or settings.rival),
+                keep_weights=self.keep_weights and not (fresh or settings.rival) and cell.part in ("", cells.RUN),
                 display=lambda steps: _Relay(steps, reports, lines=not fresh),
             )
         except errors.Diverged as error:
@@ -342,16 +355,40 @@ def run_plan(plan: Plan, *, data: TaskData | None = None) -> Summary:
 def _do_baseline(cell: Cell, settings: Settings, data: TaskData) -> None:
     """Score a baseline without an encoder."""
     durable.make_folder(cell.folder)
-    task = data.under(settings.recipe)[0].task
-    predict = task.baselines(data.train)[str(settings.baseline)].predict
-    predicted = {split: predict(rows) for split, rows in {**data.dev, **data.tested}.items()}
-    scores = {split: task.score(rows, predicted[split]) for split, rows in data.dev.items()}
-    settled = task.settled(scores) if data.tested else task
-    scores |= {split: settled.score(rows, predicted[split]) for split, rows in data.tested.items()}
-    samples = data.samples(settled, predicted)
-    cells.write_result(
-        cell.folder, Result(key=cell.key, seed=cell.seed, scores=cells.named_scores(scores), samples=samples)
-    )
+    data = data.under(settings.recipe)[0]
+
+    def predict(split: str, task: Task) -> list[Prediction]:
+        parts = [data.part(name) for name in data.parts if name != cells.RUN] or [data]
+        each = [
+            task.baselines(part.train)[str(settings.baseline)].predict({**part.dev, **part.tested}[split])
+            for part in parts
+        ]
+        return data.in_order(each)
+
+    found, _ = data.judged(predict, encoder=False)
+    cells.write_result(cell.folder, Result(key=cell.key, seed=cell.seed, **found))
+
+
+def _pool(cell: Cell, settings: Settings, data: TaskData) -> None:
+    """Score the predictions of all folds together."""
+    parts = [replace(cell, part=name) for name in data.parts]
+    results = {part: one for part in parts if (one := part.result()) is not None}
+    if failed := next((one.failed for one in results.values() if one.failed), None):
+        cells.write_result(cell.folder, Result(key=cell.key, seed=cell.seed, failed=failed))
+        return
+    split, facts = next(iter(data.dev)), next(reversed(results.values())).facts
+    data = data.under(settings.recipe)[0]
+    try:
+        texts = [
+            (part.folder / f"predictions/{split}.jsonl").read_text("utf-8") for part in parts if part.part != cells.RUN
+        ]
+        each = [[json.loads(line) for line in text.splitlines()] for text in texts]
+        found, predicted = data.judged(lambda split, task: data.in_order(each))
+    except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
+        again = f"Delete {cell.folder} and repeat the command: its runs are done again."
+        raise DataError(f"{cell.folder}: predictions of a fold are damaged ({error}). {again}") from None
+    run.write_predictions(cell.folder, predicted)
+    cells.write_result(cell.folder, Result(key=cell.key, seed=cell.seed, facts=facts, **found))
 
 
 def _encoder_facts(model: str) -> dict[str, Any] | None:
@@ -394,26 +431,22 @@ def export_best(source: TaskSource, data: TaskData, *, summary: Summary, model: 
     Raises:
         ElectraError: as `export_finetuned`.
     """
-    best, out = summary.best(source.name).folder, summary.path
+    best, out = summary.best(source.name), summary.path
     scores: dict[str, dict[str, dict[int, float]]] = {}
     for name, by_seed in summary.values[source.name].items():
         split, slash, metric = name.partition("/")
         if slash:
             scores.setdefault(split, {})[metric] = by_seed
     how: dict[str, Any] = {"data": data, "scores": scores, "model": model, "says": summary.conclusion}
-    folder = model_folder.export_finetuned(best, out=out / "model", **how)
+    folder = model_folder.export_finetuned(best.folder, out=out / "model", **how)
     for seed in summary.results[source.name]:
-        if best.name != f"seed-{seed}":
-            shutil.rmtree(best.with_name(f"seed-{seed}") / "weights", ignore_errors=True)
+        if seed != best.seed:
+            shutil.rmtree(replace(best, seed=seed).kept / "weights", ignore_errors=True)
     if not data.test or data.written is None:
         return folder, None
-    lines, (name, write) = best / "predictions" / f"{next(iter(data.test))}.jsonl", data.written
-    try:
-        content = write([json.loads(line) for line in lines.read_text(encoding="utf-8").splitlines()])
-    except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
-        again = f"Delete {best} and repeat the command: that run is done again."
-        raise DataError(f"{lines}: is damaged ({error}). {again}") from None
-    durable.replace_durably(out / name, content.encode())
+    loaded, (name, write) = model_folder.load_finetuned(folder, own=[type(data.task)]), data.written
+    asked, device = next(iter(data.test.values())), summary.declared.facts["device"]
+    durable.replace_durably(out / name, write(loaded.predict_examples(asked, device=device)).encode())
     return folder, out / name
 
 
@@ -436,4 +469,4 @@ def training_rows(source: TaskSource) -> TaskData:
     except DataError as error:
         raise DataError(f"--search: {error} Or leave --search out.") from None
     note = f"{len(held_out):,} training rows were held out to score on, and {len(train):,} trained on."
-    return replace(data, train=train, dev={"held-out": held_out}, tested={}, test={}, notes=(note,))
+    return replace(data, train=train, dev={"held-out": held_out}, tested={}, test={}, folds=(), notes=(note,))

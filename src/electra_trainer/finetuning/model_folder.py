@@ -14,19 +14,20 @@ and, on BERT's block, the mean of all tokens, which `--recipe auto` chooses for 
 
 import hashlib
 import json
+import math
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from electra_trainer.data import tokenizer
 from electra_trainer.data.legibility import Legibility
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError
 from electra_trainer.experiments.by_class import ClassReport
-from electra_trainer.experiments.cell import KEPT, OPTIMISTIC, Result, printed, read_result
+from electra_trainer.experiments.cell import KEPT, OPTIMISTIC, RUN, Result, printed, read_result
 from electra_trainer.experiments.statistics import Spread, spread
 from electra_trainer.files.reading import read_file, refuse_columns, short
 from electra_trainer.files.wording import Table, render
@@ -140,6 +141,32 @@ class Finetuned:
         tally.report(reader=reader, longer=longer)
         return predictions
 
+    def sure_from(self, accuracy: float) -> float:
+        """The lowest probability from which on this share of held-out rows was right, of a class a text.
+
+        Raises:
+            ConfigError: not a share, the model keeps no such probabilities, or none is high enough.
+        """
+        asked, tested = f"--accuracy {accuracy:g}", self.table.get("tested", ())
+        if not 0 < accuracy < 1:
+            raise ConfigError(f"{asked}: expected a share of right rows between 0 and 1, such as 0.9.")
+        known = next(
+            (one.get("certain") for split, one in self.table.get("reports", {}).items() if split not in tested), None
+        )
+        if not known:
+            raise ConfigError(
+                f"{asked}: this model keeps no probabilities of held-out rows. Only classifiers of own tables, of one "
+                "class a text, do, from this version on. Leave it out, or fine-tune again."
+            )
+        found = next((float(probability) for probability, share in known if share >= accuracy), None)
+        if found is None:
+            probability, share = known[-1]
+            raise ConfigError(
+                f"{asked}: no probability is high enough: from {probability:.2f} on {100 * share:.0f} % of the "
+                f"held-out rows were right. Ask for at most {math.floor(100 * share) / 100:g}, or train on more rows."
+            )
+        return found
+
     def with_threshold(self, value: float) -> "Finetuned":
         """A copy that answers questions of SQuAD 2.0 where their "no answer" score is not above `value`.
 
@@ -155,7 +182,7 @@ def export_finetuned(
     """Export a finished run that kept its weights; an earlier export in `out` is replaced.
 
     Args:
-        run: folder of finetuning/run.py.
+        run: folder of finetuning/run.py, or of a cell with one in `run`.
         out: a new or empty folder, or an earlier export.
         data: what it learned from: notes and tested splits for the card, columns and pairs for predictions, the class
             of a task outside this package.
@@ -173,6 +200,7 @@ def export_finetuned(
     source, seed = load_source(model or config["model"]), config["seed"]
     if source.sha256 != config["model_sha256"]:
         raise CheckpointError(f"{source.name}: {run} began with another encoder. Restore it, or choose another --out.")
+    weights = _cooled(weights, task.head(source.model), result)
     length = source.text(int(config["recipe"]["max_length"])).length
     alone = {split: {name: {seed: score} for name, score in one.items()} for split, one in result.by_split.items()}
     theirs = task.as_transformers(source.model)
@@ -214,15 +242,26 @@ def export_finetuned(
     return out
 
 
+def _cooled(weights: Mapping[str, Tensor], head: nn.Module, result: Result) -> Mapping[str, Tensor]:
+    """The weights with the last layer of the head divided by the temperature, if there is one."""
+    temperature = next((one.temperature for one in result.reports.values()), None)
+    if temperature is None:
+        return weights
+    (*_, last) = (name for name, module in head.named_modules() if isinstance(module, nn.Linear))
+    mine = {f"head.{last}.{name}".replace("..", ".") for name in ("weight", "bias")}
+    return {name: tensor / temperature if name in mine else tensor for name, tensor in weights.items()}
+
+
 def _finished(run: Path, *, own: Collection[type[Task]]) -> tuple[dict[str, Any], Task, Result, Mapping[str, Tensor]]:
     """Settings, task, result and weights of a finished run; errors add that it can be repeated."""
-    path, needed = run / "config.json", {"model": str, "model_sha256": str, "data_sha256": str, "seed": int}
+    place = run / RUN if (run / RUN).is_dir() else run
+    path, needed = place / "config.json", {"model": str, "model_sha256": str, "data_sha256": str, "seed": int}
     try:
         config, result = records.read_object(path, remedy=""), read_result(run)
         records.require_fields({**needed, "task": dict, "recipe": dict}, config, str(path), remedy="")
         records.read(Recipe, config["recipe"], where=f"{path}: recipe", error=DataError)
         task = task_from(config["task"], where=str(path), own=own).settled(result.by_split)
-        weights = checkpoint.of_step(run / "weights", origin=run_folder.RunFolder(run).origin).weights
+        weights = checkpoint.of_step(place / "weights", origin=run_folder.RunFolder(place).origin).weights
     except (CheckpointError, ConfigError, DataError, MissingInputError) as error:
         again = f"If it cannot be restored, delete {run} and repeat the command: that run is done again."
         raise type(error)(f"{error} {again}") from None

@@ -6,7 +6,7 @@ electra glue MODEL --data DIR --seeds 10 --out EXP
 electra squad MODEL --train train-v1.1.json --dev dev-v1.1.json --version 1 --out EXP
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -76,7 +76,8 @@ def tuned(
     from electra_trainer.finetuning.experiment import Plan, run_plan
     from electra_trainer.inspection.trackers import tracked
 
-    seeds = cell.parse_seeds(request.seeds)
+    usual = "3" if data is None or not data.folds else "1"
+    seeds = cell.parse_seeds(usual if request.seeds is None else request.seeds)
     plan = Plan(request=request, tasks=tasks, keep_weights=keep_weights, seeds=seeds, labels=labels)
     with tracked(request.out, request.track):
         if request.search:
@@ -88,7 +89,7 @@ def tuned(
 
 def ready(request: Tuning) -> None:
     """Find wrong seeds, and an --out that cannot be used, before anything is read. Raises ElectraError."""
-    cell.parse_seeds(request.seeds)
+    cell.parse_seeds("1" if request.seeds is None else request.seeds)
     with cell.declaring(request.out):
         return
 
@@ -112,7 +113,10 @@ def loaded(request: Tuning, source: "TaskSource") -> "TaskData":
 def exported(request: Tuning, source: "TaskSource", *, next_command: str) -> Tuned:
     """Report what was read, run the seeds of a task, and export the best."""
     from electra_trainer.finetuning.experiment import export_best
+    from electra_trainer.tasks.own_files import OwnRows
 
+    if request.given.get("keep") == "best" and isinstance(source, OwnRows):  # epochs are chosen by a dev split
+        source = replace(source, folds=False)
     data = loaded(request, source)
     summary = tuned(request, source, keep_weights=True, data=data)
     model, predictions = export_best(source, data, summary=summary, model=request.model)
@@ -132,7 +136,8 @@ class Finetune(Tuning):
     train: Path
     """Rows with labels."""
     dev: Path | None = None
-    """Rows with labels to score on. Default: a tenth of --train, held out."""
+    """Rows with labels to score on. Default: a tenth of --train; below 1,000 rows without --test five folds score all.
+    """
     test: Path | None = None
     """Rows with labels that choose nothing, scored by each seed."""
     predict: Path | None = None
@@ -192,13 +197,15 @@ class Finetune(Tuning):
 
     def _curve(self, counts: str) -> "LabelsCurve":
         from electra_trainer.finetuning.labels_curve import LabelsCurve, parse_counts
+        from electra_trainer.tasks.own_files import OwnRows
 
         for flag, given in (("--predict", self.predict), ("--test", self.test), ("--search", self.search or None)):
             if given is not None:
                 raise ConfigError(f"{flag}: --labels-curve exports no model, and scores on --dev alone. Leave it out.")
         source = self.source()
-        if not source.own_recipe:
+        if not isinstance(source, OwnRows):
             raise ConfigError("--labels-curve: expected --task classification or regression, of own tables.")
+        source = replace(source, folds=False)
         labels, data = parse_counts(counts), loaded(self, source)
         summary = tuned(self, source, data=data, labels=labels)
         curve = LabelsCurve(summary=summary, notes=data.notes)

@@ -15,7 +15,7 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
@@ -34,7 +34,6 @@ from electra_trainer.data.batches import by_length, padded
 from electra_trainer.data.tokenizer import Specials, Text
 from electra_trainer.errors import ConfigError, DataError, Interrupted
 from electra_trainer.experiments import cell as cells
-from electra_trainer.experiments.by_class import ClassReport
 from electra_trainer.experiments.cell import Result
 from electra_trainer.files.durable import make_folder, replace_durably
 from electra_trainer.model.attention import Dropout
@@ -558,35 +557,24 @@ def _built(
 
 
 def _evaluate(run: FineTuningRun, stop: Callable[[], str | None]) -> dict[str, Any]:
-    """Predict every split, write the predictions down, and score those with answers: test splits by the task that the
-    dev splits settled. Returns fields of the result.
+    """Predict every split, write the predictions down, and score those with answers. Returns fields of the result.
+
+    Rows without answers of files of one's own are left to the exported model.
     """
     data = run.job.data
-    scores: dict[str, dict[str, float]] = {}
-    reports: dict[str, ClassReport] = {}
-    predicted: dict[str, list[Prediction]] = {}
-    doubts: list[str] = []
-    task = data.task
-    for split, examples in {**data.dev, **data.tested, **data.test}.items():
-        if split not in data.dev:
-            task = data.task.settled({name: scores[name] for name in data.dev})
-        predictions = predicted[split] = run.predictions(split, task, stop)
-        path = run.folder.path / "predictions" / f"{split}.jsonl"
-        make_folder(path.parent)
-        replace_durably(path, jsonl(predictions).encode())
-        if split not in data.test:
-            scores[split] = task.score(examples, predictions)
-            if (report := task.report(examples, predictions)) is not None:
-                reports[split] = report
-        if split in data.dev:
-            doubts += [f"{split}: {doubt}" for doubt in data.task.doubts(examples, predictions)]
-    if any(COLLAPSED in doubt for doubt in doubts):
-        doubts.append(f"after {run.steps:,} steps: try more epochs, another learning rate or other seeds.")
-    for doubt in doubts:
+    others = () if data.written is not None else tuple(data.test)
+    found, predicted = data.judged(lambda split, task: run.predictions(split, task, stop), others=others)
+    write_predictions(run.folder.path, predicted)
+    if any(COLLAPSED in doubt for doubt in found["doubts"]):
+        remedy = f"after {run.steps:,} steps: try more epochs, another learning rate or other seeds."
+        found["doubts"] = (*found["doubts"], remedy)
+    for doubt in found["doubts"]:
         run.folder.log(f"WARNING: {doubt}")
-    return {
-        "scores": cells.named_scores(scores),
-        "reports": reports,
-        "samples": data.samples(task, predicted),
-        "doubts": tuple(doubts),
-    }
+    return found
+
+
+def write_predictions(folder: Path, predicted: Mapping[str, Sequence[Prediction]]) -> None:
+    """Write the predictions of each split into `folder`/predictions."""
+    make_folder(folder / "predictions")
+    for split, predictions in predicted.items():
+        replace_durably(folder / "predictions" / f"{split}.jsonl", jsonl(predictions).encode())

@@ -28,8 +28,9 @@ class Tuning(Request):
     """Folder of the experiment: a new one, or one to resume or extend. `finetune` and `squad` put the model into its
     folder model/.
     """
-    seeds: str = "3"
-    """How many, or which: 3 is 1,2,3. Of `finetune` and `squad` the best one's model is exported."""
+    seeds: str | None = None
+    """How many, or which: 3 is 1,2,3. Of `finetune` and `squad` the best one's model is exported. Default: 3; of five
+    folds 1."""
     recipe: Literal["auto", "paper", "released"] = "auto"
     """`paper` (Table 6) or `released`, the recipe that google-research/electra runs. auto: the paper's, and for own
     tables of texts what measurements on small files chose."""

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from electra_trainer.randomness import drawn
-from electra_trainer.tasks.examples import MARKS, TextExample
+from electra_trainer.tasks.examples import MARKS, Prediction, TextExample
 from electra_trainer.tasks.task import Baseline, most_frequent
 
 Array = NDArray[np.float64]
@@ -52,16 +52,20 @@ def text_baselines(
     answers = [getattr(one, answer) for one in train]
     if None in answers:
         return {}
-    always = most_frequent(Counter(answers)) if answer == "label" else sum(answers) / len(answers)
+    if answer == "label":
+        counts = Counter(answers)
+        shares = {label: count / len(answers) for label, count in counts.items()}
+        always: Prediction = {"label": most_frequent(counts), "probabilities": shares}
+    else:
+        always = {"value": sum(answers) / len(answers)}
 
     def learned(title: str, features: Learns) -> Baseline:
-        model = learn(train, np.array(answers), features, balanced=balanced)
-        return Baseline(title=title, predict=lambda examples: [{answer: value} for value in model(examples)])
+        return Baseline(title=title, predict=learn(train, np.array(answers), features, balanced=balanced))
 
     found = {
         "majority": Baseline(
             title="the majority class" if answer == "label" else "the mean value",
-            predict=lambda examples: [{answer: always} for _ in examples],
+            predict=lambda examples: [always for _ in examples],
         ),
         "tf_idf": learned("TF-IDF", tf_idf),
     }
@@ -77,8 +81,8 @@ def learn(
 
     Args:
         train: what it learns from, or a sample of that: see `LEARNED_ROWS`.
-        answers: the label of each row or its value, and logistic or ridge regression gives another; or rows of 0 and 1,
-            one number for each label, and a logistic regression for each gives their probabilities.
+        answers: the label of each row or its value, and logistic or ridge regression gives predictions; or rows of 0
+            and 1, one number for each label, and a logistic regression for each gives their probabilities.
         balanced: classes count alike in its loss.
     """
     from threadpoolctl import threadpool_limits
@@ -87,9 +91,11 @@ def learn(
     def learned() -> Callable[[Sequence[TextExample]], list[Any]]:
         picked = learned_from(train)
         known, several = answers[picked], answers.ndim == 2
-        if not several and len(set(known.tolist())) == 1:
-            return lambda examples: [known[0].item() for _ in examples]
         classes = several or known.dtype.kind == "U"
+        if not several and len(set(known.tolist())) == 1:
+            one = known[0].item()
+            only = {"label": one, "probabilities": {one: 1.0}} if classes else {"value": one}
+            return lambda examples: [only for _ in examples]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # not exact to the last digit; a label that every row has, or none
             matrix, read = features([train[index] for index in picked])
@@ -99,7 +105,15 @@ def learn(
             model.fit(matrix, known)
         if several:
             return lambda examples: list(model.predict_proba(read(examples))[:, -known.shape[1] :].tolist())
-        return lambda examples: list(model.predict(read(examples)).tolist())
+        if not classes:
+            return lambda examples: [{"value": value} for value in model.predict(read(examples)).tolist()]
+
+        def classify(examples: Sequence[TextExample]) -> list[Any]:
+            matrix, labels = read(examples), model.classes_.tolist()
+            both = zip(model.predict(matrix).tolist(), model.predict_proba(matrix).tolist(), strict=True)
+            return [{"label": label, "probabilities": dict(zip(labels, shares, strict=True))} for label, shares in both]
+
+        return classify
 
     def predict(examples: Sequence[TextExample]) -> list[Any]:
         with threadpool_limits(1):

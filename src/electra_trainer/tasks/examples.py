@@ -18,6 +18,7 @@ import hashlib
 import json
 import re
 import unicodedata
+import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -94,8 +95,8 @@ MANY = 20
 
 
 def predicted_csv(table: Table, predictions: Sequence[Prediction], *, separator: str = ";") -> str:
-    """CSV: the columns of `table`, then `prediction`; for classes also `probability` (the predicted one's) and one
-    column per label. Several labels of a text have `separator` between them.
+    """CSV: the columns of `table`, then `prediction`; for classes also `probability` (the predicted one's), `unsure`
+    where it is known, and one column per label. Several labels of a text have `separator` between them.
     """
     names, predicted = list(table.columns), [_flat(prediction, separator) for prediction in predictions]
     rows = []
@@ -115,7 +116,8 @@ def _flat(prediction: Prediction, separator: str) -> dict[str, str]:
     each = {f"probability_{name}": f"{share:.6f}" for name, share in shares.items() if several or len(shares) <= MANY}
     if several:
         return {"prediction": separator.join(prediction["labels"]), **each}
-    return {"prediction": _answer(prediction), "probability": f"{shares[prediction['label']]:.6f}", **each}
+    sure = {"unsure": "yes" if prediction["unsure"] else "no"} if "unsure" in prediction else {}
+    return {"prediction": _answer(prediction), "probability": f"{shares[prediction['label']]:.6f}", **sure, **each}
 
 
 def predicted_jsonl(table: Table, predictions: Iterable[Prediction]) -> str:
@@ -123,7 +125,9 @@ def predicted_jsonl(table: Table, predictions: Iterable[Prediction]) -> str:
     lines = []
     for values, prediction in zip(table.rows, predictions, strict=True):
         row = dict(zip(table.columns, values, strict=False))
-        predicted = {"prediction": _answer(prediction), "probabilities": prediction.get("probabilities")}
+        predicted = {"prediction": _answer(prediction)} | {
+            name: prediction.get(name) for name in ("probabilities", "unsure")
+        }
         new = {_free(name, list(row)): value for name, value in predicted.items() if value is not None}
         lines.append(row | new)
     return jsonl(lines)
@@ -301,6 +305,8 @@ def _listed(table: Table) -> str:
 
 
 SHARE = 0.1
+FOLDS = 5
+"""Parts of a small table, each predicted by a model that learned from the others."""
 _RANGES = 10
 """Most ranges of a regression's values; the same share of each is held out."""
 E = TypeVar("E")
@@ -354,6 +360,21 @@ def hold_out(examples: Sequence[TextExample], *, where: str, share: float = SHAR
     if examples[0].value is None:
         chosen = _leave_every_class(groups, chosen, [label_names(example) for example in examples])
     return _split(examples, chosen, where=where, what="rows")
+
+
+def folds(examples: Sequence[TextExample]) -> tuple[tuple[int, ...], ...]:
+    """Numbers of the examples in each of `FOLDS` parts with the same shares of the classes, equal texts in one part;
+    empty where no class has as many texts.
+    """
+    from sklearn.model_selection import StratifiedKFold
+
+    rows, strata = [*_groups(map(same_text, examples)).values()], strata_of(examples)
+    of_text = [strata[first] for first, *_ in rows]
+    if max(Counter(of_text).values()) < FOLDS:
+        return ()
+    with warnings.catch_warnings(action="ignore"):  # a class with fewer texts
+        parts = [held for _, held in StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(of_text, of_text)]
+    return tuple(tuple(sorted(row for text in held for row in rows[text])) for held in parts)
 
 
 def hold_out_sentences(sentences: Sequence[TaggedSentence], *, where: str) -> Split[TaggedSentence]:

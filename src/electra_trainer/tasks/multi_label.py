@@ -19,7 +19,7 @@ from torch import Tensor
 
 from electra_trainer.batch import Batch
 from electra_trainer.errors import ConfigError, DataError
-from electra_trainer.experiments.by_class import ClassReport, calibration_error, report_of
+from electra_trainer.experiments.by_class import ClassReport, calibration_error, log_loss, report_of
 from electra_trainer.files.tables import Table, label_lists, marks, shown
 from electra_trainer.settings.calls import checked_class
 from electra_trainer.settings.config import Model
@@ -104,9 +104,22 @@ class MultiLabel(TextTask):
     def report(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> ClassReport:
         """Label by label; calibration is that of all probabilities."""
         truth, shares = self._truth(examples), self._shares(predictions)
-        error = calibration_error(shares.ravel(), truth.ravel())
+        error, loss = calibration_error(shares.ravel(), truth.ravel()), log_loss(np.where(truth, shares, 1 - shares))
         guesses = shares >= self._at(truth, shares)
-        return report_of(self.labels, truth, guesses, confusion={}, calibration_error=error)
+        return report_of(self.labels, truth, guesses, confusion={}, calibration_error=error, log_loss=loss)
+
+    def shares(self, predictions: Sequence[Prediction]) -> NDArray[np.float64]:
+        """Probabilities that a label does not fit and that it does, example by example and label by label, [E C, 2]."""
+        share_N = self._shares(predictions).ravel()
+        return np.stack([1 - share_N, share_N], -1)
+
+    def truths(self, examples: Sequence[TextExample]) -> NDArray[np.int64]:
+        """0 or 1 for each of these, [E C]."""
+        return self._truth(examples).ravel().astype(np.int64)
+
+    def with_shares(self, shares_N2: NDArray[np.float64]) -> list[Prediction]:
+        """Predictions from what `shares` gives."""
+        return self.at_threshold(shares_N2[:, 1].reshape(-1, len(self.labels)).tolist())
 
     def _at(self, truth: NDArray[np.bool_], shares: NDArray[np.float64]) -> float:
         """The threshold, or the one with the best main score."""

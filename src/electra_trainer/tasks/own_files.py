@@ -22,6 +22,8 @@ from electra_trainer.tasks.texts import Classification, Regression, TextTask, kn
 
 UNEVEN = 0.8
 """Share of the largest class from which on accuracy says little."""
+FEW = 1_000
+"""Fewer rows are cross-validated."""
 _ALWAYS = ("text", "pair", "label")
 """Fields of `Columns` that are hashed even where they are empty."""
 Own = TypeVar("Own", bound=TextTask)
@@ -43,6 +45,8 @@ class OwnRows(OwnFiles):
     label: str | None = None
     metric: str | None = None
     """The main score, one of its task's; None: the first."""
+    folds: bool = True
+    """Cross-validate a table of fewer than `FEW` rows without dev and test files; else a tenth of it is held out."""
 
     def recipe_for(self, rows: int, layers: int) -> Mapping[str, Any]:
         """See `recipe.for_own_rows`."""
@@ -75,7 +79,13 @@ class OwnRows(OwnFiles):
         self.task(train, table.path)  # unusable labels are found before some are held out
         notes = [columns.described(), *files.contradictions(train)]
         rows = {name: self.answered(one, files.as_trained(one, columns)) for name, one in tables.items()}
-        if "dev" not in rows:
+        if folds := self._folds(rows):
+            rows["dev"] = train
+            notes.append(
+                f"no development file: each of the {len(train):,} rows is predicted by one of {len(folds)} models that "
+                "has not seen its text, and the exported model learns from all of them."
+            )
+        elif "dev" not in rows:
             rows["train"], rows["dev"] = files.hold_out(train, where=str(table.path))
             notes.append(files.held_out(rows["dev"], train, "rows"))
         notes += _overlaps(rows, held_out="dev" not in tables)
@@ -94,7 +104,8 @@ class OwnRows(OwnFiles):
         return TaskData(
             task=self._led(task),
             train=rows["train"],
-            dev={"dev": rows["dev"]},
+            dev={"folds" if folds else "dev": rows["dev"]},
+            folds=folds,
             tested={"test": rows["test"]} if "test" in rows else {},
             test=test,
             notes=(*notes, *of_task),
@@ -102,6 +113,11 @@ class OwnRows(OwnFiles):
             written=written,
             sha256=hash_files({name: content.encode() for name, content in hashes.items()}),
         )
+
+    def _folds(self, rows: Mapping[str, Sequence[TextExample]]) -> tuple[tuple[int, ...], ...]:
+        """The parts of a small table; empty where it is not cross-validated."""
+        is_small = rows.keys() == {"train"} and len(rows["train"]) < FEW
+        return files.folds(rows["train"]) if self.folds and is_small else ()
 
     def _led(self, task: Own) -> Own:
         """The task with `metric` as its main score. Raises ConfigError if it has no such score."""

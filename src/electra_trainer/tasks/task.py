@@ -36,11 +36,13 @@ from electra_trainer.data.legibility import Legibility
 from electra_trainer.data.tokenizer import Text
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments.by_class import ClassReport
+from electra_trainer.experiments.cell import RUN, named_scores
 from electra_trainer.experiments.statistics import Sample, jackknife
 from electra_trainer.files.rows import read_rows
 from electra_trainer.files.tables import Table
 from electra_trainer.tasks import examples as files
-from electra_trainer.tasks.examples import Columns, Prediction, TextExample, strings
+from electra_trainer.tasks.calibration import calibrated
+from electra_trainer.tasks.examples import FOLDS, Columns, Prediction, TextExample, strings
 from electra_trainer.tasks.recipe import Recipe, settle
 
 if TYPE_CHECKING:
@@ -421,6 +423,10 @@ class TaskData:
     """Examples with answers by name of the split, scored at the end of a run; they choose nothing."""
     test: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """Examples without answers, to be predicted."""
+    folds: tuple[tuple[int, ...], ...] = ()
+    """Cross-validation: numbers of the training examples of each part, which a run on the others predicts. The only dev
+    split are all training examples.
+    """
     unordered_pairs: bool = False
     """The two texts of a pair may be swapped (MRPC, STS-B): see `Recipe.double_unordered`."""
     notes: tuple[str, ...] = ()
@@ -437,7 +443,46 @@ class TaskData:
         """Whether its examples are pairs of texts."""
         return any(getattr(example, "pair", None) is not None for example in self.train[:1])
 
-    def samples(self, settled: Task, predicted: Mapping[str, Sequence[Prediction]]) -> dict[str, Sample]:
+    def judged(
+        self, predict: "Callable[[str, Task], list[Prediction]]", *, others: Sequence[str] = (), encoder: bool = True
+    ) -> tuple[dict[str, Any], dict[str, list[Prediction]]]:
+        """Score the splits with answers, test splits by the task that the dev splits settled.
+
+        Args:
+            predict: split and task -> predictions of its examples.
+            others: splits of `test` to be predicted too.
+            encoder: look for doubts and, on files of one's own, give probabilities the temperature that fits the main
+                dev split; a baseline is scored as it is.
+
+        Returns:
+            Fields of a result, and the predictions by split.
+        """
+        task, own, fitted, doubts = self.task, self.columns is not None, None, list[str]()
+        scores, reports = dict[str, dict[str, float]](), dict[str, ClassReport]()
+        predicted = dict[str, list[Prediction]]()
+        for split, examples in {**self.dev, **self.tested, **{name: self.test[name] for name in others}}.items():
+            if split not in self.dev:
+                task = self.task.settled({name: scores[name] for name in self.dev})
+            found = predicted[split] = predict(split, task)
+            if split in others:
+                continue
+            if encoder and split in self.dev:
+                doubts += [f"{split}: {doubt}" for doubt in task.doubts(examples, found)]
+            report = task.report(examples, found) if encoder or own else None
+            if report is not None:
+                if encoder and own:
+                    fold_E = self.fold_of(len(found))
+                    found, report, fitted = calibrated(task, examples, found, fold_E=fold_E, fitted=fitted)
+                reports[split], predicted[split] = report, found
+            scores[split] = task.score(examples, found)
+            if own and report is not None:
+                known = vars(report)
+                scores[split] |= {"calibration_error": known["calibration_error"], "log_loss": known["log_loss"]}
+        samples = self._samples(task, predicted)
+        fields = {"scores": named_scores(scores), "reports": reports, "samples": samples, "doubts": tuple(doubts)}
+        return fields, predicted
+
+    def _samples(self, settled: Task, predicted: Mapping[str, Sequence[Prediction]]) -> dict[str, Sample]:
         """The main score as values of rows, named as in a result, of the split that files of one's own are judged by:
         rows that choose nothing, or else the main development rows. Nothing for a fixed benchmark.
         """
@@ -453,6 +498,32 @@ class TaskData:
             return task.score([both[at][0] for at in some], [both[at][1] for at in some])[task.metric]
 
         return {f"{split}/{task.metric}": jackknife(score, len(rows))}
+
+    def fold_of(self, rows: int) -> NDArray[np.int64]:
+        """The part of each of the first `rows` dev examples, from 0: of `folds`, or else in turn."""
+        found = np.arange(rows) % FOLDS
+        for number, held in enumerate(self.folds):
+            found[[*held]] = number
+        return found
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Runs that a cross-validation is made of: its folds, and `run`, which learns from all examples."""
+        return (*(f"fold-{number}" for number, _ in enumerate(self.folds, 1)), RUN) if self.folds else ()
+
+    def in_order(self, each: Sequence[Sequence[Prediction]]) -> list[Prediction]:
+        """Predictions of each fold as those of all examples; without folds those of the only part."""
+        if not self.folds:
+            return [*each[0]]
+        pairs = (pair for held, found in zip(self.folds, each, strict=True) for pair in zip(held, found, strict=True))
+        return [found for _, found in sorted(pairs, key=lambda pair: pair[0])]
+
+    def part(self, name: str) -> Self:
+        """Data of one of `parts`. Only all folds together are judged as files of one's own."""
+        held = {*self.folds[int(name.removeprefix("fold-")) - 1]} if name != RUN else set[int]()
+        train = [example for index, example in enumerate(self.train) if index not in held]
+        dev = {split: [self.train[index] for index in sorted(held)] for split in self.dev if held}
+        return replace(self, train=train, dev=dev, folds=(), columns=None)
 
     @property
     def has_windows(self) -> bool:

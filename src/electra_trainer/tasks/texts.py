@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
@@ -231,10 +232,22 @@ class Classification(TextTask):
         return F.cross_entropy(output_BC, labels_B, weight_C, reduction="none")[:, None]
 
     def decode(self, output_EC: Tensor) -> list[Prediction]:
+        return self.with_shares(output_EC.softmax(-1))
+
+    def with_shares(self, shares_EC: Any) -> list[Prediction]:
+        """Predictions from the probabilities of the labels."""
         return [
             {"label": self.labels[p.index(max(p))], "probabilities": dict(zip(self.labels, p, strict=True))}
-            for p in output_EC.softmax(-1).tolist()
+            for p in shares_EC.tolist()
         ]
+
+    def shares(self, predictions: Sequence[Prediction]) -> NDArray[np.float64]:
+        """The probabilities of the labels, [E, C]; 0 for one that a baseline has not seen."""
+        return np.array([[one["probabilities"].get(name, 0.0) for name in self.labels] for one in predictions])
+
+    def truths(self, examples: Sequence[TextExample]) -> NDArray[np.int64]:
+        """Number of the label of each example."""
+        return np.array(self.targets(examples))
 
     def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
         number = {label: index for index, label in enumerate(self.labels)}
