@@ -43,7 +43,7 @@ def test_a_curve_of_own_files(tmp_path: Path, electra: Electra, monkeypatch: pyt
     assert len(table["cells"]) == 8 and {one["state"] for one in table["cells"]} == {"done"}
     assert "labels" in out and "TF-IDF" in out and "labels_curve.svg" in out
     assert (
-        "recipe `auto`, 8 training rows: learning-rate 0.001, epochs 200, batch-size 16, pooling mean, "
+        "recipe `auto`, 8 training rows: learning-rate 0.001, layer-decay 1, epochs 200, batch-size 16, pooling mean, "
         "bias-correction true, zero-head true. --recipe paper" in out
     )
     steps = [json.loads((cells / f"classification+labels={n}/seed-1/result.json").read_text()) for n in (8, 24)]

@@ -65,11 +65,12 @@ def test_own_tables_differ_from_the_paper_where_they_are_small() -> None:
     assert recipe("auto", hidden_size=256, epochs=3) == recipe("paper", hidden_size=256, epochs=3)
     numbers = {"pooling": "auto", "batch_size": 16, "epochs": 10.0, "learning_rate": 1e-3}
     assert for_own_rows(400, 4, classes=False) == numbers
-    assert for_own_rows(400, 4, classes=True) == {**numbers, "bias_correction": True, "zero_head": True}
+    ones = {"bias_correction": True, "zero_head": True, "layer_decay": 1.0}
+    assert for_own_rows(400, 4, classes=True) == {**numbers, **ones}
     epochs = {rows: for_own_rows(rows, 4, classes=True)["epochs"] for rows in (320, 319, 100, 15, 1)}
     assert epochs == {320: 10, 319: 11, 100: 34, 15: 200, 1: 200}
     assert min(Order(np.ones(n, np.int64), batch_size=16, seed=1).steps(k) for n, k in epochs.items()) == 200  # type: ignore[arg-type]
-    assert "learning_rate" not in for_own_rows(200, 12, classes=True)
+    assert not {"learning_rate", "layer_decay"} & {*for_own_rows(200, 12, classes=True)}
     assert for_own_rows(10_000, 4, classes=True) == {"pooling": "auto"}
 
 

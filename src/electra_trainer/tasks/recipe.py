@@ -162,16 +162,16 @@ def for_own_rows(rows: int, layers: int, *, classes: bool) -> dict[str, object]:
 
     Args:
         rows: training rows.
-        layers: of the encoder; deeper ones keep the paper's learning rate.
-        classes: one class a text; bias correction, a head that begins at zero and equal rates of all layers were measured
-            there alone.
+        layers: of the encoder; deeper ones keep the paper's learning rates.
+        classes: one class a text; what is new of Adam, of the head and of the layers' rates was measured there alone.
     """
     changes: dict[str, object] = {"pooling": "auto"}
     if rows < SMALL:
         of_an_epoch = max(1, rows // BATCH)
         changes |= {"batch_size": BATCH, "epochs": max(FEWEST_EPOCHS, float(math.ceil(FEWEST_STEPS / of_an_epoch)))}
         changes |= {"learning_rate": 1e-3} if layers <= SHALLOW else {}
-        changes |= {"bias_correction": True, "zero_head": True, "layer_decay": 1.0} if classes else {}
+        changes |= {"bias_correction": True, "zero_head": True} if classes else {}
+        changes |= {"layer_decay": 1.0} if classes and layers <= SHALLOW else {}
     return changes
 
 
