@@ -212,9 +212,9 @@ def test_results_are_tables(run: Path, tmp_path: Path, monkeypatch: pytest.Monke
 def test_quiet_hides_no_warning(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [("the value of a name", "a"), ("a class is an object", "b")]
     rows = [f"{text} {number},{label}" for number in range(12) for text, label in words]
-    (tmp_path / "a.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    (tmp_path / "a.csv").write_text("\n".join(["text,label", *rows, rows[0][:-1] + "b"]) + "\n")
     asked: dict[str, Any] = {"epochs": 1, "learning_rate": 1e-9, "device": "cpu", "parallel": 1, "quiet": True}
     best = api.finetune(run, tmp_path / "a.csv", out=tmp_path / "out", seeds=1, **asked)
     said = capsys.readouterr().err
     assert "DOUBTFUL: seed 1: dev: collapsed" in said and "classification: warning: " in said
-    assert "n  median" in str(best)
+    assert str(best).splitlines()[-1].startswith("Right in ")

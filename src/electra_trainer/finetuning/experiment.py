@@ -145,11 +145,10 @@ class Plan(engine.Work):
             return
         known, labels = (one.settings["task"].get("labels") or () for one in (row, new))
         then, now = (one.settings["train_rows"] for one in (row, new))
-        what = "A file" if then == now else getattr(self.tasks[0], "train", "A file")
         classes = ", ".join(repr(label) for label in labels if label not in known)
         rows = f"{now:,} training rows (then {then:,}){', new: ' * bool(classes)}{classes}"
         raise ConfigError(
-            f"{what} has changed since {root} was trained: {rows}. Train anew beside it, from its encoder on, with a "
+            f"{root} was trained on other files than these: {rows}. Train anew beside it, from its encoder on, with a "
             f"new last layer: {self.request.beside()}  For other texts: electra predict {root / 'model'} FILE"
         )
 

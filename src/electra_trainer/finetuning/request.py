@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from electra_trainer.errors import ConfigError, did_you_mean
 from electra_trainer.experiments import cell
-from electra_trainer.experiments.summary import Summary
+from electra_trainer.experiments.summary import Summary, remarks
 from electra_trainer.files.durable import replace_durably
 from electra_trainer.files.wording import Printed, Terminal
 from electra_trainer.finetuning.tuning import Tuning
@@ -46,7 +46,9 @@ class Tuned(Printed):
         """The answer, and the commands to go on with; of a fixed benchmark, or if `verbose`, after the scores."""
         last = self.next if self.predictions is None else f"Predictions written to {self.predictions}.  {self.next}"
         if self.summary.answer and not self.verbose:
-            return "\n".join(["", *filter(None, self.summary.answer), last])
+            notes = (line for line in remarks(self.summary) if "warning: " in line)
+            unseen = [note for note in notes if not note.endswith(self.summary.shown)]
+            return "\n".join([*unseen, "", *filter(None, self.summary.answer), last])
         where = f"{self.model}: the best run. README.md there says how transformers loads it."
         return f"{self.summary.text(where)}\n{last}"
 
