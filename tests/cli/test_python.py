@@ -216,5 +216,5 @@ def test_quiet_hides_no_warning(run: Path, tmp_path: Path, capsys: pytest.Captur
     asked: dict[str, Any] = {"epochs": 1, "learning_rate": 1e-9, "device": "cpu", "parallel": 1, "quiet": True}
     best = api.finetune(run, tmp_path / "a.csv", out=tmp_path / "out", seeds=1, **asked)
     said = capsys.readouterr().err
-    assert "DOUBTFUL: seed 1: dev: collapsed" in said and "classification: warning: " in said
+    assert "DOUBTFUL: seed 1: folds: collapsed" in said and "classification: warning: " in said
     assert str(best).splitlines()[-1].startswith("Right in ")

@@ -29,7 +29,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         plans.append(plan)
         plan.request.out.mkdir()
         text = {"text": lambda *after: "\n".join(["the table", *after]), "as_json": lambda: {"version": 1}}
-        return types.SimpleNamespace(path=plan.request.out, classes={}, **text)
+        return types.SimpleNamespace(path=plan.request.out, classes={}, answer=(), **text)
 
     def export_best(source: Any, data: Any, *, summary: Any, model: str) -> tuple[Path, None]:
         return summary.path / "model", None

@@ -40,6 +40,8 @@ KEPT = "kept_epoch"
 OPTIMISTIC = (
     "The epoch was chosen by the dev scores, which are therefore too good: --test FILE scores rows that chose nothing."
 )
+SEEN = "may have learned from rows that are scored here"
+"""In a note: the model that a run began with was fine-tuned."""
 _ENVIRONMENT = (
     "electra_trainer", "git", "python", "torch", "numpy", "tokenizers", "platform", "cpu", "cpu_capability", "threads",
     "gpu", "extensions",

@@ -410,6 +410,7 @@ def answer(summary: Summary) -> tuple[str, ...]:
     low, high = statistics.over_rows([*mine.values()])
     ends = f"{low:.2f} to {high:.2f}" if correlation else f"{100 * max(low, 0):.0f} to {100 * high:.0f}"
     (right, _, share), (of, more) = score(mine).partition(" ("), _JUDGED[split]
+    of = "{}, some of which the earlier model learned from" if any(cell.SEEN in note for note in row.notes) else of
     judged = f"{count:,} {of.format('sentences' if tags else 'rows')}"
     first = f"{_NAMED.get(name, name)}: {right} on {judged} ({ends}; {1 if correlation else 100} is perfect)."
     if share:

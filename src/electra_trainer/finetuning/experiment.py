@@ -201,8 +201,8 @@ class Plan(engine.Work):
         findings = findings_of(as_read, text, reader=model, longest=source.length)
         if self.is_own and not data.tested and model_folder.finetuned_folder(model) is not None:
             findings.append(
-                f"warning: {model} may have learned from rows that are scored here, so the score may be too good: "
-                "--test FILE scores rows that no model learned from."
+                f"warning: {model} {cells.SEEN}, so the score is too good: --test FILE scores rows that no model "
+                "learned from."
             )
         for finding in findings:
             if finding not in self.shown:
