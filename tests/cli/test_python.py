@@ -9,14 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from tests.prepared import small_config, write_store
 
 from electra_trainer import OwnTask, api, preset
 from electra_trainer.data.tokenizer import Text, as_plain_text
-from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError
+from electra_trainer.errors import ConfigError, DataError, MissingInputError
 from electra_trainer.finetuning.model_folder import Finetuned
-from electra_trainer.pretrained.source import load_source
 from electra_trainer.settings.calls import checked
 from electra_trainer.tasks.multi_label import MultiLabelTask
 from electra_trainer.tasks.tagging import TaggingTask
@@ -47,17 +45,6 @@ def test_a_table_is_no_list_of_texts(run: Path) -> None:
         api.load(run).embed(["one"], device=3)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="preset: name = 3: expected str, found int"):
         preset(3)  # type: ignore[arg-type]
-
-
-def test_a_bare_encoder_is_refused_with_what_reads_it(run: Path, tmp_path: Path) -> None:
-    api.export(run, tmp_path / "out")
-    folder = tmp_path / "out" / "discriminator"
-    tensors, config = folder / "model.safetensors", folder / "config.json"
-    save_file({name: one for name, one in load_file(tensors).items() if name.startswith("electra.")}, tensors)
-    config.write_text(config.read_text().replace("ElectraForPreTraining", "ElectraModel"))
-    with pytest.raises(CheckpointError, match=r"in Python, electra_trainer\.pretrained\.source\.load_source"):
-        api.load(folder)
-    assert load_source(folder).embedder().embed(["one", "two"]).shape[0] == 2
 
 
 @pytest.mark.parametrize("given", [{"steps": 1.5}, {"budget": 60}])

@@ -499,7 +499,14 @@ def pickles() -> Iterator[Case]:
         for kind in PICKLES if LONG else [list(PICKLES)[number % 3]]:
             make = PICKLES[kind] if name is None else spoilt(name, inner, PICKLES[kind])
             yield Case(reader, f"{kind} as {inner}", inner if name is None else "bad", make, None)
-    yield Case("export", "pickled weights alone", "bad", without_safetensors, 66, ("model.safetensors: no such file",))
+    yield Case(
+        "export",
+        "pickled weights alone",
+        "bad",
+        without_safetensors,
+        66,
+        ("has pytorch_model.bin and no model.safetensors",),
+    )
 
 
 def linked(name: str, inner: str) -> Make:

@@ -34,7 +34,7 @@ class Page(HTMLParser):
         self.found: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in ("script", "iframe", "object", "embed", "link", "base", "form", "svg", "a"):
+        if tag in ("script", "iframe", "object", "embed", "link", "base", "form", "a"):
             self.found.append(tag)
         for name, value in attrs:
             outside = name in ("src", "href") and not str(value).startswith("data:image/png;base64,")

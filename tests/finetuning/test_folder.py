@@ -364,7 +364,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], type[ElectraError], str]] = {
     "no hash": (changed("electra_task.json", lambda table: {**table, "files": {}}), CheckpointError, "this version reads 2"),
     "columns without names": (changed("electra_task.json", lambda table: {**table, "columns": {"text": 1}}), CheckpointError, "columns: text = 1: expected str"),
     "odd columns": (changed("electra_task.json", lambda table: {**table, "columns": {"texts": "a"}}), CheckpointError, "columns: unknown field 'texts'. Did you mean 'text'?"),
-    "another model": (changed("encoder/config.json", lambda table: {**table, "model_type": "bert"}), CheckpointError, "expected an 'electra'"),
+    "another model": (changed("encoder/config.json", lambda table: {**table, "model_type": "roberta"}), CheckpointError, "describes 'roberta'"),
     "another shape": (changed("encoder/config.json", lambda table: {**table, "hidden_size": 64}), CheckpointError, "shape"),
 }  # fmt: skip
 

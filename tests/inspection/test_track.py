@@ -272,10 +272,11 @@ def test_an_experiment_is_a_group_of_runs(electra: Electra, tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     write_encoder(tmp_path / "encoder")
     write_csv(tmp_path / "train.csv", labelled(40))
-    command = "finetune encoder --train train.csv --out exp --seeds 2 --epochs 1 --parallel 1 --device cpu --quiet --track tensorboard"
+    write_csv(tmp_path / "dev.csv", labelled(8))
+    command = "finetune encoder --train train.csv --dev dev.csv --out exp --seeds 2 --epochs 1 --parallel 1 --device cpu --quiet --track tensorboard"
     code, _, err = electra(*command.split())
     assert code == 0, err
-    cells = sorted((tmp_path / "exp/cells").glob("*/seed-*"))
+    cells = sorted((tmp_path / "exp/cells").glob("classification/seed-*"))
     assert len(cells) == 2
     for cell in cells:
         found = [one for one in events(cell) if not one[0].startswith("result/")]
