@@ -242,7 +242,7 @@ def test_the_report_of_a_fine_tuning_experiment(electra: Electra, first: tuple[i
     assert code == 0, err
     page = Path(out.strip()).read_text()
     assert out.strip() == "exp/report.html" and "classification seed 1" in page and "classification seed 2" in page
-    assert "training loss" in page and "generator" not in page
+    assert "Training loss" in page and "generator" not in page
 
 
 def test_pairs_and_numbers(electra: Electra) -> None:

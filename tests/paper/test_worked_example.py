@@ -8,11 +8,13 @@ import pytest
 import torch
 from tests.prepared import small_config, write_store
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
-from torch import Tensor
+from torch import Tensor, nn
 
 from electra_trainer.api import pretrain
 from electra_trainer.cli.main import main
 from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.model import networks
+from electra_trainer.model.networks import TokenPredictor
 from electra_trainer.objectives import Exported
 from electra_trainer.paper.figures import worked_example
 from electra_trainer.pretrained.pretrained import Pretrained
@@ -22,26 +24,29 @@ VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "chef", "meal
 ID = {word: index for index, word in enumerate(VOCABULARY)}
 
 
-class Generator:
+class Generator(TokenPredictor):
     """Gives each slot a distribution that the test wrote, and keeps what it has read."""
 
     def __init__(self, logits_KV: Tensor) -> None:
+        nn.Module.__init__(self)
         self.logits_KV = logits_KV
         self.read: list[list[int]] = []
         self.slots: list[int] = []
 
-    def __call__(self, ids_BT: Tensor, _: object, slots_K: Tensor) -> Tensor:
+    def forward(self, ids_BT: Tensor, _: object, slots_K: Tensor | None = None) -> Tensor:
+        assert slots_K is not None
         self.read, self.slots = ids_BT.tolist(), slots_K.tolist()
         return self.logits_KV[: len(slots_K)]
 
 
-class Discriminator:
+class Discriminator(networks.Discriminator):
     """Holds "ate" for replaced and everything else for original."""
 
     def __init__(self) -> None:
+        nn.Module.__init__(self)
         self.read: list[list[int]] = []
 
-    def __call__(self, ids_BT: Tensor, _: object) -> Tensor:
+    def forward(self, ids_BT: Tensor, _: object) -> Tensor:
         self.read = ids_BT.tolist()
         return torch.where(ids_BT == ID["ate"], 2.0, -2.0)
 
