@@ -165,7 +165,8 @@ def test_more_rows_and_a_new_class(work: Path, electra: Electra, tmp_path: Path)
         assert typed[1] == f"{out}/model" and typed[-1] == f"{out}-2"
         code, again, err = electra(*typed[:-1], f"{out}-{2 + number}")
         assert code == 0 and f"{out}/model may have learned from rows that are scored here" in err
-        assert " rows, some of which the earlier model learned from (" in again
+        assert " rows, some of which the earlier model learned from (" in again and "TF-IDF" not in again
+        assert f"--out {out}-{3 + number}" in again
         assert load_finetuned(f"{out}-{2 + number}").task.labels == ("fruit", "plant", "tool")
 
 

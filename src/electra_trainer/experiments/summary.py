@@ -410,7 +410,8 @@ def answer(summary: Summary) -> tuple[str, ...]:
     low, high = statistics.over_rows([*mine.values()])
     ends = f"{low:.2f} to {high:.2f}" if correlation else f"{100 * max(low, 0):.0f} to {100 * high:.0f}"
     (right, _, share), (of, more) = score(mine).partition(" ("), _JUDGED[split]
-    of = "{}, some of which the earlier model learned from" if any(cell.SEEN in note for note in row.notes) else of
+    if known := any(cell.SEEN in note for note in row.notes):
+        of = "{}, some of which the earlier model learned from"
     judged = f"{count:,} {of.format('sentences' if tags else 'rows')}"
     first = f"{_NAMED.get(name, name)}: {right} on {judged} ({ends}; {1 if correlation else 100} is perfect)."
     if share:
@@ -421,7 +422,7 @@ def answer(summary: Summary) -> tuple[str, ...]:
     if any("collapsed: " in doubt for doubt in summary.results[key][best].doubts):
         recipe = "--learning-rate (it was {learning_rate:g}) or more --epochs (they were {epochs:g})"
         last = f"It says the same of every text. Try another {recipe.format(**row.settings['recipe'])}, another --out."
-    return first, " ".join(_others(summary, metric, mine, score)), last
+    return first, " ".join(_others(summary, metric, mine, score)) if not known else "", last
 
 
 _JUDGED = {

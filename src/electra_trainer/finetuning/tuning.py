@@ -76,7 +76,8 @@ class Tuning(Request):
     def beside(self) -> str:
         """The command that trains on from this experiment's model, into a new folder next to it."""
         model, stem = str(self.out / "model"), re.sub(r"-\d+$", "", str(self.out))
-        out = next(path for number in count(2) if not Path(path := f"{stem}-{number}").exists())
+        paths = (f"{stem}-{number}" for number in count(2))
+        out = next(path for path in paths if path != str(self.out) and not Path(path).exists())
         if not runs_as_command() or "config" in dotted_names(self.typed):
             return f"the same with MODEL {model} and --out {out}"
         words = [word for word in taken(self.typed, "out")[1] if word != self.model]
