@@ -66,7 +66,7 @@ ALLOWED = {
     ("kernels/cpu_dropout.py", "torch.randint"),
     ("kernels/native/layers.py", "torch.randint"),
     # asked only for a name that is no folder and looks like one of the Hub
-    ("pretrained/source.py", "huggingface_hub"),
+    ("pretrained/located.py", "huggingface_hub"),
     # the YAML of a model card; nothing is asked of the Hub
     ("pretrained/model_card.py", "huggingface_hub"),
     # the playground listens where it is told, by default on this machine alone; its page is opened in the user's browser
