@@ -14,7 +14,7 @@ from electra_trainer.tasks.multi_label import MultiLabelTask
 from electra_trainer.tasks.own_files import OwnTask, RegressionTask
 
 DELIMITERS = {"a.csv": ",", "a.tsv": "\t", "semicolons.csv": ";"}
-ALWAYS = "columns: ", "rows were held out to be scored"
+ALWAYS = "columns: ", "rows were held out to be scored", "no development file: "
 
 
 def write(path: Path, answers: Sequence[Any], rows: int) -> Path:
