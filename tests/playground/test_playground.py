@@ -335,7 +335,6 @@ def test_other_sites_are_refused(url: str) -> None:
 
 def test_the_verb_refuses_in_words(electra: Electra, run: Path) -> None:
     for words, sentence in (
-        ([], "0 models were given"),
         ([run, run, run], "3 models were given"),
         ([run.parent], "neither a run nor an exported model"),
         ([run, "--port", "99999"], "cannot listen on 127.0.0.1, port 99999"),
