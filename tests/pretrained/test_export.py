@@ -81,8 +81,9 @@ def test_a_network_of_few_positions(tmp_path: Path, electra: Electra) -> None:
 
 def test_the_command_says_what_agrees(run: Path, tmp_path: Path, electra: Electra) -> None:
     code, said, _ = electra("export", run, "--out", tmp_path / "out")
-    assert code == 0 and len(said.splitlines()) == 2
-    for line in said.splitlines():
+    *lines, last = said.splitlines()
+    assert code == 0 and len(lines) == 2 and last.startswith("Next: electra finetune ")
+    for line in lines:
         assert "has the ids of 1,000 lines, and on text the run's logits within" in line
 
 
