@@ -40,7 +40,7 @@ CEILINGS = {
     "tasks": 3300,
     "train": 2250,
     "all": 22_590,
-    "tests": 34_760,
+    "tests": 34_770,
     "benchmarks": 1800,
 }
 """Most lines of code. They only fall; an issue that asks for a feature raises one and names the lines and what goes for it."""

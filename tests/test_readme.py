@@ -92,7 +92,7 @@ def test_the_fine_tuning_runs(
     """The block on fine-tuning, line by line, on little data and for one epoch."""
     monkeypatch.chdir(tmp_path)
     write_encoder(tmp_path / "runs/mine")
-    write_csv(tmp_path / "reviews.csv", rows(120))
+    write_csv(tmp_path / "messages.csv", rows(120))
     write_csv(tmp_path / "new.csv", [(text,) for text, _ in rows(9)], header=("text",))
     write_glue(tmp_path / "glue")
     write_treebank(tmp_path / "ud")

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from electra_trainer.errors import CheckpointError
 from electra_trainer.runs import run_folder
 from electra_trainer.runs.metrics import readable_rows, truncated
-from electra_trainer.runs.run_folder import git_revision, remedy
+from electra_trainer.runs.run_folder import RunFolder, environment_facts, git_revision, remedy
 
 
 def test_the_revision_of_the_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,6 +36,20 @@ def test_rows_after_a_step_are_dropped(tmp_path: Path) -> None:
     assert truncated(path, 2) == (b"\n".join([*lines[:4], b""]), 2, 1)
     assert truncated(path, 0) == (lines[0] + b"\n", 0, 3)
     assert [row["step"] for row in readable_rows(path)] == [0, 2, 3]
+
+
+def test_rows_without_a_checkpoint(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    (tmp_path / "metrics.jsonl").touch()
+    folder.require_unsaved()
+    (tmp_path / "metrics.jsonl").write_text("\n")
+    with pytest.raises(CheckpointError, match=r"metrics\.jsonl says that the run had one"):
+        folder.require_unsaved()
+
+
+def test_the_command_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["a/path", "pretrain", "data"])
+    assert environment_facts()["command"] == ["electra", "pretrain", "data"]
 
 
 REPEAT = "Repeat the command that it began with to resume, or choose another --out."
