@@ -238,13 +238,13 @@ def test_a_long_evaluation_is_given_up_and_done_again(data: Path, whole: Path, t
 @pytest.mark.parametrize("quiet", [False, True])
 def test_the_line_on_a_signal(quiet: bool, capfd: pytest.CaptureFixture[str]) -> None:
     """The first has one, the second none."""
-    before = signal.getsignal(signal.SIGTERM)
+    before, said = signal.getsignal(signal.SIGTERM), []
     with StopRequest(quiet=quiet) as stop:
-        signal.raise_signal(signal.SIGUSR1)
-        signal.raise_signal(signal.SIGTERM)
+        for number in (signal.SIGUSR1, signal.SIGTERM):
+            signal.raise_signal(number)
+            said.append(capfd.readouterr().err)
     assert stop.name == "SIGTERM" and not stop.raised and signal.getsignal(signal.SIGTERM) is before
-    said = "" if quiet else "\nelectra: saving at the end of this step, then stopping\n"
-    assert capfd.readouterr().err == said
+    assert said == ["" if quiet else "\nelectra: saving at the end of this step, then stopping\n", ""]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems cannot ask for it")
