@@ -31,7 +31,7 @@ from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.settings.records import ADDED, is_run, read, run_and_step, to_dict
 from electra_trainer.tasks import recipe
 from electra_trainer.tasks.examples import Prediction
-from electra_trainer.tasks.task import OwnFiles, Task, TaskData, TaskSource, findings_of
+from electra_trainer.tasks.task import Baseline, OwnFiles, Task, TaskData, TaskSource, findings_of
 from electra_trainer.train.device import choose_device, choose_precision
 
 UNTRAINED = "untrained"
@@ -355,14 +355,16 @@ def _do_baseline(cell: Cell, settings: Settings, data: TaskData) -> None:
     """Score a baseline without an encoder."""
     durable.make_folder(cell.folder)
     data = data.under(settings.recipe)[0]
+    parts = [data.part(name) for name in data.parts if name != cells.RUN] or [data]
+
+    def learned(task: Task) -> list[Baseline]:
+        return [task.baselines(part.train)[str(settings.baseline)] for part in parts]
+
+    plain = learned(data.task)  # a baseline learns when it is first asked, which may take minutes
 
     def predict(split: str, task: Task) -> list[Prediction]:
-        parts = [data.part(name) for name in data.parts if name != cells.RUN] or [data]
-        each = [
-            task.baselines(part.train)[str(settings.baseline)].predict({**part.dev, **part.tested}[split])
-            for part in parts
-        ]
-        return data.in_order(each)
+        each = zip(plain if task == data.task else learned(task), parts, strict=True)
+        return data.in_order([one.predict({**part.dev, **part.tested}[split]) for one, part in each])
 
     found, _ = data.judged(predict, encoder=False)
     cells.write_result(cell.folder, Result(key=cell.key, seed=cell.seed, **found))
