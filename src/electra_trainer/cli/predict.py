@@ -3,6 +3,7 @@
 `electra answer FOLDER --context @page.txt --question "Who cooked the meal?"`.
 """
 
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -75,6 +76,7 @@ class Predict(Request):
         predictions = model.reporting(rows.examples, device=self.device, reader=str(self.folder))
         if sure is not None:
             predictions = [{**one, "unsure": one["probabilities"][one["label"]] < sure} for one in predictions]
+        if sure is not None and sure < math.inf:
             tell(
                 f"{sum(one['unsure'] for one in predictions):,} of {len(predictions):,} rows are below {sure:.2f}, the "
                 f"probability from which on {100 * float(self.accuracy or 0):.3g} % of the held-out rows were right."

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from electra_trainer.data import tokenizer
 from electra_trainer.data.legibility import Legibility
-from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError
+from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError, tell
 from electra_trainer.experiments.by_class import ClassReport
 from electra_trainer.experiments.cell import KEPT, OPTIMISTIC, RUN, Result, printed, read_result
 from electra_trainer.experiments.statistics import Spread, spread
@@ -142,10 +142,11 @@ class Finetuned:
         return predictions
 
     def sure_from(self, accuracy: float) -> float:
-        """The lowest probability from which on this share of held-out rows was right, of a class a text.
+        """The lowest probability from which on this share of held-out rows was right, of a class a text; infinity, with a
+        line on standard error, if none is high enough.
 
         Raises:
-            ConfigError: not a share, the model keeps no such probabilities, or none is high enough.
+            ConfigError: not a share, or the model keeps no such probabilities.
         """
         asked, tested = f"--accuracy {accuracy:g}", self.table.get("tested", ())
         if not 0 < accuracy < 1:
@@ -158,12 +159,13 @@ class Finetuned:
                 f"{asked}: this model keeps no probabilities of held-out rows. Only classifiers of own tables, of one "
                 "class a text, do, from this version on. Leave it out, or fine-tune again."
             )
-        found = next((float(probability) for probability, share in known if share >= accuracy), None)
-        if found is None:
+        found = next((float(probability) for probability, share in known if share >= accuracy), math.inf)
+        if found == math.inf:
             probability, share = known[-1]
-            raise ConfigError(
-                f"{asked}: no probability is high enough: from {probability:.2f} on {100 * share:.0f} % of the "
-                f"held-out rows were right. Ask for at most {math.floor(100 * share) / 100:g}, or train on more rows."
+            tell(
+                f"{asked}: all rows are unsure: no probability is high enough, from {probability:.2f} on "
+                f"{100 * share:.0f} % of the held-out rows were right. Ask for at most "
+                f"{math.floor(100 * share) / 100:g}, or train on more rows."
             )
         return found
 
