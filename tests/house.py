@@ -20,12 +20,12 @@ ROOMS = (
 """From the ground up, with the modules at the root: each imports only what is listed before it."""
 CEILINGS = {
     "(root)": 400,
-    "cli": 1210,
+    "cli": 1220,
     "cost": 340,
     "data": 2330,
-    "experiments": 1130,
+    "experiments": 1140,
     "files": 1500,
-    "finetuning": 1810,
+    "finetuning": 1820,
     "inspection": 940,
     "kernels": 710,
     "model": 500,
@@ -39,8 +39,8 @@ CEILINGS = {
     "settings": 720,
     "tasks": 3300,
     "train": 2250,
-    "all": 22_590,
-    "tests": 34_770,
+    "all": 22_630,
+    "tests": 34_790,
     "benchmarks": 1800,
 }
 """Most lines of code. They only fall; an issue that asks for a feature raises one and names the lines and what goes for it."""

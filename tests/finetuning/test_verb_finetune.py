@@ -207,9 +207,13 @@ def test_the_test_file_chooses_nothing_and_is_scored_again_by_predict(
     right = best["confusion"]
     assert sum(right.get(one, {}).get(one, 0) for one in ("fruit", "tool")) == round(21 * own)
     assert "test, class by class, these weights (x 100):" in card
-    code, _, err = electra("predict", "exp/model", "test.csv", "--device", "cpu")
-    assert "class  rows  precision  recall" in err.replace("   ", "  ")
-    assert code == 0 and f"test.csv: scored by column 'label', 21 rows (x 100): accuracy {100 * own:.1f}," in err
+    code, _, err = electra("predict", "exp/model", "test.csv", "--device", "cpu", "--out", "said.csv")
+    assert (
+        code == 0 and f"Right in {round(21 * own)} of 21 rows of test.csv by column 'label' ({100 * own:.1f} %" in err
+    )
+    assert "calibration" not in err and "macro" not in err
+    scores = Path("said-scores.md").read_text()
+    assert f"accuracy: {100 * own:.1f}, macro_f1: " in scores and "| class | rows | precision | recall |" in scores
     text, label = zip(*rows(131)[110:], strict=True)
     write_csv(work / "odd.csv", list(zip(text, ("-1", *label[1:]), strict=True)))
     _, _, err = electra("predict", "exp/model", "odd.csv", "--device", "cpu")

@@ -44,7 +44,8 @@ def test_from_a_file_to_transformers(electra: Electra, tmp_path: Path, monkeypat
     assert isinstance(model.task, MultiLabel) and model.task.threshold == result["scores"]["dev/threshold"]
     assert result["reports"]["test"]["labels"] == ["fruit", "red"] and "test/threshold" not in result["scores"]
     code, out, err = electra("predict", "exp", "test.csv", "--device", "cpu")
-    assert f"30 rows (x 100): micro f1 {100 * result['scores']['test/micro_f1']:.1f}," in err
+    own = f"F1 of all labels: {100 * result['scores']['test/micro_f1']:.1f} on 30 rows of test.csv by column 'label' ("
+    assert own in err
     said = list(csv.DictReader(out.splitlines()))
     assert list(said[0]) == ["text", "label", "prediction", "probability_fruit", "probability_red"]
     for row in said:

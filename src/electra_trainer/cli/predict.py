@@ -8,22 +8,20 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from electra_trainer.cli.shown import Shown, require_file
 from electra_trainer.errors import ConfigError, DataError, tell
-from electra_trainer.experiments.by_class import HEAD
 from electra_trainer.experiments.cell import printed
+from electra_trainer.experiments.summary import score_in_words
 from electra_trainer.files import durable, reading
-from electra_trainer.files.wording import Table
 from electra_trainer.settings.request import Request
 
 if TYPE_CHECKING:
     from electra_trainer.finetuning.model_folder import Finetuned
     from electra_trainer.tasks.examples import Prediction
-    from electra_trainer.tasks.task import Unlabelled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +37,8 @@ class Predict(Request):
     folder: tyro.conf.Positional[Path]
     """Folder of a fine-tuned model: DIR/model of `electra finetune --out DIR`."""
     file: tyro.conf.Positional[Path]
-    """The rows. Labels in the column of training change no prediction; they are scored, on standard error."""
+    """The rows. Labels in the column of training change no prediction; they are scored, on standard error and
+    in OUT-scores.md."""
     out: Path | None = None
     """File to write, .jsonl for JSON lines. Default: print."""
     text: Annotated[str | None, tyro.conf.arg(aliases=["--words"])] = None
@@ -82,7 +81,7 @@ class Predict(Request):
                 f"probability from which on {100 * float(self.accuracy or 0):.3g} % of the held-out rows were right."
             )
         if rows.answers:
-            tell(_scored(model, rows, predictions, self.file))
+            tell(_scored(model, rows.answers, predictions, file=self.file, out=out))
         for beside, content in rows.written(predictions).items():
             if out is not None:
                 path = out.with_name(f"{out.stem}{beside}{out.suffix}")
@@ -92,15 +91,23 @@ class Predict(Request):
                 sys.stdout.write(content)
 
 
-def _scored(model: "Finetuned", rows: "Unlabelled", predictions: "Sequence[Prediction]", file: Path) -> str:
-    """The scores of rows with answers: a line, and of classes a table."""
-    scores = model.task.score(rows.answers, predictions)
-    named = [*getattr(model.columns, "labels", ()), model.columns.label]
-    column = ", ".join(repr(name) for name in named if name is not None)
-    shown = ", ".join(f"{name.replace('_', ' ')} {printed(score, name)}" for name, score in scores.items())
-    report = model.task.report(rows.answers, predictions)
-    by_class = "" if report is None else f". {report.calibrated()}\n{Table(head=HEAD, rows=report.rows()).text()}"
-    return f"{file}: scored by column {column}, {len(predictions):,} rows (x 100): {shown}{by_class}"
+def _scored(
+    model: "Finetuned", answers: Sequence[Any], predictions: "Sequence[Prediction]", *, file: Path, out: Path | None
+) -> str:
+    """A sentence on rows with answers; the page next to `out` has all their scores."""
+    from electra_trainer.tasks.task import sample_of
+
+    task, named = model.task, [*getattr(model.columns, "labels", ()), model.columns.label]
+    of = f" of {file} by column {', '.join(repr(name) for name in named if name is not None)}"
+    samples = {0: sample_of(task, answers, predictions)}
+    says, _ = score_in_words(task.metric, samples, of, tags=not task.whole_text)
+    if out is None:
+        return f"{says} With --out FILE also class by class."
+    report, page = task.report(answers, predictions), out.with_name(f"{out.stem}-scores.md")
+    scores = (f"{name}: {printed(score, name)}" for name, score in task.score(answers, predictions).items())
+    parts = f"{says}\n\nx 100: {', '.join(scores)}\n\n{report.markdown() if report else ''}\n"
+    durable.replace_durably(page, parts.encode())
+    return f"{says} All scores: {page}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ Read by the page, the terminal, the JSON file, and the paper's tables and figure
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -399,36 +399,52 @@ def answer(summary: Summary) -> tuple[str, ...]:
     (split, _, name), row, every = metric.partition("/"), summary.declared.rows[key], summary.samples(key, metric)
     best, tags = summary.best(key).seed, row.settings["task"]["kind"] == "Tagging"
     mine = {best: every[best]} if split in row.apart and best in every else every
-    count, correlation = mine[min(mine)].rows, name in ("spearman", "pearson", "matthews")
-
-    def score(samples: Mapping[int, Sample]) -> str:
-        value = float(np.mean([one.values for one in samples.values()]))
-        if name == "accuracy" and not tags:
-            return f"{round(count * value):,} ({100 * round(count * value) / count:.1f} %)"
-        return f"{value:.2f}" if correlation else f"{100 * value:.1f}"
-
-    low, high = statistics.over_rows([*mine.values()])
-    ends = f"{low:.2f} to {high:.2f}" if correlation else f"{100 * max(low, 0):.0f} to {100 * high:.0f}"
-    (right, _, share), (of, more) = score(mine).partition(" ("), _JUDGED[split]
+    (of, more), (low, high) = _JUDGED[split], statistics.over_rows([*mine.values()])
     if known := any(cell.SEEN in note for note in row.notes):
-        of = "{}, some of which the earlier model learned from"
-    judged = f"{count:,} {of.format('sentences' if tags else 'rows')}"
-    first = f"{_NAMED.get(name, name)}: {right} on {judged} ({ends}; {1 if correlation else 100} is perfect)."
-    if share:
-        first = f"Right in {right} of {judged} ({share[:-1]}, {ends})."
+        of = ", some of which the earlier model learned from"
+    first, ends = score_in_words(name, mine, of, tags=tags)
     last = _more_labels(summary, key, "--dev in place of --test and " * (split == "test"), sure=100 * low > SURE)
     if 100 * (high - low) > WIDE:
-        last = f"{count:,} are too few for a number, {ends}{' %' * bool(share)}: {more}."
+        last = f"{mine[min(mine)].rows:,} are too few for a number, {ends}: {more}."
     if any("collapsed: " in doubt for doubt in summary.results[key][best].doubts):
         recipe = "--learning-rate (it was {learning_rate:g}) or more --epochs (they were {epochs:g})"
         last = f"It says the same of every text. Try another {recipe.format(**row.settings['recipe'])}, another --out."
+    score = partial(_score, name, tags=tags)
     return first, " ".join(_others(summary, metric, mine, score)) if not known else "", last
 
 
+def score_in_words(metric: str, samples: Mapping[int, Sample], of: str, *, tags: bool) -> tuple[str, str]:
+    """A sentence on the score of some rows, and its 95 % interval over rows.
+
+    Args:
+        samples: by seed; the score is their mean.
+        of: what follows "100 rows".
+        tags: each word has a prediction.
+    """
+    low, high = statistics.over_rows([*samples.values()])
+    right, _, share = _score(metric, samples, tags=tags).partition(" (")
+    judged = f"{samples[min(samples)].rows:,} {'sentences' if tags else 'rows'}{of}"
+    ends = f"{low:.2f} to {high:.2f}" if metric in _ONE else f"{100 * max(low, 0):.0f} to {100 * high:.0f}"
+    if share:
+        return f"Right in {right} of {judged} ({share[:-1]}, {ends}).", f"{ends} %"
+    perfect = f"{ends}; {1 if metric in _ONE else 100} is perfect"
+    return f"{_NAMED.get(metric, metric)}: {right} on {judged} ({perfect}).", ends
+
+
+def _score(metric: str, samples: Mapping[int, Sample], *, tags: bool) -> str:
+    """As "70 (70.0 %)" of rows that are right or wrong."""
+    value, count = float(np.mean([one.values for one in samples.values()])), samples[min(samples)].rows
+    if metric == "accuracy" and not tags:
+        return f"{round(count * value):,} ({100 * round(count * value) / count:.1f} %)"
+    return f"{value:.2f}" if metric in _ONE else f"{100 * value:.1f}"
+
+
+_ONE = ("spearman", "pearson", "matthews")
+"""Scores of at most 1 that are shown as they are."""
 _JUDGED = {
-    "test": ("{} kept apart", "keep at least 100 apart"),
-    "folds": ("{}, each by a model that had not seen it", "label more"),
-    "dev": ("{} held out", "keep 100 apart, --test FILE"),
+    "test": (" kept apart", "keep at least 100 apart"),
+    "folds": (", each by a model that had not seen it", "label more"),
+    "dev": (" held out", "keep 100 apart, --test FILE"),
 }
 """Splits that an answer can be about, the best first: what their rows are, and what helps where they are few."""
 _NAMED = {

@@ -142,8 +142,8 @@ class Finetuned:
         return predictions
 
     def sure_from(self, accuracy: float) -> float:
-        """The lowest probability from which on this share of held-out rows was right, of a class a text; infinity, with a
-        line on standard error, if none is high enough.
+        """The lowest probability from which on this share of held-out rows was right, of a class a text; infinity, with
+        a line on standard error, if none is high enough.
 
         Raises:
             ConfigError: not a share, or the model keeps no such probabilities.

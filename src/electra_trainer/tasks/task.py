@@ -489,15 +489,7 @@ class TaskData:
         if self.columns is None:
             return {}
         (split, rows), task = next(iter((self.tested or self.dev).items())), settled if self.tested else self.task
-        both = [*zip(rows, predicted[split], strict=True)]
-        if task.metric == "accuracy" and "label" in both[0][1]:
-            right = tuple(float(one.label == found["label"]) for one, found in both)
-            return {f"{split}/accuracy": Sample(rows=len(rows), values=right)}
-
-        def score(some: Sequence[int]) -> float:
-            return task.score([both[at][0] for at in some], [both[at][1] for at in some])[task.metric]
-
-        return {f"{split}/{task.metric}": jackknife(score, len(rows))}
+        return {f"{split}/{task.metric}": sample_of(task, rows, predicted[split])}
 
     def fold_of(self, rows: int) -> NDArray[np.int64]:
         """The part of each of the first `rows` dev examples, from 0: of `folds`, or else in turn."""
@@ -537,6 +529,18 @@ class TaskData:
         settled = settle(recipe, task=task.name, windows=self.has_windows, **ways)
         changes = {name: value for name in ("pooling", "windows") if (value := getattr(settled, name))}
         return replace(self, task=replace(task, **changes)) if changes else self, settled
+
+
+def sample_of(task: Task, examples: Sequence[Any], predictions: Sequence[Prediction]) -> Sample:
+    """The main score of examples with answers, as values of rows."""
+    both = [*zip(examples, predictions, strict=True)]
+    if task.metric == "accuracy" and "label" in both[0][1]:
+        return Sample(rows=len(both), values=tuple(float(one.label == found["label"]) for one, found in both))
+
+    def score(some: Sequence[int]) -> float:
+        return task.score([both[at][0] for at in some], [both[at][1] for at in some])[task.metric]
+
+    return jackknife(score, len(both))
 
 
 class TaskSource(Protocol):
