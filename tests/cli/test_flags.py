@@ -42,7 +42,7 @@ def _flags(text: str) -> set[str]:
 FLAGS = {
     "demo": 3, "doctor": 1, "tokenizer": 10, "prepare": 14, "merge": 2, "pretrain": 74, "evaluate": 2, "report": 1,
     "track": 1, "replay": 5, "score": 1, "fill": 2, "embed": 7, "playground": 2, "export": 8, "finetune": 41,
-    "predict": 6, "glue": 27, "squad": 30, "answer": 6, "compare": 72, "table": 2, "figure": 5, "cloze": 7,
+    "predict": 6, "glue": 27, "squad": 29, "answer": 6, "compare": 72, "table": 2, "figure": 5, "cloze": 7,
     "minimal-pairs": 5, "show": 1, "flops": 1,
 }  # fmt: skip
 """Flags of each verb, one for both spellings of a yes or no, over all objectives and generators; `--import` belongs to

@@ -126,17 +126,16 @@ def squad_file(folder: Path, name: str, articles: int, *, start: int = 0) -> Pat
 
 def test_source_of_two_files(tmp_path: Path) -> None:
     train, dev = squad_file(tmp_path, "train.json", 6), squad_file(tmp_path, "dev.json", 3, start=4)
-    source = SquadTask(train=train, dev=dev, limit=10)
+    source = SquadTask(train=train, dev=dev)
     assert pickle.loads(pickle.dumps(source)) == source
     assert (source.name, source.epochs) == ("squad-1.1", 2.0)
     data = source.load()
     moved = "answers were not at their answer_start; the nearest place was taken."
-    assert (len(data.train), {split: len(some) for split, some in data.dev.items()}) == (10, {"dev": 9})
+    assert (len(data.train), {split: len(some) for split, some in data.dev.items()}) == (18, {"dev": 9})
     assert data.notes == (
         f"train.json: 18 {moved}",
         f"dev.json: 9 {moved}",
         "warning: 6 of 9 questions in dev.json are in training too, so the scores are too good.",
-        "10 of 18 training questions.",
     )
     other = SquadTask(train=str(train), dev=str(squad_file(tmp_path, "other.json", 2, start=9))).load()
     assert len(data.sha256) == 64 and other.sha256 != data.sha256 and other.notes[-1].startswith("other.json")
@@ -153,7 +152,7 @@ def test_source_of_one_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({}, "--dev FILE or --split"), ({"dev": Path("x"), "split": 0.5}, "--dev FILE or --split"), ({"split": 1.5}, "split"), ({"split": 0.5, "limit": 0}, "limit")],
+    [({}, "--dev FILE or --split"), ({"dev": Path("x"), "split": 0.5}, "--dev FILE or --split"), ({"split": 1.5}, "split")],
 )  # fmt: skip
 def test_source_that_cannot_be(changes: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.tasks.squad_small import question
 
 from electra_trainer.errors import DataError, MissingInputError
-from electra_trainer.tasks.squad_files import occurrence, read_squad, sample, split_by_article
+from electra_trainer.tasks.squad_files import occurrence, read_squad, split_by_article
 
 CONTEXT = "The chef cooked the meal. The guest ate the meal."
 
@@ -199,15 +199,8 @@ def test_missing_file(tmp_path: Path) -> None:
         read_squad(tmp_path / "none.json", version=1)
 
 
-def test_sample_and_split_are_always_the_same() -> None:
+def test_the_split_is_always_the_same() -> None:
     questions = [question(name=f"q{n}", article=f"a{n % 13}") for n in range(400)]
-    some = sample(questions, 50)
-    assert len(some) == 50 and some == sample(list(reversed(questions)), 50)[::-1]
-    assert [one.id for one in some] == sorted((one.id for one in some), key=lambda name: int(name[1:]))
-    assert len({one.article for one in some}) > 8
-    assert {one.id for one in sample(questions, 20)} <= {one.id for one in some}
-    assert sample(questions, None) == tuple(questions) == sample(questions, 1000)
-
     train, dev = split_by_article(questions, dev_share=0.5, where="x")
     assert not {one.article for one in train} & {one.article for one in dev}
     assert len(train) + len(dev) == 400 and 160 < len(dev) < 240

@@ -21,6 +21,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from electra_trainer.errors import DataError, MissingInputError
+from electra_trainer.experiments.cell import PLUS
 from electra_trainer.experiments.summary import Summary, row_remarks
 from electra_trainer.files.durable import replace_durably
 from electra_trainer.files.reading import MOST_TEXT, read_file
@@ -30,7 +31,6 @@ from electra_trainer.tasks.examples import TextExample
 from electra_trainer.tasks.glue_tasks import PAPER, PAPER_COLUMNS, ROWS, GlueRow, GlueTask
 
 HEADER = "index\tprediction\n"
-_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 class Part(NamedTuple):
@@ -136,7 +136,7 @@ def _zipped(contents: Mapping[str, str]) -> bytes:
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as file:
         for name, text in contents.items():
-            entry = zipfile.ZipInfo(name, date_time=_EPOCH)
+            entry = zipfile.ZipInfo(name)  # of 1980
             entry.create_system, entry.external_attr = 3, 0o644 << 16
             file.writestr(entry, text.encode())
     return made.getvalue()
@@ -171,14 +171,6 @@ def _predicted(run: Path, part: Part, rows: int, row: GlueRow) -> list[str]:
 COLUMNS = {name: f"glue/{title.lower()}" for name, title in PAPER_COLUMNS.items()}
 """Task of the paper's eight -> its score in the paper's tables."""
 ABSENT = "—"
-_BASELINES = {
-    "untrained": "untrained encoder",
-    "majority": "majority",
-    "tf_idf": "TF-IDF",
-    "bag_of_words": "bag of words",  # of experiments before TF-IDF took its place
-    "word_overlap": "word overlap",
-    "random_words": "pair features, random",
-}
 TITLE = "GLUE dev: Matthews (CoLA), Spearman (STS), accuracy (others), x100. Other metrics and tasks: summary.md"
 _STATISTICS = ("median", "mean", "SD", "best")
 """Rows of a table; in lower case they are fields of a Spread."""
@@ -208,10 +200,13 @@ def glue_scores(summary: Summary) -> Table:
         label = f"median of {next(iter(counts))}" if name == "median" and len(counts) == 1 else name
         values = [getattr(one, name.lower(), None) for one in mains.values()]  # None: missing, or the SD of one seed
         lines[label] = [*values, None if name == "SD" else _mean(values)]
-    for name, label in _BASELINES.items():
+    titles: dict[str, str] = {}
+    for key, row in summary.declared.rows.items():
+        titles.setdefault(key.partition(PLUS)[2], row.baseline)
+    for name, title in titles.items():
         found = [summary.baselines(task).get(name) for task in PAPER]
         if any(value is not None for value in found):
-            lines[label] = [*found, _mean(found)]
+            lines[title] = [*found, _mean(found)]
     rows = [[label, *map(_points, values)] for label, values in lines.items()]
     return Table(head=("", *PAPER_COLUMNS.values(), "Avg."), rows=rows, words=1)
 

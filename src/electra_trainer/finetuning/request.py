@@ -309,8 +309,6 @@ class Squad(Tuning):
     """2.0: `f1` gives no answer where the "no answer" score is above this. Default: -2.75, independent 0; in the
     model's folder best_f1's own.
     """
-    limit: int | None = None
-    """Train on N questions only, from all over the file."""
 
     brief = " ".join(name for name in Tuning.brief.split() if name not in ("windows", "pooling"))
 

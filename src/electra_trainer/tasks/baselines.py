@@ -165,31 +165,27 @@ def chosen(
     """
     from sklearn.model_selection import GridSearchCV, KFold, PredefinedSplit
 
-    scoring: Any = "neg_mean_squared_error"
     if answers.ndim == 2:
-        few, split, scoring = len(answers) < 5, KFold(5, shuffle=True, random_state=0), _likelihood
+        few, split = len(answers) < 5, KFold(5, shuffle=True, random_state=0)
     else:
         fold = folds(answers, examples, classes=classes)
         few, split = fold.max() < 0, PredefinedSplit(fold)
-        scoring = _log_likelihood if classes else scoring
     if few:
         return model.set_params(**{name: values[1] for name, values in tried.items()})
+    scoring: Any = _likelihood if classes else "neg_mean_squared_error"
     search = GridSearchCV(model, tried, cv=split, scoring=scoring, refit=False)
     return model.set_params(**search.fit(matrix, answers).best_params_)
 
 
-def _likelihood(model: Any, matrix: Any, answers: NDArray[np.int64]) -> float:
-    """The mean log-likelihood of 0 or 1 for each label, [rows, C]."""
-    from sklearn.metrics import log_loss
-
-    shares = model.predict_proba(matrix)[:, -answers.shape[1] :]
-    return -float(log_loss(answers.ravel(), shares.ravel(), labels=[False, True]))
-
-
-def _log_likelihood(model: Any, matrix: Any, answers: NDArray[np.generic]) -> float:
-    """The mean over rows; unlike scikit-learn's, also where no row of some class is held out."""
-    number = np.searchsorted(model.classes_, answers)
-    shares = model.predict_proba(matrix)[np.arange(len(answers)), number]
+def _likelihood(model: Any, matrix: Any, answers: NDArray[Any]) -> float:
+    """The mean log-likelihood of the classes of rows, also where some class has none, or of 0 or 1 for each label,
+    [rows, C].
+    """
+    shares = model.predict_proba(matrix)
+    if answers.ndim == 2:
+        shares = np.where(answers, shares[:, -answers.shape[1] :], 1 - shares[:, -answers.shape[1] :])
+    else:
+        shares = shares[np.arange(len(answers)), np.searchsorted(model.classes_, answers)]
     return float(np.log(np.maximum(shares, 1e-300)).mean())
 
 

@@ -31,7 +31,7 @@ from electra_trainer.data.legibility import UNREADABLE_IS_MUCH
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.files import tables, wording
 from electra_trainer.files.reading import short
-from electra_trainer.files.tables import SEVERAL, UNITS, Table, decimal_sign, looks_listed, plain_number, shown, texts
+from electra_trainer.files.tables import NUMBER, SEVERAL, Table, decimal_sign, looks_listed, plain_number, shown, texts
 
 Prediction = dict[str, Any]
 """The prediction for one example, ready for JSON: {"label": ...}, {"value": ...}, {"tags": [...]}, {"text": ...}."""
@@ -124,12 +124,10 @@ def predicted_jsonl(table: Table, predictions: Iterable[Prediction]) -> str:
     """One JSON object per row: its columns, `prediction` and, for classes, `probabilities`."""
     lines = []
     for values, prediction in zip(table.rows, predictions, strict=True):
-        row = dict(zip(table.columns, values, strict=False))
-        predicted = {"prediction": _answer(prediction)} | {
-            name: prediction.get(name) for name in ("probabilities", "unsure")
-        }
-        new = {_free(name, list(row)): value for name, value in predicted.items() if value is not None}
-        lines.append(row | new)
+        row: dict[str, Any] = dict(zip(table.columns, values, strict=False))
+        new: Prediction = {name: prediction[name] for name in ("probabilities", "unsure") if name in prediction}
+        new = {"prediction": _answer(prediction)} | new
+        lines.append({**row, **{_free(name, list(row)): value for name, value in new.items()}})
     return jsonl(lines)
 
 
@@ -355,7 +353,7 @@ def hold_out(examples: Sequence[TextExample], *, where: str, share: float = SHAR
     members = _groups(strata[groups[text][0]] for text in texts)
     chosen: set[int] = set()
     for stratum, count in _quotas({name: len(found) for name, found in members.items()}, share=share).items():
-        ordered = sorted((texts[index] for index in members[stratum]), key=_hash)
+        ordered = sorted((texts[index] for index in members[stratum]), key=hash_of)
         chosen.update(row for text in ordered[:count] for row in groups[text])
     if examples[0].value is None:
         chosen = _leave_every_class(groups, chosen, [label_names(example) for example in examples])
@@ -387,7 +385,7 @@ def hold_out_sentences(sentences: Sequence[TaggedSentence], *, where: str) -> Sp
     left = Counter(label for sentence in sentences for label in sentence.labels if label is not None)
     chosen: set[int] = set()
     wanted = max(1, round(SHARE * len(groups)))
-    for text in sorted(groups, key=_hash):
+    for text in sorted(groups, key=hash_of):
         own = Counter(label for row in groups[text] for label in sentences[row].labels if label is not None)
         if wanted and own and all(left[label] > count for label, count in own.items()):
             left.subtract(own)
@@ -431,19 +429,18 @@ def _quotas(sizes: dict[str, int], *, share: float) -> dict[str, int]:
     """Texts to hold out of each stratum: largest remainders, at least one in all, and never a whole stratum."""
     total = max(1, round(share * sum(sizes.values())))
     quotas = {name: min(int(size * share), size - 1) for name, size in sizes.items()}
-    by_remainder = sorted(sizes, key=lambda name: (-(sizes[name] * share - quotas[name]), -sizes[name], _hash(name)))
+    by_remainder = sorted(sizes, key=lambda name: (-(sizes[name] * share - quotas[name]), -sizes[name], hash_of(name)))
     for name in by_remainder:
         if sum(quotas.values()) < total and quotas[name] < sizes[name] - 1:
             quotas[name] += 1
     return quotas
 
 
-def _hash(text: str) -> bytes:
+def hash_of(text: str) -> bytes:
+    """SHA-256, by which texts are ordered without regard to their place in a file."""
     return hashlib.sha256(text.encode()).digest()
 
 
-_LOOK_ALIKE = str.maketrans("\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u2010\u2013\u2019", "aeopcyxi--'")
-"""Letters of Cyrillic, dashes and apostrophes, and the signs of ASCII that they look like."""
 WARNING = "warning: "
 """Marks a sentence as a warning among notes."""
 MARKS = "".join(sign for sign in map(chr, range(0x300, 0x10000)) if unicodedata.category(sign)[0] == "M")
@@ -491,17 +488,14 @@ def contradictions(train: Sequence[TextExample], ids: Sequence[tuple[int, ...]] 
     return [f"{WARNING}{len(pairs):,} of {len(train):,} training rows {what} different label: {two} and {one}."]
 
 
-def meaning(label: str) -> tuple[str, float | str]:
-    """The unit and the value of a label that is a number; of others "" and the letters, without regard to case, width,
-    spaces and invisible characters.
+def meaning(label: str) -> float | str:
+    """The value of a label that is a number; the letters of others, without regard to case, width, spaces and invisible
+    characters.
     """
     signs = unicodedata.normalize("NFKC", label)
     text = "".join(one for one in signs if unicodedata.category(one) != "Cf" and one not in "\ufe0e\ufe0f")
-    bare = text.strip(UNITS)
-    number = plain_number(bare, ".") or plain_number(bare, ",")
-    if number and len(number) < 16:  # of longer ones float has not every digit
-        return text.replace(bare, "").strip(), float(number)
-    return "", " ".join(text.casefold().split()).translate(_LOOK_ALIKE)
+    # of longer numbers float has not every digit
+    return float(text) if NUMBER.fullmatch(text) and len(text) < 16 else " ".join(text.casefold().split())
 
 
 def odd_labels(names: Sequence[str], columns: Columns) -> Iterator[str]:
@@ -516,17 +510,17 @@ def odd_labels(names: Sequence[str], columns: Columns) -> Iterator[str]:
         return
     if listed := [name for name in names if looks_listed(name)]:
         yield f"{WARNING}{len(listed):,} of {len(names):,} classes look like lists, such as {listed[0]}. {SEVERAL}."
-    yield from _numbers(names, found)
+    yield from _numbers(
+        [name for name, value in zip(names, found, strict=True) if isinstance(value, float)], len(names)
+    )
 
 
-def _numbers(names: Sequence[str], found: Sequence[tuple[str, str | float]]) -> Iterator[str]:
-    """A note on many classes that are numbers."""
-    figures = [(name, unit) for name, (unit, value) in zip(names, found, strict=True) if isinstance(value, float)]
-    whole = all(re.fullmatch(r"[-+]?\d+(\.0*)?", name) for name, _ in figures)
-    if len(figures) > (MANY if whole else 10) and not any(re.match(r"0\d", name) for name, _ in figures):
-        remove = next((f" remove {unit} and" for _, unit in figures if unit), "")
-        what = f"{len(figures):,} of {len(names):,} classes are numbers, such as {figures[0][0]!r}"
-        yield f"{what}. If their size matters,{remove} use --task regression."
+def _numbers(figures: Sequence[str], count: int) -> Iterator[str]:
+    """A note on many classes that are numbers, of `count` classes."""
+    whole = all(re.fullmatch(r"[-+]?\d+(\.0*)?", name) for name in figures)
+    if len(figures) > (MANY if whole else 10) and not any(re.match(r"0\d", name) for name in figures):
+        what = f"{len(figures):,} of {count:,} classes are numbers, such as {figures[0]!r}"
+        yield f"{what}. If their size matters, use --task regression."
 
 
 def odd_numbers(table: Table, column: str) -> Iterator[str]:

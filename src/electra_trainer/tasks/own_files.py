@@ -121,14 +121,11 @@ class OwnRows(OwnFiles):
 
     def _led(self, task: Own) -> Own:
         """The task with `metric` as its main score. Raises ConfigError if it has no such score."""
-        metric, known = self.metric, task.metrics
-        if metric is None:
-            return task
+        metric, known = self.metric or task.metric, task.metrics
         if metric not in known:
             raise ConfigError(f"--metric {metric}: {task.name} has {', '.join(known)}.{did_you_mean(metric, known)}")
-        others: Any = task
-        led: Own = replace(others, metrics=(metric, *(one for one in known if one != metric)))
-        return led
+        led: Any = task
+        return replace(led, metrics=(metric, *(one for one in known if one != metric)))  # type: ignore[no-any-return]
 
 
 @checked_class

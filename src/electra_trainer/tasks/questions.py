@@ -235,8 +235,6 @@ class SquadTask(tasks.TaskSource):
     """See `QuestionAnswering.null_threshold`; 2.0 only."""
     split: float | None = None
     """Without `dev`: the share of the questions of `train` that are kept for evaluation, whole articles."""
-    limit: int | None = None
-    """Largest number of training questions, from all over the file."""
     kind: ClassVar[type[tasks.Task]] = QuestionAnswering
     epochs: ClassVar[float] = 2.0
     max_length: ClassVar[int | None] = 512
@@ -248,7 +246,6 @@ class SquadTask(tasks.TaskSource):
         if self.null_threshold is not None and self.version == 1:
             raise ConfigError("--null-threshold: SQuAD 1.1 always has an answer. Leave it out, or type --version 2.")
         require(self.split is None or 0 < self.split < 1, "split", self.split, "a share between 0 and 1")
-        require(self.limit is None or self.limit >= 1, "limit", self.limit, "at least 1")
 
     @property
     def name(self) -> str:
@@ -284,11 +281,9 @@ class SquadTask(tasks.TaskSource):
         if twice := sum((one.question, one.context) in known for one in dev):
             where = f"questions in {Path(self.dev or self.train).name} are in training too"
             notes.append(f"{WARNING}{twice:,} of {len(dev):,} {where}, so the scores are too good.")
-        if self.limit is not None and self.limit < len(train):
-            notes.append(f"{self.limit:,} of {len(train):,} training questions.")
         return TaskData(
             task=self.task,
-            train=squad_files.sample(train, self.limit),
+            train=train,
             dev={"dev": dev},
             notes=tuple(dict.fromkeys(notes)),
             sha256=tasks.hash_files({split: file.content for split, file in files.items()}),

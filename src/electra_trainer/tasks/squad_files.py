@@ -7,7 +7,6 @@ A file may also have the Hub's rows {"id", "title", "context", "question", "answ
 an answer without text is none.
 """
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from electra_trainer.errors import DataError
 from electra_trainer.files.reading import BOM, MOST_TEXT, encodable, lines, parse_json, read_file, short
+from electra_trainer.tasks.examples import hash_of
 
 T = TypeVar("T")
 _MOST = 20_000_000
@@ -91,14 +91,6 @@ def read_squad(path: str | Path, *, version: Literal[1, 2] | None) -> SquadFile:
     return SquadFile(questions=tuple(questions.values()), notes=tuple(notes), content=content)
 
 
-def sample(questions: Sequence[Question], limit: int | None) -> tuple[Question, ...]:
-    """`limit` of the questions, from all over the file (those whose ids hash lowest), in their order: always the same
-    ones.
-    """
-    order = sorted(range(len(questions)), key=lambda index: _hash(questions[index].id))
-    return tuple(questions[index] for index in sorted(order[:limit]))
-
-
 def split_by_article(
     questions: Sequence[Question], *, dev_share: float, where: str
 ) -> tuple[tuple[Question, ...], tuple[Question, ...]]:
@@ -118,7 +110,7 @@ def split_by_article(
         raise DataError(f"{where}: holds one paragraph, so it cannot be split. Give a second file as --dev.")
     chosen: set[str] = set()
     taken = 0
-    for group in sorted(sizes, key=_hash)[:-1]:
+    for group in sorted(sizes, key=hash_of)[:-1]:
         if chosen and taken + sizes[group] / 2 > dev_share * len(questions):
             break
         chosen.add(group)
@@ -127,10 +119,6 @@ def split_by_article(
     for group, question in zip(groups, questions, strict=True):
         both[group in chosen].append(question)
     return tuple(both[0]), tuple(both[1])
-
-
-def _hash(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()
 
 
 def _entries(content: bytes, path: Path) -> Iterator[tuple[dict[str, Any], str, str, str]]:

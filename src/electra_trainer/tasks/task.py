@@ -146,6 +146,7 @@ class TransformersHead:
     def write(self, head: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
         """A trained head (its state dict, fp32) by transformers' names."""
         import torch
+        from torch.nn.functional import pad
 
         if self.names:
             found = {theirs: head[ours] for ours, theirs in self.names.items()}
@@ -154,16 +155,11 @@ class TransformersHead:
                 found["classifier.bias"] = self.scale * found["classifier.bias"] + self.shift
             return found
         weight_CD, bias_C = head["weight"], head["bias"]
-        count, size = weight_CD.shape
-        dense_DD, dense_D = weight_CD.new_zeros(size, size), bias_C.new_zeros(size)
-        dense_DD[:count], dense_DD[count : 2 * count] = weight_CD, -weight_CD
-        dense_D[:count], dense_D[count : 2 * count] = bias_C, -bias_C
-        out_CD = torch.zeros_like(weight_CD)
-        out_CD[:, :count], out_CD[:, count : 2 * count] = self.scale * torch.eye(count), -self.scale * torch.eye(count)
+        out_CC, rest = self.scale * torch.eye(len(bias_C)), weight_CD.shape[1] - 2 * len(bias_C)
         return {
-            "classifier.dense.weight": dense_DD,
-            "classifier.dense.bias": dense_D,
-            "classifier.out_proj.weight": out_CD,
+            "classifier.dense.weight": pad(torch.cat([weight_CD, -weight_CD]), (0, 0, 0, rest)),
+            "classifier.dense.bias": pad(torch.cat([bias_C, -bias_C]), (0, rest)),
+            "classifier.out_proj.weight": pad(torch.cat([out_CC, -out_CC], 1), (0, rest)),
             "classifier.out_proj.bias": torch.full_like(bias_C, self.shift),
         }
 
@@ -204,9 +200,8 @@ def text_head(
     if pooling == "pair" or (model.block != "modern" and (pooling == "mean" or 2 * len(labels) > model.hidden_size)):
         return TransformersHead()
     if model.block == "modern":
-        settings = {"problem_type": problem, "classifier_pooling": pooling}
-        units: dict[str, Any] = {"scale": scale, "shift": shift}
-        return copied_head(model, "SequenceClassification", "", labels=labels, settings=settings, **units)
+        fields = {"settings": {"problem_type": problem, "classifier_pooling": pooling}, "scale": scale, "shift": shift}
+        return copied_head(model, "SequenceClassification", "", labels=labels, **fields)
     return TransformersHead(
         architecture="ElectraForSequenceClassification",
         settings={**numbered(labels), "problem_type": problem},

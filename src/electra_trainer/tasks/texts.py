@@ -250,9 +250,8 @@ class Classification(TextTask):
         return np.array(self.targets(examples))
 
     def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
-        number = {label: index for index, label in enumerate(self.labels)}
-        truth = [number[str(example.label)] for example in examples]
-        return classification_scores(truth, [number[one["label"]] for one in predictions], metrics=self.metrics)
+        guesses = [self.labels.index(one["label"]) for one in predictions]
+        return classification_scores(self.truths(examples).tolist(), guesses, metrics=self.metrics)
 
     def report(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> ClassReport:
         return class_report(self.labels, [str(example.label) for example in examples], predictions)
