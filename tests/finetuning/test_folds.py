@@ -5,6 +5,7 @@ import json
 import shutil
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from electra_trainer.api import load_finetuned
 from electra_trainer.experiments.by_class import certain_from
 from electra_trainer.experiments.cell import read_result
 from electra_trainer.finetuning.model_folder import Finetuned
+from electra_trainer.inspection.trackers import TRACKERS, Kind, send
 from electra_trainer.runs import checkpoint, run_folder
 from electra_trainer.tasks.calibration import at_temperature, calibrated, fitted_temperature
 from electra_trainer.tasks.examples import TextExample, folds, same_text
@@ -66,6 +68,7 @@ def test_calibration_is_judged_on_rows_that_did_not_fit_it() -> None:
     assert report.before[0] > 0.2 > 0.08 > report.calibration_error
     assert task.shares(found) == pytest.approx(at_temperature(SURE, report.temperature))
     assert f"temperature of {report.temperature:.3g}, fitted on 400 held-out rows: " in report.calibrated()
+    assert report.calibrated().endswith("No row is judged at a temperature that was fitted on it.")
     _, other, _ = calibrated(task, examples[:9], task.with_shares(SURE[:9]), fold_E=fold_E[:9], fitted=(2.0, 400))
     assert (other.temperature, other.fitted_rows) == (2.0, 400)
 
@@ -123,12 +126,48 @@ def test_all_rows_are_scored_and_all_are_learned(work: Path, electra: Electra, m
     assert "Expected calibration error (10 bins)" in (work / "exp/summary.md").read_text()
     _, out, _ = electra("predict", "exp", "new.csv", "--device", "cpu")
     assert out == (work / "exp/predictions.csv").read_text()
+    sent: dict[str, list[tuple[int, dict[str, float]]]] = {}
+    of = lambda run: SimpleNamespace(send=sent.setdefault(run.name, []).extend, finish=list)  # noqa: E731
+    monkeypatch.setitem(TRACKERS, "none", Kind(of, "json", "", ""))  # type: ignore[arg-type]
+    send(work / "exp", "none")
+    assert len(sent) == 6 and len({rows[-1][1]["result/folds/accuracy"] for rows in sent.values()}) > 1
+    assert sent["classification-seed-1"][-1][1]["result/folds/accuracy"] == result.scores["folds/accuracy"]
     before = without_times(cell / "result.json")
     (cell / "result.json").unlink()
     shutil.rmtree(cell / "fold-3")
     code, _, err = electra(*ASKED)
     assert code == 0 and "[8/8] done" in err and "[6/8]" not in err
     assert without_times(cell / "result.json") == before
+
+
+def test_an_experiment_with_rows_held_out_goes_on_with_them(
+    work: Path, electra: Electra, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(work / "train.csv", "old.csv")
+    words = [
+        "finetune",
+        str(work / "encoder"),
+        "--train",
+        "old.csv",
+        "--epochs",
+        "1",
+        "--device",
+        "cpu",
+        "--out",
+        "old",
+    ]
+    with monkeypatch.context() as before:
+        before.setattr("electra_trainer.tasks.own_files.FEW", 0)
+        assert electra(*words, "--seeds", "1")[0] == 0
+    shutil.rmtree(tmp_path / "old/model")
+    code, out, err = electra(*words, "--seeds", "2")
+    assert code == 0 and "each by a model" not in out and len([*Path("old/cells/classification").iterdir()]) == 2, err
+    shutil.rmtree(tmp_path / "old/model")
+    with Path("old.csv").open("a") as file:
+        file.write("one more,fruit\n")
+    code, _, err = electra(*words)
+    assert code == 78 and "old began with other rows or columns than old.csv: " in err and "restore what it" in err
 
 
 def test_unsure_rows_are_marked(work: Path, electra: Electra, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,7 +157,8 @@ def test_more_rows_and_a_new_class(work: Path, electra: Electra, tmp_path: Path)
     write_csv(tmp_path / "texts.csv", [*rows(40), *((f"{text} now", "plant") for text, _ in rows(12))])
     code, _, err = electra(*words, "--baselines")
     assert code == 78
-    assert f"{out} was trained on other files than these: 52 training rows (then 30), new: 'plant'." in err
+    assert f"{out} began with other rows or columns than {train}: 52 training rows (then 30), new: 'plant'." in err
+    assert "Train anew beside it" in err
     for number, (text, before, after) in enumerate(
         ((err, "last layer: electra ", "For"), (said, "rows: electra ", "As a"))
     ):

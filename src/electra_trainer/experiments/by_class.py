@@ -96,7 +96,8 @@ class ClassReport:
         if self.before is None:
             return found
         fitted = f"the temperature of {self.temperature:.3g}, fitted on {self.fitted_rows:,} held-out rows"
-        return f"{found} Before {fitted}: {100 * self.before[0]:.1f}; log loss {self.before[1]:.3f}."
+        before = f"{100 * self.before[0]:.1f}; log loss {self.before[1]:.3f}"
+        return f"{found} Before {fitted}: {before}. No row is judged at a temperature that was fitted on it."
 
 
 def class_report(labels: Sequence[str], truth: Sequence[str], predictions: Sequence[Mapping[str, Any]]) -> ClassReport:

@@ -120,7 +120,7 @@ class Plan(engine.Work):
         source = self._encoder(self.request.model)
         rows = {key: row for task in self.tasks for key, row in self._rows(task, where, old).items()}
         if old is not None:
-            self._require_same(old, next(iter(rows.values())), source.sha256)
+            self._require_same(old, rows, source.sha256)
         runs = sum(len(self.seeds) * max(1, len(row.parts)) for row in rows.values() if row.seeded)
         alike = max(1, processes.cores() // runs)
         return Declared(
@@ -137,20 +137,29 @@ class Plan(engine.Work):
             about={"model": self.request.model, "encoder": _encoder_facts(self.request.model)},
         )
 
-    def _require_same(self, old: Declared, new: DeclaredRow, model_sha256: str) -> None:
-        """Raise ConfigError, with the command that trains on, where a file of a finished experiment has changed."""
-        root, row = self.request.out, next(iter(old.rows.values()))
-        finished = (root / "model").is_dir() and old.facts["model_sha256"] == model_sha256
-        if not finished or row.settings["data_sha256"] == new.settings["data_sha256"]:
+    def _require_same(self, old: Declared, rows: Mapping[str, DeclaredRow], model_sha256: str) -> None:
+        """Raise ConfigError where files have changed, of a finished experiment with the command that trains on."""
+        root, key = self.request.out, next(iter(rows))
+        row, new = old.rows.get(key, rows[key]), rows[key]
+        if old.facts["model_sha256"] != model_sha256 or row.settings["data_sha256"] == new.settings["data_sha256"]:
             return
         known, labels = (one.settings["task"].get("labels") or () for one in (row, new))
         then, now = (one.settings["train_rows"] for one in (row, new))
         classes = ", ".join(repr(label) for label in labels if label not in known)
-        rows = f"{now:,} training rows (then {then:,}){', new: ' * bool(classes)}{classes}"
-        raise ConfigError(
-            f"{root} was trained on other files than these: {rows}. Train anew beside it, from its encoder on, with a "
-            f"new last layer: {self.request.beside()}  For other texts: electra predict {root / 'model'} FILE"
-        )
+        found = f"{now:,} training rows (then {then:,}){', new: ' * bool(classes)}{classes}"
+        remedy = "To resume, restore what it began with. Otherwise choose another --out."
+        if (root / "model").is_dir():
+            remedy = (
+                f"Train anew beside it, from its encoder on, with a new last layer: {self.request.beside()}  For other "
+                f"texts: electra predict {root / 'model'} FILE"
+            )
+        files = self._files(new.settings["source"])
+        raise ConfigError(f"{root} began with other rows or columns than {files}: {found}. {remedy}")
+
+    def _files(self, task: str) -> str:
+        """The files of a task, of a fixed benchmark its name."""
+        source = next(one for one in self.tasks if one.name == task)
+        return ", ".join(map(str, source.given().values())) if isinstance(source, OwnFiles) else task
 
     def _rows(self, task: TaskSource, where: torch.device, old: Declared | None) -> dict[str, DeclaredRow]:
         """A task's own rows, one for each number of labels of a curve, and those that they are compared with; of a
@@ -278,7 +287,8 @@ class Plan(engine.Work):
         settings = Settings.of(declared.rows[cell.key])
         data = self._load(settings.source)
         if data.sha256 != settings.data_sha256:
-            raise ConfigError(f"{cell.key}: its data changed after the experiment began. Choose another --out.")
+            files = self._files(settings.source)
+            raise ConfigError(f"{cell.key}: {files} changed after the experiment began. Choose another --out.")
         if settings.train_rows < len(data.train):
             data = replace(data, train=labels_curve.draw(data.train, settings.train_rows, seed=cell.seed))
         if settings.baseline not in (None, UNTRAINED):

@@ -238,8 +238,8 @@ def _again(root: Path, name: str) -> str:
 
 
 def find_runs(root: Path) -> list[Path]:
-    """The run folders that have logged something: `root`, or the cells of an experiment."""
-    places = [root, *sorted(root.glob("cells/*/*")), *sorted(root.glob("cells/*/*/run"))]
+    """The run folders that have logged something: `root`, or the cells of an experiment and their folds."""
+    places = [root, *sorted(root.glob("cells/*/*")), *sorted(root.glob("cells/*/*/*"))]
     return [place for place in places if (place / _METRICS).is_file() and (place / _ENVIRONMENT).is_file()]
 
 
