@@ -25,7 +25,7 @@ CEILINGS = {
     "data": 2330,
     "experiments": 1140,
     "files": 1500,
-    "finetuning": 1820,
+    "finetuning": 1830,
     "inspection": 940,
     "kernels": 710,
     "model": 500,

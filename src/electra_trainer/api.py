@@ -38,6 +38,7 @@ from electra_trainer.settings.config import Config as Config
 from electra_trainer.tasks.own_files import OwnTask as OwnTask
 from electra_trainer.tasks.recipe import Recipe
 from electra_trainer.tasks.task import TaskSource
+from electra_trainer.train.from_flags import settings_from
 
 export, report = export_run, write_report
 
@@ -146,14 +147,14 @@ def _inputs(files: str | Path | Sequence[str | Path], documents: Iterable[object
 
 @partial(checked, fills=[Pretrain])
 def pretrain(
-    data: str | Path, *, out: str | Path, preset: str | Config = "small", seed: int | None = None, **fields: Any
+    data: str | Path, *, out: str | Path, preset: str | Config | None = None, seed: int | None = None, **fields: Any
 ) -> Pretrained:
     """Pre-train on prepared data, or resume the run in `out`; like `electra pretrain`, it ends with a report.
 
     Args:
         data: a folder that `electra prepare` made.
         out: the run folder.
-        preset: a preset's name, or a whole Config.
+        preset: a preset's name, or a whole Config. None: that of the run in init or continue_from, else small.
         seed: of weights, order, masks, samples and dropout; None keeps the preset's.
         fields: the other fields of `electra_trainer.cli.pretrain.Pretrain`, its flags: at most one of steps, budget,
             flops and flops_real; init, continue_from, device, quiet, track.
@@ -164,7 +165,10 @@ def pretrain(
     Raises:
         ElectraError: see errors.py.
     """
-    config = _config(preset) if seed is None else replace(_config(preset), seed=seed)
+    named = {"preset": preset, "out": out, **{name: fields.get(name) for name in ("init", "continue_from")}}
+    words = [f"--{name}={value}" for name, value in named.items() if value is not None]
+    config = preset if isinstance(preset, Config) else settings_from(words)
+    config = config if seed is None else replace(config, seed=seed)
     Pretrain(data=Path(data), out=Path(out), settings=config, **fields).run()
     return load(out)
 

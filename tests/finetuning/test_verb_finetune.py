@@ -181,10 +181,8 @@ def test_predict_says_what_was_said(work: Path, electra: Electra, first: tuple[i
     said = [json.loads(line) for line in out.splitlines()]
     assert said[3]["id"] == "3" and set(said[3]["probabilities"]) == {"fruit", "tool"}
     code, out, _ = electra("predict", "exp/model", "new.csv", "--out", "again.jsonl", "--text", "id", "--device", "cpu")
-    assert code == 0 and json.loads((work / "again.jsonl").read_text().splitlines()[0])["prediction"] in (
-        "fruit",
-        "tool",
-    )
+    first_line = (work / "again.jsonl").read_text().splitlines()[0]
+    assert code == 0 and json.loads(first_line)["prediction"] in {"fruit", "tool"}
 
 
 def test_the_test_file_chooses_nothing_and_is_scored_again_by_predict(

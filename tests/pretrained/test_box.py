@@ -8,8 +8,9 @@ import torch
 from sklearn.metrics import roc_auc_score
 from tests.command import Electra
 
-from electra_trainer import load
+from electra_trainer import api, load
 from electra_trainer.cli.main import read
+from electra_trainer.cli.pretrain import Pretrain
 from electra_trainer.cli.text_verbs import vocabulary_of
 from electra_trainer.errors import ConfigError
 from electra_trainer.pretrained.as_run import export_as_run
@@ -54,6 +55,11 @@ def test_a_name_in_the_box_is_read_everywhere(monkeypatch: pytest.MonkeyPatch, t
     assert (source.name, source.length, initial.identity["name"]) == (DEFAULT, 128, DEFAULT)
     assert initial.networks.keys() == {"discriminator", "generator", "encoder"}
     assert vocabulary_of(DEFAULT).parent == BOX / DEFAULT
+    asked: list[Pretrain] = []
+    monkeypatch.setattr(Pretrain, "run", lambda request: asked.append(request))
+    monkeypatch.setattr(api, "load", Path)
+    api.pretrain("data", out="run", init=DEFAULT, seed=7)
+    assert asked[0].settings.model == initial.model and asked[0].settings.seed == 7
     (tmp_path / DEFAULT).mkdir()
     assert run_and_step(DEFAULT)[0] == Path(DEFAULT)
 

@@ -141,8 +141,9 @@ class Plan(engine.Work):
         """Raise ConfigError where files have changed, of a finished experiment with the command that trains on."""
         root, key = self.request.out, next(iter(rows))
         row, new = old.rows.get(key, rows[key]), rows[key]
-        if old.facts["model_sha256"] != model_sha256 or row.settings["data_sha256"] == new.settings["data_sha256"]:
-            return
+        ids = {(one.settings["task"]["kind"], one.settings["data_sha256"]) for one in (row, new)}
+        if len(ids) < 2 or len(dict(ids)) > 1 or old.facts["model_sha256"] != model_sha256:
+            return  # the same data, another task, another encoder
         known, labels = (one.settings["task"].get("labels") or () for one in (row, new))
         then, now = (one.settings["train_rows"] for one in (row, new))
         classes = ", ".join(repr(label) for label in labels if label not in known)
