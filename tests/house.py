@@ -25,7 +25,7 @@ CEILINGS = {
     "data": 2330,
     "experiments": 1140,
     "files": 1500,
-    "finetuning": 1830,
+    "finetuning": 1820,
     "inspection": 940,
     "kernels": 710,
     "model": 500,
@@ -40,7 +40,7 @@ CEILINGS = {
     "tasks": 3300,
     "train": 2250,
     "all": 22_630,
-    "tests": 34_790,
+    "tests": 34_800,
     "benchmarks": 1800,
 }
 """Most lines of code. They only fall; an issue that asks for a feature raises one and names the lines and what goes for it."""
