@@ -141,7 +141,7 @@ def test_all_rows_are_scored_and_all_are_learned(work: Path, electra: Electra, m
 
 
 def test_held_out_rows_stay_apart(work: Path, electra: Electra, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of an experiment that an earlier version began."""
+    """An experiment that an earlier version began is resumed with its own split."""
     monkeypatch.chdir(work)
     shutil.copy("train.csv", "old.csv")
     words = "finetune encoder --train old.csv --epochs 1 --device cpu --out old --seeds".split()
