@@ -13,6 +13,7 @@ from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError
 from electra_trainer.model.shared_table import SharedTable
 from electra_trainer.objectives import Objective
+from electra_trainer.settings import records
 from electra_trainer.settings.config import Config, Model, generator_shape
 from electra_trainer.settings.methods import Learned
 from electra_trainer.train.weights import stored
@@ -82,18 +83,19 @@ def check_initial(initial: Initial, config: Config, store: Store) -> None:
             the flags to give.
     """
     theirs, mine = initial.tokenizer.get_vocab(), store.tokenizer().get_vocab()
+    words = initial.name if records.is_run(initial.name) else "FOLDER"
     if theirs != mine:
         odd = sum(theirs.get(word) != number for word, number in mine.items())
         raise ConfigError(
             f"--init {initial.name}: {odd:,} of the {len(mine):,} words of {store.folder} have another number there, "
             "or none. Weights belong to their vocabulary: prepare the text with the tokenizer of that model, `electra "
-            "prepare … --tokenizer FOLDER`, or with one that `electra tokenizer FOLDER --add-words FILE` made of it."
+            f"prepare … --tokenizer {words}`, or with one that `electra tokenizer {words} --add-words FILE` made of it."
         )
     if _reading(initial.tokenizer) != _reading(store.tokenizer()):
         raise ConfigError(
             f"--init {initial.name}: {store.folder} was prepared with the words of that model, and reads text "
             "otherwise (case, accents or where words are split). Prepare the text with the tokenizer of that model, "
-            "`electra prepare … --tokenizer FOLDER`."
+            f"`electra prepare … --tokenizer {words}`."
         )
     if facts := shape_differences(initial.model, config.model):
         flags = " ".join(f"--model.{name.replace('_', '-')} {getattr(initial.model, name)}" for name in facts)
