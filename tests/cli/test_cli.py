@@ -188,6 +188,9 @@ def test_the_journey(electra: Electra, folder: Path, tmp_path: Path) -> None:
     assert (
         code == 0 and "held-out: discriminator" in err and "(a guess: 50)" in out and "Next: electra playground" in out
     )
+    more = tmp_path / "more"
+    out = electra("prepare", folder / "text.txt", "--tokenizer", run, "--seq-len", 32, "--out", more)[1]
+    assert out.endswith(f"Next: electra pretrain {more} --init {run} --out NEW\n") and "are few" not in out
     made = {path.name for path in run.iterdir()}
     assert made >= {"config.json", "environment.json", "metrics.jsonl", "log.txt", "report.html", "tokenizer"}
     code, out, _ = electra("evaluate", run, data, "--json")

@@ -2,6 +2,7 @@
 DATA`.
 """
 
+import shlex
 import sys
 import time
 from collections import Counter
@@ -14,7 +15,7 @@ import tyro
 from electra_trainer.cli.shown import Shown, Ticks
 from electra_trainer.data.corpus import Boundary, PrepareSettings, Reading
 from electra_trainer.errors import ConfigError, DataError, tell
-from electra_trainer.settings.records import run_and_step
+from electra_trainer.settings.records import is_run, run_and_step
 from electra_trainer.settings.request import Request
 
 if TYPE_CHECKING:
@@ -117,10 +118,15 @@ class Prepare(Request):
                 f"only {held_out:,} tokens are held out: measurements on so few say little. Give more text or a "
                 f"larger --valid-fraction (now {self.settings.valid_fraction:g})."
             )
-        if shard is None:
+        continues = shard is None and is_run(self.tokenizer)
+        if shard is None and not continues:
             lines.append(enough(manifest.train.text_tokens))
         done = "ready" if shard is None else f"shard {self.shard} is ready"
-        return Shown(manifest, [*lines, *_made(manifest), f"{self.out}: {done} in {time.monotonic() - start:.0f} s"])
+        lines += [*_made(manifest), f"{self.out}: {done} in {time.monotonic() - start:.0f} s"]
+        if continues:
+            out, model = shlex.quote(str(self.out)), shlex.quote(str(self.tokenizer))
+            lines.append(f"Next: electra pretrain {out} --init {model} --out NEW")
+        return Shown(manifest, lines)
 
     def _words(self) -> "Words | None":
         """The tokenizer, if one is named."""
