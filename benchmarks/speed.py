@@ -57,6 +57,8 @@ class System:
     environment: dict[str, str] = field(default_factory=dict)
     tuned: bool = True
     """Ours: with the environment that `electra` sets for itself."""
+    by_hand: bool = False
+    """The tuned peer of peers.py."""
     threads: int | None = None
     """Instead of the command's."""
     longest: bool = False
@@ -77,6 +79,7 @@ SYSTEMS |= {
     for name, variant in VARIANTS.items()
 }
 SYSTEMS |= {
+    "transformers-bf16-tuned": System(peer=True, precision="bf16", compiled=True, by_hand=True),
     "transformers-fp32-longest": System(peer=True, precision="fp32", longest=True),
     "transformers-bf16-longest": System(peer=True, precision="bf16", longest=True),
     "two-threads": System(peer=False, precision="auto", threads=2),
@@ -104,6 +107,8 @@ class Job:
     threads: int
     data: Path | None
     rounds: int
+    bursts: int
+    """At least so many bursts of steps in a turn."""
     turn: float
 
     @property
@@ -135,6 +140,7 @@ class Job:
             "peer": system.peer,
             "precision": system.precision,
             "compiled": system.compiled,
+            "by_hand": system.by_hand,
             "longest": system.longest,
             "burst": finetune.BATCHES if self.task == "finetune" else _GPU_BURST if gpu else 1,
             "warmup": 2 if system.compiled or gpu else 1,
@@ -163,7 +169,7 @@ def measure(job: Job, names: list[str]) -> tuple[dict[str, Result], dict[str, fl
             rates = {name: max(rate, rates.get(name, 0.0)) for name, rate in answer.items()}
             for name in list(processes):
                 time.sleep(_PAUSE)
-                answer = _ask(processes, name, {"kind": "turn", "seconds": job.turn}, results)
+                answer = _ask(processes, name, {"kind": "turn", "seconds": job.turn, "bursts": job.bursts}, results)
                 if answer:
                     results[name].seconds += answer["seconds"]
                     results[name].peak_memory_bytes = answer["peak_memory_bytes"]
@@ -263,6 +269,7 @@ def main() -> int:
     parser.add_argument("--threads", type=_positive, help="default: 1 on a CPU, all cores beside a GPU")
     parser.add_argument("--rounds", type=_positive, default=3, help="turns of each system")
     parser.add_argument("--turn", type=float, default=1.0, help="seconds of a turn; one step at least")
+    parser.add_argument("--bursts", type=_positive, default=1, help="in a turn, at least: of 10 steps on a GPU")
     parser.add_argument("--systems", default=_DEFAULT, help=f"some of: {', '.join(SYSTEMS)}")
     parser.add_argument(
         "--paths",
@@ -315,6 +322,7 @@ def plan(arguments: argparse.Namespace) -> tuple[Job, list[str]]:
         threads=arguments.threads or (1 if device == "cpu" else cores()),
         data=arguments.data,
         rounds=arguments.rounds,
+        bursts=arguments.bursts,
         turn=arguments.turn,
     ), names
 

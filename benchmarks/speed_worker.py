@@ -59,7 +59,7 @@ def build(request: dict[str, Any], device: torch.device, precision: str) -> Syst
     if request["peer"]:
         from benchmarks.peers import Pretraining
 
-        return Pretraining(config, feed, precision=precision, compiled=compiled)
+        return Pretraining(config, feed, precision=precision, compiled=compiled, tuned=request["by_hand"])
     return Trial(config, feed)
 
 
@@ -77,11 +77,11 @@ class Worker:
             timed(self._burst, self.device)
         self._rest()
 
-    def turn(self, seconds: float) -> dict[str, Any]:
-        """Bursts of steps until `seconds` have passed, at least one: seconds a step in each, and the peak memory so far."""
+    def turn(self, seconds: float, bursts: int) -> dict[str, Any]:
+        """Bursts of steps until `seconds` have passed, at least `bursts`: seconds a step in each, and the peak memory so far."""
         timed(self._burst, self.device)  # wakes up, takes its memory again; not counted, for any system
-        times = [timed(self._burst, self.device)]
-        while sum(times) < seconds:
+        times: list[float] = []
+        while len(times) < bursts or sum(times) < seconds:
             times.append(timed(self._burst, self.device))
         answer = {"seconds": [value / self.burst for value in times], "peak_memory_bytes": self._peak()}
         self._rest()
@@ -128,7 +128,7 @@ class Desk:
             if request["kind"] == "matrix":
                 return dict(matrix_rates(request["device"], request["threads"]))
             assert self._worker is not None
-            return self._worker.turn(request["seconds"])
+            return self._worker.turn(request["seconds"], request["bursts"])
         except Exception as error:
             traceback.print_exc()
             return {"error": f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"}

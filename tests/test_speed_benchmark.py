@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from benchmarks import finetune, forecast, speed, speed_worker
 from benchmarks.speed_process import Failed, Process, environment
 from benchmarks.synthetic import CLS, MASK, PAD, SEP
@@ -97,7 +98,7 @@ def test_a_system_that_fails_is_reported_and_the_others_go_on(tmp_path: Path, mo
     monkeypatch.setattr(speed, "Process", lambda settings: (Process if "APART" in settings else Inside)(settings))
     data = write_store(tmp_path / "data")
     config = fit_to_data(dataclasses.replace(tiny(), batch=dataclasses.replace(tiny().batch, size=2)), Store.open(data))
-    job = speed.Job(config=config, task="pretrain", device="cpu", threads=1, rounds=1, turn=0.0, data=data)
+    job = speed.Job(config=config, task="pretrain", device="cpu", threads=1, rounds=1, bursts=1, turn=0.0, data=data)
     facts = speed.report(job, *speed.measure(job, ["failing", "electra-trainer-fp32"]))
     assert set(facts["systems"]["failing"]) == {"error"} and facts["ratios"] == {"electra-trainer-fp32": {}}
     assert "nowhere" in facts["systems"]["failing"]["error"]
@@ -106,7 +107,7 @@ def test_a_system_that_fails_is_reported_and_the_others_go_on(tmp_path: Path, mo
 
 
 def test_the_table_shows_ratios_to_each_peer() -> None:
-    job = speed.Job(config=tiny(), task="pretrain", device="cpu", threads=1, rounds=1, turn=0.0, data=None)
+    job = speed.Job(config=tiny(), task="pretrain", device="cpu", threads=1, rounds=1, bursts=1, turn=0.0, data=None)
     results = {
         "electra-trainer": speed.Result(precision="bf16", seconds=[0.5, 0.5, 9.0], peak_memory_bytes=10**9),
         "transformers-fp32": speed.Result(precision="fp32", seconds=[2.0], peak_memory_bytes=3 * 10**9),
@@ -186,6 +187,22 @@ def test_the_peer_computes_our_losses_and_gradients() -> None:
     # transformers' look-up of [PAD], here a sample of an untrained generator, has no gradient (padding_idx): row 0 is left out
     assert (mine - theirs)[PAD + 1 :].norm() <= 1e-4 * theirs.norm()
     assert len(list(networks.parameters())) == len(list(ours.parameters()))
+
+
+def test_the_tuned_peer_has_the_same_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Full rows of two segments, and noise that chooses the same words."""
+    config, made = without_dropout(small.config()), small.rows(6, full=True)
+    made[:, 12] = SEP
+    masked = small.masker(config)(to_batch(made, pad=PAD, cls=CLS, sep=SEP), Rng(1, 0, 0))
+    examples, networks = peers.Examples.of(masked), peers.build_networks(config)
+    token_loss, logits_KV = peers.generator_loss(networks["generator"], examples)
+    samples_K = peers.gumbel_samples(logits_KV)
+    expected = token_loss + 50 * peers.discriminator_loss(networks["discriminator"], examples, samples_K)
+    noise_KV = 1 - F.one_hot(samples_K, small.WORDS) * (1 - 1e-30)
+    monkeypatch.setattr(peers, "exponential", lambda _: noise_KV)
+    whole = (examples.labels_BT, examples.input_BT, examples.segment_BT, masked.slots_K)
+    assert peers.tuned_loss(networks, 50, *whole).item() == pytest.approx(expected.item(), rel=SAME)
+    assert torch.equal(masked.slots_K.sort().values, examples.masked_BT.flatten().nonzero().squeeze(1))
 
 
 @pytest.mark.parametrize("block", ["bert", "modern"])
