@@ -28,7 +28,7 @@ OLDEST_PACKAGES := transformers==4.49.0 tokenizers==0.21.4
 
 # PyTorch's build for GPUs with its headers, several gigabytes, for a pretended card (tests/gpu/card.cpp). CARD: where
 CARD          ?= $(VENV)/card
-CARD_PACKAGES := torch===2.13.0 numpy tokenizers safetensors rich matplotlib scikit-learn scipy threadpoolctl jinja2 \
+CARD_PACKAGES := torch===2.13.0 numpy tokenizers safetensors rich matplotlib scikit-learn scipy threadpoolctl jinja2 tyro \
 	'transformers>=4.57' 'pytest>=8.4' 'nvidia-cuda-cccl>=13,<13.1'
 
 # pip compiles on one core; this takes all of them, and leaves out what nobody imports: packages' own tests, tools, and the models of

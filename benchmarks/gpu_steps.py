@@ -1,31 +1,49 @@
-"""What each optimisation gains, memory against batch, the cost of determinism, and the slowest kernels: `python -m benchmarks.gpu_steps --preset small`.
+"""What each optimisation gains, and where a step's time goes: `python -m benchmarks.gpu_steps ways --preset small`, or `profile`.
 
-Whole training steps on random rows. One JSON line a measurement: tokens/s (median over windows of steps), peak memory, and the share of the
+A way is settings between commas: environment variables (ELECTRA_GPU_GRAPH=off) and options of PyTorch's compiler (combo_kernels=true); one
+without a setting is the default. Whole training steps on random rows. One JSON line a measurement: tokens/s (median over windows of steps), peak memory, and the share of the
 matrix rate that was measured in this very process (matrix products of the model as done here: cost/flops.py).
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import gc
 import json
+import math
 import os
+import re
 import statistics
 import warnings
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from unittest import mock
 
 import torch
+from torch._inductor import config as inductor
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.forecast import matrix_rate
-from benchmarks.parity import WAYS, switches
 from benchmarks.synthetic import make, sized
 from electra_trainer.cost.flops import step_flops
-from electra_trainer.settings.config import Config
+from electra_trainer.settings.config import Config, changed
 from electra_trainer.train.timing import Trial, timed
 
 WINDOWS = 5
+WAYS = ("ELECTRA_GPU_GRAPH=off", "ELECTRA_GPU_COMPILE=off", "ELECTRA_GPU_GRAPH=off,ELECTRA_GPU_COMPILE=off")
+WORTH = 1.03
+"""A way is better if it is so many times as fast as the default."""
+KINDS = {
+    "attention": "attention|flash|fmha",
+    "optimizer": "adam",
+    "products": "gemm|cutlass|nvjet|cublas|splitk",
+    "compiled": "triton",
+    "sorts": "sort|radix|scan",
+    "copies": "copy|memcpy|memset|fill",
+    "other": "",
+}
+"""Kernels by words of their names; the first that fits."""
 
 
 def seconds_a_step(made: Trial, *, limit: float) -> float:
@@ -43,7 +61,17 @@ def seconds_a_step(made: Trial, *, limit: float) -> float:
     return statistics.median(steps(count) for _ in range(WINDOWS))
 
 
-def measure(config: Config, device: torch.device, *, precision: str, limit: float, rate: float) -> dict[str, object]:
+@contextmanager
+def in_force(way: str) -> Iterator[None]:
+    """Within it the settings of a way hold. Raises AttributeError for an option that this PyTorch does not have."""
+    settings = dict(one.split("=", 1) for one in way.split(",") if one)
+    environment = {name: value for name, value in settings.items() if name.isupper()}
+    options = {name: json.loads(value) for name, value in settings.items() if not name.isupper()}
+    with mock.patch.dict(os.environ, environment), inductor.patch(options):
+        yield
+
+
+def measure(config: Config, device: torch.device, way: str, *, limit: float, rate: float) -> dict[str, object]:
     """One measurement, as a line."""
     gc.collect()
     if device.type == "cuda":
@@ -52,8 +80,7 @@ def measure(config: Config, device: torch.device, *, precision: str, limit: floa
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
-            made = make(config, device, precision=precision)
-            with made.fast:
+            with in_force(way), (made := make(config, device)).fast:
                 step = seconds_a_step(made, limit=limit)
                 line["in use"] = made.fast.made_of and made.fast.made_of["step"]
             line |= {"seconds": step, "tokens_per_second": config.tokens_per_step / step}
@@ -72,101 +99,63 @@ def show(**line: object) -> None:
     print(json.dumps(rounded), flush=True)
 
 
-def ways(name: str, device: torch.device, given: argparse.Namespace, rate: float) -> None:
-    """Each way to compute a step, and fp32, at one batch."""
-    config = sized(name, batch=given.batch[0])
-    for way, on in reversed(WAYS.items()):  # what is in use first: the time may not do for all
-        with mock.patch.dict(os.environ, switches(on)):
-            found = measure(config, device, precision="auto", limit=given.seconds, rate=rate)
-        show(preset=name, batch=given.batch[0], precision="auto", way=way, **found)
-    if device.type == "cuda":
-        found = measure(config, device, precision="fp32", limit=given.seconds, rate=rate)
-        show(preset=name, batch=given.batch[0], precision="fp32", way="all", **found)
+def ways(device: torch.device, given: argparse.Namespace) -> None:
+    """Each way at each batch; then the fastest that is environment variables alone, if it is worth it: others can use it."""
+    rate = matrix_rate(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
+    show(device=str(device), matrix_rate=rate)
+    for batch in given.batch:
+        config, found = few_layers(given, batch), dict[str, float]()
+        for way in given.ways:
+            line = measure(config, device, way, limit=given.seconds, rate=rate)
+            show(preset=given.preset, batch=batch, way=way, **line)
+            if isinstance(step := line.get("seconds"), float) and not re.search("[a-z]+=", way):
+                found[way] = step
+        fastest = min(found, key=found.__getitem__, default="")
+        default = found.get("", math.inf)
+        show(best=fastest if found and found[fastest] * WORTH <= default else "", default_seconds=default)
 
 
-def deterministic(name: str, device: torch.device, given: argparse.Namespace, rate: float) -> None:
-    """A run's `--deterministic` and without it, in turn."""
-    config = sized(name, batch=given.batch[0])
-    for wanted in (False, True, False, True):
-        found = measure(
-            dataclasses.replace(config, deterministic=wanted), device, precision="auto", limit=given.seconds, rate=rate
-        )
-        show(preset=name, batch=given.batch[0], deterministic=wanted, **found)
+def few_layers(given: argparse.Namespace, batch: int) -> Config:
+    """The preset with this batch and as many layers as are asked for."""
+    config = sized(given.preset, batch=batch)
+    return changed(config, model={"num_hidden_layers": given.layers}) if given.layers else config
 
 
 def profiled(device: torch.device, given: argparse.Namespace) -> None:
-    """The slowest kernels of a step and the gaps between them, in milliseconds a step.
+    """The slowest kernels of a step, all by kind, and the gaps between them, in milliseconds a step.
 
-    `wall` is a step without the profiler, with all of the host's threads and with one; what it takes beyond the kernels' sum is the gap, in
-    which the device waits for the host.
+    `wall` is a step without the profiler; what it takes beyond the kernels' sum is the gap.
     """
-    config = sized(given.preset, batch=given.batch[0])
+    config = few_layers(given, given.batch[0])
     made = make(config, device)
     for _ in range(3):
         made.step()
-    wall = {}
-    for threads in (torch.get_num_threads(), 1):
-        torch.set_num_threads(threads)
-        wall[threads] = round(1e3 * seconds_a_step(made, limit=given.seconds), 3)
+    wall = 1e3 * seconds_a_step(made, limit=given.seconds)
     on_gpu = device.type == "cuda"
     with profile(activities=[ProfilerActivity.CUDA] if on_gpu else [ProfilerActivity.CPU]) as watched:
         timed(lambda: [made.step() for _ in range(5)], device)
     time = "self_device_time_total" if on_gpu else "self_cpu_time_total"
-    events = [event for event in watched.key_averages() if getattr(event, time) > 0]
-    total = sum(getattr(event, time) for event in events)
-    slowest = sorted(events, key=lambda event: -getattr(event, time))[:15]
-    found = {
-        "preset": given.preset,
-        "batch": config.batch.size,
-        "device": str(device),
-        "in use": made.fast.made_of and made.fast.made_of["step"],
-        "milliseconds": round(total / 5 / 1e3, 3),
-        "wall, by threads": wall,
-        "gap": round(min(wall.values()) - total / 5 / 1e3, 3) if on_gpu else None,
-        "kernels": round(sum(event.count for event in events) / 5),
-        "slowest": [
-            {
-                "name": event.key[:160],
-                "calls": round(event.count / 5, 1),
-                "milliseconds": round(getattr(event, time) / 5 / 1e3, 4),
-                "share": round(getattr(event, time) / total, 4),
-            }
-            for event in slowest
-        ],
-    }
-    print(json.dumps(found, indent=1))
+    spent = {event.key: (getattr(event, time) / 5e3, event.count / 5) for event in watched.key_averages()}
+    total, kinds = sum(milliseconds for milliseconds, _ in spent.values()), Counter[str]()
+    for name, (milliseconds, _) in spent.items():
+        kinds[next(kind for kind, words in KINDS.items() if re.search(words, name, re.IGNORECASE))] += milliseconds
+    show(preset=given.preset, batch=config.batch.size, milliseconds=total, wall=wall, gap=wall - total, **kinds)
+    for name, (milliseconds, calls) in sorted(spent.items(), key=lambda item: -item[1][0])[:60]:
+        show(milliseconds=milliseconds, calls=calls, name=name[:160])
 
 
 def main() -> None:
     """Print the lines."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("ways", "batches", "deterministic", "profile"))
+    parser.add_argument("what", choices=("ways", "profile"))
     parser.add_argument("--preset", default="small")
     parser.add_argument("--batch", type=int, nargs="+", default=[128])
+    parser.add_argument("--layers", type=int, help="default: the preset's")
+    parser.add_argument("--ways", nargs="+", default=["", *WAYS])
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
     given = parser.parse_args()
-    os.environ.setdefault(
-        "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
-    )  # what deterministic products ask for; read at their first use
-    device = torch.device(given.device)
-    if given.what == "profile":
-        profiled(device, given)
-        return
-    rate = matrix_rate(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
-    show(device=str(device), matrix_rate=rate)
-    if given.what == "ways":
-        ways(given.preset, device, given, rate)
-    elif given.what == "deterministic":
-        deterministic(given.preset, device, given, rate)
-    else:
-        for batch in given.batch:
-            config = sized(given.preset, batch=batch)
-            show(
-                preset=given.preset,
-                batch=batch,
-                **measure(config, device, precision="auto", limit=given.seconds, rate=rate),
-            )
+    (ways if given.what == "ways" else profiled)(torch.device(given.device), given)
 
 
 if __name__ == "__main__":
