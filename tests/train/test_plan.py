@@ -16,7 +16,7 @@ from electra_trainer.presets import models
 from electra_trainer.settings.config import Evaluation, changed
 from electra_trainer.settings.methods import Learned, TwoStage
 from electra_trainer.train import fast_step, timing
-from electra_trainer.train.plan import does_not_fit
+from electra_trainer.train.plan import Timing, describe, does_not_fit
 from electra_trainer.train.timing import measure_time
 
 
@@ -79,3 +79,19 @@ def test_what_to_do_where_a_gpu_is_too_small() -> None:
     wide = {"hidden_size": 1536, "num_hidden_layers": 36, "num_attention_heads": 24, "embedding_size": 1536}
     largest = changed(models.large(), model=wide | {"intermediate_size": 6144}, batch={"lanes": 64})  # docs/gpu.md
     assert memory_bytes(largest, gpu=2) < 75e9 and round(parameters(largest).joint / 1e9, 1) == 1.1
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "expected"),
+    [
+        ("small", 0.0141, "2 GPUs: 76%, 4 GPUs: 51%, 8 GPUs: 31%; it does not scale: give each GPU a seed"),
+        ("base", 0.504, "2 GPUs: 99%, 4 GPUs: 96%, 8 GPUs: 92%"),
+    ],
+)
+def test_a_dry_run_on_a_gpu_says_whether_more_of_them_help(name: str, step: float, expected: str) -> None:
+    """Small: 4.1 ms of launches, 10 ms for its rows, 0.3 ms for 57 MB; Base has more rows than launches."""
+    config = models.preset(name)
+    timing = Timing(step=step, evaluation=0.0)
+    (line,) = [value for line, value in describe(config, timing=timing, gpu=2) if line == "efficiency, estimate"]
+    assert line.startswith(expected) and ("seed" in line) == ("seed" in expected)
+    assert not [line for line, _ in describe(config, timing=timing) if "efficiency" in line]

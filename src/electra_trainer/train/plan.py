@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from electra_trainer.cost import returns
 from electra_trainer.cost.flops import run_flops, steps_for_flops
-from electra_trainer.cost.parameters import memory_bytes, parameters
+from electra_trainer.cost.parameters import guesser_of, learned_generator, memory_bytes, parameters
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError
 from electra_trainer.files.wording import duration
@@ -17,6 +17,14 @@ from electra_trainer.settings.config import Config, changed, with_steps
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _SHARE_OF_BUDGET = 0.95
 """The rest is for saving, start-up and slower moments."""
+_LAYER_LAUNCHES = 66 * 2.6e-6
+"""Seconds that the GPU takes to start the kernels of a layer's step, however few rows it has: 1,575 kernels for Small's
+24 layers, 2.6 µs each (records/2026-11-26-h100).
+"""
+_MESSAGE, _LINK = 3e-6, 380e9
+"""Of an all-reduce by NVLink: seconds of a message, bytes a second. Assumed, not measured."""
+_GPUS, _SCALES = (2, 4, 8), 0.5
+"""Numbers of GPUs whose efficiency is estimated; half of it at the largest is worth the GPUs."""
 _SLACK = 1.1
 """A step that is estimated to need a tenth more than a GPU has is tried: the estimate is no better."""
 
@@ -110,6 +118,25 @@ def steps_for(length: Length, config: Config, timing: Timing | None) -> Config:
     return config if steps is None else with_steps(config, steps, defaults=defaults, keep=length.keep)
 
 
+def efficiency(config: Config, step: float, gpus: int) -> float:
+    """Expected speed of a run on several GPUs, as a share of `gpus` times that of one.
+
+    The batch is divided, the time to start kernels is not, and a ring's all-reduce of the gradients comes on top (an
+    α-β model; gradients are fp32).
+
+    Args:
+        config: the run.
+        step: seconds of a step on one GPU.
+        gpus: how many; each computes a lane at least.
+    """
+    networks = [m for m in (config.model, learned_generator(config), guesser_of(config)) if m is not None]
+    launches = _LAYER_LAUNCHES * sum(m.num_hidden_layers for m in networks)
+    lanes = config.batch.lanes
+    rows = max(0.0, step - lanes * launches)
+    exchange = 2 * (gpus - 1) * (_MESSAGE + 4 * parameters(config).joint / gpus / _LINK)
+    return step / (gpus * (max(1, lanes / gpus) * launches + rows / gpus + exchange))
+
+
 def does_not_fit(config: Config, free: int, *, gpu: int = 0) -> str | None:
     """Remedy if a run needs more memory than the `free` bytes of a device; None if it fits.
 
@@ -153,4 +180,9 @@ def describe(
     if timing is not None:
         lines["speed here"] = f"{config.tokens_per_step / timing.step:,.0f} tokens/s"
         lines["time here"] = duration(timing.total(config))
+    if timing is not None and gpu:
+        shares = [efficiency(config, timing.step, gpus) for gpus in _GPUS]
+        several = ", ".join(f"{gpus} GPUs: {share:.0%}" for gpus, share in zip(_GPUS, shares, strict=True))
+        advice = "" if shares[-1] > _SCALES else "; it does not scale: give each GPU a seed, or raise --batch.size"
+        lines["efficiency, estimate"] = several + advice
     return list(lines.items())
