@@ -70,7 +70,7 @@ begin() {
   if ((limit < 3)); then
     echo "$name: left out, no time" | tee -a "$record/stages.txt"
   else
-    timeout --kill-after=5 "$limit" "${@:3}" >"$record/$name.txt" 2>"$record/$name.log" &
+    timeout --kill-after=15 "$limit" "${@:3}" >"$record/$name.txt" 2>"$record/$name.log" &
     names[$!]=$name starts[$!]=$SECONDS
   fi
 }

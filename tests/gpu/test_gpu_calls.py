@@ -13,8 +13,8 @@ import pytest
 from tests.gpu.pretend import FOLDER, ROOT, environment, needs_card
 from tests.prepared import write_store
 
-pytestmark = pytest.mark.slow
-BUDGET = 600
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1700)]
+BUDGET = 1500
 """Seconds: calls take what they need, here far less; a busy machine is no fault of theirs."""
 PROVE = ["environment", "tests", "parity", "resume", "warm-tiny", "attention", "ways-tiny", "speed", "profile"]
 TRAIN = ["train", "pack", "held-out"]
@@ -59,8 +59,8 @@ def called(
     return dict(line.split(": ", 1) for line in lines)
 
 
-def output(folder: Path, call: str, stage: str) -> str:
-    return (folder / "record" / call / f"{stage}.txt").read_text()
+def output(folder: Path, call: str, stage: str, kind: str = "txt") -> str:
+    return (folder / "record" / call / f"{stage}.{kind}").read_text()
 
 
 def test_a_quarter_of_an_hour(data: Path, tmp_path: Path) -> None:
@@ -71,8 +71,9 @@ def test_a_quarter_of_an_hour(data: Path, tmp_path: Path) -> None:
     assert '"ok": true' in output(tmp_path, "quarter", "parity")
     assert "resuming at step" in output(tmp_path, "quarter", "resume")
     shutil.copytree(tmp_path / "out", tmp_path / "carry")
-    found = called("train", folder=tmp_path, data=data, STEPS="100000", budget=45)
-    assert found["unpack"].startswith("done") and found["train"].startswith("CUT") and found["pack"].startswith("done")
+    found = called("train", folder=tmp_path, data=data, STEPS="30")
+    assert {*found} == {"unpack", *TRAIN} and all(line.startswith("done") for line in found.values()), found
+    assert "step 30/30" in output(tmp_path, "train", "train", "log")
 
 
 def test_what_runs_over_is_named(data: Path, tmp_path: Path) -> None:
