@@ -38,10 +38,10 @@ CEILINGS = {
     "runs": 990,
     "settings": 720,
     "tasks": 3300,
-    "train": 2250,
-    "all": 22_630,
-    "tests": 34_800,
-    "benchmarks": 1800,
+    "train": 2330,
+    "all": 22_710,
+    "tests": 34_880,
+    "benchmarks": 1690,
 }
 """Most lines of code. They only fall; an issue that asks for a feature raises one and names the lines and what goes for it."""
 _LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from electra_trainer.objectives import Objective, build
 from electra_trainer.ranks import world
 from electra_trainer.settings.config import BatchShape, Config
 from electra_trainer.settings.methods import MLM, RTD, SentenceContrast
+from electra_trainer.train import static_step
 from electra_trainer.train.measures import keep_measured
 from electra_trainer.train.optim import build_optimizer, optimizer_tensors
 from electra_trainer.train.static_step import Inputs, StaticStep
@@ -178,6 +181,66 @@ def test_two_processes_take_the_step_of_one(deterministic: bool, tmp_path: Path)
         assert torch.equal(parts[0][name], parts[1][name])
         close = torch.equal if deterministic else torch.allclose
         assert close(parts[0][name], value, **({} if deterministic else {"rtol": 1e-4, "atol": 1e-6})), name  # type: ignore[operator]
+
+
+def exchanged(count: int, size: int, folder: Path, *, deterministic: bool) -> dict[str, Tensor]:
+    """The weights of three steps on `size` ranks that exchange gradients in `count` buckets, the same on all."""
+    given = settings(batch=BatchShape(size=12, sequence_length=24, lanes=4), deterministic=deterministic)
+
+    def train(rank: int) -> None:
+        os.environ[static_step.BUCKETS] = str(count)
+        with world.joined(lambda: torch.device("cpu")):
+            _, _, static = pair(given)
+            assert len(static._buckets) == count
+            for step in range(3):
+                static(step)
+            save_file(weights(static.objective), folder / f"{count}-{rank}")
+
+    assert run_ranks(size, train) == [0] * size
+    first, *others = (load_file(folder / f"{count}-{rank}") for rank in range(size))
+    for other in others:
+        assert all(torch.equal(other[name], value) for name, value in first.items())
+    return first
+
+
+@pytest.mark.parametrize(("size", "deterministic"), [(2, False), (2, True), (4, True)])
+def test_buckets_add_what_one_sum_adds(size: int, deterministic: bool, tmp_path: Path) -> None:
+    """To the bit. Not on 4 ranks without `deterministic`: gloo's ring adds in an order that depends on the place in a message."""
+    whole, parts = (exchanged(count, size, tmp_path, deterministic=deterministic) for count in (1, 3))
+    assert [name for name, value in whole.items() if not torch.equal(parts[name], value)] == []
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_rank_that_dies_in_a_bucket_ends_the_other(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(static_step.BUCKETS, "3")
+    add, done = world.add_over_ranks, [0]
+
+    def killed(flat: Tensor) -> None:
+        if world.world().rank and done[0] == 3 + number:  # in the second step
+            os.kill(os.getpid(), signal.SIGKILL)
+        done[0] += 1
+        add(flat)
+
+    def train(rank: int) -> None:
+        monkeypatch.setattr(world, "add_over_ranks", killed)
+        with world.joined(lambda: torch.device("cpu")):
+            _, _, static = pair(settings(batch=BatchShape(size=12, sequence_length=24, lanes=2)))
+            for step in range(3):
+                static(step)
+
+    assert run_ranks(2, train) == [70, -signal.SIGKILL]
+
+
+def test_a_bucket_is_added_when_its_last_gradient_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within the backward pass: two of the discriminator, the generator, what both share; then that is the order."""
+    monkeypatch.setenv(static_step.BUCKETS, "4")
+    _, _, static = pair(settings(batch=BatchShape(size=12, sequence_length=24, lanes=2)))
+    done: list[object] = []
+    add, gradients = static_step.Bucket.add, static_step.backward
+    monkeypatch.setattr(static_step.Bucket, "add", lambda one: (done.append(static._buckets.index(one)), add(one)))
+    monkeypatch.setattr(static_step, "backward", lambda loss: (gradients(loss), done.append("end")))
+    static(0)
+    assert done == [2, 1, 3, 0, "end", 0, 1, 2, 3, "end"]
 
 
 class Operators(TorchDispatchMode):

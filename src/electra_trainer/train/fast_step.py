@@ -14,7 +14,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ from electra_trainer.objectives import Objective
 from electra_trainer.ranks.world import any_rank, world
 from electra_trainer.runs.signals import finish_first, raise_again
 from electra_trainer.train.device import describe, need_memory
-from electra_trainer.train.static_step import StaticStep
+from electra_trainer.train.static_step import StaticStep, side_stream
 from electra_trainer.train.step import Feed, StepResult, train_step
 
 GRAPH, COMPILE = "ELECTRA_GPU_GRAPH", "ELECTRA_GPU_COMPILE"
@@ -315,16 +315,6 @@ def layers_of(objective: Objective) -> list[AnyLayer]:
     networks = [objective, *(exported.network for exported in objective.exported())]
     found = (module for network in networks for module in network.modules() if isinstance(module, AnyLayer))
     return [*dict.fromkeys(found)]
-
-
-@cache
-def side_stream(device: torch.device) -> torch.cuda.Stream | None:
-    """The separate stream that rehearsals and captures need; None on a CPU.
-
-    It is always the same: the allocator keeps freed blocks by stream, and cuBLAS 67 MB for each, so that new ones
-    doubled the memory.
-    """
-    return torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
 
 @contextmanager

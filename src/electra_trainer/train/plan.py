@@ -22,7 +22,7 @@ _LAYER_LAUNCHES = 66 * 2.6e-6
 24 layers, 2.6 µs each (records/2026-11-26-h100).
 """
 _MESSAGE, _LINK = 3e-6, 380e9
-"""Of an all-reduce by NVLink: seconds of a message, bytes a second. Assumed, not measured."""
+"""An all-reduce by NVLink: seconds of a message, bytes a second. Assumed, not measured."""
 _GPUS, _SCALES = (2, 4, 8), 0.5
 """Numbers of GPUs whose efficiency is estimated; half of it at the largest is worth the GPUs."""
 _SLACK = 1.1

@@ -3,15 +3,20 @@
 It equals step.py's `train_step` up to rounding. The differences: masked slots are padded to the most there can be, and
 unused slots have no label (loss and gradient 0); divisors, learning rate and the "finite" flag are numbers on the
 device; clipping and skipping happen inside the fused optimizer. With several lanes a step is `lane` for each, and
-`update`; between them their gradients, in one long tensor, are added over the ranks. It also runs without a GPU, where
+`update`; between them their gradients, in one long tensor, are added over the ranks: whole, or in as many parts as
+ELECTRA_GPU_BUCKETS says, each as soon as the last lane's backward pass has made it. It also runs without a GPU, where
 the tests compare it.
 """
 
-from dataclasses import dataclass, replace
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from itertools import compress
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from electra_trainer.batch import Batch, Losses, Masked, Term
 from electra_trainer.objectives import Objective
@@ -22,6 +27,7 @@ from electra_trainer.train import measures, optim
 from electra_trainer.train.device import autocast
 from electra_trainer.train.step import Feed, StepResult, add_counts, backward, over_ranks
 
+BUCKETS = "ELECTRA_GPU_BUCKETS"
 _RING = 3
 """Page-locked buffers for inputs that are copied to the GPU; each waits until its last copy is done."""
 _CPU = torch.device("cpu")
@@ -112,6 +118,86 @@ def _reached(device: torch.device) -> torch.cuda.Event:
     return event
 
 
+@cache
+def side_stream(device: torch.device) -> torch.cuda.Stream | None:
+    """The separate stream for rehearsals, captures and the exchange of buckets; None on a CPU.
+
+    It is always the same: the allocator keeps freed blocks by stream, and cuBLAS 67 MB for each, so that new ones
+    doubled the memory.
+    """
+    return torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+
+
+@dataclass(kw_only=True, eq=False)
+class Bucket:
+    """Gradients that are added over lanes and ranks together: those of neighbouring parameters."""
+
+    parameters: list[nn.Parameter]
+    flat: Tensor
+    """Their sums, one after another."""
+    made: torch.cuda.Event | None
+    """Recorded when a lane has been added, also inside a graph, so that streams outside it can wait; None on a CPU."""
+    moves: list[bool] = field(default_factory=list)
+    """Whether each parameter has a gradient."""
+
+    def sums(self) -> list[Tensor]:
+        """The sums in the parameters' shapes."""
+        parts = torch.split(self.flat, [p.numel() for p in self.parameters])
+        return [part.view_as(parameter) for part, parameter in zip(parts, self.parameters, strict=True)]
+
+    def add(self) -> None:
+        """Move the gradients of a lane into the sums."""
+        self.moves = [p.grad is not None for p in self.parameters]
+        if any(self.moves):
+            gradients = [p.grad for p in self.parameters if p.grad is not None]
+            torch._foreach_add_([*compress(self.sums(), self.moves)], gradients)
+        for parameter in self.parameters:
+            parameter.grad = None
+        if self.made is not None:
+            self.made.record(torch.cuda.current_stream(self.flat.device))
+
+
+def buckets(parameters: list[nn.Parameter], flat: Tensor, count: int) -> list[Bucket]:
+    """Cut into at most `count` buckets of about the same size."""
+    parts: list[list[nn.Parameter]] = [[] for _ in range(count)]
+    before = 0
+    for parameter in parameters:
+        parts[before * count // len(flat)].append(parameter)
+        before += parameter.numel()
+    parts = [part for part in parts if part]
+    places = torch.split(flat, [sum(p.numel() for p in part) for part in parts])
+    event = torch.cuda.Event if flat.is_cuda and len(parts) > 1 else None
+    made = [event(external=True) if event else None for _ in parts]  # type: ignore[no-untyped-call]
+    found = zip(parts, places, made, strict=True)
+    return [Bucket(parameters=part, flat=place, made=one) for part, place, one in found]
+
+
+@contextmanager
+def as_they_come(wanted: list[Bucket]) -> Iterator[None]:
+    """Add each of several buckets as soon as a backward pass within it has made its last gradient; what is left, and a
+    single one, at the end. Puts them in that order, which is the same on every rank.
+    """
+    left, added = {bucket: {*bucket.parameters} for bucket in wanted}, list[Bucket]()
+
+    def made(bucket: Bucket, parameter: nn.Parameter) -> None:
+        left[bucket].remove(parameter)
+        if not left[bucket]:
+            del left[bucket]
+            bucket.add()
+            added.append(bucket)
+
+    with ExitStack() as hooks:
+        for bucket in wanted if len(wanted) > 1 else ():
+            for parameter in bucket.parameters:
+                arrived = partial(made, bucket)
+                hook = parameter.register_post_accumulate_grad_hook(arrived)  # type: ignore[no-untyped-call]
+                hooks.callback(hook.remove)
+        yield
+    for bucket in left:
+        bucket.add()
+    wanted[:] = [*added, *left]
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Ready:
     """A step whose first lane is in `Inputs`, or on its way there."""
@@ -139,9 +225,9 @@ class StaticStep:
         self.parameters = [p for p in objective.parameters() if p.requires_grad]
         elements = sum(p.numel() for p in self.parameters) if config.batch.lanes > 1 else 0
         self.flat = torch.zeros(elements, device=feed.device)  # where gradients are added over lanes, and over ranks
-        parts = torch.split(self.flat, [p.numel() for p in self.parameters]) if elements else ()
-        self._sums = [part.view_as(parameter) for part, parameter in zip(parts, self.parameters, strict=False)]
-        self._moves: list[bool] = []  # which parameters have a gradient
+        wanted = os.environ.get(BUCKETS, "")
+        count = max(1, int(wanted)) if wanted.isdigit() else 1
+        self._buckets = buckets(self.parameters, self.flat, count) if elements else []
         self.losses = Losses(terms={})
         self.outcome = torch.zeros(2, device=feed.device)  # norm of the gradient; 1 where it is not finite
 
@@ -150,20 +236,16 @@ class StaticStep:
         rng = GivenDraws(0, 0, 0, self.inputs.draws)
         with autocast(self.feed.precision, self.feed.device):
             losses: Losses = self.objective(self.inputs.masked, rng, diagnose=True)
-        backward(losses.total(self.inputs.divisors))
-        if self._sums:
-            self._moves = [p.grad is not None for p in self.parameters]
-            gradients = [p.grad for p in self.parameters if p.grad is not None]
-            torch._foreach_add_([*compress(self._sums, self._moves)], gradients)
-            self._forget_gradients()
+        with as_they_come(self._buckets):
+            backward(losses.total(self.inputs.divisors))
         terms = {n: Term(sum=t.sum.detach(), count=t.count, weight=t.weight) for n, t in losses.terms.items()}
         self.losses = Losses(terms=terms, diagnostics=losses.diagnostics)
 
     @torch.no_grad()
     def update(self) -> None:
         """Clip and step; a non-finite gradient moves neither weights nor moments."""
-        if self._sums:
-            for parameter, total in compress(zip(self.parameters, self._sums, strict=True), self._moves):
+        for bucket in self._buckets:
+            for parameter, total in compress(zip(bucket.parameters, bucket.sums(), strict=True), bucket.moves):
                 parameter.grad = total
         norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
         bad = (~norm.isfinite()).float()
@@ -189,22 +271,20 @@ class StaticStep:
         While the device computes, the next step is made ready, up to the copy of its first lane.
         """
         given = self._ready_for(step, rehearsal=rehearsal)
-        tree = ranks.Tree() if self._sums and self.feed.config.deterministic else None
+        trees = {bucket: ranks.Tree() for bucket in self._buckets if self.feed.config.deterministic}
         diagnosed = []
         for number, (masked, rng) in enumerate(given.lanes):
             if number:
                 self.inputs.fill(masked, rng, given.divisors, rate=given.rate, skip=rehearsal)
             rng.seed_dropout()
             self.run_lane()
-            if tree is not None:
-                tree.add(self.flat.clone())
+            if trees and number + 1 < len(given.lanes):
+                for bucket, tree in trees.items():
+                    tree.add(bucket.flat.clone())
                 self.flat.zero_()
             if diagnose:
                 diagnosed.append(measures.keep_measured(self.losses))
-        if tree is not None:
-            self.flat.copy_(tree.finish(alone=rehearsal))
-        elif not rehearsal:
-            ranks.add_over_ranks(self.flat)
+        self._add_over_ranks(trees, alone=rehearsal)
         self.run_update()
         self._ready = None
         if not rehearsal:
@@ -231,6 +311,21 @@ class StaticStep:
         divisors, rate = measures.divisors(counts, config), optim.rate_at(step, config)
         self.inputs.fill(*lanes[0], divisors, rate=rate, skip=rehearsal)
         return _Ready(step=step, lanes=lanes, counts=counts, divisors=divisors, rate=rate)
+
+    def _add_over_ranks(self, trees: dict[Bucket, ranks.Tree], *, alone: bool) -> None:
+        """After the last lane: each bucket when it is made, beside the rest of the backward pass."""
+        side = side_stream(self.feed.device) if len(self._buckets) > 1 else None
+        for bucket in self._buckets:
+            with nullcontext() if side is None else torch.cuda.stream(side):
+                if side is not None and bucket.made is not None:
+                    side.wait_event(bucket.made)
+                if trees:
+                    trees[bucket].add(bucket.flat.clone())
+                    bucket.flat.copy_(trees[bucket].finish(alone=alone))
+                elif not alone:
+                    ranks.add_over_ranks(bucket.flat)
+        if side is not None:
+            torch.cuda.current_stream(self.feed.device).wait_stream(side)
 
     def run_lane(self) -> None:
         """One lane. A CUDA graph takes its place (fast_step.py), and that of the update."""
