@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from electra_trainer.data.masking import MaskTokens
+from electra_trainer.data.tokenizer import Specials
 from electra_trainer.presets.models import preset
 from electra_trainer.settings.config import Config, changed
 from electra_trainer.train.device import choose_precision
@@ -53,9 +54,8 @@ def made_up_feed(config: Config, *, device: torch.device, precision: str) -> Fee
         counts_V=np.bincount(rows.reshape(-1), minlength=len(ids_V)),
         begins_V=ids_V % 4 > 0,
     )
-    return Feed(
-        config=config, rows=rows, valid=rows, mask=mask, pad=PAD, cls=CLS, sep=SEP, device=device, precision=precision
-    )
+    special = Specials(pad=PAD, unk=UNK, cls=CLS, sep=SEP, mask=MASK)
+    return Feed(config=config, rows=rows, valid=rows, mask=mask, specials=special, device=device, precision=precision)
 
 
 def made_up_rows(rows: int, length: int, *, vocab_size: int) -> NDArray[np.int64]:

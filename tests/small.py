@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from electra_trainer.batch import Batch, Masked
 from electra_trainer.data.batches import to_batch
 from electra_trainer.data.masking import MaskTokens
+from electra_trainer.data.tokenizer import Specials
 from electra_trainer.settings.config import BatchShape, Config, Masking, Model, Optimizer, Schedule
 from electra_trainer.settings.methods import Learned
 from electra_trainer.train.step import Feed
@@ -90,5 +91,5 @@ def part(masked: Masked, picked: slice) -> Masked:
 def feed(settings: Config, *, train: int = 40, valid: int = 10) -> Feed:
     return Feed(
         config=settings, rows=rows(train, seed=1), valid=rows(valid, seed=2), mask=masker(settings),
-        pad=PAD, cls=CLS, sep=SEP, device=torch.device("cpu"), precision="fp32",
+        specials=Specials(pad=PAD, unk=UNK, cls=CLS, sep=SEP, mask=MASK), device=torch.device("cpu"), precision="fp32",
     )  # fmt: skip

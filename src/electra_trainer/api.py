@@ -96,7 +96,6 @@ def prepare(
     tokenizer: str | Path | Tokenizer,
     out: str | Path,
     seq_len: int = 128,
-    overwrite: bool = False,
     **settings: Any,
 ) -> Manifest:
     """Turn text into rows of token ids, a folder to pre-train on; the same rows every time, whatever the workers.
@@ -108,7 +107,6 @@ def prepare(
         tokenizer: a folder or file, or what `train_tokenizer` returned.
         out: a new or empty folder.
         seq_len: tokens a row.
-        overwrite: replace rows that are there already.
         settings: fields of `electra_trainer.data.corpus.PrepareSettings`, such as valid_fraction=0.01,
             text_field="body".
 
@@ -126,7 +124,6 @@ def prepare(
         sequence_length=seq_len,
         out=out,
         settings=PrepareSettings(**settings),
-        overwrite=overwrite,
         progress=latest.append,
     )
     for last in latest:

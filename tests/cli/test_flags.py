@@ -40,7 +40,7 @@ def _flags(text: str) -> set[str]:
 
 
 FLAGS = {
-    "demo": 3, "doctor": 1, "tokenizer": 10, "prepare": 14, "merge": 2, "pretrain": 74, "evaluate": 2, "report": 1,
+    "demo": 3, "doctor": 1, "tokenizer": 10, "prepare": 13, "merge": 1, "pretrain": 74, "evaluate": 2, "report": 1,
     "track": 1, "replay": 5, "score": 1, "fill": 2, "embed": 7, "playground": 2, "export": 8, "finetune": 41,
     "predict": 6, "glue": 27, "squad": 29, "answer": 6, "compare": 72, "table": 2, "figure": 5, "cloze": 7,
     "minimal-pairs": 5, "show": 1, "flops": 1,

@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -174,7 +175,8 @@ def test_again_and_over(text_file: Path, tokenizer: Any, tmp_path: Path) -> None
     (out / "train.bin").write_bytes(b"")
     with pytest.raises(DataError, match=r"train\.bin: has 0 bytes"):
         go()
-    go(overwrite=True)
+    shutil.rmtree(out)
+    go()
     assert contents(out) == first
 
 
@@ -331,9 +333,7 @@ def test_the_verbs_take_tables_and_refuse_archives(electra: Electra, tmp_path: P
     with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
         archive.add(tmp_path / "a.csv", "a.csv")
     for policy in ("error", "skip"):
-        code, _, err = electra(
-            "prepare", tmp_path / "a.tar.gz", *words, "--overwrite", "--on-bad-text", policy, "--documents", "line"
-        )
+        code, _, err = electra("prepare", tmp_path / "a.tar.gz", *words, "--on-bad-text", policy, "--documents", "line")
         assert code == 65 and "is an archive" in err
     assert Store.open(data, verify=True).manifest.settings["inputs"] == ["a.csv"]  # nothing was replaced
 

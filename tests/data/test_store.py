@@ -130,7 +130,7 @@ def test_any_value_gives_a_manifest_or_a_typed_error(folder: Path, data: st.Data
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"[" * 100_000, b"\xff", b"null"])
 def test_manifest_that_is_no_json(data: bytes) -> None:
-    with pytest.raises(DataError, match="--overwrite"):
+    with pytest.raises(DataError, match="delete the folder"):
         Manifest.from_json(data, where="m")
 
 
@@ -146,8 +146,8 @@ def test_ids_outside_of_the_vocabulary_are_not_written(tmp_path: Path) -> None:
     writer.close()
 
 
-def claim(folder: Path, *, overwrite: bool) -> None:
-    with claimed(folder, overwrite=overwrite):
+def claim(folder: Path) -> None:
+    with claimed(folder):
         pass
 
 
@@ -155,16 +155,15 @@ def test_claiming(folder: Path, tmp_path: Path) -> None:
     for damaged in (False, True):
         if damaged:
             (folder / "manifest.json").write_text("{")
-        with pytest.raises(ConfigError, match="--overwrite"):
-            claim(folder, overwrite=False)
-    claim(folder, overwrite=True)
-    claim(folder, overwrite=False)  # unfinished: go on
+        with pytest.raises(ConfigError, match="holds prepared rows already"):
+            claim(folder)
+    (folder / "preparing.json").write_text("{}")
+    claim(folder)  # unfinished: go on
     other = tmp_path / "other"
     other.mkdir()
     (other / "train.bin").write_text("somebody's")
-    for overwrite in (False, True):
-        with pytest.raises(ConfigError, match="holds other things"):
-            claim(other, overwrite=overwrite)
+    with pytest.raises(ConfigError, match="holds other things"):
+        claim(other)
     assert (other / "train.bin").read_text() == "somebody's"
     with pytest.raises(ConfigError, match="is a file"):
-        claim(other / "train.bin", overwrite=True)
+        claim(other / "train.bin")

@@ -23,12 +23,6 @@ def test_each_operation(kind: str, every: int, least: int, made: dict[str, tuple
     assert killed_at_each(made[kind][0], tmp_path, every=every) > least
 
 
-def test_prepare_over_other_rows(made: dict[str, tuple[Work, Work]], tmp_path: Path) -> None:
-    work, other = made["prepare over other rows"]
-    other(tmp_path / "other")
-    assert killed_at_each(work, tmp_path / "work", there=tmp_path / "other") > 30
-
-
 def test_finetune(tmp_path: Path) -> None:
     """Every file of the cell, the summary, the exported model and its predictions."""
     work, _ = longer_works(tmp_path)["finetune"]

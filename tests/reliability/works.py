@@ -51,7 +51,6 @@ def works(folder: Path) -> dict[str, tuple[Work, Work]]:
     made: dict[str, tuple[Work, Work]] = {
         "tokenizer": (partial(learned, vocab_size=300), partial(learned, vocab_size=256, cased=True)),
         "prepare": (partial(prepared, seed=1), partial(prepared, seed=2)),
-        "prepare over other rows": (partial(prepared, seed=1, overwrite=True), partial(prepared, seed=2)),
         "a shard": (partial(prepared, seed=1, shard=(1, 2)), partial(prepared, seed=2, shard=(1, 2))),
         "merge": (lambda out: merge(folder / "shards-1", out=out), lambda out: merge(folder / "shards-2", out=out)),
         "export": (partial(api.export, run), partial(api.export, run, dtype="float16")),

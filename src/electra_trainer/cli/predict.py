@@ -168,16 +168,11 @@ def read_context(given: str) -> str:
     """
     text = given
     if given.startswith("@"):
-        path = Path(given[1:])
-        try:
-            text = reading.read_file(path, limit=reading.MOST_SETTINGS).decode()
-        except UnicodeDecodeError as error:
-            raise DataError(f"{path}: is not UTF-8 (byte {error.start:,}). Expected a text file.") from None
+        content = reading.read_file(Path(given[1:]))
+        text = "".join(line for _, line in reading.lines(content, given[1:], ends=True))
     if not text.strip():
         raise DataError(f"--context {given}: holds no text.")
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise DataError("--context: holds bytes that are no UTF-8. Expected text.")
-    return text
+    return reading.encodable(text, "--context")
 
 
 def lines(answer: "Prediction") -> list[str]:

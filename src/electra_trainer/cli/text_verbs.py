@@ -71,8 +71,6 @@ class Prepare(Request):
     """Only with --tokenizer vocab.txt: its words are cased."""
     keep_accents: bool = False
     """Only with --tokenizer vocab.txt: its words have accents."""
-    overwrite: bool = False
-    """Replace rows that are there already."""
     shard: str | None = None
     """I/N: prepare every N-th file, from the I-th on, into a folder in OUT; `electra merge OUT --out DATA` puts all N
     together.
@@ -105,7 +103,6 @@ class Prepare(Request):
             sequence_length=self.seq_len,
             out=self.out,
             settings=self.settings,
-            overwrite=self.overwrite,
             progress=watch,
             shard=shard,
         )
@@ -282,13 +279,11 @@ class Merge(Request):
     """The OUT of the preparations."""
     out: Path
     """A new or empty folder."""
-    overwrite: bool = False
-    """Replace rows that are there already."""
 
     def run(self) -> Shown:
         """Merge: the manifest of what was made."""
         from electra_trainer.data.prepare import merge
 
-        manifest = merge(self.shards, out=self.out, overwrite=self.overwrite)
+        manifest = merge(self.shards, out=self.out)
         ready = f"{self.out}: ready, of {manifest.settings.get('shards', 1)} shards"
         return Shown(manifest, [*_made(manifest), ready])

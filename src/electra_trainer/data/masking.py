@@ -194,7 +194,7 @@ def check_ids(ids_BT: NDArray[np.integer[Any]], vocab_size: int) -> None:
     if ids_BT.max(initial=0) >= vocab_size:
         raise errors.DataError(
             f"the prepared rows hold id {ids_BT.max()}, and the vocabulary ends at {vocab_size - 1}: their files were "
-            "changed or damaged. Prepare again with --overwrite."
+            "changed or damaged. Delete them, and prepare again."
         )
 
 

@@ -55,7 +55,6 @@ def prepare(
     sequence_length: int,
     out: str | Path,
     settings: PrepareSettings | None = None,
-    overwrite: bool = False,
     progress: Callable[[Progress], None] | None = None,
     shard: tuple[int, int] | None = None,
 ) -> store.Manifest:
@@ -65,9 +64,8 @@ def prepare(
         paths: files, folders, patterns, URLs, data sets, `docstrings`, or `sources.Texts`; see `documents`.
         tokenizer: with the five special tokens.
         sequence_length: tokens a row, 8 to 65,535.
-        out: a new or empty folder, one that a stopped preparation left, or with `overwrite` a finished one.
+        out: a new or empty folder, or one that a stopped preparation left.
         settings: how to read and split.
-        overwrite: replace a finished store.
         progress: called after each document; be quick.
         shard: (I, N) reads every N-th file or data set, from the I-th on, into a folder in `out`, which `merge`
             puts together with the others.
@@ -95,7 +93,7 @@ def prepare(
         found, tokenizer, workers=settings.workers or cores(), seed=settings.seed, without_tokens=report.without_tokens
     )
     asked = (kept, tokenizer_sha256(tokenizer), sequence_length)
-    with store.claimed(out, overwrite=overwrite, asked=asked, latest=latest) as made:
+    with store.claimed(out, asked=asked, latest=latest) as made:
         if made is not None:
             return made
         save_tokenizer(tokenizer, out / "tokenizer", max_length=sequence_length)
@@ -271,16 +269,12 @@ def split_documents(
     yield from (("valid", one) for one in waiting)
 
 
-def merge(
-    folder: Path, *, out: Path, overwrite: bool = False, progress: Callable[[int, int], None] | None = None
-) -> store.Manifest:
+def merge(folder: Path, *, out: Path) -> store.Manifest:
     """Write one store of all shards in a folder, in their order; every byte of theirs is verified. The shards stay.
 
     Args:
         folder: the `out` of their preparations.
-        out: a new or empty folder, one that a stopped merge left, or with `overwrite` a finished store.
-        overwrite: replace a finished store.
-        progress: called with how many shards are done, of how many.
+        out: a new or empty folder, or one that a stopped merge left.
 
     Returns:
         The manifest; also of what is there already, of the same shards.
@@ -295,8 +289,8 @@ def merge(
     for one, manifest in zip(folders, manifests, strict=True):
         if _about(manifest) != _about(like):
             raise DataError(
-                f"{one}: is of other files, another tokenizer or other settings than {folders[0].name}. Prepare it "
-                "again with --overwrite."
+                f"{one}: is of other files, another tokenizer or other settings than {folders[0].name}. Delete it, "
+                "and prepare it again."
             )
     length, counts = like.sequence_length, dict[store.Split, tuple[int, int, int]]()
     for split in store.SPLITS:
@@ -308,19 +302,17 @@ def merge(
     settings["sources"] = hash_of([asdict(one) for one in manifests])
     if len(folders) > 1:
         settings["shards"] = len(folders)
-    with store.claimed(out, overwrite=overwrite, asked=(settings, like.tokenizer_sha256, length)) as made:
+    with store.claimed(out, asked=(settings, like.tokenizer_sha256, length)) as made:
         if made is not None:
             return made
         save_tokenizer(saved_tokenizer(folders[0] / "tokenizer"), out / "tokenizer", max_length=length)
         writer = store.StoreWriter(out, sequence_length=length, dtype=like.dtype, vocab_size=like.vocab_size)
         with closing(writer):
             before = dict.fromkeys(store.SPLITS, 0)
-            for number, one in enumerate(folders, 1):
+            for one in folders:
                 shard = store.Store.open(one, verify=True, is_shard=True)
                 for split in store.SPLITS:
                     before[split] += _append(writer, shard, split, before[split])
-                if progress is not None:
-                    progress(number, len(folders))
             fields = writer.finish(counts)
         corpus = _summed([one.corpus for one in manifests])
         return store.publish(out, replace(like, corpus=corpus, settings=settings, **fields))

@@ -46,8 +46,8 @@ _FILES = ("train.bin", "valid.bin", "train.documents", "valid.documents", NAMES)
 _OURS = {MANIFEST, "tokenizer", *_FILES}
 VERSION = 4
 _ENTRY = struct.Struct("<5q")
-DAMAGED = "It is damaged; prepare again with --overwrite."
-_CHANGED = "It was damaged or changed by hand; run the same prepare command again with --overwrite."
+DAMAGED = "It is damaged: delete the folder, and prepare again."
+_CHANGED = "It was damaged or changed by hand: delete the folder, and run the same prepare command again."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,8 +124,8 @@ class Manifest(Printed):
         version = value.get("version")
         if version != VERSION or isinstance(version, bool):
             raise DataError(
-                f"{where}: version is {reading.short(version)}, this program reads {VERSION}. Run the same prepare "
-                "command again with --overwrite."
+                f"{where}: version is {reading.short(version)}, this program reads {VERSION}. Delete the folder, "
+                "and run the same prepare command again."
             )
         seal = value.pop("sha256", None)
         manifest = records.read(Manifest, value, where=where, error=DataError, remedy=_CHANGED, complete=True)
@@ -175,7 +175,7 @@ class Store:
         if found != manifest.tokenizer_sha256:
             raise DataError(
                 f"{folder / 'tokenizer'}: is not the tokenizer that made these rows (hash {found[:12]}, expected "
-                f"{manifest.tokenizer_sha256[:12]}). Put the right one back, or prepare again with --overwrite."
+                f"{manifest.tokenizer_sha256[:12]}). Put the right one back, or delete the folder and prepare again."
             )
         return cls(folder, manifest, tokenizer)
 
@@ -363,7 +363,7 @@ class StoreWriter:
 
 @contextlib.contextmanager
 def claimed(
-    folder: Path, *, overwrite: bool, asked: tuple[dict[str, Any], str, int] | None = None, latest: float = 0.0
+    folder: Path, *, asked: tuple[dict[str, Any], str, int] | None = None, latest: float = 0.0
 ) -> Iterator[Manifest | None]:
     """A folder to write rows into, held, with the marker in it; or the manifest, where the same command has finished.
     Nothing but a store's own files is ever removed.
@@ -371,14 +371,13 @@ def claimed(
     After an error of the input nothing of it is of use: it is emptied.
 
     Args:
-        folder: new, empty, left by a preparation that was stopped, or with `overwrite` a finished store.
-        overwrite: replace a finished store.
+        folder: new, empty, or left by a preparation that was stopped.
         asked: settings, the tokenizer's hash and the sequence length; "sources" in the settings identifies the text.
         latest: when the text last changed.
 
     Raises:
-        ConfigError: another command is at work there; a folder that holds something else, or another finished store
-            without `overwrite`. DataError: what is there already is damaged. StorageError.
+        ConfigError: another command is at work there; a folder that holds something else, or another finished store.
+            DataError: what is there already is damaged. StorageError.
     """
     with durable.alone(folder):
         try:
@@ -387,22 +386,18 @@ def claimed(
             folder.mkdir(parents=True, exist_ok=True)
             durable.sweep(folder)
             inside = {path.name for path in folder.iterdir() if not durable.is_temporary(path.name)}
-            if MANIFEST in inside and asked and "sources" in asked[0] and not overwrite:
+            if MANIFEST in inside and asked and "sources" in asked[0]:
                 made = Store.open(folder, is_shard=True).manifest
                 same = (made.settings, made.tokenizer_sha256, made.sequence_length) == asked
                 if same and latest <= (folder / MANIFEST).stat().st_mtime:
                     (folder / MARKER).unlink(missing_ok=True)
-                    tell(f"{folder}: is there already, of the same text and settings. --overwrite makes it again.")
+                    tell(f"{folder}: is there already, of the same text and settings.")
                     yield made
                     return
             if inside and MARKER not in inside:
                 if MANIFEST not in inside or inside - _OURS:
                     raise ConfigError(f"{folder}: holds other things than prepared rows. Choose another --out.")
-                if not overwrite:
-                    raise ConfigError(
-                        f"{folder}: holds prepared rows already. Use them, choose another --out, or add --overwrite to "
-                        "make them again."
-                    )
+                raise ConfigError(f"{folder}: holds prepared rows already. Use them, or choose another --out.")
             durable.replace_durably(folder / MARKER, b"{}\n")
             (folder / MANIFEST).unlink(missing_ok=True)
         except OSError as error:

@@ -43,20 +43,15 @@ class Suspected:
     """Whether that is the exchanged one."""
 
 
-def exchange_words(store: Store, *, count: int, seed: int = 1, rows: int | None = None) -> list[Exchanged]:
+def exchange_words(store: Store, *, count: int, seed: int = 1) -> list[Exchanged]:
     """At most `count` held-out sentences of 6 to 20 words, in random order, each with one whole word exchanged.
 
     The words that are exchanged, and those that take their place, are drawn alike from a seed: nothing is chosen.
-
-    Args:
-        rows: read no more than the first held-out rows, frequencies included; None: all, and frequencies in the
-            training rows.
     """
-    words, read = _vocabulary(store), store.rows("valid")[:rows]
-    counts_V = word_counts(store) if rows is None else np.bincount(read.reshape(-1), minlength=store.vocab_size)
+    words = _vocabulary(store)
     whole_V = np.array([word.isalpha() for word in words])
-    frequent = np.argsort(-counts_V * whole_V, kind="stable")[: min(FREQUENT, int(whole_V.sum()))]
-    sentences = list(_sentences(read, words))
+    frequent = np.argsort(-word_counts(store) * whole_V, kind="stable")[: min(FREQUENT, int(whole_V.sum()))]
+    sentences = list(_sentences(store.rows("valid"), words))
     draws, special = np.random.default_rng(seed), store.specials
     found = []
     for index in draws.permutation(len(sentences))[:count]:

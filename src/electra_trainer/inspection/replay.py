@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from electra_trainer import batch, errors
-from electra_trainer.data import batches, document
-from electra_trainer.data.store import Store
+from electra_trainer.data import batches
+from electra_trainer.data.store import Passage, Store
 from electra_trainer.data.tokenizer import load_tokenizer
 from electra_trainer.errors import plain, tell
 from electra_trainer.files.wording import Printed, Terminal
@@ -45,17 +45,6 @@ _FACTS = tuple("device gpu arithmetic processes electra_trainer git torch numpy 
 
 
 @dataclass(frozen=True, kw_only=True)
-class DocumentPart:
-    """A document's part of a row."""
-
-    place: document.Place
-    begin: int
-    """Its first token in the row, from 0, a [CLS]."""
-    end: int
-    """The token after its last one."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class ReplayedRow:
     """A row of a batch; lists have one entry per token, without padding."""
 
@@ -64,7 +53,8 @@ class ReplayedRow:
     lane: int
     finite: bool
     """Whether everything computed from it is finite."""
-    documents: list[DocumentPart]
+    documents: list[Passage]
+    """Without the padding at its end."""
     original: list[str]
     masked_input: list[str]
     """The input of the generator, or of an MLM."""
@@ -269,10 +259,7 @@ def rows_of_step(
                 masked_input=words(masked.input_BT[at, :real]),
                 masked=masked.chosen_BT[at, :real].tolist(),
                 corrupted=None if corrupted_BT is None else words(corrupted_BT[at, :real]),
-                documents=[
-                    DocumentPart(place=one.place, begin=one.begin, end=min(one.end, real))
-                    for one in documents.row(number)
-                ],
+                documents=[replace(one, end=min(one.end, real)) for one in documents.row(number)],
             )
             for at, (number, real, finite) in enumerate(zip(numbers, real_B, finite_B, strict=True))
         ]

@@ -19,7 +19,7 @@ import hashlib
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
@@ -344,11 +344,8 @@ def _glue_tasks(folder: Path) -> list[glue_tasks.GlueTask]:
     return [glue_tasks.GlueTask(folder=str(folder), task=task, test=False) for task in found]
 
 
-def _hash_of_files(files: Sequence[Path]) -> str:
-    digest = hashlib.sha256()
-    for path in files:
-        digest.update(path.name.encode() + b"\0" + hashlib.sha256(read_file(path, limit=MOST_TEXT)).digest())
-    return digest.hexdigest()
+def _hash_of_files(files: Iterable[Path]) -> str:
+    return task.hash_files({path.name: read_file(path, limit=MOST_TEXT) for path in files})
 
 
 def _hash_of_treebank(folder: Path) -> str:

@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from electra_trainer.batch import Batch, Losses, Masked
 from electra_trainer.data import batches, masking
 from electra_trainer.data.store import Store
-from electra_trainer.data.tokenizer import word_starts
+from electra_trainer.data.tokenizer import Specials, word_starts
 from electra_trainer.errors import ConfigError
 from electra_trainer.model.networks import Discriminator
 from electra_trainer.objectives import Objective
@@ -44,9 +44,7 @@ class Feed:
     rows: NDArray[np.integer]
     valid: NDArray[np.integer]
     mask: masking.MaskTokens
-    pad: int
-    cls: int
-    sep: int
+    specials: Specials
     device: torch.device
     precision: str
 
@@ -67,16 +65,14 @@ class Feed:
             rows=store.rows("train"),
             valid=store.rows("valid"),
             mask=mask,
-            pad=special.pad,
-            cls=special.cls,
-            sep=special.sep,
+            specials=special,
             device=device,
             precision=precision,
         )
 
     def batch(self, rows_BT: NDArray[np.integer]) -> Batch:
         """Rows of ids as a batch, on the CPU."""
-        return batches.to_batch(rows_BT, pad=self.pad, cls=self.cls, sep=self.sep)
+        return batches.to_batch(rows_BT, pad=self.specials.pad, cls=self.specials.cls, sep=self.specials.sep)
 
     def masked(self, rows_BT: NDArray[np.integer], rng: Rng) -> Masked:
         """Rows of ids, masked on the CPU, so that every device sees the same masks, then moved to the device."""
