@@ -3,8 +3,6 @@
 Networks of one layer stand in for the published sizes, with the published ratios of steps, so that each run belongs in its row.
 """
 
-import csv
-import io
 import json
 import statistics
 import subprocess
@@ -21,6 +19,8 @@ from tests.tasks.test_question_answering import squad_file
 
 from electra_trainer.cli.main import main
 from electra_trainer.cost.flops import run_flops
+from electra_trainer.experiments.summary import summarize
+from electra_trainer.paper.paper_tables import Value, build_table
 from electra_trainer.presets import models
 from electra_trainer.settings.config import Config, Model
 from electra_trainer.settings.methods import MLM
@@ -93,9 +93,19 @@ def fine_tune(at: Path, model: object, out: Path, *words: str) -> Path:
 
 
 def table(electra: Electra, number: int, *paths: Path) -> list[dict[str, str]]:
-    code, out, err = electra("table", number, *paths, "--out", paths[0] / "table.csv")
+    """The rows of a table that the command prints; NA where a number is missing."""
+    code, _, err = electra("table", number, *paths)
     assert code == 0, err
-    return list(csv.DictReader(io.StringIO(Path(out.strip()).read_text())))
+    made = build_table(number, [*map(summarize, paths)])
+    return [
+        {"model": one.model, "from": one.source, "set": one.split, "seeds": str(len(one.seeds))}
+        | {column.key: exact(one.values.get(column.key, Value())) for column in made.columns}
+        for one in made.rows
+    ]
+
+
+def exact(value: Value) -> str:
+    return value.words or ("NA" if value.number is None else f"{value.number:.10g}")
 
 
 def row(rows: Sequence[dict[str, str]], model: str, *, part: str = "") -> dict[str, str]:
@@ -107,8 +117,8 @@ def row(rows: Sequence[dict[str, str]], model: str, *, part: str = "") -> dict[s
 
 
 def numbers(rows: Sequence[dict[str, str]]) -> list[dict[str, str]]:
-    """All but the folders, which are elsewhere, and the experiments' names."""
-    return [{**one, "runs": "", "from": one["from"].partition(",")[0]} for one in rows]
+    """All but the experiments' names."""
+    return [{**one, "from": one["from"].partition(",")[0]} for one in rows]
 
 
 def record(out: Path, copy: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Tables 1, 2, 3, 4 and 7 with our rows under the paper's, as Markdown, LaTeX or CSV. No torch here.
+"""Tables 1, 2, 3, 4 and 7 with our rows under the paper's, as Markdown or LaTeX. No torch here.
 
 The paper's rows keep their order. A row that this package can train (an ELECTRA or the paper's own BERT) is followed by
 one row for every experiment that has it, or by one row that says it is missing. Runs that match no row of the paper
@@ -9,7 +9,6 @@ Our side of tables and figures is an `Entry`: an arm of an experiment, or an enc
 
 import fnmatch
 import math
-import os
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -274,8 +273,6 @@ def choose_metric(experiments: Sequence[Summary], wanted: str | None) -> str:
 
 
 ABSENT = "—"
-"""In Markdown and LaTeX. A CSV has `NA`, which readers of CSV know."""
-ABSENT_CSV = "NA"
 _LEGEND = (
     f"{ABSENT}: missing. In a row of the paper: it prints no number, or the transcribed copy is illegible there; in a "
     "row of ours: not trained or not measured.",
@@ -319,9 +316,7 @@ class PaperRow:
     """"dev" or "test" where the table has both."""
     values: Mapping[str, Value]
     """Values by column; a column that is not there is missing."""
-    seeds: int = 0
-    runs: tuple[tuple[int, Path], ...] = ()
-    """(seed, run folder)."""
+    seeds: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -388,8 +383,7 @@ def _ours(entry: Entry, keys: Iterable[str], *, reference: float, model: str, so
         source=source,
         split=split,
         values={key: value for key, value in values.items() if value is not None},
-        seeds=len(entry.results),
-        runs=tuple((one.seed, entry.kept(one)) for one in entry.results),
+        seeds=tuple(one.seed for one in entry.results),
     )
 
 
@@ -458,20 +452,10 @@ def _time_and_hardware(entry: Entry) -> Value | None:
     return Value(words=f"{duration(seconds.mean)} on {', '.join(dict.fromkeys(names))}")
 
 
-def write(table: PaperTable, ending: str, *, base: Path) -> str:
-    """The table's text, for a file that ends in .md, .tex or .csv. A CSV has unrounded numbers, with SDs in separate
-    columns, and run folders as `runs`.
-
-    Args:
-        base: folder that links are relative to.
-    """
-    split, exact = any(row.split for row in table.rows), ending == ".csv"
-    rows = [_cells(row, table, split, exact, base) for row in table.rows]
-    if exact:
-        head = ["model", "from", *(["set"] if split else [])]
-        for column in table.columns:
-            head += [column.key, *([f"{column.key} sd"] if column.spreads else [])]
-        return wording.Table(head=[*head, "seeds", "runs"], rows=rows).csv()
+def write(table: PaperTable, ending: str) -> str:
+    """The table's text, for a file that ends in .md or .tex."""
+    split = any(row.split for row in table.rows)
+    rows = [_cells(row, table, split) for row in table.rows]
     head = ["Model", "From", *(["Set"] if split else []), *(column.title for column in table.columns), "seeds", "Runs"]
     shown = wording.Table(head=head, rows=rows, words=3 if split else 2)
     caption, notes = f"{table.caption}, as the paper prints it and as measured here.", (*_LEGEND, *table.notes)
@@ -481,22 +465,10 @@ def write(table: PaperTable, ending: str, *, base: Path) -> str:
     return "\n".join([title, "", shown.markdown(), "", *(f"- {wording.escape_markdown(note)}" for note in notes), ""])
 
 
-def _cells(row: PaperRow, table: PaperTable, split: bool, exact: bool, base: Path) -> list[str]:
-    absent = ABSENT_CSV if exact else ABSENT
-    cells = [row.model, row.source, *([row.split or absent] if split else [])]
-    for column in table.columns:
-        value = row.values.get(column.key, Value())
-        cells += _exact(value, column) if exact else [_shown(value, column)]
-    named = [os.path.relpath(run, base) if exact else str(seed) for seed, run in row.runs]
-    return [*cells, str(row.seeds or absent), (";" if exact else " ").join(named) or absent]
-
-
-def _exact(value: Value, column: Column) -> list[str]:
-    """The number, and where it has a spread the SD."""
-    numbers = [ABSENT_CSV if number is None else f"{number:.10g}" for number in (value.number, value.sd)]
-    if value.words is not None:
-        numbers[0] = value.words.rstrip("x+")  # a lower bound
-    return numbers if column.spreads else numbers[:1]
+def _cells(row: PaperRow, table: PaperTable, split: bool) -> list[str]:
+    cells = [row.model, row.source, *([row.split or ABSENT] if split else [])]
+    cells += [_shown(row.values.get(column.key, Value()), column) for column in table.columns]
+    return [*cells, str(len(row.seeds) or ABSENT), " ".join(map(str, row.seeds)) or ABSENT]
 
 
 def _shown(value: Value, column: Column) -> str:

@@ -156,9 +156,7 @@ class Table(Request):
     """Metrics in further columns, for example pos/accuracy "held-out/*"; default: those that the
     experiments declare."""
     out: Path | None = None
-    """File to write, .md, .tex (booktabs) or .csv; links are relative to its folder. Default: Markdown on the terminal,
-    links relative to this folder.
-    """
+    """File to write, .md or .tex (booktabs). Default: Markdown on the terminal."""
 
     def run(self) -> Written:
         """Build the table, and write it if a file is named."""
@@ -169,9 +167,9 @@ class Table(Request):
                 "table: give at least one experiment folder, for example: electra table 4 experiments/tiny"
             )
         out = self.out or Path("table.md")
-        require(out.suffix in (".md", ".tex", ".csv"), "--out", str(out), "a name that ends in .md, .tex or .csv")
+        require(out.suffix in (".md", ".tex"), "--out", str(out), "a name that ends in .md or .tex")
         table = build_table(self.number, [*map(summarize, self.experiments)], metrics=self.metrics)
-        text = write(table, out.suffix, base=out.parent)
+        text = write(table, out.suffix)
         if self.out is None:
             return Written(text.rstrip("\n"))
         durable.write_output(out, text.encode())
