@@ -80,7 +80,7 @@ def test_the_same_bytes_however_they_are_made(corpus: Path, tokenizer: Any, tmp_
 
 
 def merge_two(shards: Path, out: Path) -> None:
-    """For a process of its own, which the third shard ends."""
+    """For a child process, which the third shard ends."""
     opened: Any = Store.open
     third: Any = lambda one, **how: os.kill(os.getpid(), 9) if "shard-00003" in str(one) else opened(one, **how)  # noqa: E731
     Store.open = third  # type: ignore[method-assign]
@@ -113,7 +113,7 @@ def test_a_finished_shard_is_not_made_again(corpus: Path, tokenizer: Any, tmp_pa
 
 def test_a_shard_is_not_trained_on(corpus: Path, tokenizer: Any, tmp_path: Path) -> None:
     made(corpus, tokenizer, tmp_path, (1, 2))
-    with pytest.raises(DataError, match=r"is shard 1/2\. Put all together: electra merge .* --out DATA"):
+    with pytest.raises(DataError, match=r"is shard 1/2\. Merge all: electra merge .* --out DATA"):
         Store.open(tmp_path / "shard-00001-of-00002")
 
 

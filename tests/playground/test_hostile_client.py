@@ -135,33 +135,6 @@ def test_a_long_body_and_a_long_head() -> None:
             assert b"431" in one.recv(100)
 
 
-def test_bytes_that_come_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Head and body have one time together, whatever is between two bytes of them."""
-    monkeypatch.setattr(server, "_LONGEST_READ", 0.4)
-    with served(Slow()) as (url, port):
-        for sent in (b"", HALF + b"\r\n{"):
-            with socket.create_connection(("127.0.0.1", port), timeout=20) as one:
-                one.sendall(sent)
-                start = time.monotonic()
-                with pytest.raises(ConnectionError):
-                    while time.monotonic() - start < 10:
-                        one.sendall(b"G")
-                        time.sleep(0.05)
-                assert time.monotonic() - start < 5
-        assert status(url) == (200, None)
-
-
-def test_more_connections_than_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    with served(Slow()) as (url, port), ExitStack() as stack:
-        monkeypatch.setattr(server, "_MOST_CONNECTIONS", threading.active_count() + 9)
-        opened = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20)) for _ in range(30)]
-        refused = [one for one in opened[10:] if one.recv(100).startswith(b"HTTP/1.0 503 ")]
-        assert len(refused) == 20 and status(url) == (503, "1")
-        stack.close()
-        while status(url) != (200, None):
-            time.sleep(0.01)
-
-
 def test_pages_of_other_sites() -> None:
     with served(Slow()) as (url, port):
         for origin in ("http://evil.com", "null", "http://127.0.0.1", f"http://localhost:{port}"):

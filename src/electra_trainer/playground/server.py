@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import BoundedSemaphore, Lock, active_count
+from threading import BoundedSemaphore, Lock
 from typing import Any
 
 from torch.nn.modules.module import register_module_forward_pre_hook
@@ -44,9 +44,8 @@ _MOST_READ = 1 << 22
 """Bytes of a longer request that are read nevertheless, so that the browser reads the refusal."""
 _MOST_WAITING = 8
 """Questions that wait for an answer or are being computed, one at a time; a page asks one or two."""
-_MOST_CONNECTIONS = 400
-_LONGEST_READ, _LONGEST_ANSWER = 10.0, 30.0
-"""Seconds for the head and body of a request, and for the computation of its answer."""
+_LONGEST_ANSWER = 30.0
+"""Seconds for the computation of an answer."""
 
 
 class Server(ThreadingHTTPServer):
@@ -73,13 +72,6 @@ class Server(ThreadingHTTPServer):
         """Bind without asking for the host's name, which may take long."""
         socketserver.TCPServer.server_bind(self)
 
-    def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Refuse a connection where there are too many, each with its thread."""
-        if active_count() <= _MOST_CONNECTIONS:
-            return True
-        request.sendall(b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n")
-        return False
-
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore clients that left before their answer."""
         if not isinstance(sys.exception(), ConnectionError):
@@ -104,18 +96,6 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 5.0
     """Seconds of silence after which a connection is closed."""
     server_version, sys_version = "electra", ""
-
-    def setup(self) -> None:
-        """Read head and body until their time is over."""
-        super().setup()
-        raw: Any = self.rfile.raw  # type: ignore[attr-defined]
-        read, end = raw.readinto, time.monotonic() + _LONGEST_READ
-
-        def timed(buffer: Any) -> Any:
-            self.connection.settimeout(max(1e-3, min(self.timeout, end - time.monotonic())))
-            return read(buffer)
-
-        raw.readinto = timed
 
     def do_GET(self) -> None:
         """A file of the page, or what it shows."""
@@ -194,7 +174,6 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(status, "application/json", json.dumps(content).encode())
 
     def _send(self, status: int, kind: str, content: bytes) -> None:
-        self.connection.settimeout(self.timeout)
         self.send_response(status)
         self.send_header("Content-Type", f"{kind}; charset=utf-8" if kind.startswith("text/") else kind)
         self.send_header("Content-Length", str(len(content)))
