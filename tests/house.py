@@ -36,11 +36,11 @@ CEILINGS = {
     "pretrained": 1270,
     "ranks": 400,
     "runs": 990,
-    "settings": 720,
+    "settings": 730,
     "tasks": 3300,
     "train": 2330,
     "all": 22_710,
-    "tests": 34_880,
+    "tests": 34_910,
     "benchmarks": 1690,
 }
 """Most lines of code. They only fall; an issue that asks for a feature raises one and names the lines and what goes for it."""

@@ -13,7 +13,7 @@ from electra_trainer.cli.pretrain import Pretrain
 from electra_trainer.paper import published
 from electra_trainer.presets.arms import ARMS
 from electra_trainer.presets.models import PRESETS
-from electra_trainer.settings.methods import GENERATORS, PHASES, ObjectiveSettings
+from electra_trainer.settings.methods import PHASES, ObjectiveSettings, generators
 from electra_trainer.settings.records import to_dict
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -108,7 +108,7 @@ def names_of_flags(kind: Any) -> set[str]:
     return {name.replace("_", "-") for name in flags_of(kind)}
 
 
-CHOICES = {"--objective": ObjectiveSettings.kinds, "--generator": GENERATORS, "--phases": PHASES}
+CHOICES = {"--objective": ObjectiveSettings.kinds, "--generator": generators(), "--phases": PHASES}
 
 
 def test_every_choice_exists() -> None:

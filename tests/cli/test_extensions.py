@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from tests.command import Electra
 from tests.prepared import small_config, write_store
 
-from electra_trainer import compare
+from electra_trainer import compare, load
 from electra_trainer.cli.pretrain import command_of
 from electra_trainer.errors import ConfigError, MissingInputError
 from electra_trainer.settings import extensions
@@ -84,6 +86,37 @@ def test_a_run_names_its_file(electra: Electra) -> None:
     Path("own.py").write_text(f"{OWN}# changed")
     code, _, err = electra("score", "run", "text", "--import=own.py")
     assert code == 0 and f"run: own.py has changed: {sha256} then, sha256:" in err
+
+
+GENERATORS = """
+from electra_trainer.data.batches import word_counts
+from electra_trainer.model.networks import TokenPredictor
+from electra_trainer.settings.config import generator_shape
+from electra_trainer.settings.methods import Learned, Unigram
+
+class Flat(Unigram):
+    def counts(self, store):
+        return word_counts(store) ** 0
+
+class Apart(Learned):
+    def network(self, config, kept, weights):
+        return TokenPredictor(generator_shape(config))
+"""
+
+
+def test_generators(electra: Electra) -> None:
+    """Words that are all as frequent, and a network that shares nothing."""
+    write_store(Path("data"))
+    Path("own.py").write_text(GENERATORS)
+    Path("config.json").write_text(json.dumps(to_dict(small_config(steps=3))))
+    words = "pretrain data --config config.json --device cpu --quiet --generator".split()
+    assert "One of your own?" in electra(*words, "flat", "--out", "flat")[2]
+    for name in ("flat", "apart"):
+        assert electra(*words, name, "--out", name, "--import", "own.py")[0] == 0
+    first = json.loads(Path("flat/metrics.jsonl").read_text().splitlines()[0])
+    assert first["generator_entropy"] == pytest.approx(math.log(load("flat").tokenizer.get_vocab_size()))
+    ours, theirs = (one.network.electra.embeddings.word_embeddings.weight for one in load("apart").networks)
+    assert not torch.equal(ours, theirs)
 
 
 def test_an_installed_package_needs_no_flag(electra: Electra, monkeypatch: pytest.MonkeyPatch) -> None:

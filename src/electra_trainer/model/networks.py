@@ -117,6 +117,9 @@ def build_masked_lm(config: Config, weights: Weights) -> TokenPredictor:
 
 def build_generator(config: Config, kept: Encoder, weights: Weights) -> "TokenPredictor | WordFrequencies":
     """A fresh generator (§3.2), sharing with the encoder `kept` what the config says: the very same parameters."""
+    if own := getattr(config.generator, "network", None):
+        made: TokenPredictor = own(config, kept, weights)
+        return made
     if not isinstance(config.generator, Learned):
         return WordFrequencies(config.model.vocab_size)
     shape = generator_shape(config)

@@ -239,6 +239,12 @@ class Uniform:
 Generator = Learned | Unigram | Uniform
 
 
+def generators() -> dict[str, type[Generator]]:
+    """Generators by `kind`. A subclass of one of ours is known as soon as its file is imported (docs/extending.md)."""
+    ours: tuple[type[Generator], ...] = (Learned, Unigram, Uniform)
+    return {kind_of(cls): cls for one in ours for cls in (*one.__subclasses__(), one)}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Joint:
     """Generator and discriminator are trained together (§2)."""
@@ -275,5 +281,4 @@ class TwoStage:
 
 
 Phases = Joint | TwoStage
-GENERATORS: dict[str, type[Generator]] = {kind_of(cls): cls for cls in (Learned, Unigram, Uniform)}
 PHASES: dict[str, type[Phases]] = {kind_of(cls): cls for cls in (Joint, TwoStage)}

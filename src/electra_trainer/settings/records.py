@@ -19,7 +19,7 @@ from electra_trainer.errors import ConfigError, DataError, ElectraError, Refusal
 from electra_trainer.files.reading import BOM, json_object, read_file, short
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.extensions import HINT
-from electra_trainer.settings.methods import ObjectiveSettings, kind_of
+from electra_trainer.settings.methods import Generator, ObjectiveSettings, generators, kind_of
 
 T = TypeVar("T")
 Fault = Callable[[str], ElectraError]
@@ -119,6 +119,8 @@ def _members(hint: Any) -> dict[str, type]:
     """The classes that a field may hold where its table names one by `kind`; the first is meant where it names none."""
     if hint is ObjectiveSettings:
         return dict(ObjectiveSettings.kinds)
+    if hint == Generator:
+        return dict(generators())
     classes = [one for one in get_args(hint) if isinstance(one, type) and dataclasses.is_dataclass(one)]
     return {kind_of(one): one for one in classes} if len(classes) > 1 else {}
 
@@ -158,7 +160,7 @@ def _read_member(hint: Any, value: Any, where: str, fault: Fault, complete: bool
         raise fault(f'{where}: expected a table with "kind", one of {", ".join(members)}.')
     name = str(value.get("kind", next(iter(members))))
     if name not in members:
-        raise fault(f"{where}: unknown kind {_known(name, members)}{HINT * (hint is ObjectiveSettings)}")
+        raise fault(f"{where}: unknown kind {_known(name, members)}{HINT * (hint in (ObjectiveSettings, Generator))}")
     rest = {key: one for key, one in value.items() if key != "kind"}
     return _record(members[name], rest, where, fault, complete)
 

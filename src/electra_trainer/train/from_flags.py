@@ -35,7 +35,7 @@ def settings_from(words: Sequence[str]) -> Config:
     for path in files:
         config = records.overlay(config, path)
     config = _choose(config, "objective", objective, methods.ObjectiveSettings.kinds)
-    config = _choose(config, "generator", first.get("generator"), methods.GENERATORS)
+    config = _choose(config, "generator", first.get("generator"), methods.generators())
     return _choose(config, "phases", first.get("phases"), methods.PHASES)
 
 
@@ -58,7 +58,7 @@ def _choose(config: Config, name: str, kind: str | None, known: Mapping[str, typ
     if kind is None:
         return config
     if kind not in known:
-        hint = HINT * (name == "objective")
+        hint = HINT * (name != "phases")
         raise ConfigError(f"--{name} {kind!r}: unknown.{did_you_mean(kind, known)} Known: {', '.join(known)}.{hint}")
     if type(getattr(config, name)) is known[kind]:
         return config

@@ -100,5 +100,6 @@ def give_frequencies(objective: Objective, store: Store) -> None:
     """Give a generator that samples by word frequency those of the training rows."""
     for module in objective.modules():
         if isinstance(module, WordFrequencies):
-            counts = word_counts if isinstance(objective.config.generator, Unigram) else uniform_counts
+            settings = objective.config.generator
+            counts = getattr(settings, "counts", word_counts if isinstance(settings, Unigram) else uniform_counts)
             module.use(torch.from_numpy(counts(store)))
