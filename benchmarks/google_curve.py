@@ -74,6 +74,7 @@ def config(seed: int) -> Config:
         optimizer=Optimizer(learning_rate=1e-3),
         schedule=Schedule(steps=1000, warmup_steps=100),
         batch=BatchShape(size=32, sequence_length=128),
+        last_layer="all",
     )  # fmt: skip
 
 

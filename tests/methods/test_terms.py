@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -123,16 +124,30 @@ def test_counts_are_known_without_a_forward_pass(name: str) -> None:
     assert int(objective.counts(with_unused_slots(masked)).get("chosen", expected["chosen"])) == expected["chosen"]
 
 
+@EACH
+def test_the_last_layer_is_computed_where_it_is_read(name: str) -> None:
+    """In the generator, and in a network that is trained by MLM alone."""
+    objective, masked = made(settings(name)), masked_rows(settings(name))
+    network = getattr(objective, "generator", objective.encoder if "mlm" in name else None)
+    seen: list[int] = []
+    network.electra.encoder.layer[-1].intermediate.register_forward_hook(
+        lambda _m, given, _o: seen.append(given[0].shape[0])
+    )
+    losses(objective, masked)
+    assert seen == [int(objective.counts(masked)["masked"])]
+
+
 @pytest.mark.parametrize("name", [name for name in ARMS if name != "hard-mlm"])
 def test_unused_slots_count_for_nothing(name: str) -> None:
-    """Sums, gradients and diagnostics are those of the used slots."""
+    """Sums, gradients and diagnostics are those of the used slots, and as if the last layer was computed at all tokens."""
     objective, masked = made(settings(name)), masked_rows(settings(name))
-    one, two = (losses(objective, given) for given in (masked, with_unused_slots(masked)))
+    whole = made(replace(settings(name), last_layer="all"))
+    one, two = losses(whole, masked), losses(objective, with_unused_slots(masked))
     for term, found in one.terms.items():
         assert float(two.terms[term].sum.detach()) == pytest.approx(float(found.sum.detach()), rel=1e-6), term
         if found.sum.requires_grad:
-            pair = [gradients(objective, losses.terms[term].sum) for losses in (one, two)]
-            assert distance(pair[1], pair[0]) < 1e-5, term
+            mine, expected = gradients(objective, two.terms[term].sum), gradients(whole, found.sum)
+            assert distance(mine, expected) < 1e-5, term
     for key, tensor in one.diagnostics.items():
         more = two.diagnostics[key][: len(masked.slots_K)] if key.endswith("_K") else two.diagnostics[key]
         assert torch.allclose(more.double(), tensor.double(), atol=1e-5), key

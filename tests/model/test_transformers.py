@@ -120,12 +120,3 @@ def test_pieces_of_a_row_equal_rows_of_their_own() -> None:
     for row, first, end in pieces:
         alone = batch(data.ids_BT[row : row + 1, first:end].numpy())
         assert (in_theirs(twin, alone)[0] - packed[row, first:end]).abs().max() <= LOGITS
-
-
-def test_a_row_does_not_depend_on_its_neighbours() -> None:
-    network = scrambled(Discriminator(shape("narrow-embeddings")))
-    made = rows(6, seed=2)
-    data, other = batch(made), batch(np.concatenate([made[:1], rows(5, seed=9)]))
-    with torch.no_grad():
-        first, second = network(data.ids_BT, data), network(other.ids_BT, other)
-    assert torch.allclose(first[0], second[0], atol=1e-6)

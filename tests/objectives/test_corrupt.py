@@ -4,7 +4,6 @@ import dataclasses
 
 import pytest
 import torch
-from tests.plain import sample
 from tests.small import WORDS, batch, config, masker, rows
 
 from electra_trainer.batch import Batch, Masked
@@ -38,21 +37,6 @@ def test_replaces_the_chosen_and_nothing_else(draw: str) -> None:
         assert new == sum(words) // len(words)
         assert bool(found.replaced_BT.flatten()[place]) == (new != old)
     assert found.sampled_K.tolist() == sampled.tolist()
-
-
-def test_a_lucky_sample_is_an_original() -> None:
-    masked = masked_rows()
-    found = corrupt(masked, masked.labels_K)
-    assert not found.replaced_BT.any()
-    assert torch.equal(found.input_BT, masked.batch.ids_BT)
-
-
-def test_nothing_chosen() -> None:
-    data = batch(rows(2))
-    masked = Masked(batch=data, input_BT=data.ids_BT, slots_K=torch.empty(0, dtype=torch.int64))
-    drawn = sample(torch.empty(0, WORDS), generator())
-    found = corrupt(masked, drawn)
-    assert torch.equal(found.input_BT, data.ids_BT) and not found.replaced_BT.any()
 
 
 def test_a_slot_that_is_not_used_puts_nothing_in() -> None:

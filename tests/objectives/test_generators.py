@@ -88,11 +88,6 @@ def test_edges(counts: list[int], draw: float) -> None:
     assert counts[int(generator.sample(torch.tensor([draw])))] > 0
 
 
-def test_until_told_every_word_is_alike() -> None:
-    found = torch.bincount(WordFrequencies(10).sample(grid()), minlength=10)
-    assert found.tolist() == [DRAWS // 10] * 10
-
-
 def test_frequencies_stay_on_the_cpu_where_the_device_has_no_fp64() -> None:
     """As a Mac's GPU, which refuses to hold them; draws and samples live on the device."""
 

@@ -20,8 +20,8 @@ def settings(**changes: Any) -> Config:
     return lively(**{"objective": ReplaceMLM(weight=3.0, generator_weight=0.5), **changes})
 
 
-def what_it_reads(objective: torch.nn.Module, masked: Masked) -> tuple[Tensor, Batch]:
-    read: list[tuple[Tensor, Batch]] = []
+def what_it_reads(objective: torch.nn.Module, masked: Masked) -> tuple[Tensor, Batch, Tensor]:
+    read: list[tuple[Tensor, Batch, Tensor]] = []
     objective.encoder.electra.register_forward_pre_hook(lambda _module, inputs: read.append(inputs))
     losses(objective, masked)
     (found,) = read
@@ -31,7 +31,7 @@ def what_it_reads(objective: torch.nn.Module, masked: Masked) -> tuple[Tensor, B
 def test_the_encoder_reads_samples_and_no_mask() -> None:
     """At the chosen positions the generator's words, drawn from its own logits; elsewhere the originals."""
     objective, masked = made(settings()), masked_rows(settings())
-    ids_BT, layout = what_it_reads(objective, masked)
+    ids_BT, layout, _ = what_it_reads(objective, masked)
     words = sample(objective.generator(masked.input_BT, masked.batch, masked.slots_K), RNG.generator("sample"))
     expected = masked.batch.ids_BT.flatten().tolist()
     for slot, word in zip(masked.slots_K.tolist(), words.tolist(), strict=True):
@@ -44,7 +44,8 @@ def test_the_encoder_reads_samples_and_no_mask() -> None:
 def test_losses_by_loops() -> None:
     """-log p(original word) at every chosen position, of the encoder from the samples, of the generator from [MASK]."""
     objective, masked = made(settings()), masked_rows(settings())
-    ids_BT, _ = what_it_reads(objective, masked)
+    ids_BT, _, slots_K = what_it_reads(objective, masked)
+    assert slots_K is masked.slots_K
     expected = {"generator_loss": 0.0, "encoder_loss": 0.0}
     plain = in_float64(objective)
     for slot in masked.slots_K:

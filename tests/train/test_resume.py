@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ from tests.reliability.whole_runs import words
 
 from electra_trainer.cli.main import main
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, Interrupted
+from electra_trainer.runs import run_folder
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.verified import read
 from electra_trainer.settings.config import Config
+from electra_trainer.settings.records import to_dict
 from electra_trainer.train import fast_step
 from electra_trainer.train.loop import pretrain
 from electra_trainer.train.plan import Length
@@ -85,6 +88,23 @@ def test_another_arithmetic_is_reported(
     pretrain(config(), data, out=run, device="cpu", quiet=True)
     told = f"started in bf16 with native kernels (amx), resuming in {facts['arithmetic']}"
     assert told in capsys.readouterr().err and told in (run / "log.txt").read_text()
+
+
+def test_a_run_of_an_earlier_version_continues_as_it_began(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last layers are computed at all tokens, under the same command and to the bit."""
+    earlier = replace(config(), last_layer="all")
+    whole = pretrain(earlier, data, out=tmp_path / "whole", device="cpu", quiet=True)
+
+    def saved(settings: Config) -> dict[str, Any]:
+        return {name: value for name, value in to_dict(settings).items() if name != "last_layer"}
+
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(run_folder, "to_dict", saved)
+        patch.setattr(fast_step, "train_step", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
+        pretrain(earlier, data, out=tmp_path / "run", device="cpu", quiet=True)
+    assert_same_end(whole, pretrain(config(), data, out=tmp_path / "run", device="cpu", quiet=True))
 
 
 def test_sigkill_between_checkpoints(data: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

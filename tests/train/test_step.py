@@ -23,7 +23,6 @@ from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import BatchShape, Config
 from electra_trainer.settings.methods import MLM
-from electra_trainer.train import step as step_module
 from electra_trainer.train.optim import build_optimizer, optimizer_tensors
 from electra_trainer.train.step import Feed, evaluate, example_rows, on_standard_fakes, train_step
 
@@ -262,15 +261,6 @@ def test_examples_are_the_first_held_out_rows() -> None:
         assert row["replaced"] == [one != other for one, other in zip(row["original"], row["input"], strict=True)]
         assert not any(new and not was for new, was in zip(row["replaced"], row["masked"], strict=True))
     assert example_rows(build(dataclasses.replace(config(), objective=MLM())), given, None) == []  # type: ignore[arg-type]
-
-
-def test_evaluation_reads_all_rows_whatever_the_last_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_module, "EVALUATION_ROWS", 12)
-    given = feed(config(), valid=31)  # chunks of 12, 12 and 7
-    sizes = [len(masked.batch.ids_BT) for masked, _ in given.held_out(31)]
-    assert sizes == [12, 12, 7]
-    assert [len(masked.batch.ids_BT) for masked, _ in given.held_out(13)] == [12, 1]
-    assert [len(masked.batch.ids_BT) for masked, _ in given.held_out(1000)] == [12, 12, 7]
 
 
 def test_held_out_masks_do_not_depend_on_batch_or_lanes() -> None:

@@ -9,8 +9,8 @@ They are counted in two ways, and every number says which:
            backward = forward. Only for comparison with the paper.
     real   matrix products alone, as they are needed here, 2mkn each; look-ups are free, backward = 2 x forward.
     Attention counts as if
-           every token saw its whole row, or its whole window; rows of several pieces need less. For hours and hardware
-           utilisation.
+           every token saw its whole row, or its whole window; rows of several pieces need less, as does a last layer
+           that is read at masked positions alone. For hours and hardware utilisation.
 
 Recomputation in the backward pass to save memory is not counted. Of the optimizer Muon's products are, as real: they
 are a sixth of a small step, and a comparison at equal operations would otherwise favour it.

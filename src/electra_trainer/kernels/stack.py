@@ -9,11 +9,11 @@ from torch import Tensor
 from electra_trainer.kernels.native import layers as native
 
 
-def run_layers(layers: Any, hidden_BTD: Tensor, places: Any) -> Tensor:
+def run_layers(layers: Any, hidden_BTD: Tensor, places: Any, slots_K: Tensor | None = None) -> Tensor:
     """Output of `layers` (model/encoder.py: Layers) on hidden states [B, T, D]; `places`: what the stack itself takes,
-    pieces [B, T] or Places.
+    pieces [B, T] or Places; `slots_K`: as `Layers` has it.
     """
     if native.fits(layers, hidden_BTD):
-        return native.run_layers(layers, hidden_BTD, places)
-    out: Tensor = layers(hidden_BTD, places)
+        return native.run_layers(layers, hidden_BTD, places, slots_K)
+    out: Tensor = layers(hidden_BTD, places, slots_K)
     return out

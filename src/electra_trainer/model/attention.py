@@ -1,6 +1,6 @@
 """Attention and dropout: PyTorch's, or on a CPU the faster ones of kernels/, which compute the same functions."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -57,6 +57,24 @@ _DROP_EXACTLY = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDP
 1/16 (https://github.com/pytorch/pytorch/issues/174245)."""
 
 
+class Read(NamedTuple):
+    """The positions of a batch at which the output of a layer is read, where these are not all."""
+
+    slots_K: Tensor
+    shape_BT: torch.Size
+
+    @classmethod
+    def of(cls, slots_K: Tensor | None, piece_BT: Tensor) -> "Read | None":
+        """A `Read` of these slots; None if all positions are read."""
+        return None if slots_K is None else cls(slots_K, piece_BT.shape)
+
+
+def at(hidden_BTD: Tensor, slots_K: Tensor) -> Tensor:
+    """Hidden states at flat positions, [K, D]; a slot that is not used (-1) reads any row."""
+    # index_select's gradient is one kernel on a GPU, that of indexing sorts
+    return hidden_BTD.flatten(0, 1).index_select(0, slots_K.clamp(min=0))
+
+
 class Dropout(nn.Module):
     """Sets a share `p` of the elements to 0 in training and scales the others by 1 / (1 - p)."""
 
@@ -66,8 +84,12 @@ class Dropout(nn.Module):
         super().__init__()
         self.p = p
 
-    def forward(self, x: Tensor) -> Tensor:
-        return drop(x, self.p) if self.training else x
+    def forward(self, x: Tensor, read: Read | None = None) -> Tensor:
+        if read is None or not self.training or self.p <= 0:
+            return drop(x, self.p) if self.training else x
+        # numbers for all positions: what is dropped, here and later, does not follow from which are read
+        factor_BTD = drop(torch.ones(*read.shape_BT, x.shape[-1], device=x.device), self.p)
+        return (x * at(factor_BTD, read.slots_K)).to(x.dtype)
 
     def extra_repr(self) -> str:
         return f"p={self.p}"

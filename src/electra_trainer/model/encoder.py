@@ -10,14 +10,14 @@ declares "bert"; a subclass does not inherit the declaration.
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
-from electra_trainer.model.attention import Dropout, attend, attention_bias
+from electra_trainer.model.attention import Dropout, Read, at, attend, attention_bias
 from electra_trainer.model.initial_weights import GlorotLinear
 from electra_trainer.model.shared_table import SharedTable
 from electra_trainer.settings.config import Block, Model
@@ -81,9 +81,9 @@ class AddAndNorm(nn.Module):
         self.LayerNorm = nn.LayerNorm(model.hidden_size, eps=model.layer_norm_eps)
         self.dropout = Dropout(model.hidden_dropout_prob)
 
-    def forward(self, inner: Tensor, residual_BTD: Tensor) -> Tensor:
+    def forward(self, inner: Tensor, residual: Tensor, read: Read | None = None) -> Tensor:
         projected = self.dense(inner)
-        normed: Tensor = self.LayerNorm(self.dropout(projected) + residual_BTD)
+        normed: Tensor = self.LayerNorm(self.dropout(projected, read) + residual)
         return normed
 
 
@@ -97,8 +97,11 @@ class Attention(nn.Module):
         self.self = SelfAttention(model)
         self.output = AddAndNorm(model, model.hidden_size)
 
-    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor | None) -> Tensor:
-        attended: Tensor = self.output(self.self(hidden_BTD, bias_B1TT), hidden_BTD)
+    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor | None, read: Read | None = None) -> Tensor:
+        mixed = self.self(hidden_BTD, bias_B1TT)
+        if read is not None:
+            mixed, hidden_BTD = at(mixed, read.slots_K), at(hidden_BTD, read.slots_K)
+        attended: Tensor = self.output(mixed, hidden_BTD, read)
         return attended
 
 
@@ -116,7 +119,7 @@ class Intermediate(nn.Module):
 
 
 class Layer(nn.Module):
-    """One transformer layer: [B, T, D] -> [B, T, D]."""
+    """One transformer layer: [B, T, D] -> [B, T, D], or [K, D]: at what is read, once attention has mixed."""
 
     computes: ClassVar[Block] = "bert"
 
@@ -126,14 +129,14 @@ class Layer(nn.Module):
         self.intermediate = Intermediate(model)
         self.output = AddAndNorm(model, model.intermediate_size)
 
-    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor | None) -> Tensor:
-        attended_BTD = self.attention(hidden_BTD, bias_B1TT)
-        out: Tensor = self.output(self.intermediate(attended_BTD), attended_BTD)
+    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor | None, read: Read | None = None) -> Tensor:
+        attended = self.attention(hidden_BTD, bias_B1TT, read)
+        out: Tensor = self.output(self.intermediate(attended), attended, read)
         return out
 
 
 class Layers(nn.Module):
-    """The stack of layers."""
+    """The stack of layers: [B, T, D] -> [B, T, D], or [K, D]: the last one's output at the flat positions `slots_K`."""
 
     computes: ClassVar[Block] = "bert"
 
@@ -142,11 +145,12 @@ class Layers(nn.Module):
         self.model = model
         self.layer = nn.ModuleList((Layer(model) for _ in range(model.num_hidden_layers)) if layers is None else layers)
 
-    def forward(self, hidden_BTD: Tensor, piece_BT: Tensor) -> Tensor:
+    def forward(self, hidden_BTD: Tensor, piece_BT: Tensor, slots_K: Tensor | None = None) -> Tensor:
         bias_B1TT = attention_bias(piece_BT, hidden_BTD.dtype)
-        for layer in self.layer:
+        for layer in self.layer[:-1]:
             hidden_BTD = layer(hidden_BTD, bias_B1TT)
-        return hidden_BTD
+        out: Tensor = self.layer[-1](hidden_BTD, bias_B1TT, Read.of(slots_K, piece_BT))
+        return out
 
     def part(self, chosen: slice) -> "Layers":
         """Some of the layers, one at least, as a stack of the same weights."""
@@ -154,8 +158,9 @@ class Layers(nn.Module):
         return Layers(replace(self.model, num_hidden_layers=len(layers)), layers).train(self.training)
 
 
-Run = Callable[[Layers, Tensor, Any], Tensor]
-"""Runs a stack of layers on hidden states [B, T, D]; the last argument is that of the stack, here the pieces [B, T]."""
+Run = Callable[[Layers, Tensor, Any, Tensor | None], Tensor]
+"""Runs a stack of layers on hidden states [B, T, D]; the other arguments are those of the stack, here the pieces [B, T]
+and the positions that are read."""
 
 
 class Encoder(nn.Module):
@@ -167,6 +172,9 @@ class Encoder(nn.Module):
         run: runs the layers; by default as they are written.
     """
 
+    last_layer: Literal["all", "read"] = "read"
+    """As in `Config`."""
+
     def __init__(self, model: Model, *, embeddings: Embeddings | None = None, run: Run = nn.Module.__call__) -> None:
         super().__init__()
         self.embeddings = embeddings if embeddings is not None else Embeddings(model)
@@ -176,16 +184,22 @@ class Encoder(nn.Module):
         self.encoder = Layers(model)
         self.run = run
 
-    def forward(self, ids_BT: Tensor, batch: Batch) -> Tensor:
-        """Encode `ids_BT`, laid out (segments, positions, pieces) as `batch` says."""
-        return self.run(self.encoder, self._embedded(ids_BT, batch), batch.piece_BT)
+    def forward(self, ids_BT: Tensor, batch: Batch, slots_K: Tensor | None = None) -> Tensor:
+        """Encode `ids_BT`, laid out (segments, positions, pieces) as `batch` says; [K, D], if only at `slots_K`."""
+        hidden_BTD, places = self._embedded(ids_BT, batch), self._places(batch)
+        if self.last_layer == "read" or slots_K is None:
+            return self.run(self.encoder, hidden_BTD, places, slots_K)
+        return at(self.run(self.encoder, hidden_BTD, places, None), slots_K)
 
     def halves(self, ids_BT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Hidden states after n // 2 of the n layers (of one layer: before it), and after all, each [B, T, D]."""
         half, middle = len(self.encoder.layer) // 2, self._embedded(ids_BT, batch)
         if half:
-            middle = self.run(self.encoder.part(slice(half)), middle, batch.piece_BT)
-        return middle, self.run(self.encoder.part(slice(half, None)), middle, batch.piece_BT)
+            middle = self.run(self.encoder.part(slice(half)), middle, batch.piece_BT, None)
+        return middle, self.run(self.encoder.part(slice(half, None)), middle, batch.piece_BT, None)
+
+    def _places(self, batch: Batch) -> Any:
+        return batch.piece_BT
 
     def _embedded(self, ids_BT: Tensor, batch: Batch) -> Tensor:
         hidden: Tensor = self.embeddings(ids_BT, batch)

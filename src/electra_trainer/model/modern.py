@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
-from electra_trainer.model.attention import Dropout, attend, attention_bias, whole_rows
+from electra_trainer.model.attention import Dropout, Read, at, attend, attention_bias, whole_rows
 from electra_trainer.model.encoder import Embeddings, Encoder, Layer, Layers, Run
 from electra_trainer.model.initial_weights import ResidualLinear
 from electra_trainer.settings.config import MODERN_NORM_EPS, Model
@@ -77,7 +77,7 @@ class ModernAttention(nn.Module):
         self.Wo = ResidualLinear(model.hidden_size, model.hidden_size, bias=False)
         self.out_drop = Dropout(model.attention_probs_dropout_prob)
 
-    def forward(self, hidden_BTD: Tensor, placed: Placed) -> Tensor:
+    def forward(self, hidden_BTD: Tensor, placed: Placed, read: Read | None = None) -> Tensor:
         rows, tokens, width = hidden_BTD.shape
         shape = (rows, tokens, 2, self.heads, width // self.heads)
         both, value = self.Wqkv(hidden_BTD).split([2 * width, width], -1)
@@ -86,7 +86,8 @@ class ModernAttention(nn.Module):
         value = value.unflatten(-1, shape[3:]).transpose(1, 2)
         dropout = self.out_drop.p if self.training else 0.0
         mixed = attend(query, key, value, bias_B1TT=placed.bias_B1TT, dropout=dropout)
-        out: Tensor = self.out_drop(self.Wo(mixed.transpose(1, 2).reshape(rows, tokens, width)))
+        mixed = mixed.transpose(1, 2).reshape(rows, tokens, width)
+        out: Tensor = self.out_drop(self.Wo(mixed if read is None else at(mixed, read.slots_K)), read)
         return out
 
 
@@ -109,16 +110,16 @@ class GatedFeedForward(nn.Module):
         self.drop = Dropout(model.hidden_dropout_prob)
         self.Wo = ResidualLinear(model.inner_size, model.hidden_size, bias=False)
 
-    def forward(self, hidden_BTD: Tensor) -> Tensor:
-        first, gate = self.Wi(hidden_BTD).chunk(2, -1)
+    def forward(self, hidden: Tensor, read: Read | None = None) -> Tensor:
+        first, gate = self.Wi(hidden).chunk(2, -1)
         # PyTorch's GELU is several times slower where memory is not contiguous
-        out: Tensor = self.Wo(self.drop(F.gelu(first.contiguous()) * gate))
+        out: Tensor = self.Wo(self.drop(F.gelu(first.contiguous()) * gate, read))
         return out
 
 
 class ModernLayer(nn.Module):
-    """One layer of ModernBERT: [B, T, D] -> [B, T, D]. The first has no norm before attention, since the embeddings end
-    with one.
+    """One layer of ModernBERT: [B, T, D] -> [B, T, D], or as `Layer` [K, D]. The first has no norm before attention,
+    since the embeddings end with one.
     """
 
     computes: ClassVar[Kind] = "modern"
@@ -130,9 +131,10 @@ class ModernLayer(nn.Module):
         self.mlp_norm = norm(model.hidden_size)
         self.mlp = GatedFeedForward(model)
 
-    def forward(self, hidden_BTD: Tensor, placed: Placed) -> Tensor:
-        hidden_BTD = hidden_BTD + self.attn(self.attn_norm(hidden_BTD), placed)
-        out: Tensor = hidden_BTD + self.mlp(self.mlp_norm(hidden_BTD))
+    def forward(self, hidden_BTD: Tensor, placed: Placed, read: Read | None = None) -> Tensor:
+        mixed = self.attn(self.attn_norm(hidden_BTD), placed, read)
+        hidden = mixed + (hidden_BTD if read is None else at(hidden_BTD, read.slots_K))
+        out: Tensor = hidden + self.mlp(self.mlp_norm(hidden), read)
         return out
 
 
@@ -154,20 +156,22 @@ class ModernLayers(Layers):
         super().__init__(model, [ModernLayer(model, first=number == 0) for number in range(model.num_hidden_layers)])
         self.final_norm = norm(model.hidden_size)
 
-    def forward(self, hidden_BTD: Tensor, places: Any) -> Tensor:
-        out: Tensor = self.final_norm(self.through(slice(None), hidden_BTD, places))
+    def forward(self, hidden_BTD: Tensor, places: Any, slots_K: Tensor | None = None) -> Tensor:
+        out: Tensor = self.final_norm(self.through(slice(None), hidden_BTD, places, slots_K))
         return out
 
-    def through(self, chosen: slice, hidden_BTD: Tensor, places: Places) -> Tensor:
-        """Output of some of the layers, without the last norm."""
+    def through(self, chosen: slice, hidden_BTD: Tensor, places: Places, slots_K: Tensor | None = None) -> Tensor:
+        """Output of some of the layers, without the last norm; `slots_K` as in `forward`."""
         device = hidden_BTD.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_BTD.dtype
         placed = local = _placed(places.piece_BT, places.angle_BTF, dtype)
         if places.local_angle_BTF is not None:
             reach = self.model.local_attention // 2
             local = _placed(places.piece_BT, places.local_angle_BTF, dtype, reach=reach)
-        for number in range(len(self.layer))[chosen]:
-            hidden_BTD = self.layer[number](hidden_BTD, local if self.model.is_local(number) else placed)
+        last = len(self.layer) - 1
+        for number in range(last + 1)[chosen]:
+            read = Read.of(slots_K, places.piece_BT) if number == last else None
+            hidden_BTD = self.layer[number](hidden_BTD, local if self.model.is_local(number) else placed, read)
         return hidden_BTD
 
 
@@ -217,10 +221,6 @@ class ModernEncoder(Encoder):
         self.dropout = Dropout(model.hidden_dropout_prob)
         self.encoder = ModernLayers(model)
         self.run = run
-
-    def forward(self, ids_BT: Tensor, batch: Batch) -> Tensor:
-        """Encode `ids_BT`, laid out (positions, pieces) as `batch` says."""
-        return self.run(self.encoder, self._embedded(ids_BT, batch), self._places(batch))
 
     def halves(self, ids_BT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Hidden states after n // 2 of the n layers, as the next layer reads them, and after all, each [B, T, D]."""

@@ -76,8 +76,8 @@ class TokenPredictor(nn.Module):
         self.generator_lm_head = VocabularyBias(model)
 
     def project(self, ids_BT: Tensor, batch: Batch, slots_K: Tensor) -> Tensor:
-        """The flat positions `slots_K` in the space of word embeddings, [K, E]; they are gathered before the head."""
-        return self.as_words(at(self.electra(ids_BT, batch), slots_K))
+        """The flat positions `slots_K` in the space of word embeddings, [K, E]."""
+        return self.as_words(self.electra(ids_BT, batch, slots_K))
 
     def as_words(self, hidden_ND: Tensor) -> Tensor:
         """Hidden states in the space of word embeddings, [N, E]; in the modern block the words' own projection leads
@@ -97,12 +97,6 @@ class TokenPredictor(nn.Module):
         kernels/vocabulary_softmax.py.
         """
         return F.linear(self.project(ids_BT, batch, slots_K), *self.output()).float()
-
-
-def at(hidden_BTD: Tensor, slots_K: Tensor) -> Tensor:
-    """Hidden states at flat positions, [K, D]; a slot that is not used (-1) reads any row."""
-    # index_select's gradient is one kernel on a GPU, that of indexing sorts
-    return hidden_BTD.flatten(0, 1).index_select(0, slots_K.clamp(min=0))
 
 
 def build_discriminator(config: Config, weights: Weights) -> Discriminator:

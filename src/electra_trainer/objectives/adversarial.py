@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from electra_trainer import batch, randomness
 from electra_trainer.kernels import vocabulary_softmax
 from electra_trainer.model.initial_weights import initialize
-from electra_trainer.model.networks import TokenPredictor, at, in_fp32
+from electra_trainer.model.networks import TokenPredictor, in_fp32
 from electra_trainer.objectives import generation, rtd
 from electra_trainer.settings.config import Config, generator_shape
 from electra_trainer.settings.methods import Adversarial
@@ -43,7 +43,7 @@ class AdversarialReplacedTokenDetection(rtd.GeneratorAndDiscriminator, settings=
         """Sums of the losses over a lane."""
         settings, generator, used_K = self.settings, self.generator, masked.slots_K >= 0
         assert isinstance(generator, TokenPredictor)
-        hidden_KD = at(generator.electra(masked.input_BT, masked.batch), masked.slots_K)
+        hidden_KD = generator.electra(masked.input_BT, masked.batch, masked.slots_K)
         projected_KE = generator.as_words(hidden_KD)
         with torch.no_grad():
             generated = generation.generate(

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from electra_trainer import batch, randomness
 from electra_trainer.kernels import vocabulary_softmax
+from electra_trainer.model.attention import at
 from electra_trainer.model.initial_weights import initialize
 from electra_trainer.model.networks import build_generator, build_masked_lm, in_fp32
 from electra_trainer.objectives import generation, mlm, protocol, rtd
@@ -62,7 +63,7 @@ class AllTokensMaskedLanguageModelling(protocol.Objective, settings=AllTokensMLM
         if copy_BT is not None:
             diagnostics |= rtd.discriminator_diagnostics(corrupted, -copy_BT)
         with torch.no_grad():  # by the softmax alone
-            tokens = mlm.predict(self.encoder, hidden_BTD, masked, diagnose=True)
+            tokens = mlm.predict(self.encoder, at(hidden_BTD, masked.slots_K), masked, diagnose=True)
         diagnostics["encoder_correct_K"] = tokens.correct_K
         return batch.Losses(terms=terms, diagnostics=diagnostics)
 

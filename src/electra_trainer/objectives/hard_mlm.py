@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from electra_trainer.batch import Losses, Masked, Term
 from electra_trainer.kernels import vocabulary_softmax
 from electra_trainer.model.initial_weights import initialize
-from electra_trainer.model.networks import at, build_encoder, in_fp32
+from electra_trainer.model.networks import build_encoder, in_fp32
 from electra_trainer.objectives import mlm
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config, guesser_shape
@@ -68,9 +68,10 @@ class HardMaskedLanguageModelling(mlm.MaskedLanguageModelling, settings=HardMLM)
         """Sums of both losses over a lane."""
         guess_BT = self.guessed(masked)
         chosen = self.chosen(masked, guess_BT.detach() if self.training else torch.ones_like(guess_BT), rng)
-        hidden_BTD = self.encoder.electra(chosen.input_BT, chosen.batch)
-        projected_KE = self.encoder.as_words(at(hidden_BTD, chosen.slots_K))
-        log_p_K = vocabulary_softmax.log_probability(projected_KE, *self.encoder.output(), chosen.labels_K)
+        hidden_KD = self.encoder.electra(chosen.input_BT, chosen.batch, chosen.slots_K)
+        log_p_K = vocabulary_softmax.log_probability(
+            self.encoder.as_words(hidden_KD), *self.encoder.output(), chosen.labels_K
+        )
         error = F.mse_loss(guess_BT.flatten()[chosen.slots_K], -log_p_K.detach(), reduction="sum")
         terms = {
             "generator_loss": Term(sum=-log_p_K.sum(), count="masked", weight=1.0),
@@ -79,7 +80,7 @@ class HardMaskedLanguageModelling(mlm.MaskedLanguageModelling, settings=HardMLM)
         if not diagnose:
             return Losses(terms=terms)
         with torch.no_grad():
-            tokens = mlm.predict(self.encoder, hidden_BTD, chosen, diagnose=True)
+            tokens = mlm.predict(self.encoder, hidden_KD, chosen, diagnose=True)
         # of the pool: what is recorded belongs to the slots that were given
         used_K = chosen.chosen_BT.flatten()[masked.slots_K]
         diagnostics = {"used_K": used_K, "corrupted_BT": chosen.input_BT}

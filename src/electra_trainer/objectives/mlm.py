@@ -11,7 +11,7 @@ from torch import Tensor
 
 from electra_trainer import batch, randomness
 from electra_trainer.kernels import vocabulary_softmax
-from electra_trainer.model.networks import TokenPredictor, at, build_masked_lm
+from electra_trainer.model.networks import TokenPredictor, build_masked_lm
 from electra_trainer.objectives import protocol
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import MLM
@@ -30,8 +30,8 @@ class MaskedLanguageModelling(protocol.Objective, settings=MLM):
 
     def forward(self, masked: batch.Masked, rng: randomness.Rng, *, diagnose: bool = False) -> batch.Losses:
         """Sum of the loss over a lane."""
-        hidden_BTD = self.encoder.electra(masked.input_BT, masked.batch)
-        tokens = predict(self.encoder, hidden_BTD, masked, diagnose=diagnose)
+        hidden_KD = self.encoder.electra(masked.input_BT, masked.batch, masked.slots_K)
+        tokens = predict(self.encoder, hidden_KD, masked, diagnose=diagnose)
         terms = {"generator_loss": batch.Term(sum=tokens.loss, count="masked", weight=1.0)}
         diagnostics = {
             "used_K": masked.slots_K >= 0,
@@ -42,10 +42,9 @@ class MaskedLanguageModelling(protocol.Objective, settings=MLM):
 
 
 def predict(
-    encoder: TokenPredictor, hidden_BTD: Tensor, masked: batch.Masked, *, diagnose: bool
+    encoder: TokenPredictor, hidden_KD: Tensor, masked: batch.Masked, *, diagnose: bool
 ) -> vocabulary_softmax.TokenSoftmax:
     """L_MLM of an encoder that gave these hidden states, a sum over the K slots."""
-    projected_KE = encoder.as_words(at(hidden_BTD, masked.slots_K))
     return vocabulary_softmax.token_softmax(
-        projected_KE, *encoder.output(), labels_K=masked.labels_K, draws_K=None, diagnose=diagnose
+        encoder.as_words(hidden_KD), *encoder.output(), labels_K=masked.labels_K, draws_K=None, diagnose=diagnose
     )

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from electra_trainer.batch import Losses, Masked
 from electra_trainer.errors import ConfigError
+from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.initial_weights import Weights
 from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.randomness import Rng, key
@@ -101,7 +102,11 @@ def build(config: Config) -> Objective:
     made = Objective.by_settings.get(type(config.objective))
     if made is None:
         raise ConfigError(f"objective {type(config.objective).__name__}: no class was defined with settings=… of it.")
-    return made(config)
+    objective = made(config)
+    for module in objective.modules():
+        if isinstance(module, Encoder):
+            module.last_layer = config.last_layer
+    return objective
 
 
 def slots(masked: Masked) -> Tensor:

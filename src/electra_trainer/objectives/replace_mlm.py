@@ -35,8 +35,8 @@ class ReplaceMaskedLanguageModelling(protocol.Objective, settings=ReplaceMLM):
         """Sums of both losses over a lane."""
         generated = generation.generate(self.generator, self.config, masked, rng, diagnose=diagnose)
         corrupted = generation.corrupt(masked, generated.sampled_K)
-        hidden_BTD = self.encoder.electra(corrupted.input_BT, masked.batch)
-        tokens = mlm.predict(self.encoder, hidden_BTD, masked, diagnose=diagnose)
+        hidden_KD = self.encoder.electra(corrupted.input_BT, masked.batch, masked.slots_K)
+        tokens = mlm.predict(self.encoder, hidden_KD, masked, diagnose=diagnose)
         terms = generation.generator_terms(generated, self.settings.generator_weight)
         terms["encoder_loss"] = batch.Term(sum=tokens.loss, count="masked", weight=self.settings.weight)
         diagnostics = generation.generator_diagnostics(generated, masked) | {

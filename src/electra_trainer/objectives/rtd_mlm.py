@@ -18,6 +18,7 @@ token head.
 from torch import Tensor
 
 from electra_trainer.batch import Corrupted, Losses, Masked, Term
+from electra_trainer.model.attention import at
 from electra_trainer.model.initial_weights import initialize
 from electra_trainer.model.networks import TokenPredictor
 from electra_trainer.objectives import mlm, rtd
@@ -39,7 +40,7 @@ class CorrectiveReplacedTokenDetection(rtd.ReplacedTokenDetection, settings=RtdM
     def read(self, masked: Masked, corrupted: Corrupted, *, diagnose: bool) -> tuple[Tensor, Losses]:
         """Logits of "replaced", [B, T], and the corrective loss, a sum over the K slots."""
         hidden_BTD = self.discriminator.electra(corrupted.input_BT, masked.batch)
-        tokens = mlm.predict(self.encoder, hidden_BTD, masked, diagnose=diagnose)
+        tokens = mlm.predict(self.encoder, at(hidden_BTD, masked.slots_K), masked, diagnose=diagnose)
         terms = {"encoder_loss": Term(sum=tokens.loss, count="masked", weight=self.settings.corrective_weight)}
         diagnostics = {"encoder_correct_K": tokens.correct_K, "encoder_entropy_K": tokens.entropy_K}
         return self.discriminator.replaced(hidden_BTD), Losses(terms=terms, diagnostics=diagnostics)

@@ -29,7 +29,8 @@ from electra_trainer.errors import ConfigError, DataError, require
 from electra_trainer.experiments.statistics import Estimate, clustered_mean
 from electra_trainer.files import wording
 from electra_trainer.kernels.vocabulary_softmax import CHUNK_ELEMENTS
-from electra_trainer.model.networks import Discriminator, TokenPredictor, at
+from electra_trainer.model.attention import at
+from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.paper.likelihoods import (
     TOKENS_TOGETHER,
     device_of,

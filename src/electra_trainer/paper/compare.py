@@ -126,8 +126,8 @@ class Comparing(Work):
         return settings
 
     def identity(self, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-        """All but the seed."""
-        return {**to_dict(records.read(Config, settings, where="rows")), "seed": 0}
+        """All but the seed, and what an earlier version computed otherwise."""
+        return {**to_dict(records.read(Config, settings, where="rows")), "seed": 0, "last_layer": "read"}
 
     def with_contrasts(self, declared: Declared) -> Declared:
         """Each arm with the metrics on which it is compared with the reference, those declared before first; not fresh
@@ -179,7 +179,9 @@ class Comparing(Work):
         cells.write_result(cell.folder, result)
 
     def _train(self, cell: Cell, declared: Declared, *, device: str) -> None:
-        row = records.read(Config, declared.rows[cell.key].settings, where=f"{cell.root}: rows: {cell.key}")
+        row = records.read(
+            Config, {**records.EARLIER, **declared.rows[cell.key].settings}, where=f"{cell.root}: rows: {cell.key}"
+        )
         config = replace(row, seed=cell.seed)
         if cell.key == UNTRAINED:
             initial_run(config, Store.open(self._asked.data), cell.run)

@@ -91,7 +91,8 @@ class RunFolder:
         if not self.exists:
             raise MissingInputError(f"{self.path}: no run is here (no config.json). Check the path.")
         path, began = self.path / "config.json", self.environment()
-        return records.read(Config, read_table(path), where=str(path), remedy=extensions.differing(began)[0])
+        table = records.EARLIER | read_table(path)
+        return records.read(Config, table, where=str(path), remedy=extensions.differing(began)[0])
 
     def fact(self, kind: type[T], *names: str) -> T:
         """A field of environment.json, or of a table in it; DataError if it is missing or of another type."""

@@ -308,6 +308,10 @@ class Config:
     their last digits."""
     log_every: int = 50
     """Steps between rows of metrics.jsonl."""
+    last_layer: Literal["all", "read"] = "read"
+    """Positions at which the last layer computes more than keys and values: those that are `read`, in BERT and in a
+    generator the masked ones, or `all`, as in runs of earlier versions, which continue so. Results differ in their last
+    digits."""
 
     def __post_init__(self) -> None:
         require(0 <= self.seed < 2**63, "seed", self.seed, "an integer from 0 to below 2**63")

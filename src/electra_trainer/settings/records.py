@@ -26,6 +26,8 @@ Fault = Callable[[str], ElectraError]
 """Makes the error of a message."""
 ADDED = {"added": True}
 """Metadata of a field that files of earlier versions lack; they mean its default."""
+EARLIER = {"last_layer": "all"}
+"""Settings of runs of earlier versions, whose files lack them."""
 
 
 def to_dict(value: Any) -> Any:

@@ -70,7 +70,9 @@ def close(ours: float, theirs: float) -> bool:
     return ours < 1.5 * theirs + (0.006 if library.kernels("bf16") else 1e-6)
 
 
-def run(net: Layers, hidden: Tensor, piece: Tensor, upstream: Tensor, *, how: str = "native") -> dict[str, Tensor]:
+def run(
+    net: Layers, hidden: Tensor, piece: Tensor, upstream: Tensor, read: Tensor | None = None, *, how: str = "native"
+) -> dict[str, Tensor]:
     """Output and gradients by `how`: native; plain, PyTorch in the same precision; or truth, in fp64."""
     if how == "truth":
         net, hidden, upstream = (
@@ -81,9 +83,9 @@ def run(net: Layers, hidden: Tensor, piece: Tensor, upstream: Tensor, *, how: st
     with precision() if how != "truth" else contextlib.nullcontext():
         if how == "native":
             assert native.fits(net, hidden)
-            out = native.run_layers(net, hidden, piece)
+            out = native.run_layers(net, hidden, piece, read)
         else:
-            out = net(hidden, piece)
+            out = net(hidden, piece, read)
     wanted = {"input": hidden, **dict(net.named_parameters())}
     found = torch.autograd.grad(out, list(wanted.values()), upstream.to(out.dtype))
     return {"output": out.detach().double(), **dict(zip(wanted, found, strict=True))}

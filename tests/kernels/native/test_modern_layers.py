@@ -2,17 +2,20 @@
 
 import contextlib
 import copy
+import functools
 import math
 
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.kernels.native import test_layers as bert
 from tests.kernels.native.test_layers import assert_as_exact, error, kept, precision
 from torch import Tensor
 
 from electra_trainer.kernels import stack
 from electra_trainer.kernels.native import layers as native
 from electra_trainer.kernels.native import library
+from electra_trainer.model.attention import at
 from electra_trainer.model.modern import ModernLayers, Places
 from electra_trainer.settings.config import Model
 
@@ -57,7 +60,13 @@ def build(
 
 
 def run(
-    net: ModernLayers, hidden: Tensor, places: Places, upstream: Tensor, *, how: str = "native"
+    net: ModernLayers,
+    hidden: Tensor,
+    places: Places,
+    upstream: Tensor,
+    read: Tensor | None = None,
+    *,
+    how: str = "native",
 ) -> dict[str, Tensor]:
     """Output and gradients by `how`: native; plain, PyTorch in the same precision; or truth, in fp64."""
     if how == "truth":
@@ -67,7 +76,7 @@ def run(
         hidden = hidden.detach().double().requires_grad_()
     with precision() if how != "truth" else contextlib.nullcontext():
         assert how != "native" or not native.why_not(net, hidden)
-        out = native.run_layers(net, hidden, places) if how == "native" else net(hidden, places)
+        out = (functools.partial(native.run_layers, net) if how == "native" else net)(hidden, places, read)
     wanted = {"input": hidden, **dict(net.named_parameters())}
     found = torch.autograd.grad(out, list(wanted.values()), upstream.to(out.dtype))
     return {"output": out.detach().double(), **dict(zip(wanted, found, strict=True))}
@@ -90,6 +99,30 @@ def test_one_row_of_positions_serves_all_rows() -> None:
     once = run(net, hidden, places, upstream)
     each = run(net, hidden, places._replace(angle_BTF=places.angle_BTF.expand(3, -1, -1)), upstream)
     assert all(torch.equal(once[name], each[name]) for name in once)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("block", ["bert", "modern", "windows"])
+@pytest.mark.parametrize("how", ["native", "plain"])
+def test_the_last_layer_where_it_is_read(how: str, block: str, layers: int) -> None:
+    """Output and dropout to the bit, gradients to rounding, as of all; rows without a slot, slots twice, or not used."""
+    if block == "bert":
+        made, of = bert.build(64, 128, 2, layers, 7, 45, dropout=0.1), bert.run
+    else:
+        made, of = build(64, 2, layers, 7, 45, dropout=0.1, window=9 * (block == "windows")), run  # type: ignore[assignment]
+    net, hidden, places, upstream = made
+    slots = torch.cat([torch.arange(1, 90, 3), torch.arange(180, 225), torch.tensor([230, 230, 301, -1, -1])])
+    given = at(upstream, slots) * (slots >= 0)[:, None]
+    placed = torch.zeros_like(upstream).flatten(0, 1).index_add(0, slots.clamp(min=0), given).view_as(upstream)
+    found = []
+    for arguments in ((placed,), (given, slots)):
+        torch.manual_seed(5)
+        found.append(of(net.train(), hidden, places, *arguments, how=how))  # type: ignore[arg-type]
+    whole, part = found
+    assert torch.equal(at(whole["output"], slots), part["output"])
+    limit = 2e-3 if library.kernels("bf16") else 2e-6
+    worst = {n: error(part[n], whole[n]) for n in part if n != "output" and "key.bias" not in n}
+    assert max(worst.values()) < limit, worst
 
 
 def layers_with_masks(net: ModernLayers, x_BTD: Tensor, places: Places, p: float, key: int) -> Tensor:

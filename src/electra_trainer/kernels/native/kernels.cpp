@@ -13,13 +13,6 @@
 
 namespace {
 
-Kept slice(Kept k, const Shape& s, long first) {
-    const long H = s.hidden;
-    k.x += first * H, k.qkv += 3 * first * H, k.mixed += first * H, k.sum1 += first * H, k.middle += first * H, k.up += first * s.inner;
-    k.sum2 += first * H, k.y += first * H, k.stats1 += 2 * first, k.stats2 += 2 * first, k.log_z += s.heads * first;
-    return k;
-}
-
 // 0, or 1 where there is not enough memory: exceptions must not leave for Python.
 template <class Work>
 int guarded(Work work) {
@@ -63,7 +56,8 @@ int pack_layers(const Shape* s, const float* const* p, int64_t first, int64_t la
     });
 }
 
-// in [all, H] -> out [all, H], fp32, for tokens [first, first + tokens); with `keep`, what the backward pass needs stays in `memory`.
+// in [all, H] -> out [all, H], or [reads, H], fp32, for tokens [first, first + tokens); with `keep`, what the backward pass needs stays in
+// `memory`.
 int layers_forward(const Shape* s, Number* operands, const float* const* p, const int32_t* piece, const float* in, int64_t all_tokens,
                     int64_t first, int64_t tokens, int keep, uint8_t* memory, float* out) {
     return guarded([&] {
@@ -75,19 +69,22 @@ int layers_forward(const Shape* s, Number* operands, const float* const* p, cons
         for (long l = 0; l < s->layers; ++l) {
             const Operands w(*s, operands + l * s->layer_operands());
             const Kept whole(*s, memory, all_tokens, l, keep);
+            const bool reads = s->read && l + 1 == s->layers;
             for (long t = first; t < first + tokens; t += chunk) {
                 const Kept kept = slice(whole, *s, t);
                 const long many = std::min(chunk, first + tokens - t);
                 if (l == 0)
                     for (long i = 0; i < many; ++i)
                         for (long n = 0; n < H / 32; ++n) put(kept.x + row_at<Number>(i, H) + n * GROUP, load(in + (t + i) * H + 32 * n));
-                layer_forward(*s, l, w, p + PARAMETERS * l, kept, piece + t, t, many, heads, inner, l + 1 == s->layers ? out + t * H : nullptr);
+                if (!reads)
+                    layer_forward(*s, l, w, p + PARAMETERS * l, kept, piece + t, t, many, heads, inner, l + 1 == s->layers ? out + t * H : nullptr);
             }
+            if (reads) read_forward(*s, l, w, p + PARAMETERS * l, slice(whole, *s, first), piece + first, first, tokens, heads, inner, out);
         }
     });
 }
 
-// d_out [all, H] -> d_in [all, H] for tokens [first, first + tokens); their part of the parameters' gradients is written to
+// d_out [all, H], or [reads, H] -> d_in [all, H] for tokens [first, first + tokens); their part of the parameters' gradients is written to
 // `d`, pointers in the order of `p`.
 int layers_backward(const Shape* s, Number* operands, const float* const* p, const int32_t* piece, const float* d_out, int64_t all_tokens,
                      int64_t first, int64_t tokens, uint8_t* memory, float* d_in, float* const* d) {
@@ -98,7 +95,7 @@ int layers_backward(const Shape* s, Number* operands, const float* const* p, con
         Heads heads(s->tokens, s->head());
         Work work(*s, chunk);
         float* dy = d_in + first * H;
-        for (long t = 0; t < tokens; ++t)
+        for (long t = 0; !s->read && t < tokens; ++t)
             for (long n = 0; n < H / 32; ++n) store(dy + sum_at(t, H) + n * GROUP, load(d_out + (first + t) * H + 32 * n));
         for (long l = s->layers - 1; l >= 0; --l) {
             const Operands w(*s, operands + l * s->layer_operands());
@@ -107,7 +104,10 @@ int layers_backward(const Shape* s, Number* operands, const float* const* p, con
             for (int i = 0; i < PARAMETERS; ++i)
                 if (!is_matrix(i)) std::memset(own[i], 0, 4 * parameter_size(*s, i));
             std::memset(work.sums, 0, 2 * s->layer_operands());
-            for (long t = 0; t < tokens; t += chunk)
+            const bool reads = s->read && l + 1 == s->layers;
+            if (reads)
+                read_backward(*s, l, w, p + PARAMETERS * l, slice(whole, *s, first), piece + first, first, tokens, heads, work, d_out, dy, own);
+            for (long t = 0; !reads && t < tokens; t += chunk)
                 layer_backward(*s, l, w, p + PARAMETERS * l, slice(whole, *s, first + t), piece + first + t, first + t, std::min(chunk, tokens - t), heads,
                                work, dy + t * H, own);
             const float* sums = work.sums;

@@ -33,6 +33,8 @@ class _Shape(ctypes.Structure):
         ("local_angles", ctypes.c_void_p),
         ("every", ctypes.c_int64),
         ("reach", ctypes.c_int64),
+        ("read", ctypes.c_void_p),
+        ("reads", ctypes.c_int64),
     )
 
 
@@ -82,8 +84,9 @@ def _plain(layers: Any) -> bool:
     )
 
 
-def run_layers(layers: Any, hidden_BTD: Tensor, places: Any) -> Tensor:
-    """Output of `layers`, fp32 [B, T, D]; a token attends to its piece.
+def run_layers(layers: Any, hidden_BTD: Tensor, places: Any, slots_K: Tensor | None = None) -> Tensor:
+    """Output of `layers`, fp32 [B, T, D], or of their last layer at the flat positions `slots_K` alone, [K, D]; a token
+    attends to its piece.
 
     Dropout's numbers follow from one draw of PyTorch's own generator.
 
@@ -108,6 +111,11 @@ def run_layers(layers: Any, hidden_BTD: Tensor, places: Any) -> Tensor:
     parameters = list(layers.parameters())
     keep = torch.is_grad_enabled() and (hidden_BTD.requires_grad or any(p.requires_grad for p in parameters))
     hidden, piece = hidden_BTD.float().contiguous(), (places.piece_BT if modern else places).int().contiguous()
+    if slots_K is not None:
+        slots_K = slots_K.clamp(min=0)
+        used_U, slots_K = torch.unique(slots_K + slots_K // tokens * pad, return_inverse=True)
+        used_U = used_U.int()
+        shape.read, shape.reads, shape.used = used_U.data_ptr(), len(used_U), used_U
     if pad:
         hidden, piece = F.pad(hidden, (0, 0, 0, pad)), F.pad(piece, (0, pad), value=-1)
     if modern:
@@ -118,6 +126,8 @@ def run_layers(layers: Any, hidden_BTD: Tensor, places: Any) -> Tensor:
         shape.every, shape.reach = model.global_attn_every_n_layers, model.local_attention // 2
     library = kernels(cpu_precision())
     out: Tensor = _Layers.apply(library, hidden, piece, shape, keep, *parameters)  # type: ignore[no-untyped-call]
+    if slots_K is not None:
+        return out.index_select(0, slots_K)
     return out[:, :tokens] if pad else out
 
 
@@ -169,14 +179,15 @@ class _Layers(torch.autograd.Function):
         ctx: Any, library: ctypes.CDLL, hidden: Tensor, piece: Tensor, shape: _Shape, keep: bool, *parameters: Tensor
     ) -> Tensor:
         rows, tokens, _ = hidden.shape
-        out, weights = torch.empty_like(hidden), _pointed(shape, parameters)
+        out = hidden.new_empty(shape.reads, shape.hidden) if shape.read else torch.empty_like(hidden)
+        weights = _pointed(shape, parameters)
         memory = _take(call(library.kept_bytes, shape, rows * tokens, keep))
         operands = _take(call(library.operand_bytes, shape))
         share_out(shape.layers, lambda _, a, b: call(library.pack_layers, shape, weights, a, b, keep, operands))
         forward = partial(call, library.layers_forward, shape, operands, weights, piece, hidden, rows * tokens)
         share_out(rows, lambda _, a, b: forward(a * tokens, (b - a) * tokens, keep, memory, out))
         if keep:
-            ctx.library, ctx.shape, ctx.memory = library, shape, (operands, memory)
+            ctx.library, ctx.shape, ctx.memory, ctx.rows = library, shape, (operands, memory), rows
             ctx.save_for_backward(piece, *parameters)
         else:
             _give_back(operands, memory)
@@ -194,8 +205,8 @@ class _Layers(torch.autograd.Function):
             )
         (operands, memory), ctx.memory = ctx.memory, None
         d_out = upstream[0].float().contiguous()
-        rows, tokens, _ = d_out.shape
-        d_in = torch.empty_like(d_out)
+        rows, tokens = ctx.rows, shape.tokens
+        d_in = d_out.new_empty(rows, tokens, shape.hidden)
         sizes = [p.numel() for p in parameters]
         sums = torch.empty(slices_of(rows), sum(sizes), dtype=torch.float32, device="cpu")  # of each slice
         grads = [_pointed(shape, part.split(sizes)) for part in sums]

@@ -44,6 +44,11 @@ INLINE void put(bf16* p, const Line& l) {
 INLINE void put(float* p, const Line& l) {
     UNROLL for (int i = 0; i < PARTS; ++i) write(p + (2 * i < PARTS ? 0 : BLOCK<float> - 16) + i * LANES, l.v[i]);
 }
+// A row of an activation [., columns] becomes that of another
+template <class E>
+INLINE void copy_row(const E* from, long f, E* to, long t, long columns) {
+    for (long n = 0; n < columns / 32; ++n) put(to + row_at<E>(t, columns) + n * GROUP, get(from + row_at<E>(f, columns) + n * GROUP));
+}
 // Has them brought near, to be used soon
 template <class E>
 INLINE void fetch(const E* p) {

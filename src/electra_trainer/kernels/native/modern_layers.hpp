@@ -81,6 +81,12 @@ struct ModernKept {
         rate1 = floats(1), one = take(H), rate2 = floats(1), log_z = floats(s.heads);
         qkv = take(3 * H), mixed = take(H), two = take(H), up = take(2 * s.inner);
     }
+    ModernKept from(const Shape& s, long first) const {
+        const long H = s.hidden;
+        ModernKept k = *this;
+        k.rate1 += first, k.one += first * H, k.rate2 += first, k.log_z += first * s.heads;
+        return k.qkv += 3 * first * H, k.mixed += first * H, k.two += first * H, k.up += 2 * first * s.inner, k;
+    }
     static long bytes(const Shape& s, long all, bool keep) {
         return (keep ? s.layers : 1) * layer_bytes(s, all) + (keep ? all * (sizeof(Number) * s.hidden + 4) : 0);
     }
@@ -146,25 +152,14 @@ void unit_backward(const Number* unit, long tokens, long H, const float* rates, 
     }
 }
 
-// `kept` and `x`, the residual stream in plain rows, begin at the chunk's first token, `first` is its number in the whole call.
-void modern_layer_forward(const Shape& s, long layer, const ModernOperands& w, const ModernKept& kept, const int32_t* piece, const Turns& turns,
-                          long first, long tokens, Heads& m, Number* inner, float* x) {
-    const long H = s.hidden, F = s.inner, T = s.tokens;
+// After attention, on the residual stream `x` in plain rows; it and `kept` begin at the first of `tokens`.
+void modern_layer_end(const Shape& s, long layer, const ModernOperands& w, const ModernKept& kept, const Numbers& number, long tokens, Number* inner,
+                      float* x) {
+    const long H = s.hidden, F = s.inner;
     const Places place(layer);
     const Dropout hidden(s.hidden_dropout, s.key), attention(s.attention_dropout, s.key);
-    if (layer) to_unit(x, tokens, H, s.eps, kept.rate1, kept.one, nullptr);
-    for (long t = 0; !layer && t < tokens; ++t)
-        for (long n = 0; n < H / 32; ++n) put(kept.one + row_at<Number>(t, H) + n * GROUP, load(x + t * H + 32 * n));
-    multiply(kept.one, 16 * H, w.qkv, 32 * H, tokens / 32, 3 * H / 32, H / 32, [&](long i, long r, long n, const Line& v) {
-        Number* at = kept.qkv + i * 48 * H + n * GROUP + r * LINE<Number>;
-        fetch(at + 48 * H);
-        put(at, 32 * n < 2 * H ? turns.apply(v, first + 16 * i + r, n, false) : v);
-    });
-    for (long t = 0; t < tokens; t += T)
-        attend(kept.qkv + 3 * t * H, Row(piece + t, T, (first + t) / T, reach_of(s, layer)), H, s.heads, attention, place.attention, m,
-               kept.mixed + t * H, kept.log_z + t * s.heads);
     multiply(kept.mixed, 16 * H, w.out, 32 * H, tokens / 32, H / 32, H / 32, [&](long i, long r, long n, const Line& p) {
-        add_to(x + (16 * i + r) * H + 32 * n, attention.row(place.middle, first + 16 * i + r).apply(p, n));
+        add_to(x + (16 * i + r) * H + 32 * n, attention.row(place.middle, number[16 * i + r]).apply(p, n));
     });
     to_unit(x, tokens, H, s.eps, kept.rate2, kept.two, nullptr);
     multiply(kept.two, 16 * H, w.up, 32 * H, tokens / 32, 2 * F / 32, H / 32, [&](long i, long r, long n, const Line& v) {
@@ -173,12 +168,65 @@ void modern_layer_forward(const Shape& s, long layer, const ModernOperands& w, c
         put(at, v);
         if (n % 2) {
             const Line product = gelu(get(at - GROUP)) * v;
-            put(inner + i * 16 * F + n / 2 * GROUP + r * LINE<Number>, hidden.row(place.output, first + 16 * i + r).apply(product, n / 2));
+            put(inner + i * 16 * F + n / 2 * GROUP + r * LINE<Number>, hidden.row(place.output, number[16 * i + r]).apply(product, n / 2));
         }
     });
     multiply(inner, 16 * F, w.down, 32 * F, tokens / 32, H / 32, F / 32, [&](long i, long r, long n, const Line& p) {
         add_to(x + (16 * i + r) * H + 32 * n, p);
     });
+}
+
+// What attention reads of the residual stream
+void before_attention(const Shape& s, long layer, const ModernKept& kept, long tokens, float* x) {
+    if (layer) return to_unit(x, tokens, s.hidden, s.eps, kept.rate1, kept.one, nullptr);
+    for (long t = 0; t < tokens; ++t)
+        for (long n = 0; n < s.hidden / 32; ++n) put(kept.one + row_at<Number>(t, s.hidden) + n * GROUP, load(x + t * s.hidden + 32 * n));
+}
+
+// to [., 32 * blocks] = one times an operand; the first `turned` blocks are turned
+void modern_project(const Shape& s, const Number* one, const Number* operand, long tokens, long blocks, long turned, const Turns& turns,
+                    const Numbers& number, Number* to) {
+    const long H = s.hidden;
+    multiply(one, 16 * H, operand, 32 * H, tokens / 32, blocks, H / 32, [&](long i, long r, long n, const Line& v) {
+        Number* at = to + i * 16 * 32 * blocks + n * GROUP + r * LINE<Number>;
+        fetch(at + 16 * 32 * blocks);
+        put(at, n < turned ? turns.apply(v, number[16 * i + r], n, false) : v);
+    });
+}
+
+// `kept` and `x` begin at the chunk's first token, `first` is its number in the whole call.
+void modern_layer_forward(const Shape& s, long layer, const ModernOperands& w, const ModernKept& kept, const int32_t* piece, const Turns& turns,
+                          long first, long tokens, Heads& m, Number* inner, float* x) {
+    const long H = s.hidden, T = s.tokens;
+    before_attention(s, layer, kept, tokens, x);
+    modern_project(s, kept.one, w.qkv, tokens, 3 * H / 32, 2 * H / 32, turns, first, kept.qkv);
+    for (long t = 0; t < tokens; t += T)
+        attend(kept.qkv + 3 * t * H, 48 * H, kept.qkv + 3 * t * H + 16 * H, 48 * H, Queries(T), Row(piece + t, T, (first + t) / T, reach_of(s, layer)),
+               H, s.heads, Dropout(s.attention_dropout, s.key), Places(layer).attention, m, kept.mixed + t * H, kept.log_z + t * s.heads);
+    modern_layer_end(s, layer, w, kept, first, tokens, inner, x);
+}
+
+// The last layer and the last norm on the `tokens` of a slice, at those that are read, from the residual stream `x` of all: out [reads, H]. The
+// layer's memory holds keys and values of all and then the queries, packed as is all that follows.
+void modern_read_forward(const Shape& s, long layer, const ModernOperands& w, const ModernKept& kept, const ModernKept& last, const int32_t* piece,
+                         const Turns& turns, const float* gain, long first, long tokens, Heads& m, Number* inner, float* x, float* out) {
+    const long H = s.hidden, chunk = chunk_of(s);
+    const Read read(s, first, tokens);
+    Asking own(s.tokens, H);
+    Buffer<Number> one(read.padded * H);
+    Buffer<float> packed(read.padded * H);
+    Number *const kv = kept.qkv, *const q = kv + 2 * tokens * H;
+    before_attention(s, layer, kept, tokens, x);
+    read.gather(kept.one, H, one.data), read.gather_plain(x, H, packed);
+    modern_project(s, one, w.qkv, read.padded, H / 32, H / 32, turns, read.numbers(), q);
+    for (long t = 0; t < tokens; t += chunk)
+        modern_project(s, kept.one + t * H, w.qkv + H * H, std::min(chunk, tokens - t), 2 * H / 32, H / 32, turns, first + t, kv + 2 * t * H);
+    attend_packed(s, reach_of(s, layer), q, kv, piece, first, tokens, read, Dropout(s.attention_dropout, s.key), Places(layer).attention, m, own,
+                  kept.mixed, kept.log_z);
+    for (long t = 0; t < read.padded; t += chunk)
+        modern_layer_end(s, layer, w, kept.from(s, t), read.numbers().from(t), std::min(chunk, read.padded - t), inner, packed + t * H);
+    to_unit(packed, read.padded, H, s.eps, last.rate1, last.one, gain);
+    std::memcpy(out + read.begin * H, packed, 4 * read.count * H);
 }
 
 struct ModernWork {  // memory of the backward pass for a chunk of tokens
@@ -188,17 +236,18 @@ struct ModernWork {  // memory of the backward pass for a chunk of tokens
     ModernWork(const Shape& s, long tokens) : work(doubled(s), tokens), d_unit(tokens * s.hidden) {}
 };
 
-// dy, in the layout sums, becomes dx; the gradients of the layer's matrices are added to work.sums: w' of Wqkv, Wo, w' of Wi, and Wo.
-void modern_layer_backward(const Shape& s, long layer, const ModernOperands& w, const ModernKept& kept, const int32_t* piece, const Turns& turns,
-                           long first, long tokens, Heads& m, ModernWork& memory, float* dy) {
-    const long H = s.hidden, F = s.inner, T = s.tokens;
+// dy, in the layout sums, becomes the gradient of the stream after attention; d_mixed gets that of attention. The gradients of the layer's
+// matrices are added to work.sums: w' of Wqkv, Wo, w' of Wi, and Wo.
+void modern_layer_end_backward(const Shape& s, long layer, const ModernOperands& w, const ModernKept& kept, const Numbers& number, long tokens,
+                               ModernWork& memory, float* dy, Number* d_mixed) {
+    const long H = s.hidden, F = s.inner;
     const Places place(layer);
     const Dropout hidden(s.hidden_dropout, s.key), attention(s.attention_dropout, s.key), none(0, s.key);
     Work& work = memory.work;
     float* const d_unit = memory.d_unit;
     auto as_rows = [&](const Dropout& drop) {
         for (long t = 0; t < tokens; ++t) {
-            const Dropout::Row dropout = drop.row(place.middle, first + t);
+            const Dropout::Row dropout = drop.row(place.middle, number[t]);
             for (long n = 0; n < H / 32; ++n)
                 put(work.dropped + row_at<Number>(t, H) + n * GROUP, dropout.apply(load(dy + sum_at(t, H) + n * GROUP), n));
         }
@@ -208,7 +257,7 @@ void modern_layer_backward(const Shape& s, long layer, const ModernOperands& w, 
         const long at = i * 32 * F + 2 * n * GROUP + r * LINE<Number>;
         fetch(kept.up + at + 32 * F), fetch(kept.up + at + 32 * F + GROUP);
         const Line a = get(kept.up + at), gate = get(kept.up + at + GROUP);
-        const Line factors = hidden.row(place.output, first + 16 * i + r).factors(n);
+        const Line factors = hidden.row(place.output, number[16 * i + r]).factors(n);
         Line slope, active;
         UNROLL for (int part = 0; part < PARTS; ++part) {
             const Gelu<Number> found(a.v[part]);
@@ -228,21 +277,66 @@ void modern_layer_backward(const Shape& s, long layer, const ModernOperands& w, 
     as_rows(attention);
     weight_gradient(work.dropped, H, kept.mixed, H, tokens, work, work.sums + 3 * H * H);
     multiply(work.dropped.data, 16 * H, w.out_back, 32 * H, tokens / 32, H / 32, H / 32, [&](long i, long r, long n, const Line& v) {
-        put(work.mixed + i * 16 * H + n * GROUP + r * LINE<Number>, v);
+        put(d_mixed + i * 16 * H + n * GROUP + r * LINE<Number>, v);
     });
+}
+
+// dy, in the layout sums, becomes dx.
+void modern_layer_backward(const Shape& s, long layer, const ModernOperands& w, const ModernKept& kept, const int32_t* piece, const Turns& turns,
+                           long first, long tokens, Heads& m, ModernWork& memory, float* dy) {
+    const long H = s.hidden, T = s.tokens;
+    Work& work = memory.work;
+    float* const d_unit = memory.d_unit;
+    modern_layer_end_backward(s, layer, w, kept, first, tokens, memory, dy, work.mixed);
     for (long t = 0; t < tokens; t += T) {
         const auto turn_back = [&](int which, long token, long n, const Line& p) {
             return which < 2 ? turns.apply(p, first + t + token, n, true) : p;
         };
-        const Row row(piece + t, T, (first + t) / T, reach_of(s, layer));
-        attend_backward(kept.qkv + 3 * t * H, kept.mixed + t * H, work.mixed + t * H, row, H, s.heads, attention, place.attention, m,
-                        kept.log_z + t * s.heads, work.qkv + 3 * t * H, turn_back);
+        const Number* qkv = kept.qkv + 3 * t * H;
+        Number* d_qkv = work.qkv + 3 * t * H;
+        attend_backward(qkv, 48 * H, qkv + 16 * H, 48 * H, kept.mixed + t * H, work.mixed + t * H, Queries(T),
+                        Row(piece + t, T, (first + t) / T, reach_of(s, layer)), H, s.heads, Dropout(s.attention_dropout, s.key),
+                        Places(layer).attention, m, kept.log_z + t * s.heads, d_qkv, d_qkv + 16 * H, turn_back);
     }
     weight_gradient(work.qkv, 3 * H, kept.one, H, tokens, work, work.sums);
     if (!layer) return input_gradient(work.qkv, 3 * H, w.qkv_back, H, tokens, dy);
     std::memset(d_unit, 0, 4 * tokens * H);
     input_gradient(work.qkv, 3 * H, w.qkv_back, H, tokens, d_unit);
     unit_backward(kept.one, tokens, H, kept.rate1, d_unit, dy);
+}
+
+// From dy, packed, of the tokens of a slice that are read to dx of all, both in the layout sums.
+void modern_read_backward(const Shape& s, long layer, const ModernOperands& w, const ModernKept& kept, const int32_t* piece, const Turns& turns,
+                          const Read& read, long first, long tokens, Heads& m, ModernWork& memory, float* dy, float* dx) {
+    const long H = s.hidden, chunk = chunk_of(s);
+    const Number *const kv = kept.qkv, *const q = kv + 2 * tokens * H;
+    Work& work = memory.work;
+    Asking own(s.tokens, H);
+    Buffer<Number> one(read.padded * H), d_mixed(read.padded * H), d_q(read.padded * H);
+    Buffer<float> d_unit(read.padded * H);
+    std::memset(d_q, 0, sizeof(Number) * read.padded * H), std::memset(d_unit, 0, 4 * read.padded * H), std::memset(dx, 0, 4 * tokens * H);
+    for (long t = 0; t < read.padded; t += chunk)
+        modern_layer_end_backward(s, layer, w, kept.from(s, t), read.numbers().from(t), std::min(chunk, read.padded - t), memory, dy + t * H,
+                                  d_mixed + t * H);
+    for (long t = 0; t < tokens; t += chunk) {
+        const long many = std::min(chunk, tokens - t);
+        const auto turn_back = [&](int which, long token, long n, const Line& p) {
+            return which < 2 ? turns.apply(p, first + t + token, n, true) : p;
+        };
+        attend_packed_backward(s, reach_of(s, layer), q, kv + 2 * t * H, kept.mixed, d_mixed, piece + t, first + t, many, read,
+                               Dropout(s.attention_dropout, s.key), Places(layer).attention, m, own, kept.log_z, d_q, work.qkv, turn_back);
+        weight_gradient(work.qkv, 2 * H, kept.one + t * H, H, many, work, work.sums + H * H);
+        multiply_add(work.qkv.data, 32 * H, w.qkv_back + 32 * H, 96 * H, many / 32, H / 32, 2 * H / 32, dx + t * H, H);
+    }
+    read.gather(kept.one, H, one.data);
+    for (long t = 0; t < read.padded; t += chunk) {
+        const long many = std::min(chunk, read.padded - t);
+        weight_gradient(d_q + t * H, H, one + t * H, H, many, work, work.sums);
+        multiply_add(d_q + t * H, 16 * H, w.qkv_back, 96 * H, many / 32, H / 32, H / 32, d_unit + t * H, H);
+    }
+    read.add(d_unit, H, dx);
+    if (layer) unit_backward(kept.one, tokens, H, kept.rate1, dx, dx);
+    read.add(dy, H, dx);
 }
 
 // ------------------------------------------------------------------------------------------------ the stack: see kernels.cpp
@@ -257,17 +351,21 @@ void modern_forward(const Shape& s, Number* operands, const float* const* p, con
     const long H = s.hidden, chunk = std::min(chunk_of(s), tokens);
     Heads heads(s.tokens, s.head());
     Buffer<Number> inner(chunk * s.inner);
-    std::memcpy(out + first * H, in + first * H, 4 * tokens * H);
+    Buffer<float> apart(s.read ? tokens * H : 0);
+    float* const x = s.read ? apart.data : out + first * H;  // the residual stream
+    const ModernKept last(s, memory, all_tokens, s.layers, first, keep);
+    const float* const gain = p[MODERN * s.layers];
+    std::memcpy(x, in + first * H, 4 * tokens * H);
     for (long l = 0; l < s.layers; ++l) {
         const ModernOperands w(s, operands + l * modern_operand_count(s));
         const Turns turns(s, l);
-        for (long t = first; t < first + tokens; t += chunk) {
-            const ModernKept kept(s, memory, all_tokens, l, t, keep);
-            modern_layer_forward(s, l, w, kept, piece + t, turns, t, std::min(chunk, first + tokens - t), heads, inner, out + t * H);
-        }
+        const ModernKept whole(s, memory, all_tokens, l, first, keep);
+        if (s.read && l + 1 == s.layers)
+            return modern_read_forward(s, l, w, whole, last, piece + first, turns, gain, first, tokens, heads, inner, x, out);
+        for (long t = 0; t < tokens; t += chunk)
+            modern_layer_forward(s, l, w, whole.from(s, t), piece + first + t, turns, first + t, std::min(chunk, tokens - t), heads, inner, x + t * H);
     }
-    const ModernKept last(s, memory, all_tokens, s.layers, first, keep);
-    to_unit(out + first * H, tokens, H, s.eps, last.rate1, last.one, p[MODERN * s.layers]);
+    to_unit(x, tokens, H, s.eps, last.rate1, last.one, gain);
 }
 
 void modern_backward(const Shape& s, Number* operands, const float* const* p, const int32_t* piece, const float* d_out, long all_tokens,
@@ -275,34 +373,40 @@ void modern_backward(const Shape& s, Number* operands, const float* const* p, co
     const long H = s.hidden, F = s.inner, chunk = std::min(chunk_of(s), tokens);
     Heads heads(s.tokens, s.head());
     ModernWork work(s, chunk);
-    float *const dy = d_in + first * H, *const d_gain = d[MODERN * s.layers];
+    float *const dx = d_in + first * H, *const d_gain = d[MODERN * s.layers];
     const float* const gain = p[MODERN * s.layers];
     const ModernKept last(s, memory, all_tokens, s.layers, first, true);
+    const Read read(s, first, s.read ? tokens : 0);
+    const long from = s.read ? read.begin : first, many = s.read ? read.count : tokens;
+    Buffer<float> packed(read.padded * H);
+    float* const dy = s.read ? packed.data : dx;
+    std::memset(packed, 0, 4 * read.padded * H);
     std::memset(d_gain, 0, 4 * H);
-    for (long t = 0; t < tokens; ++t)
+    for (long t = 0; t < many; ++t)
         for (long n = 0; n < H / 32; ++n) {
-            const Line g = load(d_out + (first + t) * H + 32 * n);
+            const Line g = load(d_out + (from + t) * H + 32 * n);
             add_to(d_gain + 32 * n, g * get(last.one + row_at<Number>(t, H) + n * GROUP));
             store(dy + sum_at(t, H) + n * GROUP, g * load(gain + 32 * n));
         }
-    unit_backward(last.one, tokens, H, last.rate1, dy, dy);
+    unit_backward(last.one, many, H, last.rate1, dy, dy);
     float *const qkv = work.work.sums, *const mixed = qkv + 3 * H * H, *const up = mixed + H * H, *const down = up + 2 * F * H;
     for (long l = s.layers - 1; l >= 0; --l) {
         const ModernOperands w(s, operands + l * modern_operand_count(s));
         const Turns turns(s, l);
         const float* const* own = p + MODERN * l;
         float* const* d_own = d + MODERN * l;
+        const ModernKept whole(s, memory, all_tokens, l, first, true);
+        const bool reads = s.read && l + 1 == s.layers;
         std::memset(qkv, 0, 4 * H * (4 * H + 3 * F));
-        for (long t = 0; t < tokens; t += chunk) {
-            const ModernKept kept(s, memory, all_tokens, l, first + t, true);
-            modern_layer_backward(s, l, w, kept, piece + first + t, turns, first + t, std::min(chunk, tokens - t), heads, work, dy + t * H);
-        }
+        if (reads) modern_read_backward(s, l, w, whole, piece + first, turns, read, first, tokens, heads, work, dy, dx);
+        for (long t = 0; !reads && t < tokens; t += chunk)
+            modern_layer_backward(s, l, w, whole.from(s, t), piece + first + t, turns, first + t, std::min(chunk, tokens - t), heads, work, dx + t * H);
         as_plain(qkv, 3 * H, H, qkv), as_plain(up, 2 * F, H, up);
         as_plain(mixed, H, H, d_own[WO]), as_plain(down, H, F, d_own[WD]);
         unstage(qkv, own[WQKV], own[ATTN_NORM], 3 * H, H, [&](long r) { return row_of_qkv(s, r); }, d_own[WQKV], d_own[ATTN_NORM]);
         unstage(up, own[WI], own[MLP_NORM], 2 * F, H, [&](long r) { return row_of_wi(s, r); }, d_own[WI], d_own[MLP_NORM]);
     }
-    as_plain(dy, tokens, H, dy);
+    as_plain(dx, tokens, H, dx);
 }
 
 }  // namespace

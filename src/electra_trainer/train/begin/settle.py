@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -112,7 +113,7 @@ def _on_disk(config: Config, folder: run_folder.RunFolder, store: Store, length:
         remedy = "Give the folder that it began with, or another --out."
         raise DataError(f"{folder.path} was trained on other data than {store.folder}. {remedy}")
     asked = plan.steps_for(length, config, None) if length.budget is None else config
-    changed = records.differences(began, asked)
+    changed = records.differences(began, replace(asked, last_layer=began.last_layer))
     if length.budget is not None:  # its steps were measured when the run began
         changed = [c for c in changed if not c.startswith(FOLLOWS_FROM_STEPS)]
         if facts.get("budget") not in (None, length.budget):
