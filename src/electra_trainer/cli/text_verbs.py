@@ -131,9 +131,8 @@ class Prepare(Request):
 
         if self.tokenizer is None:
             return None
-        return load_tokenizer(
-            vocabulary_of(self.tokenizer), cased=self.cased or None, keep_accents=self.keep_accents or None
-        )
+        cased, accents = self.cased or None, self.keep_accents or None
+        return load_tokenizer(vocabulary_of(self.tokenizer), cased=cased, keep_accents=accents)
 
 
 def _survey(request: Prepare, tokenizer: "Words | None") -> None:

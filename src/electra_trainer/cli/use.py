@@ -173,15 +173,10 @@ class Export(Request):
         if finetuned := self._finetuned():
             return finetuned
         if self.form == "run":
-            refuse_if(
-                {
-                    "--as run: writes no model card, and no ONNX. Leave the other flags out.": onnx
-                    or card != CardFields()
-                }
-            )
-            return Shown(
-                export_as_run(self.run_folder, self.out, dtype=self.dtype), [f"{self.out}: written and read back"]
-            )
+            more = onnx or card != CardFields()
+            refuse_if({"--as run: writes no model card, and no ONNX. Leave the other flags out.": more})
+            run = export_as_run(self.run_folder, self.out, dtype=self.dtype)
+            return Shown(run, [f"{self.out}: written and read back"])
         if onnx:
             serving.need_onnx()
         found = dict[str, list[str]]()

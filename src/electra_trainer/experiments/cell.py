@@ -92,14 +92,9 @@ def named_scores(by_split: dict[str, dict[str, float]]) -> dict[str, float]:
     return {f"{split}/{metric}": value for split, found in by_split.items() for metric, value in found.items()}
 
 
-def is_threshold(metric: str) -> bool:
-    """Whether it is a loss, or the place at which something was scored, instead of a share."""
-    return metric.endswith(("threshold", "loss"))
-
-
 def printed(value: float, metric: str) -> str:
-    """A share or correlation x100, with one decimal; a threshold as it is, with two."""
-    return f"{value:.2f}" if is_threshold(metric) else f"{100 * value:.1f}"
+    """A share or correlation x100, with one decimal; a loss or a threshold as it is, with two."""
+    return f"{value:.2f}" if metric.endswith(("threshold", "loss")) else f"{100 * value:.1f}"
 
 
 def write_result(folder: Path, result: Result) -> None:

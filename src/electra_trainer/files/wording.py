@@ -241,9 +241,4 @@ class Printed:
         return self.text()
 
     def _repr_html_(self) -> str:
-        return as_html(self.text())
-
-
-def as_html(table: str) -> str:
-    """A table of `Table.text` for a notebook."""
-    return f"<pre>{html.escape(plain(table, keep=chr(10)))}</pre>"
+        return f"<pre>{html.escape(plain(self.text(), keep=chr(10)))}</pre>"

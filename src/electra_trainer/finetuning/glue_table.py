@@ -257,11 +257,7 @@ class GlueScores(Printed):
         lines = [f"{TITLE}\n{glue_scores(self.summary).text()}\n"]
         lines += [note for note in glue_notes(self.summary) if not note.endswith(self.summary.shown)]
         if self.archive is not None:
-            lines += [
-                "",
-                f"{self.archive}: the best of each task's seeds on dev",
-                *(f"  {line}" for line in self.files),
-            ]
+            lines += [f"\n{self.archive}: the best of each task's seeds on dev", *(f"  {line}" for line in self.files)]
         return "\n".join([*lines, str(self.summary.path / "glue.md")])
 
     def as_json(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from electra_trainer.batch import Batch
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.data.store import Store
-from electra_trainer.errors import CheckpointError, ConfigError, ElectraError, install
+from electra_trainer.errors import CheckpointError, ElectraError, need
 from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.pretrained import as_modern
 from electra_trainer.runs.run_folder import RunFolder
@@ -85,10 +85,9 @@ def check_agreement(
         ConfigError: transformers is not installed.
         CheckpointError: a text has other ids there, or outputs differ by more than `BOUND`.
     """
-    try:
-        import transformers
-    except ImportError:
-        raise ConfigError(f"transformers is not installed. Type, {install('hub')}") from None
+    need("Comparing", ["transformers"], extra="hub")
+    import transformers
+
     transformers.utils.logging.set_verbosity_error()  # a text may be longer than a row
     texts = some_lines(own)
     mine = [encoding.ids for encoding in tokenizer.encode_batch(texts)]

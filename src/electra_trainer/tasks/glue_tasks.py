@@ -148,6 +148,7 @@ class GlueTask(TaskSource):
         Raises:
             ConfigError, MissingInputError, DataError, StorageError: what is wrong, with file and line.
         """
+        from electra_trainer.randomness import drawn
         from electra_trainer.tasks import texts as tasks
 
         row = self.row
@@ -156,7 +157,7 @@ class GlueTask(TaskSource):
         notes = _counted(row, "training", len(train), row.train)
         if self.limit is not None and self.limit < len(train):
             notes.append(f"trained on {self.limit:,} of these {len(train):,} rows (--limit).")
-            train = _some(train, self.limit, self.task)
+            train = [train[at] for at in drawn(f"glue rows/{self.task}", count=self.limit, total=len(train))]
             hashed["limit"] = str(self.limit).encode()
         dev = {}
         for split, rows in row.dev.items():
@@ -193,7 +194,9 @@ class GlueTask(TaskSource):
     def _read(self, row: GlueRow, split: str, *, hashed: dict[str, bytes], labelled: bool = True) -> list[TextExample]:
         if self.folder == HUB:
             there = "test" if split == "ax" else split.replace("dev", "validation")
-            examples = read_hub(row.name, there, row.layout, labelled=labelled)
+            table = read_rows(f"{REPOSITORY}:{row.name}:{there}")
+            remedy = "The repository has changed: give GLUE's folder"
+            examples = _examples(table, row.layout, labelled=labelled, remedy=remedy)
             hashed[split] = as_bytes(examples)
             return examples
         path = _require_file(self.folder, row, split)
@@ -231,12 +234,6 @@ def _require_file(folder: str | Path, row: GlueRow, split: str) -> Path:
 def _counted(row: GlueRow, split: str, found: int, official: int) -> list[str]:
     """A note where a split is not GLUE's own."""
     return [] if found == official else [f"{found:,} of {official:,} {split} rows."]
-
-
-def _some(train: Sequence[TextExample], limit: int, task: str) -> list[TextExample]:
-    from electra_trainer.randomness import drawn
-
-    return [train[index] for index in drawn(f"glue rows/{task}", count=limit, total=len(train))]
 
 
 def parse(content: bytes, layout: Layout, *, path: Path | str, labelled: bool) -> list[TextExample]:
@@ -332,17 +329,6 @@ def read_number(written: str, bounds: tuple[float, float], *, where: str) -> flo
     raise DataError(
         f"{where}: score {reading.short(written)}: expected a number from {low:g} to {high:g}. Mend or remove the line."
     )
-
-
-def read_hub(config: str, split: str, layout: Layout, *, labelled: bool) -> list[TextExample]:
-    """A split, with labels in the official files' words; errors as for `rows.read_rows`.
-
-    Args:
-        config: the task's name there: `cola`, `sst2` ...
-        split: `train`, `validation`, `validation_matched`, `test` ...
-    """
-    table = read_rows(f"{REPOSITORY}:{config}:{split}")
-    return _examples(table, layout, labelled=labelled, remedy="The repository has changed: give GLUE's folder")
 
 
 def as_bytes(examples: Iterable[TextExample]) -> bytes:

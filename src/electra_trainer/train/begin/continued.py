@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from electra_trainer.cost.flops import run_cost
 from electra_trainer.data.store import Store
-from electra_trainer.errors import refuse_if
+from electra_trainer.errors import ConfigError, refuse_if
 from electra_trainer.objectives import build
 from electra_trainer.runs import checkpoint, verified
 from electra_trainer.runs.run_folder import RunFolder
@@ -75,13 +75,8 @@ class ContinueFrom:
         step, folder = self.step if named is None else named, RunFolder(path)
         config, origin = folder.config(), folder.origin
         saved = checkpoint.of_step(folder.checkpoints, step, origin=origin, network=lambda: build(config), timed=True)
-        refuse_if(
-            {
-                f"--continue-from {self.name}: has weights without moments. Give --init {self.name}.": bool(
-                    saved.step and not saved.optimizer
-                )
-            }
-        )
+        if saved.step and not saved.optimizer:
+            raise ConfigError(f"--continue-from {self.name}: has weights without moments. Give --init {self.name}.")
         digest = hashlib.sha256()
         for tensors in (saved.weights, saved.optimizer):
             for piece in verified.TensorFile(tensors):
