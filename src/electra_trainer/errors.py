@@ -144,7 +144,9 @@ def storage_error(error: OSError, path: Path | str, *, writing: bool = False) ->
         errno.EEXIST: "a file is where a folder was expected. Choose another --out",
         **dict.fromkeys(_NO_LOCKS, "this file system has no locks (NFS without lockd?). Choose another --out"),
     }
-    what = remedies.get(error.errno or 0, f"{error.strerror or error}. Check path and disk, then repeat the command")
+    what = remedies.get(
+        error.errno or 0, f"{error.strerror or error}. Check the path and the disk, then repeat the command"
+    )
     return StorageError(f"{path}: {what}.")
 
 

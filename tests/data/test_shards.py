@@ -113,7 +113,7 @@ def test_a_finished_shard_is_not_made_again(corpus: Path, tokenizer: Any, tmp_pa
 
 def test_a_shard_is_not_trained_on(corpus: Path, tokenizer: Any, tmp_path: Path) -> None:
     made(corpus, tokenizer, tmp_path, (1, 2))
-    with pytest.raises(DataError, match=r"is shard 1/2\. Merge all: electra merge .* --out DATA"):
+    with pytest.raises(DataError, match=r"is shard 1/2\. Put all together: electra merge .* --out DATA"):
         Store.open(tmp_path / "shard-00001-of-00002")
 
 

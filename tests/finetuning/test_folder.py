@@ -343,7 +343,7 @@ RECIPES: tuple[tuple[Any, type[ElectraError]], ...] = (
     (None, DataError), ([], DataError), ({"precision": "fp8"}, CheckpointError),
 )  # fmt: skip
 DAMAGE: dict[str, tuple[Callable[[Path], None], type[ElectraError], str]] = {
-    "no description": (lambda folder: (folder / "electra_task.json").unlink(), MissingInputError, "holds no electra_task.json. Expected DIR/model"),
+    "no description": (lambda folder: (folder / "electra_task.json").unlink(), MissingInputError, "holds no electra_task.json. Expected a fine-tuned model, such as DIR/model"),
     "broken description": (lambda folder: (folder / "electra_task.json").write_text("{"), ConfigError, "not valid JSON"),
     "of another version": (changed("electra_task.json", lambda table: {**table, "format": 1}), CheckpointError, "format 1 with the files"),
     "a weight changed": (flipped("encoder/model.safetensors"), CheckpointError, "encoder/model.safetensors: its bytes are not those that were exported"),

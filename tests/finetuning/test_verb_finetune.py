@@ -324,7 +324,7 @@ WRONG: list[tuple[str, int, str]] = [
     (f"{TRAIN} --task regression --label-separator ; --out o", 78, "--label-separator: --task regression has no such flag. Leave it out"),
     (f"{TRAIN} --words 2 --out o", 78, "--words: --task classification has no such flag. Leave it out"),
     ("finetune encodre --train train.csv --out o", 66, "encodre: no such folder. Expected a run folder"),
-    ("predict none new.csv", 66, "none: no such folder. Expected DIR/model"),
+    ("predict none new.csv", 66, "none: no such folder. Expected a fine-tuned model"),
     ("predict encoder new.csv", 66, "encoder: holds no electra_task.json"),
     ("predict exp/model news.csv", 66, "news.csv: no such file"),
     ("predict exp/model pairs.jsonl", 65, "pairs.jsonl: has no column 'text', which the training file has. Its columns: 'premise', 'hypothesis', 'score'. Rename it; in a file to predict it can be named: --text COLUMN"),

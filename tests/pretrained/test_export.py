@@ -84,7 +84,7 @@ def test_the_command_says_what_agrees(run: Path, tmp_path: Path, electra: Electr
     *lines, last = said.splitlines()
     assert code == 0 and len(lines) == 2 and last.startswith("Next: electra finetune ")
     for line in lines:
-        assert "has the ids of 1,000 lines, on text the run's logits within" in line
+        assert "has the ids of 1,000 lines, and on text the run's logits within" in line
 
 
 @pytest.mark.parametrize(

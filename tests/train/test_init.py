@@ -132,7 +132,7 @@ def test_what_is_no_pair(data: Path, first: Path, exported: Path, tmp_path: Path
     other = write_store(tmp_path / "other", vocab_size=390)
     shutil.copytree(generator, tmp_path / "g")
     shutil.copy(other / "tokenizer" / "tokenizer.json", tmp_path / "g" / "tokenizer.json")
-    with pytest.raises(ConfigError, match="has another vocabulary"):
+    with pytest.raises(ConfigError, match="has another vocabulary than"):
         begin(data, tmp_path / "run", f"{discriminator},{tmp_path / 'g'}", config())
     assert not (tmp_path / "run" / "config.json").exists()
 

@@ -147,7 +147,9 @@ class Answer(Request):
         loaded = load_finetuned(self.folder)
         task = loaded.task
         if not isinstance(task, questions.QuestionAnswering):
-            raise ConfigError(f"{self.folder}: is for {task.name}, not to answer questions. Type `electra predict`.")
+            raise ConfigError(
+                f"{self.folder}: was fine-tuned for {task.name}, not to answer questions. Type `electra predict`."
+            )
         if self.null_threshold is not None:
             loaded = loaded.with_threshold(self.null_threshold)
         asked = squad_files.Question(id="question", question=self.question, context=context)

@@ -143,7 +143,9 @@ def _supervised(request: Pretrain) -> None:
     from electra_trainer.runs.restarts import supervise
 
     if not request.typed:
-        raise ConfigError("restarts and processes belong to the command line. From Python start processes by torchrun.")
+        raise ConfigError(
+            "restarts and processes belong to the command line. From Python, start processes by torchrun."
+        )
     if "RANK" in os.environ:
         raise ConfigError("--restarts and --processes start processes themselves: leave out either them or torchrun.")
     if not 1 <= request.processes <= 1024:

@@ -186,7 +186,9 @@ class Export(Request):
             own = agreement.lines_of(self.run_folder)
             difference, of = agreement.check_agreement(folder, network, tokenizer, own), agreement.outputs(folder)
             whose = f"the {of} of these rounded weights" if rounded else f"the run's {of}"
-            agrees = f"transformers has the ids of {agreement.LINES:,} lines, on text {whose} within {difference:.0e}"
+            agrees = (
+                f"transformers has the ids of {agreement.LINES:,} lines, and on text {whose} within {difference:.0e}"
+            )
             found[folder.name] = [agrees]
             if onnx:
                 found[folder.name].append(serving.write_onnx(folder, network, tokenizer, int8=self.int8))

@@ -325,7 +325,9 @@ def find_shards(folder: Path) -> list[Path]:
     except OSError as error:
         raise storage_error(error, folder) from None
     if not found:
-        raise MissingInputError(f"{folder}: holds no shards. Make them: electra prepare --shard 1/N")
+        raise MissingInputError(
+            f"{folder}: holds no shards. Make them: electra prepare FILES --tokenizer TOK --out {folder} --shard 1/N"
+        )
     total = max(found.values())
     names = [f"shard-{number:05}-of-{total:05}" for number in range(1, total + 1)]
     missing = [name for name in names if not (folder / name / store.MANIFEST).exists()]

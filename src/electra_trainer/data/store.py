@@ -163,7 +163,9 @@ class Store:
         folder = Path(folder)
         manifest = read_manifest(folder)
         if manifest.shard and not is_shard:
-            raise DataError(f"{folder}: is shard {manifest.shard}. Merge all: electra merge {folder.parent} --out DATA")
+            raise DataError(
+                f"{folder}: is shard {manifest.shard}. Put all together: electra merge {folder.parent} --out DATA"
+            )
         documents = manifest.documents
         infos = (manifest.train, manifest.valid, documents.train, documents.valid, documents.names)
         for name, info in zip(_FILES, infos, strict=True):
@@ -214,7 +216,9 @@ def read_manifest(folder: Path) -> Manifest:
         if (folder / MARKER).exists():
             raise DataError(f"{folder}: preparation did not finish. Run the same prepare command again.") from None
         what = "is not a folder of prepared rows" if folder.exists() else "no such folder"
-        raise MissingInputError(f"{folder}: {what}. `electra prepare` makes one.") from None
+        raise MissingInputError(
+            f"{folder}: {what}. Make one with `electra prepare FILES --tokenizer TOK --out {folder}`."
+        ) from None
 
 
 def _check_file(path: Path, info: FileInfo, *, verify: bool) -> None:

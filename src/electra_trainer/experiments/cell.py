@@ -274,7 +274,9 @@ def read_declared(root: Path, *, verb: str | None = None) -> Declared:
     if not found.seeds or not found.rows:
         raise DataError(f"{path}: expected at least one row and one seed. {_OTHER}")
     if verb is not None and found.verb != verb:
-        raise ConfigError(f"{root}: holds an experiment of electra {found.verb}, not {verb}. Choose another --out.")
+        raise ConfigError(
+            f"{root}: holds an experiment of electra {found.verb}, not of electra {verb}. Choose another --out."
+        )
     return replace(found, facts={name: tuple(v) if isinstance(v, list) else v for name, v in found.facts.items()})
 
 

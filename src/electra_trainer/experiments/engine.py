@@ -313,7 +313,9 @@ class _Engine:
             pickled = _packed((self.work, self.declared))
             if b"__main__" not in pickled:
                 return pickled
-        self.board.say("A task's class is in the script itself, which no other process can import: one run at a time.")
+        self.board.say(
+            "A class of a task is in the script itself, which no other process can import: one run at a time."
+        )
         return None
 
     @property

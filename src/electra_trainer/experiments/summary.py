@@ -223,7 +223,9 @@ class Summary(Printed):
         done.
         """
         if (main := self.main(row)) is None:
-            raise MissingInputError(f"{self.path}: no run of {row} is done. Repeat the experiment's command.")
+            raise MissingInputError(
+                f"{self.path}: no run of {row} is done. Repeat the command that the experiment began with."
+            )
         return Cell(root=self.path, key=row, seed=main.best_seed)
 
     def baselines(self, row: str) -> dict[str, float]:

@@ -345,7 +345,7 @@ def open_lock(
                 if not begun:
                     path.unlink()
                 raise ConfigError(
-                    f"--out {folder}: holds {min(foreign)!r} and no {what}. Choose a new or empty folder."
+                    f"--out {folder}: the folder holds {min(foreign)!r} and no {what}. Choose a new or empty folder."
                 )
             return os.fdopen(held, "w")
         except OSError as error:

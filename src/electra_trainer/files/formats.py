@@ -173,7 +173,9 @@ def wet_rows(file: TextFile, column: str | None, tick: Tick) -> Rows:
         try:
             for number, record in enumerate((archive := ArchiveIterator(stream, no_record_parse=True)), 1):
                 if record.rec_type not in ("conversion", "warcinfo", "metadata"):
-                    raise DataError(f"{file}: holds web pages. Take the WET file of the same crawl, with their text.")
+                    raise DataError(
+                        f"{file}: holds web pages. Take the WET file of the same crawl, which has their text."
+                    )
                 body = record.raw_stream.read(_LONGEST)
                 if len(body) != record.length:
                     raise ValueError(f"record {number} is cut short, or over {_LONGEST >> 20} MiB")

@@ -170,7 +170,9 @@ def _in_folder(folder: Path) -> tuple[list[Path], int]:
         folders.sort()
         if {*names} & {"dataset_info.json", "dataset_dict.json"}:
             remedy = f"datasets.load_from_disk({root!r}).to_parquet('a.parquet')"
-            raise DataError(f"{root}: is a folder of `save_to_disk`. Write its rows, {remedy}, and name them.")
+            raise DataError(
+                f"{root}: is a folder of `save_to_disk`. Write its rows, in Python {remedy}, and name them."
+            )
         texts = sorted(filter(_is_text, names))
         kept += [Path(root, name) for name in texts]
         skipped += len(names) - len(texts)

@@ -210,7 +210,10 @@ class Plan(engine.Work):
         as_read, text = data.under(settled)[0], source.text(settled.max_length)
         findings = findings_of(as_read, text, reader=model, longest=source.length)
         if self.is_own and not data.tested and model_folder.finetuned_folder(model) is not None:
-            findings.append(f"warning: {model} {cells.SEEN}, so the score is too good: --test FILE scores others.")
+            findings.append(
+                f"warning: {model} {cells.SEEN}, so the score is too good: --test FILE scores rows that no model "
+                "learned from."
+            )
         for finding in findings:
             if finding not in self.shown:
                 errors.tell(f"{name}: {finding}")

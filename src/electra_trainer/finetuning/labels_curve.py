@@ -45,7 +45,9 @@ def parse_counts(text: str) -> tuple[int, ...]:
     words = [word.strip() for word in text.split(",") if word.strip()]
     counts = sorted({int(word) for word in words if word.isdecimal() and len(word) < 10})
     if not counts or len(counts) < len(words) or counts[0] < 2:
-        raise ConfigError(f"--labels-curve {text!r}: expected different numbers from 2 on, such as 50,100,200,500")
+        raise ConfigError(
+            f"--labels-curve {text!r}: expected different numbers of labels of at least 2, such as 50,100,200,500"
+        )
     return tuple(counts)
 
 

@@ -303,7 +303,9 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
     path = folder / TASK
     if not path.is_file():
         what = f"holds no {TASK}" if folder.exists() else "no such folder"
-        raise MissingInputError(f"{folder}: {what}. Expected DIR/model of `electra finetune --out DIR`.")
+        raise MissingInputError(
+            f"{folder}: {what}. Expected a fine-tuned model, such as DIR/model of `electra finetune --out DIR`."
+        )
     table = read_table(path)
     _require_sound(folder, table)
     task = task_from(table["task"], where=str(path), own=own, began=table)

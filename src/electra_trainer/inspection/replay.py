@@ -301,7 +301,9 @@ def evaluate(run: str | Path, data: str | Path, *, device: str = "auto") -> Eval
     folder, store, where = RunFolder(path), Store.open(Path(data)), devices.choose_device(device)
     config = plan.fit_to_data(folder.config(), store)
     if folder.fact(str, "data", "tokenizer_sha256") != store.manifest.tokenizer_sha256:
-        raise errors.DataError(f"{data}: has another tokenizer. Prepare it with --tokenizer {folder.tokenizer}.")
+        raise errors.DataError(
+            f"{data}: was prepared with another tokenizer than {run}. Prepare it with --tokenizer {folder.tokenizer}."
+        )
     if not len(store.rows("valid")):
         raise errors.DataError(f"{data}: holds no held-out rows. Prepare it with a --valid-fraction above 0.")
     objective, at = weights.trained(folder, config, step=step)

@@ -149,7 +149,9 @@ def write_report(runs: str | Path | Sequence[str | Path], *, out: str | Path | N
     titles = [run.name for run in read] if len(read) == len(runs) else [Path(run).resolve().name for run in runs]
     with alone(target, patience=60.0):
         if figures.is_symlink():
-            raise StorageError(f"{figures}: is a link, where pictures are written. Remove it, or choose another --out.")
+            raise StorageError(
+                f"{figures}: is a link, and pictures are written there. Remove it, or choose another --out."
+            )
         for name, picture in pictures.items():
             write_output(figures / f"{name}.svg", picture)
         page = _page(" · ".join(titles), read, pictures, contrasts).encode("utf-8", "replace")  # names are bytes
@@ -411,7 +413,9 @@ def rendered(make: "Callable[[], Figure]", form: str, *, style: Any = None) -> b
     from matplotlib.ticker import LogFormatter, LogFormatterMathtext
 
     if form not in ("svg", "png", "pdf"):
-        raise ConfigError(f"--out: {form!r} is not a format of figures. Expected a name ending in .svg, .png or .pdf.")
+        raise ConfigError(
+            f"--out: {form!r} is not a format of figures. Expected a name that ends in .svg, .png or .pdf."
+        )
     content = io.BytesIO()
     with matplotlib.rc_context({**STYLE, **(style or {}), "svg.fonttype": "none", "svg.hashsalt": "electra"}):
         figure = make()

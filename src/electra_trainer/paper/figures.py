@@ -103,7 +103,9 @@ def _with_masks(model: Pretrained, text: str, mask: Sequence[int]) -> tuple[list
         raise DataError(f"figure 2: --text has {tokens} tokens, expected from 1 to {room}, as a trained row has.")
     words = [0 if word is None else word + 1 for word in encoding.word_ids]
     if not mask or not {*mask} <= {*words}:
-        raise ConfigError(f"--mask {' '.join(map(str, mask))}: expected words from 1 to {max(words)}, such as 1 3.")
+        raise ConfigError(
+            f"--mask {' '.join(map(str, mask))}: expected words from 1 to {max(words)} of {text!r}, such as 1 3."
+        )
     return encoding.ids, [word in mask for word in words]
 
 
@@ -200,7 +202,9 @@ def _figure_4(shown: Sequence[Entry], metric: str) -> "Figure":
     """BERT next to ELECTRA for each size; the gain, if any size has both; curves of the first size."""
     shown = [entry for entry in shown if entry.arm in ("electra", "mlm")]
     if not shown:
-        raise DataError(f"figure 4: no cell of electra or mlm has {metric}. Run electra compare --arms electra,mlm.")
+        raise DataError(
+            f"figure 4: no finished cell of electra or mlm has {metric}. Run electra compare --arms electra,mlm."
+        )
     labels = {entry.experiment.path: entry.label for entry in shown}
     places = {path: at for at, path in enumerate(labels)}
     electra, mlm = (

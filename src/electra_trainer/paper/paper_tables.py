@@ -99,7 +99,9 @@ class Entry:
         """
         given = {one.seed: value for one in self.results if (value := (one.facts | one.scores).get(name)) is not None}
         if factor(name) > 1 and (wrong := [value for value in given.values() if abs(value) > 1]):
-            raise DataError(f"{self.experiment.path}: {name} = {wrong[0]}: expected a share from -1 to 1, not points.")
+            raise DataError(
+                f"{self.experiment.path}: {name} = {wrong[0]}: expected a share between -1 and 1, not points."
+            )
         return {seed: factor(name) * value for seed, value in given.items()}
 
     def spread(self, name: str) -> Spread | None:
@@ -339,7 +341,9 @@ def build_table(number: int, experiments: Sequence[Summary], *, metrics: Sequenc
         expected.
     """
     if number not in TABLES:
-        raise ConfigError(f"table {number}: expected one of {', '.join(map(str, TABLES))}. Table 5: electra show small")
+        raise ConfigError(
+            f"table {number}: expected one of {', '.join(map(str, TABLES))}. Table 5 is: electra show small"
+        )
     table, known, about = TABLES[number], entries(experiments), dict(PRINTED["columns"])
     about[_AVERAGE] = (table.average, "score")
     declared = set[str]().union(*(one.metrics for one in experiments))

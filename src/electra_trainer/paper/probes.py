@@ -411,7 +411,9 @@ def parse_probes(words: Sequence[str]) -> dict[str, Path | None]:
     for word in words:
         name, _, folder = word.partition("=")
         if name not in PROBES:
-            raise ConfigError(f"--probe {word}: unknown.{did_you_mean(name, PROBES)} Known: {', '.join(PROBES)}.")
+            raise ConfigError(
+                f"--probe {word}: unknown probe {name!r}.{did_you_mean(name, PROBES)} Known: {', '.join(PROBES)}."
+            )
         if name in probes:
             raise ConfigError(f"--probe {name}: is given twice.")
         if bool(folder) != bool(its := PROBES[name].folder):

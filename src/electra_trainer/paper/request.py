@@ -163,7 +163,9 @@ class Table(Request):
         from electra_trainer.paper.paper_tables import build_table, write
 
         if not self.experiments:
-            raise ConfigError("table: give at least one experiment folder, such as: electra table 4 experiments/tiny")
+            raise ConfigError(
+                "table: give at least one experiment folder, for example: electra table 4 experiments/tiny"
+            )
         out = self.out or Path("table.md")
         require(out.suffix in (".md", ".tex"), "--out", str(out), "a name that ends in .md or .tex")
         table = build_table(self.number, [*map(summarize, self.experiments)], metrics=self.metrics)
@@ -199,7 +201,9 @@ class Figure(Request):
         from electra_trainer.pretrained.pretrained import load
 
         if not self.folders:
-            raise ConfigError("figure: give experiment folders, of figure 2 a run: electra figure 1 experiments/tiny")
+            raise ConfigError(
+                "figure: give experiment folders (figure 2: a run), for example: electra figure 1 experiments/tiny"
+            )
         if self.number == 2:
             if len(self.folders) != 1 or self.out is not None:
                 raise ConfigError("figure 2: expected one run, and no --out: it is a table on the terminal.")

@@ -59,7 +59,9 @@ def _download(name: str) -> Path:
         raise MissingInputError(f"{nowhere}, and no such model on the Hub that may be read. Check the name.") from None
     except (HfHubHTTPError, OSError) as error:
         why = (str(error) or type(error).__name__).splitlines()[0]
-        raise MissingInputError(f"{nowhere}, and the Hub could not be asked ({why}). Check name and network.") from None
+        raise MissingInputError(
+            f"{nowhere}, and the Hub could not be asked ({why}). Check the name and the network."
+        ) from None
     if not any((folder / place / "model.safetensors").is_file() for place in ("", "encoder")):
         raise _pickled(name, folder, where="has no model.safetensors on the Hub")
     return folder

@@ -149,7 +149,9 @@ def _contents(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         return as_modern.model_fields(table, where=config), as_modern.our_tensors(read_tensors(weights))
     for name, expected in _ARITHMETIC.items():
         if table.get(name, expected) != expected:
-            raise CheckpointError(f"{config}: {name} {short(table[name])}, expected {expected!r}. Choose another.")
+            raise CheckpointError(
+                f"{config}: {name} {short(table[name])}, expected {expected!r}. Choose another model."
+            )
     fields = {name: table[name] for name in SHAPE_KEYS if name in table}
     if kind == "bert":
         fields["embedding_size"] = table.get("hidden_size")
@@ -173,7 +175,9 @@ def _built(kind: Callable[[Model], nn.Module], folder: Path) -> tuple[nn.Module,
     try:
         model = records.read(Model, fields, where="config.json")
         if model.num_hidden_layers > len(tensors):
-            raise ConfigError(f"config.json: num_hidden_layers {model.num_hidden_layers:,}, {len(tensors):,} tensors.")
+            raise ConfigError(
+                f"config.json: num_hidden_layers {model.num_hidden_layers:,}, and {len(tensors):,} tensors."
+            )
         with torch.device("meta"), _Unfilled():
             network = kind(model)
     except (ConfigError, TypeError, RuntimeError, OverflowError) as error:
@@ -214,4 +218,6 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         return safetensors.torch.load(content)
     except (SafetensorError, ValueError, KeyError) as error:
-        raise CheckpointError(f"{path}: not a readable safetensors file: {error}. Export it again.") from None
+        raise CheckpointError(
+            f"{path}: not a readable safetensors file: {error}. Export it again; pickled weights are not read."
+        ) from None

@@ -167,7 +167,9 @@ class InitFrom:
             found = read[main] | {"generator": read[other]["encoder"]}
             first, second = (_as_it_is(name).tokenizer.get_vocab() for name in (main, other))
             if first != second:
-                raise ConfigError(f"--init {self.name}: {other} has another vocabulary. Give two of one model.")
+                raise ConfigError(
+                    f"--init {self.name}: {other} has another vocabulary than {main}. Give two of one model."
+                )
         source = _as_it_is(main)
         networks = {name: _tensors(network) for name, (network, _) in found.items()}
         digest = hashlib.sha256(source.sha256.encode())

@@ -102,7 +102,9 @@ def read(path: Path, *, origin: Origin | None = None, network: Builds | None = N
         most = {"state.json": _SMALL, **(_most(network()) if network is not None else {})}
         for name, allowed in most.items():
             if (size := manifest["files"][name]["bytes"]) > allowed:
-                raise Unfit(f"{path / name}: has {size:,} bytes, these settings allow {allowed:,}. It was not read.")
+                raise Unfit(
+                    f"{path / name}: has {size:,} bytes, these settings allow at most {allowed:,}. It was not read."
+                )
         state = _state(path / "state.json", manifest["files"]["state.json"], timed=timed)
         weights, optimizer = (_tensors(path / name, manifest["files"][name]) for name in TENSORS)
         return Saved(step=manifest["step"], weights=weights, optimizer=optimizer, state=state)
@@ -236,7 +238,9 @@ def _tensors(place: Path, entry: dict[str, Any]) -> dict[str, Tensor]:
         raise CheckpointError(f"{place}: is not a safetensors file: {short(str(error))}.") from None
     for name, tensor in tensors.items():
         if tensor.dtype not in TYPES:
-            raise CheckpointError(f"{place}: {short(name)} holds {tensor.dtype}, which no checkpoint here holds.")
+            raise CheckpointError(
+                f"{place}: {short(name)} holds {tensor.dtype}, which no checkpoint of this program holds."
+            )
         if not bool(torch.isfinite(tensor).all()):
             why = "holds NaN or infinite values. This program neither saves such weights nor resumes with them"
             raise Unfit(f"{place}: {short(name)} {why}: take an earlier checkpoint.")

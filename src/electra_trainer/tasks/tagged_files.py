@@ -196,7 +196,9 @@ def _sentence(path: Path, words: Sequence[str], labels: Sequence[str | None], li
 
 def _treebank(path: Path, column: str, *, labelled: bool) -> Tagged:
     if column not in get_args(TreebankColumn):
-        raise ConfigError(f"{path}: label column {column!r}: expected {', '.join(get_args(TreebankColumn))}.")
+        raise ConfigError(
+            f"{path}: label column {column!r}: expected {', '.join(get_args(TreebankColumn))} of a .conllu file."
+        )
     none, sentences = UNLABELLED if column == "feats" else None, []  # no features are an answer too
     for one in read_conllu(path, own_upos=True):
         labels = [getattr(word, column) or none if labelled else None for word in one.words]
@@ -207,7 +209,9 @@ def _treebank(path: Path, column: str, *, labelled: bool) -> Tagged:
 def _number(column: str | int, what: str, path: Path) -> int:
     if re.fullmatch(r"[1-9]\d{0,3}", str(column), re.ASCII):
         return int(column)
-    raise ConfigError(f"{path}: {what} column {column!r}: expected a number from 1. Names are for .conllu and .jsonl.")
+    raise ConfigError(
+        f"{path}: {what} column {column!r}: expected a number counted from 1. Names are for .conllu and .jsonl."
+    )
 
 
 def _ends_sentence(line: str) -> bool:

@@ -48,7 +48,9 @@ def _directions(folder: RunFolder, config: Config) -> Tensor:
     try:
         content = read_file(path, limit=MOST_TEXT, error=CheckpointError)
     except MissingInputError:
-        raise CheckpointError(f"{path}: the vectors that word embeddings begin with are missing. {remedy}") from None
+        raise CheckpointError(
+            f"{path}: the vectors that its word embeddings begin with are missing. {remedy}"
+        ) from None
     intact = hashlib.sha256(content).hexdigest() == folder.fact(str, "words_sha256")
     found: Tensor | None = safetensors.torch.load(content)[_TENSOR] if intact else None
     if found is None or found.shape != shape:
