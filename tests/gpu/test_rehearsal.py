@@ -19,6 +19,7 @@ import pytest
 from tests.gpu.pretend import ROOT, Ledger, command, environment, needs_card, rehearse
 
 from electra_trainer.presets.arms import ARMS
+from electra_trainer.train.static_step import BUCKETS
 
 pytestmark = [needs_card, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(1200)]
 EAGER = ("mlm-hard",)
@@ -180,13 +181,14 @@ def test_the_second_card(tmp_path: Path) -> None:
 class Ranks:
     """Two ranks of a run, each on its card."""
 
-    def __init__(self, folder: Path, data: Path, **options: Any) -> None:
+    def __init__(self, folder: Path, data: Path, buckets: int = 1, **options: Any) -> None:
         self.ledgers = [folder / f"ledger{rank}" for rank in range(2)]
         self._said = [(folder / f"said{rank}").open("w+") for rank in range(2)]
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = str(free.getsockname()[1])
         shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        shared[BUCKETS] = str(buckets)
         self.processes = [
             subprocess.Popen(
                 command("tests.gpu.one_rank", data, folder / "run", json.dumps(options)), cwd=ROOT, stderr=said, stdout=said,
@@ -213,7 +215,7 @@ class Ranks:
         return "\n".join(file.read()[-1500:] for file in self._said)
 
 
-@pytest.mark.parametrize("options", [{}, {"deterministic": True}], ids=["plain", "deterministic"])
+@pytest.mark.parametrize("options", [{}, {"deterministic": True}, {"buckets": 3}], ids=["plain", "deterministic", "buckets"])
 def test_two_ranks(options: dict[str, Any], data: Path, tmp_path: Path) -> None:
     """Both call the same collectives in the same order, none with memory of the host."""
     ranks = Ranks(tmp_path, data, **options)
@@ -225,6 +227,7 @@ def test_two_ranks(options: dict[str, Any], data: Path, tmp_path: Path) -> None:
         sorted(one.split()[:2]) for one in called[1]
     ]
     for rank, ledger in enumerate(ledgers):
+        assert len(ledger.of("record", place="captured")) >= options.get("buckets", 0)
         assert {one.device for one in ledger.of("kernel", "product", "collective", "replay") if one.stream >= 0} == {
             rank
         }
