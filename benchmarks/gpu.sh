@@ -36,7 +36,7 @@ mkdir -p "${OUT:?$usage}"
 out=$(cd "$OUT" && pwd)
 work=${SCRATCH:-/tmp/electra-gpu} # the same in every call: compiled kernels are found by their paths
 record=$work/record/$call
-rm -rf "$work"/{record,run,data,carried,site,whole,killed} && mkdir -p "$record" "$work"/{text,cache/triton} && : >"$record/stages.txt"
+rm -rf "$work"/{record,run,data,carried,site,whole,killed,export,go} && mkdir -p "$record" "$work"/{text,cache/triton} && : >"$record/stages.txt"
 declare -A names=() starts=() # by process
 
 export REVISION=${REVISION:-$(git describe --always --dirty 2>/dev/null || echo unknown)}
@@ -63,7 +63,7 @@ trap 'exit 143' TERM INT
 # Limits are shares of the time that is left: what a stage does not need is for those after it.
 open() { rest=$1 ends=$2; } # what the limits of the coming stages add up to, and when they have to be over
 allowed() { echo $(((ends - SECONDS) * $1 / (rest > $1 ? rest : $1))); }
-# begin NAME LIMIT COMMAND...: standard output to NAME.txt, the rest to NAME.log; settle LIMIT waits for all that began
+# begin NAME LIMIT COMMAND...: standard output to NAME.txt, the rest to NAME.log; settle LIMIT [NAME] waits for all others that began
 begin() {
   local name=$1 limit
   limit=$(allowed "$2")
@@ -76,7 +76,7 @@ begin() {
 }
 settle() {
   local child code name took said
-  while ((${#names[@]})); do
+  while [ -n "$(printf '%s\n' "${names[@]}" | grep -vx "${2:-}")" ]; do
     code=0
     wait -n -p child "${!names[@]}" || code=$?
     name=${names[$child]} took=$((SECONDS - starts[$child]))
@@ -154,8 +154,9 @@ prove() {
     # shellcheck disable=SC2046
     measure "warm-$preset" 90 gpu_steps ways --preset "$preset" --batch $(batches "$preset") --layers 1 --seconds 0.1 --ways '' "${ways[@]}"
   done
-  [ "$device" != cuda ] || measure warm-speed 90 speed --preset "$first" --batch "${batch[0]}" --rounds 1 --turn 0 --systems "$systems"
-  settle 90
+  measure speed 130 speed --preset "$first" --batch "${batch[0]}" --rounds "$rounds" --bursts 5 --systems "$systems" --json --after "$work/go"
+  settle 90 speed
+  touch "$work/go" && settle 40
 
   measure attention 20 gpu_attention --tokens $((${#few[@]} ? 1024 : 16384)) && settle 20
   measure "ways-$first" 60 gpu_steps ways --preset "$first" --batch "${batch[@]}" "${few[@]}" --seconds "$seconds" --ways '' "${ways[@]}" && settle 60
@@ -167,7 +168,6 @@ prove() {
   done
   # shellcheck disable=SC2086
   [ -z "$best" ] || local -x ${best//,/ }
-  measure speed 40 speed --preset "$first" --batch "${batch[0]}" --rounds "$rounds" --bursts 5 --systems "$systems" --json && settle 40
   measure profile 20 gpu_steps profile --preset "$first" --batch "${batch[0]}" "${few[@]}" --seconds "$seconds" && settle 20
 }
 
@@ -189,10 +189,10 @@ train() {
 
 last=$((budget - 15)) # the rest is for packing
 case $call in
-  prove) open 315 $last && prove ;;
+  prove) open 325 $last && prove ;;
   train) open 425 $last && train ;;
   quarter)
-    open 315 $((last * 31 / 76)) && prove
+    open 325 $((last * 31 / 76)) && prove
     open 425 $last && train
     ;;
 esac

@@ -19,6 +19,7 @@ import json
 import statistics
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -148,22 +149,26 @@ class Job:
         }
 
 
-def measure(job: Job, names: list[str]) -> tuple[dict[str, Result], dict[str, float]]:
-    """All systems in turn: what was seen of each, and the matrix rates by precision."""
+def measure(job: Job, names: list[str], after: Path | None = None) -> tuple[dict[str, Result], dict[str, float]]:
+    """All systems, set up beside one another, then in turn, once `after` exists: what was seen of each, and the matrix rates by precision."""
     results = {name: Result() for name in names}
     processes: dict[str, Process] = {}
     matrix = Process(environment(tuned=True, threads=job.threads, more={}))
     rates: dict[str, float] = {}
     try:
         for name in names:
-            _tell(f"{name}: setting up")
             system = SYSTEMS[name]
             tuned = system.tuned and not system.peer
             processes[name] = Process(
                 environment(tuned=tuned, threads=system.threads or job.threads, more=system.environment)
             )
-            answer = _ask(processes, name, job.setup(system), results)
+        _tell(f"setting up {', '.join(names)}")
+        with ThreadPoolExecutor() as pool:
+            ready = pool.map(lambda name: (name, _ask(processes, name, job.setup(SYSTEMS[name]), results)), names)
+        for name, answer in ready:
             results[name].precision = answer.get("precision", "")
+        while after is not None and not after.exists():
+            time.sleep(_PAUSE)
         for number in range(job.rounds):
             answer = matrix.ask({"kind": "matrix", "device": job.device, "threads": job.threads}, limit=_LIMIT)
             rates = {name: max(rate, rates.get(name, 0.0)) for name, rate in answer.items()}
@@ -278,6 +283,7 @@ def main() -> int:
     )
     parser.add_argument("--task", choices=["pretrain", "finetune"], default="pretrain")
     parser.add_argument("--data", type=Path, help="a prepared folder; default: made-up rows of Zipf's words")
+    parser.add_argument("--after", type=Path, help="set up, and wait until this file exists")
     parser.add_argument("--json", action="store_true", help="one object on standard output")
     arguments = parser.parse_args()
     try:
@@ -285,7 +291,7 @@ def main() -> int:
     except ElectraError as error:
         print(f"benchmarks.speed: {error}", file=sys.stderr)
         return error.exit_code
-    facts = report(job, *measure(job, names))
+    facts = report(job, *measure(job, names, arguments.after))
     print(json.dumps(facts) if arguments.json else table(facts))
     return 70 if any("error" in facts["systems"][name] for name in names if not SYSTEMS[name].peer) else 0
 

@@ -41,7 +41,7 @@ CEILINGS = {
     "train": 2330,
     "all": 22_710,
     "tests": 34_910,
-    "benchmarks": 1690,
+    "benchmarks": 1700,
 }
 """Most lines of code. They only fall; an issue that asks for a feature raises one and names the lines and what goes for it."""
 _LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)

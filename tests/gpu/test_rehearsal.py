@@ -215,7 +215,9 @@ class Ranks:
         return "\n".join(file.read()[-1500:] for file in self._said)
 
 
-@pytest.mark.parametrize("options", [{}, {"deterministic": True}, {"buckets": 3}], ids=["plain", "deterministic", "buckets"])
+@pytest.mark.parametrize(
+    "options", [{}, {"deterministic": True}, {"buckets": 3}], ids=["plain", "deterministic", "buckets"]
+)
 def test_two_ranks(options: dict[str, Any], data: Path, tmp_path: Path) -> None:
     """Both call the same collectives in the same order, none with memory of the host."""
     ranks = Ranks(tmp_path, data, **options)
