@@ -77,6 +77,12 @@ void multiply(const bf16* a, long a_panel, const bf16* b, long b_panel, long m32
     for (long r = 0; ready && r < 32; ++r) row(2 * ready_m + r / 16, r % 16, ready_n, load(ready + r * 32));
 }
 
+// Part `k` of `k32` of 32 x 32 sums, two groups, `below` apart
+INLINE void fetch_sums(const float* sums, long below, long k, long k32) {
+    for (long i = 32 * k / k32; i < 32 * (k + 1) / k32; ++i) __builtin_prefetch(sums + 16 * i, 1), __builtin_prefetch(sums + below + 16 * i, 1);
+}
+
+// Sums come from afar: those of the next 32 x 32 are fetched between the tile instructions.
 inline void multiply_add(const bf16* a, long a_panel, const bf16* b, long b_panel, long m32, long n32, long k32, float* sums, long width) {
     written();
     for (long n = 0; n < n32; ++n)
@@ -85,8 +91,9 @@ inline void multiply_add(const bf16* a, long a_panel, const bf16* b, long b_pane
             float *c0 = sums + 32 * m * width + n * GROUP, *c1 = c0 + 16 * width;
             _tile_loadd(0, c0, 128); _tile_loadd(1, c0 + 16, 128);
             _tile_loadd(2, c1, 128); _tile_loadd(3, c1 + 16, 128);
+            const float* next = m + 1 < m32 ? c0 + 32 * width : sums + (n + 1) * GROUP;
             for (long k = 0; k < k32; ++k) {
-                ELECTRA_MULTIPLY_BLOCK(k, );
+                ELECTRA_MULTIPLY_BLOCK(k, fetch_sums(next, 16 * width, k, k32));
             }
             _tile_stored(0, c0, 128); _tile_stored(1, c0 + 16, 128);
             _tile_stored(2, c1, 128); _tile_stored(3, c1 + 16, 128);
