@@ -16,6 +16,7 @@ from tests.google import mini_rows
 
 from electra_trainer.batch import Masked
 from electra_trainer.data.masking import MaskTokens
+from electra_trainer.data.tokenizer import Specials
 from electra_trainer.model.networks import TokenPredictor
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.randomness import Rng
@@ -51,7 +52,7 @@ def feed(rows: mini_rows.Rows, seed: int) -> InOrder:
     )
     never = (mini_rows.PAD, mini_rows.CLS, mini_rows.SEP, mini_rows.MASK)
     return InOrder(
-        config=settings, rows=rows.train, valid=rows.held_out, pad=mini_rows.PAD, cls=mini_rows.CLS, sep=mini_rows.SEP,
+        config=settings, rows=rows.train, valid=rows.held_out, specials=Specials(pad=0, unk=1, cls=2, sep=3, mask=4),
         mask=MaskTokens(masking=settings.masking, vocab_size=257, mask_id=mini_rows.MASK, never=never),
         device=torch.device("cpu"), precision="fp32",
     )  # fmt: skip
