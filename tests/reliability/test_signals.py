@@ -6,6 +6,7 @@ import ctypes
 import dataclasses
 import json
 import os
+import pickle
 import pty
 import random
 import resource
@@ -347,6 +348,33 @@ def test_a_worker_does_not_hear_a_signal_to_all() -> None:
     theirs.close()
     ours.close()
     assert wait_for([process]) == [1]  # as it ends when its parent is gone
+
+
+class Slow:
+    """Takes a while to unpickle, as what imports does."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return time.sleep, (0.5,)
+
+
+@pytest.mark.parametrize("already_sent", [0, 2], ids=["waits", "is set up"])
+def test_a_worker_that_is_stopped_while_it_starts_says_so_and_ends(already_sent: int) -> None:
+    """The cell that was sent after the setup is not taken for the setup."""
+    ours, theirs = Pipe()
+    setup = pickle.dumps((sys.path, (), 1, pickle.dumps((Slow(), None))))
+    for message in [*[setup, pickle.dumps(("cell", "cpu"))][:already_sent], processes.ASK_TO_STOP]:
+        ours.send_bytes(message)
+
+    def work(_: int) -> None:
+        ours.close()
+        cell_workers.serve_cells(processes.connect(theirs.fileno()))
+
+    (process,) = start_ranks(1, work)
+    theirs.close()
+    assert ours.recv_bytes().startswith(b'-["Interrupted", "SIGTERM: stopped')
+    with pytest.raises(EOFError):
+        ours.recv_bytes()
+    assert wait_for([process]) == [0]
 
 
 def launched(told: Signalled, data: Path, notes: Path, *, deaf: bool = False) -> int:

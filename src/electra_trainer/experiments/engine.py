@@ -33,7 +33,7 @@ from electra_trainer.experiments.summary import Summary, number, write_summary
 from electra_trainer.files.processes import ASK_TO_STOP, EVENT, Child, Connection, Workers, cores, serve, wait
 from electra_trainer.files.wording import Terminal, duration
 from electra_trainer.runs import checkpoint, run_folder
-from electra_trainer.runs.signals import StopRequest
+from electra_trainer.runs.signals import StopRequest, undisturbed
 from electra_trainer.settings import extensions
 from electra_trainer.train.device import set_threads
 
@@ -348,10 +348,11 @@ def _packed(value: object) -> bytes:
 
 def serve_cells(pipe: Connection) -> None:
     """The life of a worker."""
-    with suppress(Interrupted), StopRequest(at_once=True, quiet=True):
+    with StopRequest(at_once=True, quiet=True):
         serve(pipe, partial(_prepare, pipe))
 
 
+@undisturbed()  # an exception in the middle of an import may become another, or leave half a module
 def _prepare(pipe: Connection, setup: bytes) -> Callable[[bytes], bytes]:
     """A function that does one cell after another."""
     sys.path[:], files, threads, pickled = ForkingPickler.loads(setup)

@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Self
 
-from electra_trainer.errors import STOP, ElectraError, named
+from electra_trainer.errors import STOP, ElectraError, Interrupted, named
 
 __all__ = ["ASK_TO_STOP", "EVENT", "Child", "Connection", "WorkerDied", "Workers", "connect", "cores", "serve", "wait"]
 
@@ -155,26 +155,36 @@ def serve(pipe: Connection, prepare: Callable[[bytes], Callable[[bytes], bytes]]
     """The life of a worker: the first message sets it up, every other one is answered, the end of the pipe ends it at
     once.
 
-    An answer begins with "+", the class and the sentence of an error with "-".
+    An answer begins with "+", the class and the sentence of an error with "-". An error of the setup, or a stop at any
+    moment, is sent and ends it.
     """
     inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(pipe, inbox), daemon=True).start()
-    answer: Callable[[bytes], bytes] | None = None
-    while True:
-        message = inbox.get()
-        try:
-            if answer is None:
-                answer = prepare(message)
-                continue
-            reply = _ANSWER + answer(message)
-        except Exception as error:
-            is_ours = isinstance(error, ElectraError)
-            if not is_ours:
-                traceback.print_exc()
-            words = str(error) if is_ours else f"A worker process failed: {type(error).__name__}: {error}."
-            reply = _ERROR + json.dumps([type(error).__name__ if is_ours else "ElectraError", words]).encode()
-        with suppress(BrokenPipeError):  # the parent is gone, and this process with it
-            pipe.send_bytes(reply)
+    gone = suppress(BrokenPipeError)  # the parent, and this process with it
+    try:
+        threading.Thread(target=_listen, args=(pipe, inbox), daemon=True).start()
+        answer = prepare(inbox.get())
+        while True:
+            message = inbox.get()
+            try:
+                reply = _ANSWER + answer(message)
+            except Interrupted:
+                raise
+            except Exception as error:
+                reply = _failure(error)
+            with gone:
+                pipe.send_bytes(reply)
+    except Exception as error:
+        with gone:
+            pipe.send_bytes(_failure(error))
+
+
+def _failure(error: Exception) -> bytes:
+    """The message on an error; a bug's traceback is printed."""
+    is_ours = isinstance(error, ElectraError)
+    if not is_ours:
+        traceback.print_exception(error)
+    words = str(error) if is_ours else f"A worker process failed: {type(error).__name__}: {error}."
+    return _ERROR + json.dumps([type(error).__name__ if is_ours else "ElectraError", words]).encode()
 
 
 def _listen(pipe: Connection, inbox: "queue.SimpleQueue[bytes]") -> None:
