@@ -24,7 +24,7 @@ CEILINGS = {
     "cost": 340,
     "data": 2330,
     "experiments": 1140,
-    "files": 1500,
+    "files": 1520,
     "finetuning": 1820,
     "inspection": 940,
     "kernels": 720,
@@ -37,10 +37,10 @@ CEILINGS = {
     "ranks": 400,
     "runs": 990,
     "settings": 730,
-    "tasks": 3300,
+    "tasks": 3320,
     "train": 2330,
     "all": 22_710,
-    "tests": 34_910,
+    "tests": 34_950,
     "benchmarks": 1700,
 }
 """Most lines of code. They only fall; an issue that asks for a feature raises one and names the lines and what goes for it."""

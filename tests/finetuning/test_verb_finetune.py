@@ -183,6 +183,12 @@ def test_predict_says_what_was_said(work: Path, electra: Electra, first: tuple[i
     code, out, _ = electra("predict", "exp/model", "new.csv", "--out", "again.jsonl", "--text", "id", "--device", "cpu")
     first_line = (work / "again.jsonl").read_text().splitlines()[0]
     assert code == 0 and json.loads(first_line)["prediction"] in {"fruit", "tool"}
+    Path("sheet.csv").write_text("id;Text\n1;an apple\n2; \n3;a saw\n", encoding="utf-8-sig")
+    code, out, err = electra("predict", "exp/model", "sheet.csv", "--device", "cpu")
+    assert code == 0 and "1 of 3 rows have no text: their prediction is left empty." in err
+    head, first_row, blank, _ = out.splitlines()
+    assert head == "\ufeffid;Text;prediction;probability;probability_fruit;probability_tool"
+    assert first_row.startswith("1;an apple;") and blank == "2; ;;;;"
 
 
 def test_the_test_file_chooses_nothing_and_is_scored_again_by_predict(

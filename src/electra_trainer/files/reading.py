@@ -87,14 +87,16 @@ _TABS = _renamed("a table with tabs between its columns", ".tsv", ".csv", is_tex
 _PAGES = _document("a PDF or RTF document, a book, or a document or table of an office program")
 _MARKUP = _document("a page or text with markup (HTML, XML, subtitles, a treebank, a notebook)", is_text=True)
 _REPAIR = (
-    "import codecs, sys; codecs.register_error('old', lambda bad: (bad.object[bad.start:bad.end].decode('cp1252', "
-    "'replace'), bad.end)); [sys.stdout.buffer.write(line.decode('utf-8', 'old').encode()) for line in "
-    "open(sys.argv[1], 'rb')]"
+    "import codecs, sys; codecs.register_error('old', lambda e: (e.object[e.start:e.end].decode('cp1252', 'replace'), "
+    "e.end)); [sys.stdout.buffer.write(b.decode('utf-8', 'old').encode()) for b in open(sys.argv[1], 'rb')]"
 )
 OTHER = Kind(
     "not UTF-8 in many lines",
-    _typed("Convert the bytes that are not UTF-8", f'python -c "{_REPAIR}" {{file}} > {{new}}{{ending}}')
-    + " They are taken for CP1252; whole files in CP1251, GB18030, SHIFT_JIS and others: iconv -f CP1251 -t UTF-8.",
+    _typed(
+        "Save it as CSV UTF-8 in the spreadsheet, or convert CP1252 within it",
+        f'python -c "{_REPAIR}" {{file}} > {{new}}{{ending}}',
+    )
+    + " Whole files in CP1251, GB18030, SHIFT_JIS and others: iconv -f CP1251 -t UTF-8.",
 )
 _BINARY = Kind(
     "not text, but a binary file",

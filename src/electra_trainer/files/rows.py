@@ -40,13 +40,11 @@ def read_rows(given: Any) -> tables.Table:
         )
     file = file if FORMATS[file.suffix] is columnar.rows else _held(file)
     content = file.content or b""
-    return tables.of_rows(
-        Path(str(file)),
-        reader_of(file)(file, None, lambda _: None),
-        digest=hashlib.sha256(content).hexdigest() if content else "",
-        semicolons=file.suffix == ".csv"
-        and separator_of(content[:_NAMES].lstrip().partition(b"\n")[0].decode(errors="replace")) == ";",
-    )
+    digest = hashlib.sha256(content).hexdigest() if content else ""
+    table = tables.of_rows(Path(str(file)), reader_of(file)(file, None, lambda _: None), digest=digest)
+    head = content[:_NAMES].lstrip().partition(b"\n")[0].decode(errors="replace")
+    semicolons = file.suffix == ".csv" and separator_of(head) == ";"
+    return replace(table, semicolons=semicolons, marked=content.startswith(reading.BOM))
 
 
 def _name(given: str | Path) -> str:

@@ -10,7 +10,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -53,6 +53,8 @@ class Table:
     """Hash of the file's bytes."""
     semicolons: bool = False
     """Whether it has semicolons between its columns, so that numbers may have a decimal comma."""
+    marked: bool = False
+    """Whether it begins with a byte order mark, as spreadsheets write UTF-8."""
 
     def where(self, row: int) -> str:
         """`file:line` of a row."""
@@ -70,14 +72,13 @@ def shown(names: Sequence[str], width: int = 62) -> str:
     return ", ".join(name[:width] for name in names[:12]) + more
 
 
-def of_rows(path: Path, rows: Rows, *, digest: str = "", semicolons: bool = False) -> Table:
+def of_rows(path: Path, rows: Rows, *, digest: str = "") -> Table:
     """A table of rows; its columns are their keys in the order in which they first come.
 
     Args:
         path: name of their source in messages.
         rows: each with its line or number.
         digest: hash of the source; "": the hash of the rows as JSON.
-        semicolons: see `Table`.
 
     Raises:
         DataError: a row that cannot be read, no rows, no names, or far more columns than values.
@@ -97,7 +98,15 @@ def of_rows(path: Path, rows: Rows, *, digest: str = "", semicolons: bool = Fals
         raise DataError(f"{path}: {sparse}. Write the same keys in every line. {_EXAMPLE}")
     digest = digest or hashlib.sha256(json.dumps([dict(row) for _, row in found], default=str).encode()).hexdigest()
     values, numbers = [tuple(map(row.get, columns)) for _, row in found], [number for number, _ in found]
-    return Table(path=path, columns=tuple(columns), rows=values, lines=numbers, sha256=digest, semicolons=semicolons)
+    return Table(path=path, columns=tuple(columns), rows=values, lines=numbers, sha256=digest)
+
+
+def with_content(table: Table, *columns: str | None) -> tuple[Table, Sequence[int]]:
+    """The rows with something in each of these columns, and their places; all rows if there is none."""
+    places = [table.columns.index(name) for name in columns if name is not None]
+    kept = [at for at, row in enumerate(table.rows) if not any(_is_empty(row[place]) for place in places)]
+    kept = kept or [*range(len(table.rows))]
+    return replace(table, rows=[table.rows[at] for at in kept], lines=[table.lines[at] for at in kept]), kept
 
 
 T = TypeVar("T")

@@ -208,10 +208,10 @@ class Table:
         escaped = [escape_tex(note) for note in notes]
         return render("table.tex", rows=rows, columns=columns, caption=escape_tex(caption), notes=escaped)
 
-    def csv(self) -> str:
-        """Comma-separated values."""
+    def csv(self, separator: str = ",") -> str:
+        """Lines with separators between the cells."""
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([self.head, *self.rows])
+        csv.writer(text, lineterminator="\n", delimiter=separator).writerows([self.head, *self.rows])
         return text.getvalue()
 
     def text(self, *, least: int = 0) -> str:

@@ -21,7 +21,7 @@ import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, NoReturn, TypeVar
 
@@ -94,16 +94,18 @@ MANY = 20
 """Most classes that get a column each for their probabilities; labels of which a text may have several always do."""
 
 
-def predicted_csv(table: Table, predictions: Sequence[Prediction], *, separator: str = ";") -> str:
-    """CSV: the columns of `table`, then `prediction`; for classes also `probability` (the predicted one's), `unsure`
-    where it is known, and one column per label. Several labels of a text have `separator` between them.
+def predicted_csv(table: Table, predictions: Sequence[Prediction | None], *, separator: str = ";") -> str:
+    """CSV in the form of the input: the columns of `table`, then `prediction`; for classes also `probability` (the
+    predicted one's), `unsure` where it is known, and one column per label. Several labels of a text have `separator`
+    between them; a row without a prediction has empty cells.
     """
-    names, predicted = list(table.columns), [_flat(prediction, separator) for prediction in predictions]
-    rows = []
+    names, predicted = list(table.columns), [_flat(one, separator) if one else {} for one in predictions]
+    new, rows = next(filter(None, predicted)), []
     for row, cells in zip(table.rows, predicted, strict=True):
         own = [cell if isinstance(cell, str) else "" if cell is None else json.dumps(cell) for cell in row]
-        rows.append([*own, *[""] * (len(table.columns) - len(row)), *cells.values()])
-    return wording.Table(head=[*table.columns, *(_free(name, names) for name in predicted[0])], rows=rows).csv()
+        rows.append([*own, *[""] * (len(table.columns) - len(row)), *(cells.get(name, "") for name in new)])
+    whole = wording.Table(head=[*table.columns, *(_free(name, names) for name in new)], rows=rows)
+    return "\ufeff" * table.marked + whole.csv(";" if table.semicolons else ",")
 
 
 def _flat(prediction: Prediction, separator: str) -> dict[str, str]:
@@ -120,13 +122,17 @@ def _flat(prediction: Prediction, separator: str) -> dict[str, str]:
     return {"prediction": _answer(prediction), "probability": f"{shares[prediction['label']]:.6f}", **sure, **each}
 
 
-def predicted_jsonl(table: Table, predictions: Iterable[Prediction]) -> str:
-    """One JSON object per row: its columns, `prediction` and, for classes, `probabilities`."""
+def predicted_jsonl(table: Table, predictions: Iterable[Prediction | None]) -> str:
+    """One JSON object per row: its columns, `prediction` (null for a row without one) and, for classes,
+    `probabilities`.
+    """
     lines = []
     for values, prediction in zip(table.rows, predictions, strict=True):
         row: dict[str, Any] = dict(zip(table.columns, values, strict=False))
-        new: Prediction = {name: prediction[name] for name in ("probabilities", "unsure") if name in prediction}
-        new = {"prediction": _answer(prediction)} | new
+        more = (
+            {name: prediction[name] for name in ("probabilities", "unsure") if name in prediction} if prediction else {}
+        )
+        new = {"prediction": _answer(prediction) if prediction else None} | more
         lines.append({**row, **{_free(name, list(row)): value for name, value in new.items()}})
     return jsonl(lines)
 
@@ -252,6 +258,7 @@ def choose_texts(
 
 def as_trained(table: Table, columns: Columns) -> Columns:
     """Columns of training in another file, such as the development set. Raises DataError if one is missing."""
+    columns = as_written(table, columns)
     for name in (columns.text, columns.pair, columns.label, *columns.labels):
         if name not in (None, *table.columns):
             raise DataError(
@@ -259,6 +266,14 @@ def as_trained(table: Table, columns: Columns) -> Columns:
                 "Rename it; in a file to predict it can be named: --text COLUMN, --text-pair COLUMN."
             )
     return columns
+
+
+def as_written(table: Table, columns: Columns) -> Columns:
+    """Columns with their names in another file, where these differ in case alone; names of labels stay."""
+    counts = Counter(map(str.casefold, table.columns))
+    own = {name.casefold(): name for name in table.columns if counts[name.casefold()] == 1}
+    same = {field: getattr(columns, field) for field in ("text", "pair", "label")}
+    return replace(columns, **{field: name and own.get(name.casefold(), name) for field, name in same.items()})
 
 
 def text_examples(table: Table, columns: Columns) -> list[TextExample]:

@@ -39,7 +39,7 @@ from electra_trainer.experiments.by_class import ClassReport
 from electra_trainer.experiments.cell import RUN, named_scores
 from electra_trainer.experiments.statistics import Sample, jackknife
 from electra_trainer.files.rows import read_rows
-from electra_trainer.files.tables import Table
+from electra_trainer.files.tables import Table, with_content
 from electra_trainer.tasks import examples as files
 from electra_trainer.tasks.calibration import calibrated
 from electra_trainer.tasks.examples import FOLDS, Columns, Prediction, TextExample, strings
@@ -354,11 +354,17 @@ class Task(Protocol):
         columns = files.choose_texts(table, like, text=text, text_pair=text_pair, pair=pair)
         separator = getattr(like, "separator", None) or ";"
         write = files.predicted_jsonl if as_json else partial(files.predicted_csv, separator=separator)
-        examples = files.text_examples(table, columns)
-        answers, notes = self.answers_in(table, like, examples) if isinstance(like, Columns) else ((), ())
-        return Unlabelled(
-            examples=examples, written=lambda raw: {"": write(table, raw)}, answers=answers, notes=tuple(notes)
-        )
+        full, places = with_content(table, columns.text, columns.pair)
+        examples = files.text_examples(full, columns)
+        answers, notes = self.answers_in(full, like, examples) if isinstance(like, Columns) else ((), ())
+        if left := len(table.rows) - len(examples):
+            notes = [*notes, f"{left:,} of {len(table.rows):,} rows have no text: their prediction is left empty."]
+
+        def written(predictions: Sequence[Prediction]) -> dict[str, str]:
+            found = dict(zip(places, predictions, strict=True))
+            return {"": write(table, [found.get(at) for at in range(len(table.rows))])}
+
+        return Unlabelled(examples=examples, written=written, answers=answers, notes=tuple(notes))
 
     def answers_in(
         self, table: Table, columns: Columns, examples: Sequence[TextExample]

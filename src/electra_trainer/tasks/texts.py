@@ -26,6 +26,7 @@ from electra_trainer.files.tables import Table, labels, numbers, shown
 from electra_trainer.files.wording import render
 from electra_trainer.pretrained.embedding import pooled
 from electra_trainer.settings.config import Model
+from electra_trainer.tasks import examples as files
 from electra_trainer.tasks import task as tasks
 from electra_trainer.tasks.baselines import text_baselines
 from electra_trainer.tasks.examples import Columns, Prediction, TextExample, label_names, meaning
@@ -120,6 +121,7 @@ class TextTask(Task):
     def answers_in(
         self, table: Table, columns: Columns, examples: Sequence[TextExample]
     ) -> tuple[Sequence[TextExample], Sequence[str]]:
+        columns = files.as_written(table, columns)
         if not {*(columns.labels or (columns.label or "",))} <= {*table.columns}:
             return (), ()
         try:
