@@ -23,7 +23,7 @@ CEILINGS = {
     "cli": 1220,
     "cost": 340,
     "data": 2330,
-    "experiments": 1140,
+    "experiments": 1150,
     "files": 1520,
     "finetuning": 1820,
     "inspection": 940,

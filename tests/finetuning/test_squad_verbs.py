@@ -187,7 +187,7 @@ ANSWER = {"--context": CONTEXT, "--question": "Who?", "--top": "1"}
     ("name", "verb", "more", "code", "message"),
     [
         ("always", "answer", {"--null-threshold": "0"}, 78, "--null-threshold 0: squad"),
-        ("labels", "predict", {"--accuracy": "0.9"}, 78, "--accuracy 0.9: this model keeps no probabilities"),
+        ("labels", "predict", {"--accuracy": "0.9"}, 78, "accuracy 0.9: this model keeps no probabilities"),
         ("model", "predict", {"--out": "said.csv"}, 78, "expected a name that ends in .json or .jsonl"),
         ("model", "predict", {"--text": "body"}, 78, "--text body"),
         ("model", "answer", {"--context": "@none.txt"}, 66, "none.txt: no such file"),

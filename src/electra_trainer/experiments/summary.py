@@ -25,6 +25,7 @@ from electra_trainer.experiments.cell import Cell, Declared, DeclaredRow, Result
 from electra_trainer.experiments.statistics import Paired, Sample, Spread, compare_paired, holm, spread
 from electra_trainer.files import durable, wording
 from electra_trainer.files.wording import Printed, Table
+from electra_trainer.settings.records import in_the_box
 
 ABSENT = "–"
 WIDE, SURE, MANY = 20.0, 95.0, 1000
@@ -400,17 +401,24 @@ def answer(summary: Summary) -> tuple[str, ...]:
     best, tags = summary.best(key).seed, row.settings["task"]["kind"] == "Tagging"
     mine = {best: every[best]} if split in row.apart and best in every else every
     (of, more), (low, high) = _JUDGED[split], statistics.over_rows([*mine.values()])
-    if known := any(cell.SEEN in note for note in row.notes):
-        of = ", some of which the earlier model learned from"
     first, ends = score_in_words(name, mine, of, tags=tags)
-    last = _more_labels(summary, key, "--dev in place of --test and " * (split == "test"), sure=100 * low > SURE)
+    last = _more_labels(summary, key, split, sure=100 * low > SURE)
     if 100 * (high - low) > WIDE:
         last = f"{mine[min(mine)].rows:,} are too few for a number, {ends}: {more}."
+    compared = " ".join(_others(summary, metric, mine, partial(_score, name, tags=tags)))
+    if any(cell.SEEN in note for note in row.notes):
+        begun, last = summary.declared.about["model"], ""
+        first = (
+            f"No honest score: {begun} {cell.SEEN}. With another --out, give it other rows (--test FILE), or leave "
+            f"{begun} out and learn from all rows anew."
+        )
+        plain = ((one.baseline, summary.samples(key, metric)) for key, one in summary.declared.rows.items())
+        judged = partial(score_in_words, name, of=of, tags=tags)
+        compared = " ".join(f"{title}: {judged(scores)[0]}" for title, scores in plain if title and scores)
     if any("collapsed: " in doubt for doubt in summary.results[key][best].doubts):
         recipe = "--learning-rate (it was {learning_rate:g}) or more --epochs (they were {epochs:g})"
         last = f"It says the same of every text. Try another {recipe.format(**row.settings['recipe'])}, another --out."
-    score = partial(_score, name, tags=tags)
-    return first, " ".join(_others(summary, metric, mine, score)) if not known else "", last
+    return first, compared, last
 
 
 def score_in_words(metric: str, samples: Mapping[int, Sample], of: str, *, tags: bool) -> tuple[str, str]:
@@ -476,17 +484,24 @@ def _others(
     yield from (sentence for _, sentence in sorted(found, key=lambda one: one[0]))
 
 
-def _more_labels(summary: Summary, key: str, instead: str, *, sure: bool) -> str:
-    """A sentence: labels are few, and the command that shows what more of them bring; else where the mistakes are."""
+def _more_labels(summary: Summary, key: str, split: str, *, sure: bool) -> str:
+    """A sentence: labels are few, and the command that shows what more of them bring (no curve can be read from a tenth
+    of the rows of folds: there a larger encoder); else where the mistakes are.
+    """
     settings, page = summary.declared.rows[key].settings, summary.path / "summary.md"
     rows, task = settings["train_rows"], settings["task"]
     counts = [str(few) for few in (rows // 4, rows // 2, 4 * rows // 5) if few >= max(2, len(task.get("labels", ())))]
     if rows >= MANY or sure or not counts or task["kind"] == "Tagging":
         return f"Class by class, and what is taken for what: {page}" if key in summary.classes else ""
-    return (
-        f"More labels than these {rows:,} help most. How much: the same command with {instead}--labels-curve "
-        f"{','.join(counts)} --out {summary.path}-curve"
-    )
+    more = f"More labels than these {rows:,} may help"
+    if split != "folds":
+        other = "--dev in place of --test and " * (split == "test")
+        curve = f"{other}--labels-curve {','.join(counts)} --out {summary.path}-curve"
+        return f"{more}. How much: the same command with {curve}"
+    if not in_the_box(summary.declared.about.get("model", "")):
+        return f"{more}."
+    larger = f"finetune sentence-transformers/all-MiniLM-L6-v2 and --out {summary.path}-larger"
+    return f"{more}, or a larger encoder. To try one, a download and slower: the same command with {larger}"
 
 
 def row_remarks(summary: Summary, key: str, title: str) -> Iterator[str]:

@@ -151,8 +151,8 @@ class Plan(engine.Work):
         remedy = "To resume, restore what it began with. Otherwise choose another --out."
         if (root / "model").is_dir():
             remedy = (
-                f"Train anew beside it, from its encoder on, with a new last layer: {self.request.beside()}  For other "
-                f"texts: electra predict {root / 'model'} FILE"
+                f"Learn from all rows beside it: {self.request.beside()}  For other texts: electra predict "
+                f"{root / 'model'} FILE"
             )
         files = self._files(new.settings["source"])
         raise ConfigError(f"{root} began with other rows or columns than {files}: {found}. {remedy}")
@@ -211,8 +211,7 @@ class Plan(engine.Work):
         findings = findings_of(as_read, text, reader=model, longest=source.length)
         if self.is_own and not data.tested and model_folder.finetuned_folder(model) is not None:
             findings.append(
-                f"warning: {model} {cells.SEEN}, so the score is too good: --test FILE scores rows that no model "
-                "learned from."
+                f"warning: {model} {cells.SEEN}: for an honest score give it --test FILE, or leave {model} out."
             )
         for finding in findings:
             if finding not in self.shown:

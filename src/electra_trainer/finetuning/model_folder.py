@@ -148,7 +148,7 @@ class Finetuned:
         Raises:
             ConfigError: not a share, or the model keeps no such probabilities.
         """
-        asked, tested = f"--accuracy {accuracy:g}", self.table.get("tested", ())
+        asked, tested = f"accuracy {accuracy:g}", self.table.get("tested", ())
         if not 0 < accuracy < 1:
             raise ConfigError(f"{asked}: expected a share of right rows between 0 and 1, such as 0.9.")
         known = next(

@@ -44,7 +44,7 @@ class Tuned(Printed):
 
     def text(self) -> str:
         """The answer, and the commands to go on with; of a fixed benchmark, or if `verbose`, after the scores."""
-        last = self.next if self.predictions is None else f"Predictions written to {self.predictions}.  {self.next}"
+        last = self.next if self.predictions is None else f"Predictions written to {self.predictions}.\n{self.next}"
         if self.summary.answer and not self.verbose:
             notes = (line for line in remarks(self.summary) if "warning: " in line)
             unseen = [note for note in notes if not note.endswith(self.summary.shown)]
@@ -194,8 +194,8 @@ class Finetune(Tuning):
         ending = "conll" if self.task == "tagging" else "csv"
         model = self.out / "model"
         next_command = (
-            f"predict {model} FILE --out predictions.{ending}  With more rows: {self.beside()}  As a service: "
-            f"{model / 'README.md'}  All figures: {self.out / 'summary.md'}"
+            f"predict {model} FILE --out predictions.{ending}\nWith more rows: {self.beside()}\n"
+            f"As a service: docs/classify.md#as-a-service\nAll figures: {self.out / 'summary.md'}"
         )
         return exported(self, self.source(), next_command=next_command)
 

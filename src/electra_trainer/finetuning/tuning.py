@@ -74,11 +74,10 @@ class Tuning(Request):
         return ({"attention_dropout": found["dropout"]} if "dropout" in found else {}) | found
 
     def beside(self) -> str:
-        """The command that trains on from this experiment's model, into a new folder next to it."""
-        model, stem = str(self.out / "model"), re.sub(r"-\d+$", "", str(self.out))
+        """The command that learns from all rows, into a new folder next to this experiment's."""
+        stem = re.sub(r"-\d+$", "", str(self.out))
         paths = (f"{stem}-{number}" for number in count(2))
         out = next(path for path in paths if path != str(self.out) and not Path(path).exists())
         if not runs_as_command() or "config" in dotted_names(self.typed):
-            return f"the same with MODEL {model} and --out {out}"
-        words = [word for word in taken(self.typed, "out")[1] if word != self.model]
-        return shlex.join(["electra", kind_of(type(self)), model, *words, "--out", out])
+            return f"the same with --out {out}"
+        return shlex.join(["electra", kind_of(type(self)), *taken(self.typed, "out")[1], "--out", out])

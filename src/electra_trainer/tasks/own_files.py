@@ -82,8 +82,8 @@ class OwnRows(OwnFiles):
         if folds := self._folds(rows):
             rows["dev"] = train
             notes.append(
-                f"no development file: each of the {len(train):,} rows is predicted by one of {len(folds)} models that "
-                "has not seen its text, and the exported model learns from all of them."
+                f"no development file: each of the {len(train):,} rows is predicted by one of {len(folds)} models, "
+                "which learns from rows with other texts, and the exported model learns from all of them."
             )
         elif "dev" not in rows:
             rows["train"], rows["dev"] = files.hold_out(train, where=str(table.path))
