@@ -21,7 +21,7 @@ std::vector<float> numbers(long count) {
 void layers(long hidden, long inner, long heads, long tokens, long rows, double dropout, bool modern) {
     const std::vector<float> angles = numbers(tokens * hidden / heads);
     const float* turns = modern ? angles.data() : nullptr;
-    const Shape s{2, hidden, inner, heads, tokens, 1e-12, dropout, dropout, 7, turns, 1, turns, 2, tokens / 5};  // the second layer's window
+    const Shape s{2, hidden, inner, heads, tokens, 1e-12, dropout, dropout, 7, turns, 1, turns, 2, tokens / 5, nullptr, 0};  // the second layer's window
     std::vector<long> sizes;
     for (int i = 0; i < 2 * PARAMETERS && !modern; ++i) sizes.push_back(parameter_size(s, i % PARAMETERS));
     if (modern) {
@@ -42,9 +42,14 @@ void layers(long hidden, long inner, long heads, long tokens, long rows, double 
     Buffer<uint8_t> operands(operand_bytes(&s)), memory(kept_bytes(&s, all, 1));
     Number* packed = reinterpret_cast<Number*>(operands.data);
     pack_layers(&s, p.data(), 0, 2, 1, packed);
-    layers_forward(&s, packed, p.data(), piece.data(), in.data(), all, 0, all, 1, memory, out.data());
-    layers_backward(&s, packed, p.data(), piece.data(), out.data(), all, 0, all, memory, d_in.data(), d.data());
-    layers_forward(&s, packed, p.data(), piece.data(), in.data(), all, 0, all, 0, memory, out.data());
+    const int32_t read[] = {1, 3, static_cast<int32_t>(tokens), static_cast<int32_t>(all - 1)};
+    for (int64_t reads : {0, 4}) {  // all tokens, then these alone
+        Shape call = s;
+        if (reads) call.read = read, call.reads = reads;
+        layers_forward(&call, packed, p.data(), piece.data(), in.data(), all, 0, all, 1, memory, out.data());
+        layers_backward(&call, packed, p.data(), piece.data(), out.data(), all, 0, all, memory, d_in.data(), d.data());
+        layers_forward(&call, packed, p.data(), piece.data(), in.data(), all, 0, all, 0, memory, out.data());
+    }
 }
 
 void muon(long rows, long columns, long parts) {
