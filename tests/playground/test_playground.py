@@ -54,7 +54,7 @@ def test_candidates_are_those_of_fill_and_move_the_scores(visit: Visit, run: Pat
     shares.first.wait_for()
     expected = load(run).fill(SENTENCE.replace("value", "[MASK]"), top=12)[0]
     shown = visit.panel().locator(".candidates .share:has(data)")
-    assert shown.locator("span").all_inner_texts() == [one.token for one in expected]
+    assert shown.locator("span").all_inner_texts() == [re.sub("^##", "…", one.token) for one in expected]
     assert visit.shares(".candidates") == pytest.approx([one.probability for one in expected], abs=1e-9)
     word = next(one.token for one in expected if one.token.isalpha())
     before = visit.scores()
@@ -75,13 +75,13 @@ def test_a_piece_is_joined_to_the_word_before(visit: Visit, run: Path) -> None:
     visit.type(text)
     visit.panel().get_by_role("button", name="b, replaced").click()
     visit.panel().locator(".candidates li").first.wait_for()
-    pieces = visit.panel().locator(".candidates button.share").filter(has_text=re.compile("^##"))
+    pieces = visit.panel().locator(".candidates button.share").filter(has_text=re.compile("^…"))
     if not pieces.count():
         pytest.skip("the generator proposes no piece here")
     piece = pieces.first.locator("span").first.inner_text()
     pieces.first.click()
     visit.settle()
-    assert visit.page.get_by_label("Sentence", exact=True).input_value() == "a" + piece.removeprefix("##")
+    assert visit.page.get_by_label("Sentence", exact=True).input_value() == "a" + piece.removeprefix("…")
 
 
 def test_begins_with_a_held_out_sentence(visit: Visit) -> None:
@@ -135,9 +135,14 @@ def test_labels_of_fine_tuned_models(browser: Any, tuned: dict[str, Path]) -> No
         shown = dict(zip(labels.locator("span").all_inner_texts(), visit.shares(".labels"), strict=True))
         assert shown == pytest.approx(said["probabilities"], abs=1e-6)
         assert visit.panel(0).locator(".answer").inner_text() == said["label"]
+        assert visit.panel(0).locator(".note").inner_text() == ""
         tags = load_finetuned(tuned["tags"]).predict([text.split()])[0]["tags"]
         assert visit.panel(1).locator(".word .tag").all_inner_texts() == tags
         assert visit.panel(1).locator(".word span:first-child").all_inner_texts() == text.split()
+        visit.type("saw " * 60)  # rows have 32 tokens, [CLS] and [SEP] among them
+        tokens = len(load_finetuned(tuned["texts"]).text.tokenizer.encode("saw " * 60, add_special_tokens=False).ids)
+        share = f"{100 * (1 - 30 / tokens):.1f} % of the text is left out."
+        assert visit.panel(0).locator(".note").inner_text() == f"The model reads 30 tokens of it: {share}"
 
 
 def test_models_of_two_texts(browser: Any, tuned: dict[str, Path]) -> None:
@@ -225,7 +230,7 @@ def test_by_keyboard_alone(visit: Visit) -> None:
     visit.panel().locator(".candidates button.share").first.wait_for()
     assert focused.get_attribute("aria-expanded") == "true"
     # A candidate that is a piece of a word would join the word before, whose scores are then fewer
-    while "share" not in (focused.get_attribute("class") or "") or focused.inner_text().startswith("##"):
+    while "share" not in (focused.get_attribute("class") or "") or focused.inner_text().startswith("…"):
         keys.press("Tab")
     before = visit.scores()
     keys.press("Space")

@@ -8,6 +8,7 @@ The text is all `before` and `text` in turn, then `after`. A word is what the to
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from electra_trainer.data.legibility import parted
+from electra_trainer.data.legibility import Legibility, parted, percent
 from electra_trainer.errors import DataError
 from electra_trainer.finetuning.model_folder import finetuned_folder, load_finetuned
 from electra_trainer.presets.arms import objective_title
@@ -134,17 +135,24 @@ class FinetunedModel:
             tags = self._model.predict([[text[begin:end] for begin, end in places]])[0]["tags"]
             words, after = _segments(text, places)
             return {"words": [word | {"tag": tag} for word, tag in zip(words, tags, strict=True)], "after": after}
-        answer = self._model.predict([(second, text) if task.second_text else (text, second) if pair else text])[0]
+        tally = Legibility()
+        model = replace(self._model, text=replace(self._model.text, tally=tally))
+        asked = (second, text) if task.second_text else (text, second) if pair else text
+        answer = model.predict_examples(task.examples_from([asked], pair=model.pair))[0]
+        unread = (
+            f"The model reads {tally.room} tokens of it: {percent(tally.unread, tally.tokens)} of the text is left out."
+        )
+        note = {"note": unread} if tally.cut else {}
         if "value" in answer:
-            return {"value": answer["value"]}
+            return {"value": answer["value"], **note}
         if "nbest" in answer:
             shares = [
                 {"label": one["text"] or "(no answer)", "probability": one["probability"]} for one in answer["nbest"]
             ]
-            return {"said": answer["text"] or "(no answer)", "labels": shares}
+            return {"said": answer["text"] or "(no answer)", "labels": shares, **note}
         shares = [{"label": label, "probability": share} for label, share in answer["probabilities"].items()]
         chosen = answer["label"] if "label" in answer else ", ".join(answer["labels"]) or "(no label)"
-        return {"said": chosen, "labels": sorted(shares, key=lambda one: -one["probability"])}
+        return {"said": chosen, "labels": sorted(shares, key=lambda one: -one["probability"]), **note}
 
 
 Model = PretrainedModel | FinetunedModel

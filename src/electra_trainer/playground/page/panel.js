@@ -219,13 +219,13 @@ export class PretrainedPanel extends Panel {
 
   candidate({ token, probability }, at, place, word) {
     const item = made("li"), button = made(isSpecial(token) ? "span" : "button", { of: "share", share: probability ?? 0 });
-    button.append(made("span", { text: token }));
+    const continues = token.startsWith("##");
+    button.append(made("span", { text: isSpecial(token) ? token : (continues ? "…" : "") + plain(token) }));
     if (probability === null) button.append(made("span", { of: "faint", text: "as it was" }));
     else button.append(number(probability, probability.toFixed(3)));
     item.append(button);
     if (isSpecial(token)) return item;
     button.type = "button";
-    const continues = token.startsWith("##");
     button.setAttribute("aria-pressed", String(isWord(token, word)));
     button.addEventListener("click", async () => {
       for (const other of this.list.querySelectorAll("[aria-pressed]")) other.setAttribute("aria-pressed", String(other === button));
@@ -247,12 +247,13 @@ export class FinetunedPanel extends Panel {
   clear() {
     this.words.replaceChildren();
     this.find(".labels").replaceChildren();
-    this.find(".answer").textContent = "";
+    this.find(".answer").textContent = this.find(".note").textContent = "";
   }
 
-  show({ said = "", value = null, labels = [], words = [] }) {
+  show({ said = "", value = null, labels = [], words = [], note = "" }) {
     const headline = value === null ? said : value.toPrecision(4);
     this.find(".answer").textContent = headline;
+    this.find(".note").textContent = note;
     this.find(".labels").replaceChildren(...labels.map(({ label, probability }) => {
       const item = made("li"), row = made("div", { of: "share", share: probability });
       row.append(made("span", { text: label }), number(probability, probability.toFixed(4)));
