@@ -335,19 +335,21 @@ def test_a_sentence_joins_pieces_and_marks_what_happened() -> None:
         ),
         (0.53, "", "Beginning"),
         (0.50, "bad", "Not better"),
-        (None, "", "Training loss"),
+        (None, "", "right one 78 times in 100 (a guess: 50), where its own generator replaced."),
     ],
 )
 def test_health_in_words(tmp_path: Path, standard: float | None, kind: str, words: str) -> None:
-    """Health by the AUC on standard fakes; the run of a masked language model has none."""
+    """Health by the AUC on standard fakes, else by that on the generator's; a stopped run says where it ended."""
     row = {
         "step": 1, "split": "valid", "discriminator_loss": 0.21, "discriminator_constant_loss": 0.25,
         "discriminator_auc": 0.78, "discriminator_standard_auc": standard, "generator_entropy": 4.0,
     }  # fmt: skip
     (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
-    (tmp_path / "config.json").write_text('{"model": {"vocab_size": 4096}}')
+    (tmp_path / "config.json").write_text('{"model": {"vocab_size": 4096}, "schedule": {"steps": 3}}')
     found, text = health(read_run(tmp_path))
-    assert found == kind and words in text
+    assert found == kind and words in text and "Ended early" not in text
+    (tmp_path / "status.json").write_text('{"state": "stopped", "step": 1}')
+    assert health(read_run(tmp_path)) == (found, f"Ended early, at step 1 of 3. {text}")
 
 
 def test_a_run_of_mini_is_compared_with_the_records(tmp_path: Path) -> None:

@@ -64,6 +64,8 @@ class Run:
     environment: dict[str, str]
     alarms: Sequence[str]
     """Alarms by its newest rows."""
+    stopped: str = ""
+    """Where a run was stopped before its last step."""
 
     @property
     def arm(self) -> str:
@@ -104,7 +106,13 @@ def read_run(path: Path, *, name: str | None = None) -> Run:
         _flat(path / "config.json"),
         _flat(path / "environment.json"),
         alarms_in(RunFolder(path)),
+        _stopped(_flat(path / "status.json"), _flat(path / "config.json").get("schedule.steps", "")),
     )
+
+
+def _stopped(status: Mapping[str, str], steps: str) -> str:
+    step, is_early = status.get("step", steps), status.get("state") == "stopped"
+    return f"Ended early, at step {step} of {steps}" if is_early and step != steps else ""
 
 
 def _flat(path: Path) -> dict[str, str]:
@@ -242,14 +250,17 @@ def health(run: Run) -> tuple[str, str]:
     held_out = run.valid[-1] if run.valid else {}
     kind, found = "", f"Training loss {number(run.last('loss'))}"
     right = [one for name in ("encoder_accuracy", "generator_accuracy") if not math.isnan(one := run.last(name))]
+    pairs = "Of a replaced and an original word it suspects the right one"
     if "discriminator_standard_auc" in held_out:
         now, auc = verdict(held_out), held_out["discriminator_standard_auc"]
         kind = {LEARNING: "good", BEGINNING: ""}.get(now, "bad")
-        pairs = "Of a replaced and an original word it suspects the right one"
         found = f"{now.capitalize()}. {pairs} {100 * auc:.0f} times in 100 (a guess: 50)"
+    elif not math.isnan(auc := run.last("discriminator_auc")):
+        found = f"{pairs} {100 * auc:.0f} times in 100 (a guess: 50), where its own generator replaced"
     elif right:
         found = f"It predicts {100 * right[0]:.0f} in 100 of the chosen words"
-    return "bad" if run.alarms else kind, ". ".join([*(f"ALARM: {alarm}" for alarm in run.alarms), found]) + "."
+    notes = [*(f"ALARM: {alarm}" for alarm in run.alarms), *filter(None, [run.stopped]), found]
+    return "bad" if run.alarms else kind, ". ".join(notes) + "."
 
 
 def further(run: Run) -> str:
