@@ -71,18 +71,19 @@ class Demo(Request):
             length = config.batch.sequence_length
             prepare(["docstrings"], tokenizer=tokenizer, sequence_length=length, out=data, settings=settings)
         _say("3/4  pre-training: a generator replaces words, the discriminator learns to tell which")
-        _train(self, config, data, end=end)
+        remedy = _train(self, config, data, end=end)
         page = write_report([self.out])
+        _say("4/4  what the discriminator says of unseen sentences: probability that each word was replaced")
+        _score(self, data)
         if self.steps is None and (steps := numbered(RunFolder(self.out).checkpoints)[-1][0]) < _FEW:
-            _say(f"4/4  only {steps} steps fitted, too few to learn: this machine is busy. Say --budget 10m --out NEW")
-        else:
-            _say("4/4  what the discriminator says of unseen sentences: probability that each word was replaced")
-            _score(self, data)
+            _say(f"     only {steps} steps fitted, too few to learn: this machine is busy. {remedy}")
         _say(f"report: {page}   ({time.monotonic() - start:.0f} s in all)")
 
 
-def _train(request: Demo, config: "Config", data: Path, *, end: float) -> None:
-    """As many steps as were asked for, or as fit until `end` at the speed that is measured first."""
+def _train(request: Demo, config: "Config", data: Path, *, end: float) -> str:
+    """As many steps as were asked for, or as fit until `end` at the speed that is measured first. Returns how to train
+    more.
+    """
     from electra_trainer.errors import Interrupted
     from electra_trainer.runs.run_folder import RunFolder
     from electra_trainer.train.loop import pretrain
@@ -98,7 +99,10 @@ def _train(request: Demo, config: "Config", data: Path, *, end: float) -> None:
     except Interrupted:
         if time.monotonic() < latest:
             raise
-        _say("     the machine has become slower: training ends early. The same command again resumes it")
+        remedy = "The same command resumes the training"
+        _say(f"     the machine has become slower: training ends early. {remedy}")
+        return remedy
+    return "Say --budget 10m --out NEW"
 
 
 def _score(request: Demo, data: Path) -> None:
