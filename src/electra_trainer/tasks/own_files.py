@@ -24,6 +24,8 @@ UNEVEN = 0.8
 """Share of the largest class from which on accuracy says little."""
 FEW = 1_000
 """Fewer rows are cross-validated."""
+FEWEST = 20
+"""Rows of a class below which it is named."""
 _ALWAYS = ("text", "pair", "label")
 """Fields of `Columns` that are hashed even where they are empty."""
 Own = TypeVar("Own", bound=TextTask)
@@ -162,6 +164,8 @@ class OwnTask(OwnRows):
             )
         each = shown([f"{name} {counts[name]:,}" for name in names])
         notes.append(f"{len(names)} classes in {len(train):,} training rows: {each}.")
+        if few := shown([f"{name} {counts[name]}" for name in names if counts[name] < FEWEST]):
+            notes.append(f"Fewer than {FEWEST} rows, so hard to learn and to score: {few}.")
         metrics = ("accuracy", "macro_f1", "matthews")
         weights = tuple(len(train) / (len(names) * counts[name]) for name in names) if self.class_weights else ()
         return Classification(labels=tuple(names), metrics=metrics, class_weights=weights), notes
