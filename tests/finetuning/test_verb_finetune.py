@@ -123,7 +123,9 @@ def test_the_conclusion_is_of_the_test_file_and_the_same_everywhere(
     assert json.loads((work / "exp" / "summary.json").read_text())["conclusion"] == said
     assert load_finetuned(work / "exp").table["conclusion"] == said
     for page in ("exp/summary.md", "exp/model/README.md"):
-        assert said in (work / page).read_text()
+        first_part, details, _ = (work / page).read_text().partition("## Details")
+        assert said in first_part and "class by class" in first_part and details
+        assert not re.search("Holm|matthews|temperature|Student|head|SD", first_part)
     for note in load_finetuned(work / "exp").table["notes"]:
         assert (out + err).count(note) == 1, note
 
@@ -165,12 +167,16 @@ def test_more_rows_and_a_new_class(work: Path, electra: Electra, tmp_path: Path)
         assert typed[1] == "encoder" and typed[-1] == f"{out}-2"
     code, again, err = electra(*typed)
     assert code == 0 and "Right in " in again and f"--out {out}-3" in again, err
+    assert "Fewer than 20 rows, so hard to learn and to score: plant 12." in again
     assert load_finetuned(f"{out}-2").task.labels == ("fruit", "plant", "tool")
     code, again, err = electra("finetune", f"{out}/model", *typed[2:-1], f"{out}-3")
     assert code == 0 and f"{out}/model may have learned from rows that are scored here" in err
     _, answer = again.split("\n\n")
     assert answer.startswith(f"No honest score: {out}/model may have learned") and answer.count(" of 52 rows") == 1
     assert answer.splitlines()[1].startswith("TF-IDF: Right in ")
+    assert "class by class" not in (tmp_path / "exp-3/summary.md").read_text()
+    with pytest.raises(ConfigError, match="keeps no probabilities of held-out rows"):
+        load_finetuned(f"{out}-3").sure_from(0.9)
 
 
 def test_predict_says_what_was_said(work: Path, electra: Electra, first: tuple[int, str, str]) -> None:

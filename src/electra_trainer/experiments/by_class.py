@@ -83,11 +83,13 @@ class ClassReport:
         ]
 
     def markdown(self) -> str:
-        """Tables of classes and confusions, and a sentence on calibration."""
-        parts = [Table(head=HEAD, rows=self.rows(), words=1).markdown(), self.calibrated()]
-        if self.confusion:
-            parts.append(confusion_table(self.confusion, self.labels).markdown())
-        return "\n\n".join(parts)
+        """The tables, and sentences on calibration."""
+        return f"{self.tables()}\n\n{self.calibrated()}"
+
+    def tables(self) -> str:
+        """Tables of classes and confusions, as Markdown."""
+        found = Table(head=HEAD, rows=self.rows(), words=1).markdown()
+        return f"{found}\n\n{confusion_table(self.confusion, self.labels).markdown()}" if self.confusion else found
 
     def calibrated(self) -> str:
         """Sentences on calibration."""

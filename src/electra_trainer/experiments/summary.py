@@ -129,10 +129,13 @@ class Summary(Printed):
 
     @cached_property
     def classes(self) -> dict[str, dict[str, ClassReport]]:
-        """Row -> split -> scores class by class of the seed with the best main score; without baselines."""
+        """Row -> split -> scores class by class of the seed with the best main score; without baselines, and rows that
+        the model may have seen before.
+        """
         best = {row: main.best_seed for row in self.results if (main := self.main(row)) is not None}
         found = {row: self.results[row][seed].reports for row, seed in best.items()}
-        return {row: reports for row, reports in found.items() if reports and not self.declared.rows[row].baseline}
+        hidden = {row for row, one in self.declared.rows.items() if one.baseline or _is_seen(one)}
+        return {row: reports for row, reports in found.items() if reports and row not in hidden}
 
     @cached_property
     def answer(self) -> tuple[str, ...]:
@@ -305,7 +308,7 @@ class Summary(Printed):
             answer=[self.conclusion, *self.answer[2:]],
             remarks=[*remarks(self)],
             classes={
-                f"{self._title(row)}, {split}": report.markdown()
+                f"{self._title(row)}, {split}": report
                 for row, found in self.classes.items()
                 for split, report in found.items()
             },
@@ -406,7 +409,7 @@ def answer(summary: Summary) -> tuple[str, ...]:
     if 100 * (high - low) > WIDE:
         last = f"{mine[min(mine)].rows:,} are too few for a number, {ends}: {more}."
     compared = " ".join(_others(summary, metric, mine, partial(_score, name, tags=tags)))
-    if any(cell.SEEN in note for note in row.notes):
+    if _is_seen(row):
         begun, last = summary.declared.about["model"], ""
         first = (
             f"No honest score: {begun} {cell.SEEN}. With another --out, give it other rows (--test FILE), or leave "
@@ -419,6 +422,11 @@ def answer(summary: Summary) -> tuple[str, ...]:
         recipe = "--learning-rate (it was {learning_rate:g}) or more --epochs (they were {epochs:g})"
         last = f"It says the same of every text. Try another {recipe.format(**row.settings['recipe'])}, another --out."
     return first, compared, last
+
+
+def _is_seen(row: DeclaredRow) -> bool:
+    """Whether its model may have learned before from the rows that are scored."""
+    return any(cell.SEEN in note for note in row.notes)
 
 
 def score_in_words(metric: str, samples: Mapping[int, Sample], of: str, *, tags: bool) -> tuple[str, str]:

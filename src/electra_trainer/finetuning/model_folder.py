@@ -27,7 +27,7 @@ from electra_trainer.data import tokenizer
 from electra_trainer.data.legibility import Legibility
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError, tell
 from electra_trainer.experiments.by_class import ClassReport
-from electra_trainer.experiments.cell import KEPT, OPTIMISTIC, RUN, Result, printed, read_result
+from electra_trainer.experiments.cell import KEPT, OPTIMISTIC, RUN, SEEN, Result, printed, read_result
 from electra_trainer.experiments.statistics import Spread, spread
 from electra_trainer.files.reading import read_file, refuse_columns, short
 from electra_trainer.files.wording import Table, render
@@ -156,8 +156,8 @@ class Finetuned:
         )
         if not known:
             raise ConfigError(
-                f"{asked}: this model keeps no probabilities of held-out rows. Only classifiers of own tables, of one "
-                "class a text, do, from this version on. Leave it out, or fine-tune again."
+                f"{asked}: this model keeps no probabilities of held-out rows. Only classifiers of own tables do, of "
+                "one class a text, that began with no fine-tuned model. Leave it out, or fine-tune again."
             )
         found = next((float(probability) for probability, share in known if share >= accuracy), math.inf)
         if found == math.inf:
@@ -224,7 +224,7 @@ def export_finetuned(
         "scores": scores or alone,
         "conclusion": says,
         "tested": [*data.tested],
-        "reports": {split: asdict(one) for split, one in result.reports.items()},
+        "reports": {split: asdict(one) for split, one in result.reports.items() if SEEN not in says},
         "notes": [*data.notes, *[OPTIMISTIC] * (KEPT in result.facts)],
         "electra_trainer": __version__,
         **extensions.recorded(),
@@ -406,7 +406,7 @@ def finetuned_card(task: Task, *, head: TransformersHead, table: Mapping[str, An
         encoder=source if on_hub else PurePath(source).name,
         table=table,
         scores=list(_score_rows(scores, metric=task.metric, seed=table["seed"])),
-        reports={split: ClassReport(**one).markdown() for split, one in table["reports"].items()},
+        reports={split: ClassReport(**one) for split, one in table["reports"].items()},
         seeds=len({seed for metrics in scores.values() for by_seed in metrics.values() for seed in by_seed}),
         recipe={name: f"{value:g}" if isinstance(value, int | float) else value for name, value in recipe.items()},
         version=__version__,
