@@ -173,7 +173,7 @@ def test_more_rows_and_a_new_class(work: Path, electra: Electra, tmp_path: Path)
     assert code == 0 and f"{out}/model may have learned from rows that are scored here" in err
     _, answer = again.split("\n\n")
     assert answer.startswith(f"No honest score: {out}/model may have learned") and answer.count(" of 52 rows") == 1
-    assert answer.splitlines()[1].startswith("TF-IDF: Right in ")
+    assert answer.splitlines()[1].startswith("TF-IDF: Right in ") and "rows: electra finetune --train " in answer
     assert "class by class" not in (tmp_path / "exp-3/summary.md").read_text()
     with pytest.raises(ConfigError, match="keeps no probabilities of held-out rows"):
         load_finetuned(f"{out}-3").sure_from(0.9)

@@ -210,9 +210,7 @@ class Plan(engine.Work):
         as_read, text = data.under(settled)[0], source.text(settled.max_length)
         findings = findings_of(as_read, text, reader=model, longest=source.length)
         if self.is_own and not data.tested and model_folder.finetuned_folder(model) is not None:
-            findings.append(
-                f"warning: {model} {cells.SEEN}: for an honest score give it --test FILE, or leave {model} out."
-            )
+            findings.append(f"warning: {model} {cells.SEEN}: give it --test FILE, or leave {model} out.")
         for finding in findings:
             if finding not in self.shown:
                 errors.tell(f"{name}: {finding}")

@@ -192,9 +192,8 @@ class Finetune(Tuning):
         if self.labels_curve is not None:
             return self._curve(self.labels_curve)
         ending = "conll" if self.task == "tagging" else "csv"
-        model = self.out / "model"
         next_command = (
-            f"predict {model} FILE --out predictions.{ending}\nWith more rows: {self.beside()}\n"
+            f"predict {self.out / 'model'} FILE --out predictions.{ending}\nWith more rows: {self.beside()}\n"
             f"As a service: docs/classify.md#as-a-service\nAll figures: {self.out / 'summary.md'}"
         )
         return exported(self, self.source(), next_command=next_command)

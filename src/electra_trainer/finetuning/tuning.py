@@ -80,4 +80,5 @@ class Tuning(Request):
         out = next(path for path in paths if path != str(self.out) and not Path(path).exists())
         if not runs_as_command() or "config" in dotted_names(self.typed):
             return f"the same with --out {out}"
-        return shlex.join(["electra", kind_of(type(self)), *taken(self.typed, "out")[1], "--out", out])
+        words = (word for word in taken(self.typed, "out")[1] if not (Path(word) / "electra_task.json").is_file())
+        return shlex.join(["electra", kind_of(type(self)), *words, "--out", out])
