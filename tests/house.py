@@ -40,7 +40,7 @@ CEILINGS = {
     "tasks": 3320,
     "train": 2330,
     "all": 22_710,
-    "tests": 34_950,
+    "tests": 34_960,
     "benchmarks": 1700,
 }
 """Most lines of code. They only fall; an issue that asks for a feature raises one and names the lines and what goes for it."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.finetuning.own_files import rows, write_csv, write_encoder
-from tests.finetuning.toy import BAD, GOOD, write_model
+from tests.finetuning.toy import write_model
 
 from electra_trainer.cli.main import main
 from electra_trainer.tasks.baselines import text_baselines
@@ -16,7 +16,10 @@ from electra_trainer.tasks.examples import TextExample
 from electra_trainer.tasks.own_files import OwnTask
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-TF_IDF, SERVICE, _ = re.findall(r"```python\n(.*?)```", (DOCS / "classify.md").read_text(encoding="utf-8"), re.S)
+(FINETUNING,), (TF_IDF, SERVICE, _) = (
+    re.findall(r"```python\n(.*?)```", (DOCS / name).read_text(encoding="utf-8"), re.S)
+    for name in ("finetuning.md", "classify.md")
+)
 
 
 @pytest.mark.slow
@@ -37,19 +40,16 @@ def test_the_service_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     names: dict[str, Any] = {}
     exec(compile(SERVICE, "service.py", "exec"), names)
     client = TestClient(names["app"])
-    answer = client.post("/classify", json=["the red apple", "we saw the old hammer"])
-    assert answer.status_code == 200
-    for found, expected in zip(
-        answer.json(), names["model"].predict(["the red apple", "we saw the old hammer"]), strict=True
-    ):
+    texts = ["the red apple", "we saw the old hammer"]
+    answer = client.post("/classify", json=texts).json()
+    for found, expected in zip(answer, names["model"].predict(texts), strict=True):
         assert found["label"] == expected["label"]
         assert found["probability"] == max(expected["probabilities"].values())
         assert found["unsure"] == (found["probability"] < 0.505)
     for refused in ([], [""], ["the red apple", " \n"], "the red apple", ["a"] * 101, ["a" * 5001], [None]):
         assert client.post("/classify", json=refused).status_code == 422, refused
     for half, where in ((b'["a", "a \\ud83d b"]', [1]), (b'"\\ud83d"', []), (b'[["\\ud83d"]]', [0])):
-        found = client.post("/classify", content=half, headers={"Content-Type": "application/json"})
-        (why,) = found.json()["detail"]
+        (why,) = client.post("/classify", content=half, headers={"Content-Type": "application/json"}).json()["detail"]
         assert why["loc"] == ["body", *where] and "Input should be a valid " in why["msg"]
 
 
@@ -70,12 +70,10 @@ def test_tf_idf_of_the_page_is_the_baseline(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.slow
 def test_the_python_of_fine_tuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = DOCS / "finetuning.md"
-    (block,) = re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
     write_model(tmp_path / "runs" / "mine")
-    texts = [f"{(GOOD if n % 2 else BAD)[n % 8]} {GOOD[n % 5]},{'good' if n % 2 else 'bad'}" for n in range(80)]
-    (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *texts]) + "\n")
+    write_csv(tmp_path / "reviews.csv", rows(80))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("electra_trainer.experiments.engine.cores", lambda: 1)  # no further processes
-    exec(compile(block.replace("seeds=3", "seeds=3, epochs=1, quiet=True"), str(path), "exec"), {"__name__": "page"})
+    short = FINETUNING.replace("seeds=3", "seeds=3, epochs=1, quiet=True")
+    exec(compile(short, "finetuning.py", "exec"), {"__name__": "page"})
     assert (tmp_path / "exp" / "reviews" / "model" / "config.json").is_file()
