@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 from tests.finetuning import plans, run_toy, toy
+from tests.finetuning.own_files import rows, write_csv
 from tests.finetuning.toy import Toy
 from tests.reliability.children import copy_workers
 
@@ -29,6 +31,7 @@ from electra_trainer.files.wording import duration
 from electra_trainer.finetuning import experiment as engine
 from electra_trainer.finetuning import run as runs
 from electra_trainer.finetuning.experiment import Plan
+from electra_trainer.tasks.own_files import OwnTask
 from electra_trainer.tasks.task import TaskData
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -468,6 +471,14 @@ def test_time_left_counts_only_what_this_command_did(
     board.progress(cells[0], 0.9)
     assert capsys.readouterr().err == "[0/2] rte, seed 1 90 %; about 18 min left\n"
     assert [duration(seconds) for seconds in (0.4, 99, 3000, 7200)] == ["0 s", "99 s", "50 min", "2.0 h"]
+
+
+def test_time_left_counts_all_that_learns(model: str, tmp_path: Path) -> None:
+    """Folds and the model of all rows, for two seeds, and TF-IDF; scoring the folds together takes no time."""
+    made = plan(model, OwnTask(train=write_csv(tmp_path / "train.csv", rows(40))), baselines=False)
+    declared = made.declare(None)
+    found = Counter(made.units(one, declared) for one in declared.cells(tmp_path))
+    assert found == {40 * 3.0: 6 * 2, 40 * 2.0: 1, 0: 2}
 
 
 # What is settled when it begins: precision, and the length of rows

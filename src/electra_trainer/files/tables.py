@@ -105,7 +105,7 @@ def with_content(table: Table, *columns: str | None) -> tuple[Table, Sequence[in
     """The rows with something in each of these columns, and their places; all rows if there is none."""
     places = [table.columns.index(name) for name in columns if name is not None]
     kept = [at for at, row in enumerate(table.rows) if not any(_is_empty(row[place]) for place in places)]
-    kept = kept or [*range(len(table.rows))]
+    kept = kept or list(range(len(table.rows)))
     return replace(table, rows=[table.rows[at] for at in kept], lines=[table.lines[at] for at in kept]), kept
 
 

@@ -41,6 +41,8 @@ FRESH = f"{PLUS}{UNTRAINED}"
 RIVAL = f"{PLUS}against"
 """End of the rows of the model that the encoder is compared with."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_TF_IDF = 2.0
+"""Epochs of an encoder that take as long as TF-IDF; measured on 300 rows in five folds: 12 in 42 s, TF-IDF in 8 s."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,11 +276,12 @@ class Plan(engine.Work):
         return sorted(todo, key=lambda cell: order.index(Settings.of(declared.rows[cell.key]).source))
 
     def units(self, cell: Cell, declared: Declared) -> float:
-        """Training rows (for the progress bar). Baselines without an encoder cost nothing by comparison."""
+        """Training rows (for the progress bar). The majority, and scoring all folds, cost nothing by comparison."""
         row = declared.rows[cell.key]
         settings, is_run = Settings.of(row), bool(cell.part) or not row.parts
-        trains = is_run and settings.baseline in (None, UNTRAINED)
-        return settings.train_rows * settings.recipe.epochs if trains else 0.0
+        epochs = settings.recipe.epochs
+        each = {None: epochs, UNTRAINED: epochs, labels_curve.AGAINST: _TF_IDF}
+        return settings.train_rows * each.get(settings.baseline, 0.0) if is_run else 0.0
 
     def do(self, cell: Cell, declared: Declared, *, device: str, reports: Reports) -> None:
         """See `Work`."""
