@@ -147,7 +147,7 @@ MATHEMATICS: list[tuple[str, Edit]] = [
 ]
 WORDS: list[tuple[str, Edit]] = [
     ("objectives/rtd.py", lambda text: text.replace('"""', '"""In other words: ', 1) + "\n\n# a comment\n"),
-    ("data/masking.py", lambda text: text.replace("Prepare again", "Do prepare again")),
+    ("data/masking.py", lambda text: text.replace("Delete them", "Please delete them")),
     ("kernels/native/softmax.hpp", lambda text: "/* of the\n vocabulary */\n" + text.replace("\n", "\n\n")),
 ]
 

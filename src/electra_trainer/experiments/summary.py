@@ -509,7 +509,7 @@ def _more_labels(summary: Summary, key: str, split: str, *, sure: bool) -> str:
     if not in_the_box(summary.declared.about.get("model", "")):
         return f"{more}."
     larger = f"finetune sentence-transformers/all-MiniLM-L6-v2 and --out {summary.path}-larger"
-    return f"{more}, or a larger encoder. To try one, a download and slower: the same command with {larger}"
+    return f"{more}, or a larger encoder. To try one, which is downloaded and slower: the same command with {larger}"
 
 
 def row_remarks(summary: Summary, key: str, title: str) -> Iterator[str]:
