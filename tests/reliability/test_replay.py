@@ -18,10 +18,10 @@ import torch
 from tests.reliability.figures import LONG, report
 from tests.reliability.whole_runs import each_step, tiny_run, train
 
-from electra_trainer.data.store import Store
+from electra_trainer.data.store import Passage, Store
 from electra_trainer.data.tokenizer import as_plain_text
 from electra_trainer.errors import Interrupted
-from electra_trainer.inspection.replay import DocumentPart, ReplayedRow, replay
+from electra_trainer.inspection.replay import ReplayedRow, replay
 from electra_trainer.objectives import generation
 from electra_trainer.runs import run_folder
 
@@ -71,11 +71,11 @@ def state(run: Path) -> dict[str, tuple[str, int]]:
     }  # fmt: skip
 
 
-def text_of(row: ReplayedRow, part: DocumentPart) -> list[str]:
+def text_of(row: ReplayedRow, part: Passage) -> list[str]:
     return [token for token in row.original[part.begin : part.end] if token not in ("[CLS]", "[SEP]")]
 
 
-def is_there(row: ReplayedRow, part: DocumentPart, tokenizer: Any, *, off: int = 0) -> bool:
+def is_there(row: ReplayedRow, part: Passage, tokenizer: Any, *, off: int = 0) -> bool:
     """Whether the text is in the file at that line (of that many lines further on)."""
     lines = (
         Path(part.place.file).read_text(encoding="utf-8").split("\n")[part.place.line - 1 + off : part.place.last + off]

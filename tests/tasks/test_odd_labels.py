@@ -14,7 +14,7 @@ from electra_trainer.tasks.multi_label import MultiLabelTask
 from electra_trainer.tasks.own_files import OwnTask, RegressionTask
 
 DELIMITERS = {"a.csv": ",", "a.tsv": "\t", "semicolons.csv": ";"}
-ALWAYS = "columns: ", "rows were held out to be scored", "no development file: "
+ALWAYS = "columns: ", "rows were held out to be scored", "no development file: ", "Fewer than 20 rows"
 
 
 def write(path: Path, answers: Sequence[Any], rows: int) -> Path:
@@ -31,10 +31,10 @@ def said(path: Path, **arguments: Any) -> list[str]:
     """The notes on labels, or the refusal, without the path."""
     source = arguments.pop("source", MultiLabelTask if "label_separator" in arguments else OwnTask)
     try:
-        notes = source(train=path, **arguments).load().notes[:-1]
+        notes = source(train=path, **arguments).load().notes
     except (ConfigError, DataError) as error:
         return [str(error).replace(str(path.parent), "")]
-    return [note for note in notes if not any(words in note for words in ALWAYS)]
+    return [note for note in notes if not any(words in note for words in ALWAYS)][:-1]
 
 
 COMMA, REGRESSION = {"label_separator": ","}, {"source": RegressionTask}
