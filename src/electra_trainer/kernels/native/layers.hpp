@@ -499,6 +499,18 @@ void layer_backward(const Shape& s, long layer, const Operands& w, const float* 
     input_gradient(work.qkv, 3 * H, w.qkv_back, H, tokens, dy);
 }
 
+// From d_q of the tokens that are read, packed, to the sums of the queries' weights, and added to dx of these tokens. `x`: memory for
+// their rows of `all`, the input of the queries.
+void queries_backward(const Read& read, const Number* all, const Number* d_q, const Number* qkv_back, long H, long chunk, Work& work, Number* x,
+                      float* dx) {
+    read.gather(all, H, x);
+    for (long t = 0; t < read.padded; t += chunk) {
+        const long many = std::min(chunk, read.padded - t);
+        weight_gradient(d_q + t * H, H, x + t * H, H, many, work, work.sums);
+        multiply_add(d_q + t * H, 16 * H, qkv_back, 96 * H, many / 32, H / 32, H / 32, dx + t * H, H);
+    }
+}
+
 // From d_out [reads, H] to dx of all `tokens` of a slice, in the layout sums.
 void read_backward(const Shape& s, long layer, const Operands& w, const float* const* p, const Kept& kept, const int32_t* piece, long first,
                    long tokens, Heads& m, Work& work, const float* d_out, float* dx, float* const* d) {
@@ -521,12 +533,7 @@ void read_backward(const Shape& s, long layer, const Operands& w, const float* c
         weight_gradient(work.qkv, 2 * H, kept.x + t * H, H, many, work, work.sums + H * H);
         multiply_add(work.qkv.data, 32 * H, w.qkv_back + 32 * H, 96 * H, many / 32, H / 32, 2 * H / 32, dx + t * H, H);
     }
-    read.gather(kept.x, H, x.data);
-    for (long t = 0; t < read.padded; t += chunk) {
-        const long many = std::min(chunk, read.padded - t);
-        weight_gradient(d_q + t * H, H, x + t * H, H, many, work, work.sums);
-        multiply_add(d_q + t * H, 16 * H, w.qkv_back, 96 * H, many / 32, H / 32, H / 32, dy + t * H, H);
-    }
+    queries_backward(read, kept.x, d_q, w.qkv_back, H, chunk, work, x, dy);
     read.add(dy, H, dx);
 }
 

@@ -328,12 +328,7 @@ void modern_read_backward(const Shape& s, long layer, const ModernOperands& w, c
         weight_gradient(work.qkv, 2 * H, kept.one + t * H, H, many, work, work.sums + H * H);
         multiply_add(work.qkv.data, 32 * H, w.qkv_back + 32 * H, 96 * H, many / 32, H / 32, 2 * H / 32, dx + t * H, H);
     }
-    read.gather(kept.one, H, one.data);
-    for (long t = 0; t < read.padded; t += chunk) {
-        const long many = std::min(chunk, read.padded - t);
-        weight_gradient(d_q + t * H, H, one + t * H, H, many, work, work.sums);
-        multiply_add(d_q + t * H, 16 * H, w.qkv_back, 96 * H, many / 32, H / 32, H / 32, d_unit + t * H, H);
-    }
+    queries_backward(read, kept.one, d_q, w.qkv_back, H, chunk, work, one, d_unit);
     read.add(d_unit, H, dx);
     if (layer) unit_backward(kept.one, tokens, H, kept.rate1, dx, dx);
     read.add(dy, H, dx);
