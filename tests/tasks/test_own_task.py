@@ -116,6 +116,8 @@ TAKEN: dict[str, tuple[str, dict[str, str], tuple[str, str | None, str]]] = {
     "text and its pair": ("text,text_pair,label", {}, ("text", "text_pair", "label")),
     "a pair that was named": ("one,two,score", {"text_pair": "two"}, ("one", "two", "score")),
     "one text of a known pair": ("premise,hypothesis,label", {"text": "hypothesis"}, ("hypothesis", None, "label")),
+    "named in other letters": ("Message,Kind,n", {"text": "message", "label": "KIND"}, ("Message", None, "Kind")),
+    "two that differ in the case": ("a,A,label", {"text": "A"}, ("A", None, "label")),
     "all named": ("a,b,c", {"text": "c", "text_pair": "a", "label": "b"}, ("c", "a", "b")),
 }
 
@@ -134,6 +136,7 @@ ASKED: dict[str, tuple[str, dict[str, object], tuple[str, str | None] | str]] = 
     # header of a file to predict, what is known, the columns that are taken or what is said
     "as in training": ("n,one,two", {"like": Columns(text="one", pair="two")}, ("one", "two")),
     "named otherwise": ("n,uno,two", {"like": Columns(text="one", pair="two"), "text": "uno"}, ("uno", "two")),
+    "named in other letters": ("n,Text", {"like": Columns(text="one"), "text": "text"}, ("Text", None)),
     "the only column": ("anything", {"like": None}, ("anything", None)),
     "a usual name": ("n,Review", {"like": None}, ("Review", None)),
     "a pair, one named": ("one,two", {"like": None, "pair": True, "text_pair": "one"}, ("two", "one")),

@@ -207,6 +207,7 @@ def choose_columns(
     Raises:
         ConfigError: a flag names no column, or one column twice; or a flag is needed.
     """
+    text, text_pair, label = (_written(table, name) for name in (text, text_pair, label))
     _require_columns(table, text=text, text_pair=text_pair, label=label)
     for name in labels:
         _require_columns(table, labels=name, text=text, text_pair=text_pair)
@@ -245,6 +246,7 @@ def choose_texts(
     Raises:
         ConfigError: a flag names no column, or a flag is needed. DataError: a column of training is missing.
     """
+    text, text_pair = _written(table, text), _written(table, text_pair)
     _require_columns(table, text=text, text_pair=text_pair)
     if like is not None and like.pair is None and text_pair is not None:
         raise ConfigError(f"--text-pair {text_pair}: the model was trained on single texts. Leave it out.")
@@ -270,10 +272,14 @@ def as_trained(table: Table, columns: Columns) -> Columns:
 
 def as_written(table: Table, columns: Columns) -> Columns:
     """Columns with their names in another file, where these differ in case alone; names of labels stay."""
-    counts = Counter(map(str.casefold, table.columns))
-    own = {name.casefold(): name for name in table.columns if counts[name.casefold()] == 1}
-    same = {field: getattr(columns, field) for field in ("text", "pair", "label")}
-    return replace(columns, **{field: name and own.get(name.casefold(), name) for field, name in same.items()})
+    same: dict[str, Any] = {field: _written(table, getattr(columns, field)) for field in ("text", "pair", "label")}
+    return replace(columns, **same)
+
+
+def _written(table: Table, name: str | None) -> str | None:
+    """The name of a column as the file has it, where one alone is the same but for the case."""
+    found = [own for own in table.columns if name is not None and own.casefold() == name.casefold()]
+    return found[0] if len(found) == 1 else name
 
 
 def text_examples(table: Table, columns: Columns) -> list[TextExample]:
