@@ -92,6 +92,17 @@ def test_many_examples_are_sampled(text: Text) -> None:
     assert legibility_of(Classification(labels=("a", "b")), [], text).findings(reader="x", longer="") == []
 
 
+def test_a_language_in_pieces(text: Text) -> None:
+    """Letters that are all known make no words that are."""
+    task, reads = Classification(labels=("a", "b")), replace(text, length=64)
+    for animal, says in (
+        ("pear", []),
+        ("zebra", ["warning: 10.0 % of the words are read in three pieces or more, so "]),
+    ):
+        found = legibility_of(task, [TextExample(text=f"the old {animal} was left in the box, new")] * 9, reads)
+        assert [one[:66] for one in found.findings(reader="x", longer="")] == says
+
+
 @pytest.mark.parametrize(
     ("form", "alike"),
     [("the {word} was {}", True), ("the pear no {number} was {}", False)],

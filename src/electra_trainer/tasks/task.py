@@ -23,6 +23,7 @@ out_proj also holds scale and shift, so transformers gives numbers in the file's
 import hashlib
 import random
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -32,7 +33,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from electra_trainer.data.legibility import Legibility
+from electra_trainer.data.legibility import Legibility, percent
 from electra_trainer.data.tokenizer import Text
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments.by_class import ClassReport
@@ -607,6 +608,11 @@ READ = 2_000
 
 def legibility_of(task: Task, examples: Sequence[Any], text: Text) -> Legibility:
     """Count unreadable letters, cut texts and texts that are read alike, of at most `READ` examples drawn at random."""
+IN_PIECES = 0.08
+"""Share of the words and signs in three pieces or more from which a vocabulary hardly knows them. Measured: of English
+texts and docstrings 2.5 to 4.6 % with en-mini's and 1.6 to 3.0 with BERT's, of eight other languages in Latin letters
+13 to 32 %.
+"""
     tally, some = Legibility(), random.Random(0).sample(examples, min(READ, len(examples)))
     read: list[tuple[int, ...]] = [()] * len(some)
     for row in task.rows(some, replace(text, tally=tally), training=False) if some else ():
@@ -619,6 +625,14 @@ def legibility_of(task: Task, examples: Sequence[Any], text: Text) -> Legibility
 def findings_of(data: TaskData, text: Text, *, reader: str, longest: int) -> list[str]:
     """Sentences on training texts that an encoder cannot read or that are cut.
 
+        pieces = [count for one in text.encode([one.text for one in some]) for count in Counter(one.word_ids).values()]
+        many = sum(count > 2 for count in pieces)
+        if many > IN_PIECES * len(pieces) and not tally.is_much:
+            tally.notes.append(
+                f"{files.WARNING}{percent(many, len(pieces))} of the words are read in three pieces or more, so the "
+                "encoder hardly knows this language or field. Name another MODEL, or pre-train one on such texts: "
+                "`electra tokenizer` begins a language, `electra pretrain DATA --init RUN` goes on with a field."
+            )
     Args:
         text: as it is read for training.
         reader: the encoder.
