@@ -76,7 +76,7 @@ def test_one_command_from_two_columns(work: Path, first: tuple[int, str, str]) -
         "8 of 80 rows were held out",
         "2 classes in 72 training rows: fruit 36, tool 36.",
         "Predictions written to exp/predictions.csv.",
-        "As a service: docs/classify.md#as-a-service\nAll figures: exp/summary.md",
+        "All figures: exp/summary.md\nAs a service: docs/classify.md#as-a-service",
     ):
         assert words in out
     assert "without --epochs" not in out  # they were given
@@ -149,6 +149,7 @@ def test_every_task_has_its_conclusion(
     assert code == 0, err
     last = out.split("\n\n")[-1]
     assert last.startswith(said[0]) and all(words in last for words in said) and "untrained encoder" in last
+    assert "All figures: " in last and "As a service" not in last, "the page's service is of one class a text"
 
 
 def test_more_rows_and_a_new_class(work: Path, electra: Electra, tmp_path: Path) -> None:

@@ -194,9 +194,12 @@ class Finetune(Tuning):
         ending = "conll" if self.task == "tagging" else "csv"
         next_command = (
             f"predict {self.out / 'model'} FILE --out predictions.{ending}\nWith more rows: {self.beside()}\n"
-            f"As a service: docs/classify.md#as-a-service\nAll figures: {self.out / 'summary.md'}"
+            f"All figures: {self.out / 'summary.md'}"
         )
-        return exported(self, self.source(), next_command=next_command)
+        source = self.source()
+        made = exported(self, source, next_command=next_command)
+        is_served = getattr(source, "one_class", False) and not made.data.pairs
+        return replace(made, next=f"{made.next}\nAs a service: docs/classify.md#as-a-service") if is_served else made
 
     def _curve(self, counts: str) -> "LabelsCurve":
         from electra_trainer.finetuning.labels_curve import LabelsCurve, parse_counts
