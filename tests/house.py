@@ -20,12 +20,12 @@ ROOMS = (
 """From the ground up, with the modules at the root: each imports only what is listed before it."""
 CEILINGS = {
     "(root)": 400,
-    "cli": 1210,
+    "cli": 1220,
     "cost": 340,
     "data": 2320,
     "experiments": 1150,
     "files": 1520,
-    "finetuning": 1810,
+    "finetuning": 1850,
     "inspection": 940,
     "kernels": 720,
     "model": 520,
@@ -37,10 +37,10 @@ CEILINGS = {
     "ranks": 400,
     "runs": 990,
     "settings": 730,
-    "tasks": 3290,
+    "tasks": 3310,
     "train": 2320,
-    "all": 22_690,
-    "tests": 34_960,
+    "all": 22_760,
+    "tests": 35_000,
     "benchmarks": 1700,
 }
 """Most lines of code. They only fall; an issue that asks for a feature raises one and names the lines and what goes for it."""

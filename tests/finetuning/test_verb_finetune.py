@@ -180,6 +180,32 @@ def test_more_rows_and_a_new_class(work: Path, electra: Electra, tmp_path: Path)
         load_finetuned(f"{out}-3").sure_from(0.9)
 
 
+def test_rows_that_a_model_learned_from_are_known(electra: Electra, tmp_path: Path) -> None:
+    """To `predict`, and to a run that begins with the model: only rows that it knows are no honest score, and no
+    temperature is fitted to them.
+    """
+    old, new, both = (tmp_path / f"{name}.csv" for name in ("old", "new", "both"))
+    for path, table in ((old, rows(30)), (new, rows(60)[30:]), (both, rows(60))):
+        write_csv(path, table)
+    one, two, three = (tmp_path / name for name in ("one", "two", "three"))
+    short = ("--seeds", "1", "--epochs", "1", "--device", "cpu")
+    assert electra("finetune", "encoder", "--train", old, "--out", one, *short)[0] == 0
+    _, _, err = electra("predict", one / "model", both, "--device", "cpu")
+    assert "warning: 30 of 60 rows were learned from: their score says nothing. Scored: the other 30." in err
+    assert " of 30 rows of " in err and load_finetuned(one).sure_from(0.1)
+    _, _, err = electra("predict", one / "model", old, "--device", "cpu")
+    assert "30 of 30 rows" in err and "Give it other rows." in err and "Right in" not in err
+    code, out, err = electra("finetune", one / "model", "--train", new, "--out", two, *short)
+    assert code == 0 and "Right in " in out and "may have learned" not in out + err
+    assert len((two / "model/learned.txt").read_text().split()) == 60, "of both"
+    other = write_csv(tmp_path / "other.csv", rows(90)[60:])
+    code, out, err = electra("finetune", two / "model", "--train", old, "--test", other, "--out", three, *short)
+    assert code == 0 and "Right in " in out and "so they stay as sure as training made them" in err
+    assert load_finetuned(three).table["reports"]["dev"]["temperature"] is None
+    with pytest.raises(ConfigError, match="keeps no probabilities of held-out rows"):
+        load_finetuned(three).sure_from(0.9)
+
+
 def test_predict_says_what_was_said(work: Path, electra: Electra, first: tuple[int, str, str]) -> None:
     code, out, _ = electra("predict", "exp/model", "new.csv", "--out", "again.csv", "--device", "cpu")
     assert code == 0 and out == "again.csv\n"

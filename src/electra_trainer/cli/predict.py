@@ -5,7 +5,7 @@
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -75,13 +75,14 @@ class Predict(Request):
         predictions = model.reporting(rows.examples, device=self.device, reader=str(self.folder))
         if sure is not None:
             predictions = [{**one, "unsure": one["probabilities"][one["label"]] < sure} for one in predictions]
-        if sure is not None and sure < math.inf:
-            tell(
-                f"{sum(one['unsure'] for one in predictions):,} of {len(predictions):,} rows are below {sure:.2f}, the "
-                f"probability from which on {100 * float(self.accuracy or 0):.3g} % of the held-out rows were right."
-            )
-        if rows.answers:
-            tell(_scored(model, rows.answers, predictions, file=self.file, out=out))
+            if sure < math.inf:
+                tell(
+                    f"{sum(one['unsure'] for one in predictions):,} of {len(predictions):,} rows are below {sure:.2f}, "
+                    f"the probability from which on {100 * float(self.accuracy or 0):.3g} % of the held-out rows were "
+                    "right."
+                )
+        for line in _scored(model, rows.answers, predictions, file=self.file, out=out):
+            tell(line)
         for beside, content in rows.written(predictions).items():
             if out is not None:
                 path = out.with_name(f"{out.stem}{beside}{out.suffix}")
@@ -93,21 +94,33 @@ class Predict(Request):
 
 def _scored(
     model: "Finetuned", answers: Sequence[Any], predictions: "Sequence[Prediction]", *, file: Path, out: Path | None
-) -> str:
-    """A sentence on rows with answers; the page next to `out` has all their scores."""
+) -> Iterator[str]:
+    """Sentences on rows with answers, without those that the model learned from; the page next to `out` has all their
+    scores.
+    """
+    from electra_trainer.tasks.examples import digest_of
     from electra_trainer.tasks.task import sample_of
 
+    both = zip(answers, predictions, strict=False)  # answers may be missing
+    new = [pair for pair in both if digest_of(pair[0]) not in (model.learned or ())]
+    if known := len(answers) - len(new):
+        others = f"Scored: the other {len(new):,}." if new else "Give it other rows."
+        yield f"warning: {known:,} of {len(answers):,} rows were learned from: their score says nothing. {others}"
+    if not new:
+        return
+    answers, predictions = zip(*new, strict=True)
     task, named = model.task, [*getattr(model.columns, "labels", ()), model.columns.label]
     of = f" of {file} by column {', '.join(repr(name) for name in named if name is not None)}"
     samples = {0: sample_of(task, answers, predictions)}
     says, _ = score_in_words(task.metric, samples, of, tags=not task.whole_text)
     if out is None:
-        return f"{says} With --out FILE also class by class."
+        yield f"{says} With --out FILE also class by class."
+        return
     report, page = task.report(answers, predictions), out.with_name(f"{out.stem}-scores.md")
     scores = (f"{name}: {printed(score, name)}" for name, score in task.score(answers, predictions).items())
     parts = f"{says}\n\nx 100: {', '.join(scores)}\n\n{report.markdown() if report else ''}\n"
     durable.replace_durably(page, parts.encode())
-    return f"{says} All scores: {page}"
+    yield f"{says} All scores: {page}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,7 @@ from electra_trainer.experiments.engine import Reports
 from electra_trainer.experiments.summary import Summary
 from electra_trainer.files import durable, processes
 from electra_trainer.finetuning import labels_curve, model_folder, run
+from electra_trainer.finetuning.model_folder import count_learned
 from electra_trainer.finetuning.tuning import Tuning
 from electra_trainer.pretrained.source import Source, load_source, untrained
 from electra_trainer.randomness import drawn
@@ -211,8 +212,18 @@ class Plan(engine.Work):
         settled, source = Settings.of(row).recipe, self._encoder(model)
         as_read, text = data.under(settled)[0], source.text(settled.max_length)
         findings = findings_of(as_read, text, reader=model, longest=source.length)
-        if self.is_own and not data.tested and model_folder.finetuned_folder(model) is not None:
-            findings.append(f"warning: {model} {cells.SEEN}: give it --test FILE, or leave {model} out.")
+        dev, test = (next(iter(rows.values()), ()) for rows in (data.dev, data.tested))
+        fitted = count_learned(model, dev)
+        scored = count_learned(model, test, unknown=False) if test else fitted
+        if self.is_own and scored:
+            some = f"{cells.SEEN} ({scored:,} of {len(test or dev):,})"
+            findings.append(f"warning: {model} {some}: give it --test FILE, or leave {model} out.")
+        elif self.is_own and fitted:
+            findings.append(
+                f"warning: {model} may have learned from rows that probabilities are fitted to ({fitted:,} of "
+                f"{len(dev):,}), so they stay as sure as training made them, and `predict --accuracy` cannot be asked "
+                f"for. Give other rows with --dev FILE, or leave {model} out."
+            )
         for finding in findings:
             if finding not in self.shown:
                 errors.tell(f"{name}: {finding}")
@@ -295,12 +306,13 @@ class Plan(engine.Work):
         if settings.baseline not in (None, UNTRAINED):
             _do_baseline(cell, settings, data)
             return
+        model = self.request.model if settings.rival is None else str(self.request.against)
+        data = replace(data, learned=count_learned(model, next(iter(data.dev.values()))) > 0)
         if cell.part:
             data = data.part(cell.part)
         elif data.folds:
             _pool(cell, settings, data)
             return
-        model = self.request.model if settings.rival is None else str(self.request.against)
         source = self._encoder(model)
         if source.sha256 != (settings.rival or declared.facts["model_sha256"]):
             raise ConfigError(

@@ -4,6 +4,7 @@ config.json         transformers' class, labels
 model.safetensors   encoder and head
 head.safetensors    the head as it was trained, which electra-trainer reads
 electra_task.json   task, columns, recipe, seed, source, scores, SHA-256 of the weights
+learned.txt         digests of the texts that it learned from, of own tables and tagged sentences
 tokenizer.json, tokenizer_config.json, vocab.txt, README.md (model card)
 
 Where transformers has no class for the head, nothing may take the folder for a classifier with a new, random one. Then
@@ -16,7 +17,7 @@ import hashlib
 import json
 import math
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
@@ -40,7 +41,7 @@ from electra_trainer.settings import extensions, records
 from electra_trainer.settings.calls import checked
 from electra_trainer.settings.config import Model
 from electra_trainer.settings.records import read_table
-from electra_trainer.tasks.examples import Prediction
+from electra_trainer.tasks.examples import Prediction, digest_of
 from electra_trainer.tasks.kinds import KINDS
 from electra_trainer.tasks.recipe import Recipe
 from electra_trainer.tasks.task import Task, TaskData, TransformersHead
@@ -48,6 +49,7 @@ from electra_trainer.train.device import choose_precision, placed
 from electra_trainer.version import __version__
 
 TASK = "electra_task.json"
+LEARNED = "learned.txt"
 FORMAT = 2
 Scores = Mapping[str, Mapping[str, Mapping[int, float]]]
 """Split -> metric -> seed -> score."""
@@ -81,6 +83,8 @@ class Finetuned:
     """Whether it learned from pairs of texts."""
     table: Mapping[str, Any]
     """electra_task.json."""
+    learned: Set[str] | None = None
+    """See `learned_from`."""
     precision: str = "auto"
     """Precision in which it predicts, and in which its scores were computed."""
 
@@ -213,6 +217,7 @@ def export_finetuned(
     refusal = {"model_type": settings["model_type"], "id2label": {_REFUSAL: "0"}}
     tensors = _tensors(theirs, weights, source.model)
     files = {name: export.safetensors_bytes(each) for name, each in tensors.items()}
+    files |= _digests(model or config["model"], data)
     table = {
         "format": FORMAT,
         "task": task.described(),
@@ -242,6 +247,14 @@ def export_finetuned(
 
     export.publish(out, files.items(), check, replaces=TASK)
     return out
+
+
+def _digests(model: str | Path, data: TaskData) -> dict[str, bytes]:
+    """The file of what `learned_from` gives, unless it is not known of `model`, or of all examples."""
+    earlier, learned = learned_from(model), {*map(digest_of, data.train)}
+    if earlier is None or "" in learned:
+        return {}
+    return {LEARNED: "\n".join(sorted(earlier | learned)).encode()}
 
 
 def _cooled(weights: Mapping[str, Tensor], head: nn.Module, result: Result) -> Mapping[str, Tensor]:
@@ -285,6 +298,27 @@ def _tensors(theirs: TransformersHead, weights: Mapping[str, Tensor], model: Mod
 def finetuned_folder(given: str | Path) -> Path | None:
     """The folder of a fine-tuned model: this one, or `model` in it; None: neither is."""
     return next((place for place in (Path(given), Path(given) / "model") if (place / TASK).is_file()), None)
+
+
+def learned_from(model: str | Path) -> Set[str] | None:
+    """Digests of the texts that a fine-tuned model, and those that it began with, learned from; of another encoder
+    none. None: its folder does not say, because it is of an earlier version or of another kind of task.
+    """
+    if (folder := finetuned_folder(model)) is None:
+        return frozenset()
+    path = folder / LEARNED
+    content = read_file(path, limit=sys.maxsize, error=CheckpointError) if path.is_file() else None
+    return None if content is None else frozenset(content.decode("ascii", "replace").split())
+
+
+def count_learned(model: str | Path, examples: Sequence[Any], *, unknown: bool = True) -> int:
+    """Number of examples that a model has learned from.
+
+    Args:
+        unknown: count all of them where its folder does not say.
+    """
+    learned = learned_from(model)
+    return len(examples) * unknown if learned is None else sum(digest_of(one) in learned for one in examples)
 
 
 @checked
@@ -332,6 +366,7 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
         pair=table["pair"],
         table=table,
         text=tokenizer.Text.of(words, length=length),
+        learned=learned_from(folder),
         precision=recipe.precision,
     )
 
@@ -339,7 +374,7 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
 def _require_sound(folder: Path, table: Mapping[str, Any]) -> None:
     """CheckpointError unless electra_task.json is of this version, and the files of tensors are those that it names."""
     files: Any = table.get("files")
-    if table.get("format") != FORMAT or not isinstance(files, dict) or {*files} not in _FILES:
+    if table.get("format") != FORMAT or not isinstance(files, dict) or {*files} - {LEARNED} not in _FILES:
         raise CheckpointError(
             f"{folder / TASK}: format {short(table.get('format'))} with the files {short(files)}, this version reads "
             f"{FORMAT}. {_AGAIN}"

@@ -56,7 +56,8 @@ def calibrated(
     *,
     fold_E: NDArray[np.int64],
     fitted: tuple[float, int] | None,
-) -> tuple[list[Prediction], ClassReport, tuple[float, int]]:
+    learned: bool = False,
+) -> tuple[list[Prediction], ClassReport, tuple[float, int] | None]:
     """Predictions at a temperature, their report, and the temperature with its number of rows.
 
     Args:
@@ -65,8 +66,12 @@ def calibrated(
         fold_E: part of each example, from 0.
         fitted: the temperature, and how many other rows it was fitted on; None: it is fitted on these, and calibration
             error and log loss of the report are out of fold.
+        learned: the network may have learned from the rows to fit on: everything stays as it is, but no probability is
+            known from which on a share is right.
     """
     shares_NK, raw = task.shares(predictions), task.report(examples, predictions)
+    if learned:
+        return [*predictions], replace(raw, certain=()), None
     truth_N, fold_N = task.truths(examples), np.repeat(fold_E, len(shares_NK) // len(fold_E))
     temperature, rows = fitted or (fitted_temperature(shares_NK, truth_N), len(examples))
     at_NK = at_temperature(shares_NK, temperature)

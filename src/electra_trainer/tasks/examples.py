@@ -355,8 +355,10 @@ def _groups(texts: Iterable[E]) -> dict[E, list[int]]:
     return groups
 
 
-def same_text(example: TextExample) -> str:
+def same_text(example: TextExample | TaggedSentence) -> str:
     """The texts without regard to case and spaces: equal if two examples say the same."""
+    if isinstance(example, TaggedSentence):
+        return "\n".join(example.words).casefold()
     first = " ".join(example.text.casefold().split())
     return first if example.pair is None else first + "\n" + " ".join(example.pair.casefold().split())
 
@@ -402,7 +404,7 @@ def hold_out_sentences(sentences: Sequence[TaggedSentence], *, where: str) -> Sp
     Raises:
         DataError: too few different sentences, or each of them has a label that no other has.
     """
-    groups = _groups("\n".join(sentence.words).casefold() for sentence in sentences)
+    groups = _groups(map(same_text, sentences))
     left = Counter(label for sentence in sentences for label in sentence.labels if label is not None)
     chosen: set[int] = set()
     wanted = max(1, round(SHARE * len(groups)))
@@ -460,6 +462,11 @@ def _quotas(sizes: dict[str, int], *, share: float) -> dict[str, int]:
 def hash_of(text: str) -> bytes:
     """SHA-256, by which texts are ordered without regard to their place in a file."""
     return hashlib.sha256(text.encode()).digest()
+
+
+def digest_of(example: Any) -> str:
+    """16 hexadecimal digits, the same for texts, or tagged sentences, that say the same; empty for other examples."""
+    return hash_of(same_text(example)).hex()[:16] if isinstance(example, TextExample | TaggedSentence) else ""
 
 
 WARNING = "warning: "

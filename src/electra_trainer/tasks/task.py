@@ -429,6 +429,8 @@ class TaskData:
     """Cross-validation: numbers of the training examples of each part, which a run on the others predicts. The only dev
     split are all training examples.
     """
+    learned: bool = False
+    """The encoder may have learned from the dev examples before, so nothing is fitted to its probabilities of them."""
     unordered_pairs: bool = False
     """The two texts of a pair may be swapped (MRPC, STS-B): see `Recipe.double_unordered`."""
     notes: tuple[str, ...] = ()
@@ -454,7 +456,7 @@ class TaskData:
             predict: split and task -> predictions of its examples.
             others: splits of `test` to be predicted too.
             encoder: look for doubts and, on files of one's own, give probabilities the temperature that fits the main
-                dev split; a baseline is scored as it is.
+                dev split, unless it has learned from it; a baseline is scored as it is.
 
         Returns:
             Fields of a result, and the predictions by split.
@@ -473,8 +475,12 @@ class TaskData:
             report = task.report(examples, found) if encoder or own else None
             if report is not None:
                 if encoder and own:
-                    fold_E = self.fold_of(len(found))
-                    found, report, fitted = calibrated(task, examples, found, fold_E=fold_E, fitted=fitted)
+                    how: dict[str, Any] = {
+                        "fold_E": self.fold_of(len(found)),
+                        "fitted": fitted,
+                        "learned": self.learned,
+                    }
+                    found, report, fitted = calibrated(task, examples, found, **how)
                 reports[split], predicted[split] = report, found
             scores[split] = task.score(examples, found)
             if own and report is not None:
@@ -604,35 +610,37 @@ class OwnFiles(TaskSource):
 
 READ = 2_000
 """Largest number of examples from which `legibility_of` judges a file."""
-
-
-def legibility_of(task: Task, examples: Sequence[Any], text: Text) -> Legibility:
-    """Count unreadable letters, cut texts and texts that are read alike, of at most `READ` examples drawn at random."""
 IN_PIECES = 0.08
 """Share of the words and signs in three pieces or more from which a vocabulary hardly knows them. Measured: of English
 texts and docstrings 2.5 to 4.6 % with en-mini's and 1.6 to 3.0 with BERT's, of eight other languages in Latin letters
 13 to 32 %.
 """
+
+
+def legibility_of(task: Task, examples: Sequence[Any], text: Text) -> Legibility:
+    """Count unreadable letters, words in many pieces, cut texts and texts that are read alike, of at most `READ`
+    examples drawn at random.
+    """
     tally, some = Legibility(), random.Random(0).sample(examples, min(READ, len(examples)))
     read: list[tuple[int, ...]] = [()] * len(some)
     for row in task.rows(some, replace(text, tally=tally), training=False) if some else ():
         read[row.example] += tuple(row.ids)
     if some and isinstance(some[0], TextExample):
         tally.notes = files.contradictions(some, read)
-    return tally
-
-
-def findings_of(data: TaskData, text: Text, *, reader: str, longest: int) -> list[str]:
-    """Sentences on training texts that an encoder cannot read or that are cut.
-
         pieces = [count for one in text.encode([one.text for one in some]) for count in Counter(one.word_ids).values()]
         many = sum(count > 2 for count in pieces)
         if many > IN_PIECES * len(pieces) and not tally.is_much:
             tally.notes.append(
                 f"{files.WARNING}{percent(many, len(pieces))} of the words are read in three pieces or more, so the "
                 "encoder hardly knows this language or field. Name another MODEL, or pre-train one on such texts: "
-                "`electra tokenizer` begins a language, `electra pretrain DATA --init RUN` goes on with a field."
+                "`electra tokenizer` begins a language, `electra pretrain DATA --init RUN` learns a field."
             )
+    return tally
+
+
+def findings_of(data: TaskData, text: Text, *, reader: str, longest: int) -> list[str]:
+    """Sentences on training texts that an encoder cannot read or that are cut.
+
     Args:
         text: as it is read for training.
         reader: the encoder.
