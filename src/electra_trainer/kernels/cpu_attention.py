@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from electra_trainer.kernels.cpu_dropout import draw_seed, keep, kept_bits, kept_scale
+from electra_trainer.kernels.cpu_dropout import keep, kept_bits, kept_scale
+from electra_trainer.kernels.vmapped import next_seed
 
 
 def two_products(query: Tensor, key: Tensor, value: Tensor, bias_B1TT: Tensor | None, dropout: float) -> Tensor:
@@ -39,7 +40,7 @@ class _TwoProducts(torch.autograd.Function):
         ctx.shape, ctx.scale, ctx.dropout = query.shape, scale, dropout
         if dropout == 0:
             return torch.bmm(weights, v).view(query.shape)
-        ctx.seed = draw_seed()
+        ctx.seed = next_seed()
         kept = keep(weights, kept_bits(weights.shape, dropout, ctx.seed))
         return torch.bmm(kept, v * kept_scale(dropout)).view(query.shape)
 

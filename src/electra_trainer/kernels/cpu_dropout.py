@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from electra_trainer.kernels.vmapped import next_seed
+
 _LEVELS = 1 << 15
 """Probabilities are rounded to a multiple of 1/32,768; what is kept is scaled by the rounded one, so that means are
 exact.
@@ -24,13 +26,8 @@ def drop(x: Tensor, p: float) -> Tensor:
         return x
     if x.device.type != "cpu":
         return F.dropout(x, p)
-    dropped: Tensor = _Drop.apply(x, p, draw_seed())  # type: ignore[no-untyped-call]
+    dropped: Tensor = _Drop.apply(x, p, next_seed())  # type: ignore[no-untyped-call]
     return dropped
-
-
-def draw_seed() -> int:
-    """A number from PyTorch's own generator, from which `kept_bits` makes a mask."""
-    return int(torch.randint(2**63 - 1, ()))
 
 
 def kept_bits(shape: torch.Size, p: float, seed: int) -> Tensor:
@@ -65,11 +62,21 @@ def _threshold(p: float) -> int:
 
 class _Drop(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, p: float, seed: int) -> Tensor:
-        ctx.p, ctx.seed = p, seed
+    def forward(x: Tensor, p: float, seed: int) -> Tensor:
         return keep(x.contiguous(), kept_bits(x.shape, p, seed)).mul_(kept_scale(p))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, ctx.p, ctx.seed = inputs
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         gradient = upstream[0].contiguous()
         return keep(gradient, kept_bits(gradient.shape, ctx.p, ctx.seed)).mul_(kept_scale(ctx.p)), None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], x: Tensor, p: float, seed_R: Tensor) -> tuple[Tensor, int]:
+        """Each of R runs by its own seed."""
+        parts = torch.unbind(x, in_dims[0]) if in_dims[0] is not None else [x] * info.batch_size
+        each = zip(parts, seed_R.tolist(), strict=True)
+        return torch.stack([_Drop.apply(part, p, seed) for part, seed in each]), 0  # type: ignore[no-untyped-call]

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra_trainer.kernels.native import native_softmax as native
+from electra_trainer.kernels.vmapped import batched
 
 CHUNK_ELEMENTS = 4_000_000
 """Logits in a chunk: 16 MB in fp32."""
@@ -65,6 +66,12 @@ def token_softmax(
     special = draws_K is not None and (temperature != 1.0 or disallow_label)
     if not special and native.fits(projected_KE):
         return TokenSoftmax(*native.run_softmax(projected_KE, words_VE, bias_V, labels_K, draws_K))
+    if batched(projected_KE):  # all logits at once; their gradients are autograd's
+        looked = {"diagnose": diagnose, "temperature": temperature, "disallow_label": disallow_label}
+        found = LOOK(projected_KE @ words_VE.t(), bias_V, labels_K, draws_K, delta=None, **looked)
+        sampled_K = torch.zeros_like(labels_K) if found.sampled_k is None else found.sampled_k
+        nothing = (labels_K.new_zeros(0).bool(), found.loss.new_zeros(0))
+        return TokenSoftmax(found.loss, sampled_K, *((found.correct_k, found.entropy_k) if diagnose else nothing))
     lower = torch.is_autocast_enabled(projected_KE.device.type)
     dtype = torch.get_autocast_dtype(projected_KE.device.type) if lower else torch.float32
     how = (dtype, torch.is_grad_enabled(), diagnose, temperature, disallow_label)

@@ -9,12 +9,16 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from electra_trainer.kernels.cpu_attention import two_products
 from electra_trainer.kernels.cpu_dropout import drop
+from electra_trainer.kernels.vmapped import batched
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, *, bias_B1TT: Tensor | None, dropout: float) -> Tensor:
     """softmax(QKᵀ/√d + bias) V: each argument and the result [B, H, T, D/H]; `dropout` is the share of weights
     dropped.
     """
+    if batched(query) and query.device.type == "cpu":  # torch.vmap has no rule for the kernels that follow
+        scores = query @ key.mT / query.shape[-1] ** 0.5
+        return drop((scores if bias_B1TT is None else scores + bias_B1TT).softmax(-1), dropout) @ value
     if query.device.type == "cpu" and (query.dtype == torch.bfloat16 or dropout > 0):
         return two_products(query, key, value, bias_B1TT, dropout)
     if query.is_cuda and 16 * dropout % 1:
@@ -48,8 +52,10 @@ def attention_bias(piece_BT: Tensor, dtype: torch.dtype, *, reach: int | None = 
 
 
 def whole_rows(piece_BT: Tensor) -> bool:
-    """True if every row is known to be one piece; False on a GPU, where checking would force a synchronization."""
-    return piece_BT.device.type == "cpu" and bool((piece_BT == piece_BT[:, :1]).all())
+    """True if every row is known to be one piece; False on a GPU, where checking would force a synchronization, and
+    inside torch.vmap.
+    """
+    return piece_BT.device.type == "cpu" and not batched(piece_BT) and bool((piece_BT == piece_BT[:, :1]).all())
 
 
 _DROP_EXACTLY = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]

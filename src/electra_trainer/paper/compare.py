@@ -11,6 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError, DataError, Diverged, did_you_mean
 from electra_trainer.experiments import cell as cells
@@ -25,7 +27,7 @@ from electra_trainer.settings import records
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import differences, to_dict
 from electra_trainer.settings.request import dotted_names
-from electra_trainer.train import loop, optim, plan, weights
+from electra_trainer.train import loop, optim, plan, stacked, weights
 from electra_trainer.train.begin.settle import begin_run
 from electra_trainer.train.begin.word_start import begin_words
 
@@ -44,6 +46,8 @@ class Comparing(Work):
         self._asked = asked
         self._shows = asked.parallel == 1 and not asked.quiet
         self._own: dict[str, Config] = {}
+        self._todo: list[Cell] = []
+        self._trained: set[Cell] = set()
 
     @cached_property
     def _amount(self) -> tuple[Match, float]:
@@ -144,7 +148,8 @@ class Comparing(Work):
         lacking = [
             (cell, one is None or (one.failed is None and declared.parts.keys() - one.parts)) for cell, one in found
         ]
-        return [cell for cell, lacks in lacking if lacks]
+        self._todo = [cell for cell, lacks in lacking if lacks]
+        return self._todo
 
     def units(self, cell: Cell, declared: Declared) -> float:
         """Steps."""
@@ -158,7 +163,7 @@ class Comparing(Work):
         try:
             if result is None:
                 reports.say("fresh weights" if cell.key == UNTRAINED else "training")
-                self._train(cell, declared, device=device)
+                self._train(cell, declared, device=device, reports=reports)
                 result = _trained(cell)
             todo = {name: part["folder"] for name, part in declared.parts.items() if name not in result.parts}
             reports.say(f"probes {', '.join(todo)}")
@@ -178,15 +183,32 @@ class Comparing(Work):
             reports.say(f"FAILED: {error}", style="bold red")
         cells.write_result(cell.folder, result)
 
-    def _train(self, cell: Cell, declared: Declared, *, device: str) -> None:
-        row = records.read(
-            Config, {**records.EARLIER, **declared.rows[cell.key].settings}, where=f"{cell.root}: rows: {cell.key}"
-        )
-        config = replace(row, seed=cell.seed)
+    def _train(self, cell: Cell, declared: Declared, *, device: str, reports: Reports) -> None:
+        config = _config(cell, declared)
         if cell.key == UNTRAINED:
             initial_run(config, Store.open(self._asked.data), cell.run)
-        else:
+            return
+        alike = {cell: config}
+        if self._asked.parallel == "stacked" and (why := stacked.why_not(config, torch.device(device))):
+            reports.say(f"trained alone: {why}")
+        elif self._asked.parallel == "stacked":
+            waiting = [one for one in self._todo if one.key != UNTRAINED and not one.is_done]
+            configs = {one: _config(one, declared) for one in waiting if one not in self._trained}
+            alike = {one: its for one, its in configs.items() if stacked.shape_of(its) == stacked.shape_of(config)}
+        if [*alike] == [cell]:
             loop.pretrain(config, self._asked.data, out=cell.run, device=device, quiet=not self._shows)
+        elif cell in alike:  # else it was trained with an earlier one
+            reports.say(f"in one step with {'; '.join(str(one) for one in alike if one != cell)}")
+            runs = {one.run: its for one, its in alike.items()}
+            diverged = stacked.pretrain_stacked(runs, self._asked.data, device=device, report=reports.progress)
+            self._trained |= {one for one in alike if one.run not in diverged}
+            if cell.run in diverged:
+                raise diverged[cell.run]
+
+
+def _config(cell: Cell, declared: Declared) -> Config:
+    settings = {**records.EARLIER, **declared.rows[cell.key].settings}
+    return replace(records.read(Config, settings, where=f"{cell.root}: rows: {cell.key}"), seed=cell.seed)
 
 
 def default_metrics(declared: Declared) -> tuple[str, ...]:

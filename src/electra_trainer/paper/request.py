@@ -69,8 +69,9 @@ class Compare(TrainingRequest):
     metrics: str | None = None
     """Metrics between commas whose contrasts are declared, for example pos/accuracy: p-values are corrected over them.
     Default: those of pos, minimal-pairs, glue and squad, else the held-out AUC on standard fakes."""
-    parallel: int = 1
-    """Train N runs at the same time, each with its share of the cores, or with a GPU."""
+    parallel: int | Literal["stacked"] = 1
+    """Train N runs at the same time, each with its share of the cores, or with a GPU; or stacked: the seeds, and swept
+    rates and weights of losses, of one shape in one step."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac."""
     quiet: bool = False
@@ -131,7 +132,7 @@ class Compare(TrainingRequest):
 
         parse_seeds(self.seeds)  # a wrong one before the data are read
         use_threads()
-        how: dict[str, Any] = {"parallel": self.parallel, "quiet": self.quiet}
+        how: dict[str, Any] = {"parallel": 1 if self.parallel == "stacked" else self.parallel, "quiet": self.quiet}
         with tracked(self.out, self.track):
             return run_experiment(Comparing(self), self.out, device=str(choose_device(self.device)), **how)
 

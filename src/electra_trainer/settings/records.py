@@ -176,8 +176,8 @@ def _read_union(hint: Any, value: Any, where: str, fault: Fault, complete: bool)
         words = [word for one in options for word in get_args(one)]
         options = [Literal[(*[None] * optional, *words)]]
     fitting = [one for one in options if type(value) is one or (one is Path and isinstance(value, Path))]
-    if isinstance(value, list | tuple):
-        fitting = [one for one in options if get_origin(one) in (tuple, list, Sequence)]
+    kinds = (tuple, list, Sequence) if isinstance(value, list | tuple) else (Literal,) if isinstance(value, str) else ()
+    fitting = fitting or [one for one in options if get_origin(one) in kinds]
     return _value((fitting or options)[0], value, where, fault, complete)
 
 

@@ -10,6 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from electra_trainer.cost.flops import run_cost
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.data.store import Store
@@ -72,31 +74,9 @@ def pretrain(
     ):
         store = patiently(lambda: open_rows(data))
         display = progress.Display(quiet=quiet, silent=not here.leads)
-        config, initial = settle(
-            config, folder, store, length or plan.Length(), device=where, init=init, status=status, say=display.say
-        )
-        if config.deterministic:
-            check_tree(config.batch.lanes)
-        display.total = config.schedule.steps
-        objective, precision = build(config), choose_precision(config.precision, where)
-        give_frequencies(objective, store)
-        run = Pretraining(
-            network=objective,
-            folder=folder,
-            device=where,
-            precision=precision,
-            settings=config.optimizer,
-            steps=config.schedule.steps,
-            log_every=config.log_every,
-            keep=config.checkpoint.keep,
-            trunk=optim.flat_ends(config),
-            display=display,
-            feed=Feed.of(config, store, device=where, precision=precision),
-            store=store,
-            initial=initial,
-            stop=stop,
-        )
-        run.resume()
+        given: dict[str, Any] = {"length": length or plan.Length(), "init": init, "status": status}
+        run = resumed(config, folder, store, device=where, stop=stop, display=display, **given)
+        config = run.config
         last.enter_context(run.fast)  # its memory is freed when the ranks have parted
         on = f"{describe(where) or where.type} {arithmetic(run.precision, where)}"
         run.display.say(
@@ -108,6 +88,51 @@ def pretrain(
         if status:
             status.message = "; ".join(health.alarms_in(folder))
     return out
+
+
+def resumed(
+    config: Config,
+    folder: run_folder.RunFolder,
+    store: Store,
+    *,
+    device: torch.device,
+    stop: signals.StopRequest,
+    display: progress.Display,
+    stacked: bool = False,
+    **given: Any,
+) -> "Pretraining":
+    """Begin a run in its folder, or resume it: its newest weights, before the next step; errors as of `pretrain`.
+
+    Args:
+        stacked: PyTorch computes it together with others, without native kernels (stacked.py).
+        given: length, init and status.
+    """
+    precision = choose_precision(config.precision, device)
+    computed = precision if stacked else arithmetic(precision, device)
+    config, initial = settle(config, folder, store, device=device, computed=computed, say=display.say, **given)
+    if config.deterministic:
+        check_tree(config.batch.lanes)
+    display.total = config.schedule.steps
+    objective = build(config)
+    give_frequencies(objective, store)
+    run = Pretraining(
+        network=objective,
+        folder=folder,
+        device=device,
+        precision=precision,
+        settings=config.optimizer,
+        steps=config.schedule.steps,
+        log_every=config.log_every,
+        keep=config.checkpoint.keep,
+        trunk=optim.flat_ends(config),
+        display=display,
+        feed=Feed.of(config, store, device=device, precision=precision),
+        store=store,
+        initial=initial,
+        stop=stop,
+    )
+    run.resume()
+    return run
 
 
 @dataclass(kw_only=True)

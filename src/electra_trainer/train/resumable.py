@@ -8,7 +8,7 @@ one that was not.
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -58,6 +58,8 @@ class Resumable(ABC, Generic[Network]):
     """Seconds of training, earlier sessions included, up to `started`."""
     started: float | None = None
     """When this session's training began; None while none is in progress."""
+    outcome: StepResult = field(init=False)
+    """Result of the step that was computed last; see `turns`."""
     optimizer: torch.optim.Optimizer = field(init=False)
     saver: checkpoint.Saver | None = None
     """None on a process that does not write: rank 0 does."""
@@ -170,6 +172,13 @@ class Resumable(ABC, Generic[Network]):
             Interrupted: stopped and saved. Diverged: the gradient was not finite for several steps. StorageError: see
                 `Saver`.
         """
+        for logged in self.turns(stop):
+            self.outcome = self.compute(logged=logged)
+
+    def turns(self, stop: Callable[[], str | None]) -> Iterator[bool]:
+        """Yield for each remaining step whether it is logged. The caller computes the step and sets `outcome`, which is
+        recorded, and saved where that is due, as the next turn is asked for. Arguments and errors as of `train`.
+        """
         self.started = time.monotonic()
         tokens = 0
         self.network.train()
@@ -177,7 +186,8 @@ class Resumable(ABC, Generic[Network]):
         since = time.monotonic()
         while self.step < self.steps:
             logged = (self.step + 1) % self.log_every == 0 or self.step + 1 == self.steps
-            result = self.compute(logged=logged)
+            yield logged
+            result = self.outcome
             self.step += 1
             tokens += result.tokens
             self._count(result)

@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from electra_trainer.kernels.declared import other_class
 from electra_trainer.kernels.native.library import call, cpu_precision, kernels, share_out, slices_of
+from electra_trainer.kernels.vmapped import batched
 from electra_trainer.settings.config import MODERN_NORM_EPS
 
 _LINE = 32
@@ -59,6 +60,7 @@ def why_not(layers: Any, hidden_BTD: Tensor) -> str:
         "there are no tokens": hidden_BTD.numel() == 0,
         f"a forward pass of fewer than {_FEW} tokens is faster without": few,
         "PyTorch's compiler traces the layers": torch.compiler.is_compiling(),
+        "torch.vmap computes several runs at once": batched(hidden_BTD),
         "everything is dropped": all_dropped,
         "a module has hooks": hooked,
     }

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from electra_trainer.kernels.native.library import call, cpu_precision, kernels, share_out, slices_of
+from electra_trainer.kernels.vmapped import batched
 
 _SPAN = 256
 """Words in a block."""
@@ -32,9 +33,9 @@ class _Softmax(ctypes.Structure):
 
 def fits(projected_KE: Tensor) -> bool:
     """True where the kernels can do it: on a CPU, a width in multiples of 32."""
-    return (
-        projected_KE.device.type == "cpu" and projected_KE.shape[1] % 32 == 0 and kernels(cpu_precision()) is not None
-    )
+    if projected_KE.device.type != "cpu" or projected_KE.shape[1] % 32 or batched(projected_KE):
+        return False
+    return kernels(cpu_precision()) is not None
 
 
 def run_softmax(

@@ -23,7 +23,7 @@ from electra_trainer.train.begin.initial import Initial, ReadsInitial, check_ini
 from electra_trainer.train.begin.narrow_tables import fit_tables
 from electra_trainer.train.begin.new_words import fit_words
 from electra_trainer.train.begin.word_start import keep_directions
-from electra_trainer.train.device import arithmetic, choose_precision
+from electra_trainer.train.device import choose_precision
 from electra_trainer.train.timing import activation_bytes, free_bytes, measure_time
 
 
@@ -31,14 +31,18 @@ def settle(
     config: Config,
     folder: run_folder.RunFolder,
     store: Store,
-    length: plan.Length,
     *,
+    length: plan.Length,
     device: torch.device,
+    computed: str,
     init: ReadsInitial | ContinueFrom | None,
     status: progress.Status | None = None,
     say: Callable[[str], None],
 ) -> tuple[Config, Initial | Continued | None]:
     """Open the run folder on rank 0, and settle the config on every rank: that of the run on disk if there is one.
+
+    Args:
+        computed: its arithmetic, in words.
 
     Returns:
         The complete config; and on rank 0 what to begin with, None for fresh weights and on resume.
@@ -49,7 +53,6 @@ def settle(
     config = plan.fit_to_data(config, store)
     step.check_words(config, store)
     precision = choose_precision(config.precision, device)
-    computed = arithmetic(precision, device)
     gpu = activation_bytes(precision, device)
     if gpu and (why := plan.does_not_fit(config, free_bytes(device) or 0, gpu=gpu)):
         raise ConfigError(f"The step does not fit {device}: {why}.")
