@@ -5,7 +5,7 @@ import json
 import re
 import shlex
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -440,6 +440,9 @@ def test_predictions_beside_any_columns() -> None:
     assert json.loads(predicted_jsonl(table(("prediction", "n"), ("x",)), said)) == {
         "prediction": "x", "prediction_": "b", "probabilities": {"a": 0.25, "b": 0.75},
     }  # fmt: skip
+    for own, decimal in (("3,5", ","), ("3.5", "."), ("x", ",")):
+        german = replace(table(("n",), (own,)), semicolons=True)
+        assert predicted_csv(german, [{"value": 2.25}]) == f"n;prediction\n{own};2{decimal}25\n", "as Excel reads it"
     assert (
         predicted_csv(table(("a", "b", "c"), (None, [1])), [{"value": 1700482048.0}])
         == "a,b,c,prediction\n,[1],,1.70048205e+09\n"

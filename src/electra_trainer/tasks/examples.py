@@ -97,9 +97,11 @@ MANY = 20
 def predicted_csv(table: Table, predictions: Sequence[Prediction | None], *, separator: str = ";") -> str:
     """CSV in the form of the input: the columns of `table`, then `prediction`; for classes also `probability` (the
     predicted one's), `unsure` where it is known, and one column per label. Several labels of a text have `separator`
-    between them; a row without a prediction has empty cells.
+    between them; a row without a prediction has empty cells. In a table with semicolons numbers have a decimal comma,
+    as spreadsheets read it, unless its own have points.
     """
-    names, predicted = list(table.columns), [_flat(one, separator) if one else {} for one in predictions]
+    sign = "," if table.semicolons and all(decimal_sign(table, name)[0] == "," for name in table.columns) else "."
+    names, predicted = list(table.columns), [_flat(one, separator, sign) if one else {} for one in predictions]
     new, rows = next(filter(None, predicted)), []
     for row, cells in zip(table.rows, predicted, strict=True):
         own = [cell if isinstance(cell, str) else "" if cell is None else json.dumps(cell) for cell in row]
@@ -108,18 +110,19 @@ def predicted_csv(table: Table, predictions: Sequence[Prediction | None], *, sep
     return "\ufeff" * table.marked + whole.csv(";" if table.semicolons else ",")
 
 
-def _flat(prediction: Prediction, separator: str) -> dict[str, str]:
-    """Column -> cell."""
+def _flat(prediction: Prediction, separator: str, sign: str) -> dict[str, str]:
+    """Column -> cell; `sign` is the decimal one."""
     shares = prediction.get("probabilities")
     if shares is None:
         answer = _answer(prediction)
-        return {"prediction": answer if isinstance(answer, str) else f"{answer:.9g}"}
+        return {"prediction": answer if isinstance(answer, str) else f"{answer:.9g}".replace(".", sign)}
     several = "labels" in prediction
-    each = {f"probability_{name}": f"{share:.6f}" for name, share in shares.items() if several or len(shares) <= MANY}
+    figures = {name: f"{share:.6f}".replace(".", sign) for name, share in shares.items()}
+    each = {f"probability_{name}": share for name, share in figures.items() if several or len(shares) <= MANY}
     if several:
         return {"prediction": separator.join(prediction["labels"]), **each}
     sure = {"unsure": "yes" if prediction["unsure"] else "no"} if "unsure" in prediction else {}
-    return {"prediction": _answer(prediction), "probability": f"{shares[prediction['label']]:.6f}", **sure, **each}
+    return {"prediction": _answer(prediction), "probability": figures[prediction["label"]], **sure, **each}
 
 
 def predicted_jsonl(table: Table, predictions: Iterable[Prediction | None]) -> str:
