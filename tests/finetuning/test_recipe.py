@@ -71,6 +71,7 @@ def test_own_tables_differ_from_the_paper_where_they_are_small() -> None:
     assert epochs == {320: 10, 319: 11, 100: 34, 15: 200, 1: 200}
     assert min(Order(np.ones(n, np.int64), batch_size=16, seed=1).steps(k) for n, k in epochs.items()) == 200  # type: ignore[arg-type]
     assert not {"learning_rate", "layer_decay"} & {*for_own_rows(200, 12, classes=True)}
+    assert for_own_rows(400, 6, classes=True).keys() == {*numbers, *ones} - {"learning_rate"}, "the paper's, by width"
     assert for_own_rows(10_000, 4, classes=True) == {"pooling": "auto"}
 
 

@@ -149,8 +149,9 @@ def released(*, hidden_size: int, epochs: float = 3.0) -> Recipe:
 RECIPES: dict[str, Callable[..., Recipe]] = {"paper": paper, "released": released}
 AUTO = "auto"
 """Name of the recipe that is the paper's, with `for_own_rows` where a task is made of own tables."""
-SMALL, SHALLOW = 10_000, 6
-"""Fewer training rows are a small table; no more layers are those of encoders that are trained for hours."""
+SMALL, SHALLOW, FEW_LAYERS = 10_000, 6, 4
+"""Fewer training rows are a small table. At most `SHALLOW` layers learn at one rate; at most `FEW_LAYERS`, of encoders
+that are trained for hours, at a higher one."""
 FEWEST_EPOCHS, BATCH, FEWEST_STEPS = 10.0, 16, 200
 """Passes over the rows of a small table at least (Table 6: 10 for the small RTE and STS-B, 3 for others); with `auto`
 its rows a step, and its steps at least.
@@ -169,7 +170,7 @@ def for_own_rows(rows: int, layers: int, *, classes: bool) -> dict[str, object]:
     if rows < SMALL:
         of_an_epoch = max(1, rows // BATCH)
         changes |= {"batch_size": BATCH, "epochs": max(FEWEST_EPOCHS, float(math.ceil(FEWEST_STEPS / of_an_epoch)))}
-        changes |= {"learning_rate": 1e-3} if layers <= SHALLOW else {}
+        changes |= {"learning_rate": 1e-3} if layers <= FEW_LAYERS else {}
         changes |= {"bias_correction": True, "zero_head": True} if classes else {}
         changes |= {"layer_decay": 1.0} if classes and layers <= SHALLOW else {}
     return changes
