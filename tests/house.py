@@ -28,7 +28,7 @@ CEILINGS = {
     "finetuning": 1850,
     "inspection": 940,
     "kernels": 750,
-    "model": 530,
+    "model": 560,
     "objectives": 550,
     "paper": 1740,
     "playground": 290,
@@ -38,9 +38,9 @@ CEILINGS = {
     "runs": 990,
     "settings": 730,
     "tasks": 3310,
-    "train": 2510,
-    "all": 23_000,
-    "tests": 35_110,
+    "train": 2610,
+    "all": 23_130,
+    "tests": 35_240,
     "benchmarks": 1700,
 }
 """Most lines of code. They only fall; an issue that asks for a feature raises one and names the lines and what goes for it."""

@@ -30,7 +30,7 @@ from electra_trainer.ranks import world
 from electra_trainer.runs.signals import StopRequest
 from electra_trainer.settings.config import BatchShape
 from electra_trainer.settings.methods import TwoStage
-from electra_trainer.train import fast_step, loop
+from electra_trainer.train import fast_step, levers, loop
 from electra_trainer.train.fast_step import FastStep, GraphStep
 from electra_trainer.train.optim import Phases, build_optimizer
 from electra_trainer.train.static_step import StaticStep
@@ -39,7 +39,8 @@ from electra_trainer.train.step import Feed, train_step
 
 @pytest.fixture(autouse=True)
 def switches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(fast_step.GRAPH, raising=False)
+    for name in (fast_step.GRAPH, levers.TRY):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(fast_step.COMPILE, "off")
 
 
@@ -63,11 +64,12 @@ def test_where_no_graph_can_be_recorded_steps_run_and_are_the_same() -> None:
         assert (value - expected[name]).norm() <= 2e-5 * expected[name].norm() + 1e-6, name
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_layers_are_compiled_for_the_step_alone(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("precision", "tried"), [("fp32", ""), ("bf16", ""), ("fp32", "heads"), ("bf16", "heads")])
+def test_layers_are_compiled_for_the_step_alone(precision: str, tried: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One graph a layer, without breaks; `aot_eager` traces as `inductor` does."""
     as_on_a_gpu.use(monkeypatch)
     monkeypatch.delenv(fast_step.COMPILE)
+    monkeypatch.setenv(levers.TRY, tried)
     monkeypatch.setattr(fast_step, "_BACKEND", "aot_eager")
     layer = dataclasses.replace(config().model, num_hidden_layers=1)
     objective, optimizer, given = made(model=layer)
@@ -76,12 +78,32 @@ def test_layers_are_compiled_for_the_step_alone(precision: str, monkeypatch: pyt
     assert ["CUDA graph" in str(warning.message) for warning in said] == [True]  # compiling itself gave no warning
     assert isinstance(step, GraphStep)
     layers = [module for module in objective.modules() if isinstance(module, Layer)]
-    assert list(step.compiled) == [*layers, LOOK] and all(layer._compiled_call_impl is None for layer in layers)
+    heads = levers.heads_of(objective) if tried else []
+    assert len(heads) == (3 if tried else 0) and step.parts == ["compiled layers", *filter(None, [tried])]
+    assert list(step.compiled) == [*layers, *heads, LOOK]
+    assert all(layer._compiled_call_impl is None for layer in step.compiled)
     other, its_optimizer, _ = made(model=layer)
     plain = dataclasses.replace(given, precision=precision)
     for number in range(2):
         one, two = step(number), train_step(other, its_optimizer, plain, step=number)  # type: ignore[arg-type]
         assert one.gradient_norm == pytest.approx(two.gradient_norm, rel=1e-5 if precision == "fp32" else 2e-2)
+
+
+def test_the_compiler_gets_the_options_that_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(fast_step.COMPILE)
+    monkeypatch.setenv(levers.TRY, "+".join(levers.OPTIONS))
+    given: list[dict[str, bool]] = []
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda self, **how: given.append(how["options"]))
+    with pytest.warns(UserWarning, match="the CUDA graph"):
+        build_fast(made())
+    known = torch._inductor.config.get_config_copy()  # type: ignore[attr-defined]
+    assert len(given[0]) == 4 and [known[name] for name in given[0]] == [False] * 4
+
+
+def test_an_unknown_lever_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(levers.TRY, "heads+head")
+    with pytest.raises(ConfigError, match=r"ELECTRA_GPU_TRY: head is unknown. Expected .*heads, .*joined by \+"):
+        build_fast(made())
 
 
 def test_the_layers_of_a_frozen_generator_are_compiled_too() -> None:

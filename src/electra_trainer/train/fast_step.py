@@ -3,7 +3,7 @@
 A graph is recorded once and replayed, so that some 2,000 kernels cost one launch. Three rungs lead to it, each compared
 with the one below and left out if it fails: the step with fixed shapes, its layers under PyTorch's compiler, and the
 graph. The log and environment.json have what is in use, and the reason for the rest. `ELECTRA_GPU_COMPILE=off` and
-`ELECTRA_GPU_GRAPH=off` leave theirs out from the start.
+`ELECTRA_GPU_GRAPH=off` leave theirs out from the start; levers.py has further ones.
 
 Dropout inside a graph reads PyTorch's generator when the graph is replayed, so a step remains a function of (config,
 seed, step).
@@ -13,7 +13,7 @@ import gc
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,7 @@ from electra_trainer.model.modern import AnyLayer
 from electra_trainer.objectives import Objective
 from electra_trainer.ranks.world import any_rank, world
 from electra_trainer.runs.signals import finish_first, raise_again
+from electra_trainer.train import levers
 from electra_trainer.train.device import describe, need_memory
 from electra_trainer.train.static_step import StaticStep, side_stream
 from electra_trainer.train.step import Feed, StepResult, train_step
@@ -152,6 +153,10 @@ class FastStep:
         if not made:
             return None
         step = made[0]
+        for name in step.asked:
+            if name in levers.WAYS:
+                what, leave = f"{levers.TRY}={name}", partial(step.leave, name)
+                expected = self._try(partial(step.take, name), expected, _ALIKE, what, leave)
         if _off(COMPILE):
             self._left_out["torch.compile"] = f"{COMPILE}=off"
         else:
@@ -224,6 +229,8 @@ class GraphStep(StaticStep):
 
     def __init__(self, objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed) -> None:
         super().__init__(objective, optimizer, feed)
+        self.asked = levers.asked()
+        self._ways: dict[str, levers.Way] = {}
         self._graph: torch.cuda.CUDAGraph | None = None
         self._update: torch.cuda.CUDAGraph | None = None
         self.compiled: dict[nn.Module, object] = {}
@@ -231,7 +238,8 @@ class GraphStep(StaticStep):
     @property
     def parts(self) -> list[str]:
         """The parts in use, fastest first."""
-        parts = {"CUDA graph": self._graph, "compiled layers": self.compiled}
+        parts: dict[str, object] = {"CUDA graph": self._graph, "compiled layers": self.compiled}
+        parts |= {name: self._ways.get(name) if name in levers.WAYS else self.compiled for name in self.asked}
         return [name for name, there in parts.items() if there]
 
     def rehearse(self) -> Outcome:
@@ -242,14 +250,26 @@ class GraphStep(StaticStep):
         sums = {name: float(term.sum) for name, term in self.losses.terms.items()}
         return {**sums, "the norm of the gradient": result.gradient_norm}
 
+    def take(self, name: str) -> Outcome:
+        """Compute lanes with a lever from now on."""
+        self._ways[name] = levers.WAYS[name](levers.modules_of(self.objective), self.feed)
+        return self.rehearse()
+
+    def leave(self, name: str) -> None:
+        """Back to lanes without that lever."""
+        self._ways.pop(name, None)
+        self.start_over()
+
     def compile(self) -> Outcome:
         """Compile the encoder's layers and the vocabulary softmax, for this step alone: evaluation has other shapes and
         runs them uncompiled.
         """
         torch._dynamo.reset()  # an earlier step's shapes would count against the limit of recompilations
         _release_unused(self.feed.device)
-        for layer in (*layers_of(self.objective), LOOK):
-            layer.compile(fullgraph=True, dynamic=False, backend=_BACKEND)
+        options = {name: value for one in self.asked for name, value in levers.OPTIONS.get(one, {}).items()}
+        heads = levers.heads_of(self.objective) if "heads" in self.asked else []
+        for layer in (*layers_of(self.objective), *heads, LOOK):
+            layer.compile(fullgraph=True, dynamic=False, backend=_BACKEND, options=options or None)
             self.compiled[layer] = layer._compiled_call_impl
             layer._compiled_call_impl = None
         return self.rehearse()
@@ -259,16 +279,15 @@ class GraphStep(StaticStep):
         self.compiled = {}
         self.start_over()
 
-    @contextmanager
-    def _compiled_layers(self) -> Iterator[None]:
-        """Within it the layers are the compiled ones."""
-        for layer, call in self.compiled.items():
-            layer._compiled_call_impl = call  # type: ignore[assignment]
-        try:
-            yield
-        finally:
-            for layer in self.compiled:
-                layer._compiled_call_impl = None
+    def lane(self) -> None:
+        """A lane by the compiled layers, and with what levers.py adds."""
+        with ExitStack() as within:
+            for way in self._ways.values():
+                within.enter_context(way())
+            for layer, call in self.compiled.items():
+                layer._compiled_call_impl = call  # type: ignore[assignment]
+                within.callback(setattr, layer, "_compiled_call_impl", None)
+            super().lane()
 
     def capture(self) -> Outcome:
         """Record the graphs; the rehearsals' memory is freed."""
@@ -277,7 +296,7 @@ class GraphStep(StaticStep):
         mode = "global" if world().size == 1 else "thread_local"  # a thread of NCCL's asks the device meanwhile
         stream = side_stream(self.feed.device)
         recording = partial(torch.cuda.graph, pool=pool, stream=stream, capture_error_mode=mode)
-        with torch.cuda.device(self.feed.device), _stream_kept(self.feed.device), self._compiled_layers():
+        with torch.cuda.device(self.feed.device), _stream_kept(self.feed.device):
             graph, update = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph() if lanes > 1 else None
             with recording(graph):
                 self.lane()
@@ -298,8 +317,7 @@ class GraphStep(StaticStep):
         """Replay the graph of a lane, or of the whole step; before the capture, compute."""
         if self._graph is not None:
             self._graph.replay()
-            return
-        with self._compiled_layers():
+        else:
             super().run_lane()
 
     def run_update(self) -> None:
@@ -311,10 +329,8 @@ class GraphStep(StaticStep):
 
 
 def layers_of(objective: Objective) -> list[AnyLayer]:
-    """The layers that a step computes: also those of a frozen generator, which is not a part of the objective."""
-    networks = [objective, *(exported.network for exported in objective.exported())]
-    found = (module for network in networks for module in network.modules() if isinstance(module, AnyLayer))
-    return [*dict.fromkeys(found)]
+    """The layers that a step computes."""
+    return [module for module in levers.modules_of(objective) if isinstance(module, AnyLayer)]
 
 
 @contextmanager
