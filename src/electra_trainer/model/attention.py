@@ -12,10 +12,33 @@ from electra_trainer.kernels.cpu_dropout import drop
 from electra_trainer.kernels.vmapped import batched
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, *, bias_B1TT: Tensor | None, dropout: float) -> Tensor:
+class Pieces(NamedTuple):
+    """In place of a bias: the pieces of all rows, one after another, for FlashAttention."""
+
+    ends_P: Tensor
+    """int32: 0, and the flat position at which each piece ends; the last one again for pieces that are not there."""
+    reach: int | None
+    """As `attention_bias` has it."""
+
+    @classmethod
+    def of(cls, piece_BT: Tensor, most: int, reach: int | None = None) -> "Pieces":
+        """At most `most` pieces; a run of padding is one. Nothing is asked of the device."""
+        begins_BT = F.pad(piece_BT[:, 1:] != piece_BT[:, :-1], (1, 0), value=True)
+        number_N = begins_BT.flatten().cumsum(0)
+        number_P = torch.arange(1, most + 2, device=piece_BT.device)
+        return cls(torch.searchsorted(number_N, number_P, out_int32=True), reach)
+
+
+Bias = Tensor | Pieces | None
+"""The tokens that a token sees: all (None), or as `attention_bias` says."""
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, *, bias_B1TT: Bias, dropout: float) -> Tensor:
     """softmax(QKᵀ/√d + bias) V: each argument and the result [B, H, T, D/H]; `dropout` is the share of weights
     dropped.
     """
+    if isinstance(bias_B1TT, Pieces):
+        return _by_pieces(query, key, value, bias_B1TT, dropout)
     if batched(query) and query.device.type == "cpu":  # torch.vmap has no rule for the kernels that follow
         scores = query @ key.mT / query.shape[-1] ** 0.5
         return drop((scores if bias_B1TT is None else scores + bias_B1TT).softmax(-1), dropout) @ value
@@ -27,7 +50,20 @@ def attend(query: Tensor, key: Tensor, value: Tensor, *, bias_B1TT: Tensor | Non
     return F.scaled_dot_product_attention(query, key, value, attn_mask=bias_B1TT, dropout_p=dropout)
 
 
-def attention_bias(piece_BT: Tensor, dtype: torch.dtype, *, reach: int | None = None) -> Tensor | None:
+def _by_pieces(query: Tensor, key: Tensor, value: Tensor, pieces: Pieces, dropout: float) -> Tensor:
+    """FlashAttention's kernel compares 8 random bits: it keeps what it divides by where the share is a 256th."""
+    rows, _, tokens, _ = query.shape
+    flat = [one.transpose(1, 2).flatten(0, 1) for one in (query, key, value)]
+    ends_P, share, reach = pieces.ends_P, round(256 * dropout) / 256, pieces.reach
+    mixed_NHS: Tensor = torch.ops.aten._flash_attention_forward(
+        *flat, ends_P, ends_P, tokens, tokens, share, False, False, window_size_left=reach, window_size_right=reach
+    )[0]
+    return mixed_NHS.view(rows, tokens, *mixed_NHS.shape[1:]).transpose(1, 2)
+
+
+def attention_bias(
+    piece_BT: Tensor, dtype: torch.dtype, *, reach: int | None = None, most_pieces: int | None = None
+) -> Bias:
     """Added to attention scores, [B, 1, T, T]: 0 between tokens of one piece (or both padding), -inf elsewhere; B may
     be 1.
 
@@ -37,7 +73,10 @@ def attention_bias(piece_BT: Tensor, dtype: torch.dtype, *, reach: int | None = 
         piece_BT: the piece that each token belongs to.
         dtype: of the result.
         reach: tokens to either side beyond which a token sees nothing; None: it sees the whole piece.
+        most_pieces: return `Pieces` instead, with room for this number of them.
     """
+    if most_pieces is not None:
+        return Pieces.of(piece_BT, most_pieces, reach)
     tokens = piece_BT.shape[1]
     if whole_rows(piece_BT):
         if reach is None or reach >= tokens - 1:

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
-from electra_trainer.model.attention import Dropout, Read, at, attend, attention_bias
+from electra_trainer.model.attention import Bias, Dropout, Read, at, attend, attention_bias
 from electra_trainer.model.initial_weights import GlorotLinear
 from electra_trainer.model.shared_table import SharedTable
 from electra_trainer.settings.config import Block, Model
@@ -55,7 +55,7 @@ class SelfAttention(nn.Module):
         self.key = nn.Linear(model.hidden_size, model.hidden_size)
         self.value = nn.Linear(model.hidden_size, model.hidden_size)
 
-    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor | None) -> Tensor:
+    def forward(self, hidden_BTD: Tensor, bias_B1TT: Bias) -> Tensor:
         """softmax(QKᵀ/√d + bias) V."""
         rows, tokens, width = hidden_BTD.shape
         packed = F.linear(hidden_BTD, *self.packed()).view(rows, tokens, 3, self.heads, width // self.heads)
@@ -97,7 +97,7 @@ class Attention(nn.Module):
         self.self = SelfAttention(model)
         self.output = AddAndNorm(model, model.hidden_size)
 
-    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor | None, read: Read | None = None) -> Tensor:
+    def forward(self, hidden_BTD: Tensor, bias_B1TT: Bias, read: Read | None = None) -> Tensor:
         mixed = self.self(hidden_BTD, bias_B1TT)
         if read is not None:
             mixed, hidden_BTD = at(mixed, read.slots_K), at(hidden_BTD, read.slots_K)
@@ -129,7 +129,7 @@ class Layer(nn.Module):
         self.intermediate = Intermediate(model)
         self.output = AddAndNorm(model, model.intermediate_size)
 
-    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor | None, read: Read | None = None) -> Tensor:
+    def forward(self, hidden_BTD: Tensor, bias_B1TT: Bias, read: Read | None = None) -> Tensor:
         attended = self.attention(hidden_BTD, bias_B1TT, read)
         out: Tensor = self.output(self.intermediate(attended), attended, read)
         return out
@@ -139,6 +139,8 @@ class Layers(nn.Module):
     """The stack of layers: [B, T, D] -> [B, T, D], or [K, D]: the last one's output at the flat positions `slots_K`."""
 
     computes: ClassVar[Block] = "bert"
+    most_pieces: int | None = None
+    """Most pieces of a batch, where attention is FlashAttention's over pieces; None: it has a bias."""
 
     def __init__(self, model: Model, layers: Iterable[nn.Module] | None = None) -> None:
         super().__init__()
@@ -146,7 +148,7 @@ class Layers(nn.Module):
         self.layer = nn.ModuleList((Layer(model) for _ in range(model.num_hidden_layers)) if layers is None else layers)
 
     def forward(self, hidden_BTD: Tensor, piece_BT: Tensor, slots_K: Tensor | None = None) -> Tensor:
-        bias_B1TT = attention_bias(piece_BT, hidden_BTD.dtype)
+        bias_B1TT = attention_bias(piece_BT, hidden_BTD.dtype, most_pieces=self.most_pieces)
         for layer in self.layer[:-1]:
             hidden_BTD = layer(hidden_BTD, bias_B1TT)
         out: Tensor = self.layer[-1](hidden_BTD, bias_B1TT, Read.of(slots_K, piece_BT))

@@ -13,6 +13,7 @@ have ModernBERT's names. As in encoder.py, each class declares the block that it
 code that computes the same (kernels/stack.py).
 """
 
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -20,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
-from electra_trainer.model.attention import Dropout, Read, at, attend, attention_bias, whole_rows
+from electra_trainer.model.attention import Bias, Dropout, Read, at, attend, attention_bias, whole_rows
 from electra_trainer.model.encoder import Embeddings, Encoder, Layer, Layers, Run
 from electra_trainer.model.initial_weights import ResidualLinear
 from electra_trainer.settings.config import MODERN_NORM_EPS, Model
@@ -43,7 +44,7 @@ class Places(NamedTuple):
 class Placed(NamedTuple):
     """The places of the tokens, as plain layers use them; it is computed once a pass."""
 
-    bias_B1TT: Tensor | None
+    bias_B1TT: Bias
     """Added to attention scores; B may be 1."""
     cos_BT1S: Tensor
     """Cosine of the angle by which each dimension of a head is turned; B may be 1."""
@@ -164,10 +165,11 @@ class ModernLayers(Layers):
         """Output of some of the layers, without the last norm; `slots_K` as in `forward`."""
         device = hidden_BTD.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_BTD.dtype
-        placed = local = _placed(places.piece_BT, places.angle_BTF, dtype)
+        place = partial(_placed, places.piece_BT, dtype=dtype, most_pieces=self.most_pieces)
+        placed = local = place(places.angle_BTF)
         if places.local_angle_BTF is not None:
             reach = self.model.local_attention // 2
-            local = _placed(places.piece_BT, places.local_angle_BTF, dtype, reach=reach)
+            local = place(places.local_angle_BTF, reach=reach)
         last = len(self.layer) - 1
         for number in range(last + 1)[chosen]:
             read = Read.of(slots_K, places.piece_BT) if number == last else None
@@ -175,10 +177,10 @@ class ModernLayers(Layers):
         return hidden_BTD
 
 
-def _placed(piece_BT: Tensor, angle_BTF: Tensor, dtype: torch.dtype, *, reach: int | None = None) -> Placed:
+def _placed(piece_BT: Tensor, angle_BTF: Tensor, *, dtype: torch.dtype, **limits: int | None) -> Placed:
     cos, sin = angle_BTF[:, :, None].cos(), angle_BTF[:, :, None].sin()
     return Placed(
-        bias_B1TT=attention_bias(piece_BT, dtype, reach=reach),
+        bias_B1TT=attention_bias(piece_BT, dtype, **limits),
         cos_BT1S=torch.cat([cos, cos], -1).to(dtype),
         sin_BT1S=torch.cat([-sin, sin], -1).to(dtype),
     )

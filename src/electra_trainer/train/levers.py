@@ -1,15 +1,19 @@
-"""Ways of computing a GPU's step that no card has judged: `ELECTRA_GPU_TRY=heads+pdl` asks for some of them.
+"""Ways of computing a GPU's step that no card has judged: `ELECTRA_GPU_TRY=flash+heads` asks for some of them.
 
 docs/gpu.md has what each is expected to gain. One that loses on a card is removed, one that wins becomes the default.
 """
 
 import os
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import Any
 
+import numpy as np
 from torch import nn
 
 from electra_trainer.errors import ConfigError
+from electra_trainer.model.encoder import Layers
 from electra_trainer.objectives import Objective
 from electra_trainer.train.step import Feed
 
@@ -20,6 +24,8 @@ OPTIONS: dict[str, dict[str, bool]] = {
     "combo": {"combo_kernels": True, "benchmark_combo_kernel": True},
 }
 """Options of PyTorch's compiler, by the name of a lever."""
+_ROWS = 65_536
+"""Rows that are read at a time."""
 _HEADS = ("embeddings", "generator_predictions", "discriminator_predictions")
 
 Way = Callable[[], AbstractContextManager[None]]
@@ -50,4 +56,38 @@ def heads_of(objective: Objective) -> list[nn.Module]:
     return [child for child, name in named.items() if name in _HEADS]
 
 
-WAYS: dict[str, Callable[[Sequence[nn.Module], Feed], Way]] = {}
+def flash(modules: Sequence[nn.Module], feed: Feed) -> Way:
+    """FlashAttention over the pieces of all rows, with dropout; a bias excludes that kernel."""
+    _need(feed.precision == "bf16" and not feed.config.deterministic, "a run in bf16 without --deterministic")
+    most = most_pieces(feed)
+    return partial(_put, [(vars(one), "most_pieces", most) for one in modules if isinstance(one, Layers)])
+
+
+def most_pieces(feed: Feed) -> int:
+    """Pieces of the fullest lane that these rows can make, a run of padding counted as one."""
+    rows = feed.rows
+    parts = (rows[first : first + _ROWS] for first in range(0, len(rows), _ROWS))
+    pieces_N = 1 + np.concatenate([(part == feed.specials.cls).sum(1) for part in parts])
+    times = 1 - -feed.config.batch.size // len(rows)  # that a batch may have a row, at the seam of two epochs
+    return int(np.sort(np.repeat(pieces_N, times))[-feed.config.lane_size :].sum())
+
+
+@contextmanager
+def _put(places: Sequence[tuple[dict[str, Any], str, Any]]) -> Iterator[None]:
+    """Within it each of these attributes has this value."""
+    before = [(where, name, where.get(name)) for where, name, _ in places]
+    for where, name, value in places:
+        where[name] = value
+    try:
+        yield
+    finally:
+        for where, name, value in before:
+            where[name] = value
+
+
+def _need(there: bool, what: str) -> None:
+    if not there:
+        raise ValueError(f"it is for {what}")
+
+
+WAYS: dict[str, Callable[[Sequence[nn.Module], Feed], Way]] = {"flash": flash}
