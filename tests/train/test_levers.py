@@ -14,6 +14,7 @@ from tests.train.test_static import Operators, weights
 from torch import Tensor
 
 from electra_trainer.model.attention import Pieces
+from electra_trainer.model.encoder import Layer
 from electra_trainer.objectives import build
 from electra_trainer.settings.config import BatchShape, Config, changed
 from electra_trainer.train import fast_step, levers
@@ -104,6 +105,17 @@ def test_no_lane_has_more_pieces_than_the_most() -> None:
     assert max(counts) <= levers.most_pieces(given) <= 2 * max(counts)
 
 
+def test_the_stream_is_what_a_cpu_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With LayerNorm in fp32, as a GPU's autocast has it; a CPU's leaves it, and the stream, in bf16."""
+    expected, forward, found = steps(of())[0], torch.nn.LayerNorm.forward, list[torch.dtype]()
+    monkeypatch.setattr(torch.nn.LayerNorm, "forward", lambda norm, x: forward(norm, x.float()))
+    real = Layer.forward
+    monkeypatch.setattr(Layer, "forward", lambda *given: (found.append((out := real(*given)).dtype), out)[1])
+    assert steps(of(), "stream")[0] == pytest.approx(expected, rel=1e-2) and {*found} == {torch.bfloat16}
+    found.clear()
+    assert steps(of())[0] != expected and {*found} == {torch.float32}
+
+
 def test_all_of_them_are_compiled(shares: set[float]) -> None:
     """One graph a layer. FlashAttention keeps floor(255 (1 - share)) + 1 of 256 numbers, and divides by 1 - share."""
     given = changed(of(attention=0.1), model={"num_hidden_layers": 1})
@@ -111,7 +123,7 @@ def test_all_of_them_are_compiled(shares: set[float]) -> None:
     assert found == pytest.approx(expected, rel=2e-2) and shares == {26 / 256}
 
 
-@pytest.mark.parametrize(("tried", "given"), [("flash", of(deterministic=True))])
+@pytest.mark.parametrize(("tried", "given"), [("flash", of(deterministic=True)), ("stream", of("modern"))])
 def test_a_lever_says_what_it_is_for(tried: str, given: Config) -> None:
     with pytest.raises(ValueError, match=r"it is for a run (in bf16 without --deterministic|of BERT's block in bf16)"):
         steps(given, tried)

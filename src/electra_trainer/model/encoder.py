@@ -74,6 +74,8 @@ class AddAndNorm(nn.Module):
     """Projection, dropout, residual, LayerNorm: the end of attention and of the feed-forward network."""
 
     computes: ClassVar[Block] = "bert"
+    narrow: bool | None = None
+    """The result has the precision of the projection; a GPU's autocast gives fp32."""
 
     def __init__(self, model: Model, inputs: int) -> None:
         super().__init__()
@@ -84,7 +86,7 @@ class AddAndNorm(nn.Module):
     def forward(self, inner: Tensor, residual: Tensor, read: Read | None = None) -> Tensor:
         projected = self.dense(inner)
         normed: Tensor = self.LayerNorm(self.dropout(projected, read) + residual)
-        return normed
+        return normed.to(projected.dtype) if self.narrow else normed
 
 
 class Attention(nn.Module):

@@ -1,4 +1,4 @@
-"""Ways of computing a GPU's step that no card has judged: `ELECTRA_GPU_TRY=flash+heads` asks for some of them.
+"""Ways of computing a GPU's step that no card has judged: `ELECTRA_GPU_TRY=flash+stream` asks for some of them.
 
 docs/gpu.md has what each is expected to gain. One that loses on a card is removed, one that wins becomes the default.
 """
@@ -13,7 +13,7 @@ import numpy as np
 from torch import nn
 
 from electra_trainer.errors import ConfigError
-from electra_trainer.model.encoder import Layers
+from electra_trainer.model.encoder import AddAndNorm, Layers
 from electra_trainer.objectives import Objective
 from electra_trainer.train.step import Feed
 
@@ -56,6 +56,15 @@ def heads_of(objective: Objective) -> list[nn.Module]:
     return [child for child, name in named.items() if name in _HEADS]
 
 
+def stream(modules: Sequence[nn.Module], feed: Feed) -> Way:
+    """What the layers of BERT's block add up and pass on is bf16, as in the native CPU kernels and under a CPU's
+    autocast; a GPU's autocast computes a LayerNorm, and so everything after it, in fp32.
+    """
+    blocks = [vars(one) for one in modules if isinstance(one, AddAndNorm)]
+    _need(feed.precision == "bf16" and bool(blocks), "a run of BERT's block in bf16")
+    return partial(_put, [(block, "narrow", True) for block in blocks])
+
+
 def flash(modules: Sequence[nn.Module], feed: Feed) -> Way:
     """FlashAttention over the pieces of all rows, with dropout; a bias excludes that kernel."""
     _need(feed.precision == "bf16" and not feed.config.deterministic, "a run in bf16 without --deterministic")
@@ -90,4 +99,4 @@ def _need(there: bool, what: str) -> None:
         raise ValueError(f"it is for {what}")
 
 
-WAYS: dict[str, Callable[[Sequence[nn.Module], Feed], Way]] = {"flash": flash}
+WAYS: dict[str, Callable[[Sequence[nn.Module], Feed], Way]] = {"flash": flash, "stream": stream}
