@@ -1,4 +1,4 @@
-"""What a card is to judge, on the CPU: the same step up to rounding, traced whole, and nothing asked of the device."""
+"""Levers that wait for a card, on the CPU: the same step up to rounding, traced whole, and nothing asked of the device."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_flash_attends_over_pieces(block: str, shares: set[float]) -> None:
 
 
 def test_no_lane_has_more_pieces_than_the_most() -> None:
-    """Of batches over several epochs: the bound holds, and the fullest lane is not far from it."""
+    """Batches over several epochs: the bound holds, and the fullest lane is not far from it."""
     given = feed(of(batch=LANES), train=15)
     lanes = [masked.batch.piece_BT for number in range(40) for masked, _ in given.lanes(number)]
     counts = [int((Pieces.of(piece_BT, piece_BT.numel()).ends_P.diff() > 0).sum()) for piece_BT in lanes]
@@ -114,6 +114,12 @@ def test_the_stream_is_what_a_cpu_computes(monkeypatch: pytest.MonkeyPatch) -> N
     assert steps(of(), "stream")[0] == pytest.approx(expected, rel=1e-2) and {*found} == {torch.bfloat16}
     found.clear()
     assert steps(of())[0] != expected and {*found} == {torch.float32}
+
+
+@pytest.mark.parametrize("given", [of(), of("modern"), of(batch=LANES)])
+def test_rounding_weights_at_once_changes_no_bit(given: Config) -> None:
+    (norms, plain), (found, rounded) = steps(given), steps(given, "weights")
+    assert found == norms and all(torch.equal(value, plain[name]) for name, value in rounded.items())
 
 
 def test_all_of_them_are_compiled(shares: set[float]) -> None:

@@ -10,10 +10,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from electra_trainer.errors import ConfigError
 from electra_trainer.model.encoder import AddAndNorm, Layers
+from electra_trainer.model.modern import AnyLayer
 from electra_trainer.objectives import Objective
 from electra_trainer.train.step import Feed
 
@@ -29,7 +31,7 @@ _ROWS = 65_536
 _HEADS = ("embeddings", "generator_predictions", "discriminator_predictions")
 
 Way = Callable[[], AbstractContextManager[None]]
-"""What a lane is computed within."""
+"""Context in which a lane is computed."""
 
 
 def asked() -> list[str]:
@@ -57,8 +59,8 @@ def heads_of(objective: Objective) -> list[nn.Module]:
 
 
 def stream(modules: Sequence[nn.Module], feed: Feed) -> Way:
-    """What the layers of BERT's block add up and pass on is bf16, as in the native CPU kernels and under a CPU's
-    autocast; a GPU's autocast computes a LayerNorm, and so everything after it, in fp32.
+    """Sums and outputs of BERT's layers are bf16, as in the native CPU kernels and under a CPU's autocast; a GPU's
+    autocast computes a LayerNorm, and so everything after it, in fp32.
     """
     blocks = [vars(one) for one in modules if isinstance(one, AddAndNorm)]
     _need(feed.precision == "bf16" and bool(blocks), "a run of BERT's block in bf16")
@@ -81,6 +83,38 @@ def most_pieces(feed: Feed) -> int:
     return int(np.sort(np.repeat(pieces_N, times))[-feed.config.lane_size :].sum())
 
 
+def weights(modules: Sequence[nn.Module], feed: Feed) -> Way:
+    """The layers' weights and biases are rounded to bf16, and their gradients made fp32, in one launch each a lane;
+    autocast does so for each tensor.
+    """
+    _need(feed.precision == "bf16", "a run in bf16")
+    inside = dict.fromkeys(one for layer in modules if isinstance(layer, AnyLayer) for one in layer.modules())
+    linear = [one for one in inside if isinstance(one, nn.Linear)]
+    named = [(one._parameters, *item) for one in linear for item in one.named_parameters() if item[1].requires_grad]
+
+    def within() -> AbstractContextManager[None]:
+        rounded = _Rounded.apply(*(parameter for _, _, parameter in named))  # type: ignore[no-untyped-call]
+        return _put([(where, name, tensor) for (where, name, _), tensor in zip(named, rounded, strict=True)])
+
+    return within
+
+
+class _Rounded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *exact: Tensor) -> tuple[Tensor, ...]:
+        return _copies(exact, torch.bfloat16)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, ...]:
+        return _copies(upstream, torch.float32)
+
+
+def _copies(tensors: tuple[Tensor, ...], dtype: torch.dtype) -> tuple[Tensor, ...]:
+    found = tuple(torch.empty_like(one, dtype=dtype) for one in tensors)
+    torch._foreach_copy_(found, tensors)
+    return found
+
+
 @contextmanager
 def _put(places: Sequence[tuple[dict[str, Any], str, Any]]) -> Iterator[None]:
     """Within it each of these attributes has this value."""
@@ -99,4 +133,4 @@ def _need(there: bool, what: str) -> None:
         raise ValueError(f"it is for {what}")
 
 
-WAYS: dict[str, Callable[[Sequence[nn.Module], Feed], Way]] = {"flash": flash, "stream": stream}
+WAYS: dict[str, Callable[[Sequence[nn.Module], Feed], Way]] = {"flash": flash, "stream": stream, "weights": weights}
