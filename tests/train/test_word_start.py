@@ -28,10 +28,12 @@ from electra_trainer.runs.run_folder import WORDS
 from electra_trainer.runs.verified import read
 from electra_trainer.settings.config import Config, changed
 from electra_trainer.train import loop
+from electra_trainer.train.begin.continued import ContinueFrom
 from electra_trainer.train.loop import pretrain
 from electra_trainer.train.weights import stored
 
 TABLE = "discriminator.electra.embeddings.word_embeddings.weight"
+GENERATOR, DELTA = TABLE.replace("discriminator", "generator"), TABLE.replace("weight", "delta")
 
 
 def config(**model: str) -> Config:
@@ -168,11 +170,52 @@ def test_two_processes_begin_alike(run: Path, data: Path, tmp_path: Path, monkey
         torch.testing.assert_close(mine[name], theirs[name])
 
 
-def test_trained_weights_bring_their_words(run: Path, data: Path, tmp_path: Path) -> None:
-    out = pretrain(config(), data, out=tmp_path / "run", init=InitFrom(name=str(run)), device="cpu", quiet=True)
-    mine, theirs = at(out, 0), at(run, 6)
-    assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
-    assert not (out / WORDS).exists()
+def tables(weights: dict[str, Tensor]) -> list[np.ndarray[Any, Any]]:
+    """Word tables of the generator and of the discriminator, fp64."""
+    own = weights[GENERATOR].double().numpy()
+    return [own, weights[TABLE].double().numpy() if TABLE in weights else own + weights[DELTA].double().numpy()]
+
+
+@pytest.mark.parametrize("sharing", ["none", "disentangled"])
+def test_trained_words_are_mixed_with_those_of_the_text(
+    data: Path, tmp_path: Path, sharing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half and half, after the best rotation, once: a run that continues it, or began before this was done, has its own words."""
+    settings = dataclasses.replace(config(), sharing=sharing)
+    plain = changed(settings, model={"word_initializer": "random"})
+    first = pretrain(plain, data, out=tmp_path / "first", device="cpu", quiet=True)
+
+    def begun(settings: Config, init: Any, name: str) -> Path:
+        return pretrain(settings, data, out=tmp_path / name, init=init, device="cpu", quiet=True)
+
+    run, theirs = begun(settings, InitFrom(name=str(first)), "run"), at(first, 6)
+    mine, store = at(run, 0), Store.open(data)
+    counted = co_occurrence.word_directions(store.rows("train"), store.specials, vocab_size=store.vocab_size, width=16)
+    known = counted.any(1)
+    for before, after in zip(tables(theirs), tables(mine), strict=True):
+        own = before - before.mean(0)
+        length = np.linalg.norm(own, axis=1, keepdims=True)
+        left, _, right = np.linalg.svd((np.log1p(word_counts(store))[:, None] * counted).T @ (own / length))
+        both = own / length + counted @ left @ right
+        expected = before.mean(0) + length * both / np.linalg.norm(both, axis=1, keepdims=True)
+        np.testing.assert_allclose(after[known], expected[known], atol=1e-6)
+        np.testing.assert_allclose(after[~known], before[~known], atol=1e-8)
+    assert all(torch.allclose(mine[name], theirs[name], atol=1e-7) for name in mine.keys() - {TABLE, GENERATOR, DELTA})
+    told = "mixed into its word vectors, half and half"
+    assert told in (run / "log.txt").read_text()
+    monkeypatch.setattr(co_occurrence, "word_directions", other_words)
+    longer = begun(changed(settings, schedule={"steps": 8}), ContinueFrom(name=str(run)), "longer")
+    shutil.rmtree(run / "checkpoints" / "step-00000000")
+    assert not (longer / WORDS).exists() and replay(run, step=2).identical
+    off = begun(plain, InitFrom(name=str(first)), "off")
+    assert not (off / WORDS).exists() and told not in (off / "log.txt").read_text()
+    facts = json.loads((run / "environment.json").read_text())
+    shutil.rmtree(run / "checkpoints")
+    (run / "metrics.jsonl").unlink()
+    del facts["words_sha256"]  # as of a run that began before words were mixed
+    (run / "environment.json").write_text(json.dumps(facts))
+    for out in (off, begun(settings, InitFrom(name=str(first)), "run")):
+        assert all(torch.allclose(tensor, theirs[name], atol=1e-7) for name, tensor in at(out, 0).items())
 
 
 def test_a_width_that_no_vectors_have() -> None:

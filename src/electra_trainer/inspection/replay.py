@@ -203,8 +203,7 @@ def _restore_before(step: int, folder: RunFolder, objective: Objective, optimize
         if isinstance(initial, Continued):
             return _restored(initial.saved, objective, optimizer)
         begin_with(objective, fitted(initial, load_tokenizer(folder.tokenizer), objective.config))
-    else:
-        begin_words(objective, folder)
+    begin_words(objective, folder)
     return 0
 
 

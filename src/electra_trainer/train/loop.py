@@ -164,8 +164,8 @@ class Pretraining(resumable.Resumable[Objective]):
             return self.initial.saved
         if self.initial is not None:
             self.say(told_of(self.initial, begin_with(self.network, self.initial), self.network))
-        else:
-            begin_words(self.network, self.folder)
+        if mixed := begin_words(self.network, self.folder):
+            self.say(mixed)
         return None
 
     def before_steps(self, stop: Callable[[], str | None]) -> None:

@@ -148,7 +148,7 @@ def _begun(
     """Begin a run of this config in its folder; returns the config as JSON."""
     if isinstance(initial, Continued):
         check_continued(initial, config, store)
-    if config.model.word_initializer != "random" and initial is None:
+    elif config.model.word_initializer != "random":
         say(f"computing word vectors from co-occurrence in {len(store.rows('train')):,} rows")
     begin_run(folder, config, store, {"init": initial.identity} if initial else {}, **facts)
     return json.dumps(records.to_dict(config)).encode()
@@ -165,5 +165,6 @@ def begin_run(folder: run_folder.RunFolder, config: Config, store: Store, init: 
     # not the folder's files: only tokenizer.json was compared with the manifest; the others follow from it
     for name, content in tokenizer_files(store.tokenizer(), max_length=store.sequence_length).items():
         write_output(folder.tokenizer / name, content)
-    words = {} if init else keep_directions(folder, config, store)
+    continues = "step" in init.get("init", {})
+    words = {} if continues else keep_directions(folder, config, store)
     folder.begin(config, store.identity, **init, **words, data_folder=str(store.folder), **facts)
