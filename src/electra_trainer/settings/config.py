@@ -92,8 +92,8 @@ class Model:
     """Standard deviation of the truncated normal."""
     word_initializer: Literal["random", "co-occurrence"] = "random"
     """First values of the word embeddings: `random` as all weights (released), or vectors of the same length whose
-    directions come from the `co-occurrence` of word pieces in the training rows (data/co_occurrence.py). Trained
-    weights (`--init`) bring their own."""
+    directions come from the `co-occurrence` of word pieces in the training rows (data/co_occurrence.py). With trained
+    weights (`--init`) these are mixed into their own, half and half (train/begin/word_start.py)."""
 
     def __post_init__(self) -> None:
         widths = "vocab_size embedding_size hidden_size intermediate_size max_position_embeddings type_vocab_size"
