@@ -38,9 +38,9 @@ CEILINGS = {
     "runs": 990,
     "settings": 730,
     "tasks": 3310,
-    "train": 2610,
-    "all": 23_130,
-    "tests": 35_240,
+    "train": 2640,
+    "all": 23_160,
+    "tests": 35_290,
     "benchmarks": 1700,
 }
 """Most lines of code. They only fall; an issue that asks for a feature raises one and names the lines and what goes for it."""
