@@ -24,13 +24,9 @@ def test_reads_words_and_leaves_out_what_is_none(tmp_path: Path) -> None:
     path = tmp_path / "x.conllu"
     path.write_bytes("\ufeff".encode() + "\r\n".join([*lines, ""]).encode())
     first, second = read_conllu(path)
-    assert [(w.form, w.upos, w.xpos) for w in first.words] == [
-        ("do", "AUX", "NN"),
-        ("n't", "PART", "NN"),
-        ("go", None, None),
-    ]
-    assert [w.form for w in second.words] == ["Straße"]
-    assert (first.line, second.line) == (3, 11)
+    assert [(w.form, w.upos, w.xpos) for w in first] == [("do", "AUX", "NN"), ("n't", "PART", "NN"), ("go", None, None)]
+    assert [w.form for w in second] == ["Straße"]
+    assert (first[0].line, second[0].line) == (3, 11)
 
 
 WRONG: dict[str, tuple[list[str], str, list[str]]] = {
@@ -66,12 +62,12 @@ def test_what_programs_write_is_read(tmp_path: Path) -> None:
              line("_", "and", "CONJ"), line("2", " ", "SPACE", "_SP"), line("2.1", "x"), line("3", "so", "_", "RB")]  # fmt: skip
     for end in ("", "\n", "\n\n", "\r\n"):
         found = read_conllu(write(tmp_path / "x.conllu", *lines, end=end), own_upos=True)
-        assert [[word.form for word in one.words] for one in found] == [
+        assert [[word.form for word in one] for one in found] == [
             ["Dogs", "bark"],
             ["Cats", "ca", "n't"],
             ["and", " ", "so"],
         ]
-        assert [word.upos for word in found[2].words] == ["CONJ", "SPACE", None]
+        assert [word.upos for word in found[2]] == ["CONJ", "SPACE", None]
     with pytest.raises(DataError, match="unknown part of speech 'CONJ'"):
         read_conllu(tmp_path / "x.conllu")
     with pytest.raises(DataError, match=r":2: word number '5': expected 2, or a blank line before it"):
@@ -105,6 +101,6 @@ def test_the_real_treebank(shared: Path) -> None:
     if not folder.is_dir():
         pytest.skip("needs shared/data/tagging")
     sentences = read_conllu(treebank_file(folder, "dev"))
-    words = [word for sentence in sentences for word in sentence.words]
+    words = [word for sentence in sentences for word in sentence]
     assert len(sentences) == 2001 and len(words) > 25_000
     assert {word.upos for word in words} == set(UPOS)

@@ -10,7 +10,7 @@ from tests.prepared import small_config
 
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.data.conllu import UPOS, Sentence, Word
-from electra_trainer.data.tokenizer import Text, as_plain_text, specials_of, word_piece
+from electra_trainer.data.tokenizer import Text, word_piece
 from electra_trainer.errors import DataError
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.objectives import build
@@ -36,7 +36,7 @@ def toy(count: int, *, seed: int) -> list[Sentence]:
                 (str(content), "NOUN" if article == "the" else "VERB"),
             ]
         words.append((".", "PUNCT"))
-        found.append(Sentence(words=tuple(Word(form=f, upos=u, xpos=None) for f, u in words), line=1))
+        found.append(tuple(Word(form=f, upos=u, xpos=None) for f, u in words))
     return found
 
 
@@ -49,10 +49,8 @@ def encoder_of(config: Config) -> Encoder:
 def probed(
     train: list[Sentence], dev: list[Sentence], *, sentences: int = 9, encoder: Encoder | None = None, seed: int = 1
 ) -> dict[str, float]:
-    return probe_tags(
-        encoder or encoder_of(small_config()), word_piece(VOCAB, cased=False, keep_accents=None), length=32, train=train, dev=dev,
-        sentences=sentences, seed=seed, device=torch.device("cpu"),
-    )  # fmt: skip
+    text = Text.of(word_piece(VOCAB, cased=False, keep_accents=None), length=32)
+    return probe_tags(encoder or encoder_of(small_config()), text, train, dev, sentences=sentences, seed=seed)
 
 
 def scores(encoder: Encoder, seed: int = 1) -> dict[str, float]:
@@ -69,7 +67,7 @@ def wide() -> Encoder:
 def test_beats_chance_and_the_baseline_where_context_tells(wide: Encoder) -> None:
     """Without context a content word's tag is a coin: the baseline knows articles and the full stop only."""
     found = scores(wide)
-    tags = [word.upos for sentence in toy(150, seed=2) for word in sentence.words]
+    tags = [word.upos for sentence in toy(150, seed=2) for word in sentence]
     coin = 1 - 0.5 * sum(tag in ("NOUN", "VERB") for tag in tags) / len(tags)
     assert found["majority_accuracy"] == pytest.approx(coin, abs=0.03)
     assert found["accuracy"] > coin + 0.05
@@ -95,7 +93,7 @@ def test_majority_by_hand() -> None:
 
     def sentence(*words: str) -> Sentence:
         pairs = [word.split("/") for word in words]
-        return Sentence(words=tuple(Word(form=f, upos=u if u != "_" else None, xpos=None) for f, u in pairs), line=1)
+        return tuple(Word(form=f, upos=u if u != "_" else None, xpos=None) for f, u in pairs)
 
     train = [
         sentence("dog/NOUN", "dog/VERB", "the/DET"),
@@ -124,13 +122,12 @@ def test_long_sentences_and_rows_of_words() -> None:
     """Cut into rows between words: every tagged word is there once, with its tokens; no row is too long."""
     tokenizer = word_piece(VOCAB, cased=False, keep_accents=None)
     forms = {"the": "thess", "dog": "dogs"}
-    words = toy(1, seed=3)[0].words * 6
-    long = Sentence(words=tuple(replace(word, form=forms.get(word.form, word.form)) for word in words), line=1)
-    long = Sentence(words=(*long.words, Word(form="cat", upos=None, xpos=None)), line=1)
-    text = Text(tokenizer=as_plain_text(tokenizer), specials=specials_of(tokenizer), length=8)
+    words = [replace(word, form=forms.get(word.form, word.form)) for word in toy(1, seed=3)[0] * 6]
+    long = (*words, Word(form="cat", upos=None, xpos=None))
+    text = Text.of(tokenizer, length=8)
     rows = probes._rows([long, long], text)
     assert len(rows) > 1 and all(len(row.ids) <= 8 and row.ids[0] == 2 and row.ids[-1] == 3 for row in rows)
-    tagged = [word for word in long.words if word.upos is not None]
+    tagged = [word for word in long if word.upos is not None]
     assert [word for row in rows for word, _, _ in row.place] == tagged * 2
     for row in rows:
         for word, start, stop in row.place:
@@ -139,7 +136,7 @@ def test_long_sentences_and_rows_of_words() -> None:
 
 
 def test_without_tags_says_so() -> None:
-    bare = [Sentence(words=(Word(form="the", upos=None, xpos=None),), line=1)]
+    bare: list[Sentence] = [(Word(form="the", upos=None, xpos=None),)]
     with pytest.raises(DataError, match="no word of the treebank has a tag"):
         probed(bare, bare)
 

@@ -41,13 +41,8 @@ class Word:
     """Its line in the file, counted from 1."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sentence:
-    """One sentence."""
-
-    words: tuple[Word, ...]
-    line: int
-    """Line of its first word in the file, counted from 1."""
+Sentence = tuple[Word, ...]
+"""One sentence."""
 
 
 def treebank_file(folder: str | Path, split: str) -> Path:
@@ -92,7 +87,7 @@ def read_conllu(path: str | Path, *, own_upos: bool = False) -> list[Sentence]:
     last = 0
     for number, line in itertools.chain(lines, [(0, "")]):
         if not line and words:
-            sentences.append(Sentence(words=tuple(words), line=words[0].line))
+            sentences.append(tuple(words))
             words = []
         if not line or line.startswith("#"):
             continue

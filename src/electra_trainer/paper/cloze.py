@@ -31,18 +31,7 @@ from electra_trainer.files import wording
 from electra_trainer.kernels.vocabulary_softmax import CHUNK_ELEMENTS
 from electra_trainer.model.attention import at
 from electra_trainer.model.networks import Discriminator, TokenPredictor
-from electra_trainer.paper.likelihoods import (
-    TOKENS_TOGETHER,
-    device_of,
-    loaded,
-    log_likelihood,
-    masked_share,
-    most_positions,
-    own_generator,
-    passes,
-    put,
-    sampling_temperature,
-)
+from electra_trainer.paper import likelihoods
 from electra_trainer.pretrained.pretrained import Pretrained
 from electra_trainer.settings.calls import checked
 
@@ -166,8 +155,9 @@ def cloze(
     """
     for name, value in (("--rows", rows), ("--per-row", per_row), ("--top", top)):
         require(value >= 1, name, value, "at least 1")
-    pretrained, other, store = loaded(pretrained), None if against is None else loaded(against), Store.open(data)
-    share = masked_share(pretrained.config, given=p_mask)
+    pretrained, store = likelihoods.loaded(pretrained), Store.open(data)
+    other = None if against is None else likelihoods.loaded(against)
+    share = likelihoods.masked_share(pretrained.config, given=p_mask)
     _require_words(pretrained, "RUN", store)
     if other is not None:
         _require_words(other, "--against", store)
@@ -202,7 +192,7 @@ def _require_words(pretrained: Pretrained, what: str, store: Store) -> None:
             "uniform generator is not a network, and a discriminator's folder comes without). Give a run of "
             "--generator learned, or an MLM run."
         )
-    positions = most_positions(pretrained)
+    positions = likelihoods.most_positions(pretrained)
     alike = tokenizer_sha256(pretrained.tokenizer) == store.manifest.tokenizer_sha256
     if not alike or (positions is not None and store.sequence_length > positions):
         raise DataError(
@@ -215,9 +205,9 @@ def _predicted(
     pretrained: Pretrained, against: Pretrained | None, sites: Sites, *, top: int, p_mask: float | None
 ) -> tuple[dict[str, NDArray[np.int64]], NDArray[np.bool_] | None]:
     """Predicted ids by predictor, and whether the true word is among the generator's top ones."""
-    generator, found, among_K = own_generator(pretrained), dict[str, Tensor](), None
+    generator, found, among_K = likelihoods.own_generator(pretrained), dict[str, Tensor](), None
     if generator is not None:
-        temperature = sampling_temperature(pretrained.config)
+        temperature = likelihoods.sampling_temperature(pretrained.config)
         words = predict_with_discriminator(
             generator, pretrained.discriminator, sites, top=top, p_mask=p_mask, temperature=temperature
         )
@@ -277,18 +267,18 @@ def predict_with_discriminator(
     best, chosen, among = [], [], []
     truth_K = torch.from_numpy(sites.truth_K)
     # sites that are predicted together: both their rows and their logits over the vocabulary are bounded
-    logits = len(generator.output()[0]) * TOKENS_TOGETHER // CHUNK_ELEMENTS
-    for part in passes(len(sites.row_K), max(sites.rows_BT.shape[1], logits)):
-        batch, column_k = sites.contexts(part, device_of(generator))
+    logits = len(generator.output()[0]) * likelihoods.TOKENS_TOGETHER // CHUNK_ELEMENTS
+    for part in likelihoods.passes(len(sites.row_K), max(sites.rows_BT.shape[1], logits)):
+        batch, column_k = sites.contexts(part, likelihoods.device_of(generator))
         row_k = torch.arange(len(column_k), device=column_k.device)
-        masked, slots_k = put(batch, row_k, column_k, sites.specials.mask)
+        masked, slots_k = likelihoods.put(batch, row_k, column_k, sites.specials.mask)
         log_p_kV = (generator(masked.ids_BT, masked, slots_k) / temperature).log_softmax(-1)
         log_p_kk, words_kk = log_p_kV.topk(min(top, log_p_kV.shape[1]))
         best.append(words_kk[:, 0].cpu())
         among.append((words_kk.cpu() == truth_K[part, None]).any(1))
         if discriminator is not None and p_mask is not None:
             logits_kk = _candidate_logits(discriminator, batch, column_k, words_kk)
-            place_k1 = log_likelihood(logits_kk, log_p_kk, p_mask=p_mask).argmax(1, keepdim=True)
+            place_k1 = likelihoods.log_likelihood(logits_kk, log_p_kk, p_mask=p_mask).argmax(1, keepdim=True)
             chosen.append(words_kk.gather(1, place_k1)[:, 0].cpu())
     return Predictions(torch.cat(best), torch.cat(chosen) if chosen else None, torch.cat(among))
 
@@ -298,7 +288,7 @@ def _candidate_logits(discriminator: Discriminator, batch: Batch, column_k: Tens
     # one candidate at one site is one row
     row_M = torch.arange(len(words_kk), device=words_kk.device).repeat_interleave(words_kk.shape[1])
     column_M, word_M, found = column_k[row_M], words_kk.flatten(), []
-    for part in passes(len(row_M), batch.ids_BT.shape[1]):
-        copies, slots_m = put(batch, row_M[part], column_M[part], word_M[part])
+    for part in likelihoods.passes(len(row_M), batch.ids_BT.shape[1]):
+        copies, slots_m = likelihoods.put(batch, row_M[part], column_M[part], word_M[part])
         found.append(discriminator.replaced(at(discriminator.electra(copies.ids_BT, copies), slots_m)))
     return torch.cat(found).view(words_kk.shape)

@@ -290,11 +290,6 @@ class Column(NamedTuple):
     title: str
     kind: Literal["score", "metric", "flops", "ratio", "count", "words"]
 
-    @property
-    def spreads(self) -> bool:
-        """Whether its numbers have a standard deviation over the seeds."""
-        return self.kind in ("score", "metric")
-
 
 class Value(NamedTuple):
     """A cell of a table. Neither number nor words: it is missing."""
@@ -475,8 +470,7 @@ def _shown(value: Value, column: Column) -> str:
     """A cell as the paper prints it: 85.0, 1.4e18, 45x, 14M."""
     if value.number is None:
         return value.words or ABSENT
-    numbers = (value.number, value.sd) if column.spreads and value.sd is not None else (value.number,)
-    return " ± ".join(_number(number, column.kind) for number in numbers)
+    return " ± ".join(_number(number, column.kind) for number in (value.number, value.sd) if number is not None)
 
 
 def _number(number: float, kind: str) -> str:

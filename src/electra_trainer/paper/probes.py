@@ -28,20 +28,19 @@ from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from electra_trainer import randomness
 from electra_trainer.batch import Batch
-from electra_trainer.data import conllu
-from electra_trainer.data.conllu import read_conllu, treebank_file
-from electra_trainer.data.tokenizer import Specials, Text, as_plain_text, specials_of
+from electra_trainer.data.conllu import UPOS, Sentence, read_conllu, treebank_file
+from electra_trainer.data.tokenizer import Specials, Text
 from electra_trainer.errors import ConfigError, DataError, Diverged, MissingInputError, did_you_mean
 from electra_trainer.files.reading import MOST_TEXT, read_file
 from electra_trainer.finetuning import glue_table, run
 from electra_trainer.finetuning.run import Job, finetune_run
 from electra_trainer.inspection.replay import evaluate
 from electra_trainer.model.encoder import Encoder
+from electra_trainer.paper.likelihoods import device_of
 from electra_trainer.paper.minimal_pairs import minimal_pairs as score_pairs
 from electra_trainer.paper.minimal_pairs import read_pairs
 from electra_trainer.paper.published import SQUAD
@@ -56,7 +55,7 @@ from electra_trainer.tasks.task import TaskSource
 from electra_trainer.tasks.texts import Pooling
 from electra_trainer.train.device import choose_device
 
-_TAGGING = Tagging(labels=conllu.UPOS)
+_TAGGING = Tagging(labels=UPOS)
 _ROWS = 64  # rows that are encoded together
 _WORDS = 1024  # words in a step of the probe
 _EPOCHS = 10
@@ -72,34 +71,24 @@ class _Words(NamedTuple):
 
 
 def probe_tags(
-    encoder: Encoder,
-    tokenizer: Tokenizer,
-    *,
-    length: int,
-    train: Sequence[conllu.Sentence],
-    dev: Sequence[conllu.Sentence],
-    sentences: int,
-    seed: int,
-    device: torch.device,
+    encoder: Encoder, text: Text, train: Sequence[Sentence], dev: Sequence[Sentence], *, sentences: int, seed: int
 ) -> dict[str, float]:
     """Train the probe on `sentences` of the training sentences, evenly spread: the share of the words of `dev` that get
     the right tag, and the share by the tag that a word has most often in training (a new word: the most frequent tag).
 
 
     Args:
-        encoder: is not changed.
-        length: longest row of the encoder; longer sentences are read in portions.
+        encoder: is not changed, nor moved.
+        text: reads words to rows that the encoder can read; longer sentences are read in portions.
         seed: of the probe's weights and order; the sentences are the same for all seeds.
 
     Raises:
         DataError: no word has a tag.
     """
-    encoder = encoder.to(device).eval()
-    text = Text(tokenizer=as_plain_text(tokenizer), specials=specials_of(tokenizer), length=length)
+    encoder = encoder.eval()
     count = min(sentences, len(train))  # at equal distances: a treebank is ordered by genre
     spread = [train[index * len(train) // count] for index in range(count)]
-    counted = _represent(encoder, text, spread, device=device)
-    unseen = _represent(encoder, text, dev, device=device)
+    counted, unseen = _represent(encoder, text, spread), _represent(encoder, text, dev)
     probe = _fit(counted.states_WSD, counted.tags_W, seed=seed)
     return {
         "accuracy": _accuracy(probe, unseen.states_WSD, unseen.tags_W),
@@ -113,7 +102,7 @@ class _Probe(nn.Module):
     def __init__(self, states: int, width: int, generator: torch.Generator) -> None:
         super().__init__()
         self.mix_S = nn.Parameter(torch.zeros(states))
-        self.linear = nn.Linear(width, len(conllu.UPOS))
+        self.linear = nn.Linear(width, len(UPOS))
         with torch.no_grad():
             self.linear.weight.normal_(std=width**-0.5, generator=generator)
             self.linear.bias.zero_()
@@ -158,14 +147,12 @@ def _majority_accuracy(counted: _Words, unseen: _Words) -> float:
     return float(sum(right) / len(right))
 
 
-def _rows(sentences: Sequence[conllu.Sentence], text: Text) -> list[task.Row]:
+def _rows(sentences: Sequence[Sentence], text: Text) -> list[task.Row]:
     """The rows that fine-tuning a tagger would read (tasks/tagging), those with a tagged word. `place` holds these
     words, each with the first of its tokens in `ids` and the one after its last.
     """
-    examples = [
-        TaggedSentence(words=tuple(w.form for w in one.words), labels=(None,) * len(one.words)) for one in sentences
-    ]
-    left = [iter(one.words) for one in sentences]
+    examples = [TaggedSentence(words=tuple(w.form for w in one), labels=(None,) * len(one)) for one in sentences]
+    left = [iter(one) for one in sentences]
     found = []
     for row in _TAGGING.rows(examples, text, training=False):
         spans = zip(row.place, (*row.place[1:], len(row.ids) - 1), strict=True)
@@ -174,7 +161,7 @@ def _rows(sentences: Sequence[conllu.Sentence], text: Text) -> list[task.Row]:
     return found
 
 
-def _represent(encoder: Encoder, text: Text, sentences: Sequence[conllu.Sentence], *, device: torch.device) -> _Words:
+def _represent(encoder: Encoder, text: Text, sentences: Sequence[Sentence]) -> _Words:
     """All tagged words of some sentences, encoded in fp32 without dropout; rows of similar length together."""
     rows = sorted(_rows(sentences, text), key=lambda row: len(row.ids))
     if not rows:
@@ -183,14 +170,15 @@ def _represent(encoder: Encoder, text: Text, sentences: Sequence[conllu.Sentence
     words = [word for row in rows for word, _, _ in row.place]
     return _Words(
         forms=[word.form for word in words],
-        tags_W=torch.tensor([conllu.UPOS.index(word.upos) for word in words], device=device),
-        states_WSD=torch.cat([_states(encoder, part, specials=text.specials, device=device) for part in parts]),
+        tags_W=torch.tensor([UPOS.index(word.upos) for word in words], device=device_of(encoder)),
+        states_WSD=torch.cat([_states(encoder, part, text.specials) for part in parts]),
     )
 
 
 @torch.no_grad()
-def _states(encoder: Encoder, rows: Sequence[task.Row], *, specials: Specials, device: torch.device) -> Tensor:
+def _states(encoder: Encoder, rows: Sequence[task.Row], specials: Specials) -> Tensor:
     """Embeddings and every layer's output, normalised, as the mean over each tagged word's tokens; fp16 [W, S, D]."""
+    device = device_of(encoder)
     batch = run.collate(rows, specials, torch.device("cpu")).to(device)
     spans = [
         range(index * batch.ids_BT.shape[1] + start, index * batch.ids_BT.shape[1] + stop)
@@ -257,16 +245,9 @@ def part_of_speech(subject: Subject) -> dict[str, float]:
     """Accuracy of the tags that a linear layer reads from a mix of all layers, and its baseline."""
     train, dev = (read_conllu(treebank_file(subject.folder, split)) for split in ("train", "dev"))
     found = load(subject.run)
-    return probe_tags(
-        kept_encoder(found),
-        found.tokenizer,
-        length=found.length,
-        train=train,
-        dev=dev,
-        sentences=subject.sentences,
-        seed=subject.seed,
-        device=choose_device(subject.device),
-    )
+    encoder = kept_encoder(found).to(choose_device(subject.device))
+    text = Text.of(found.tokenizer, length=found.length)
+    return probe_tags(encoder, text, train, dev, sentences=subject.sentences, seed=subject.seed)
 
 
 def minimal_pairs(subject: Subject) -> dict[str, float]:

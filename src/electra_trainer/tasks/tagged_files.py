@@ -201,8 +201,8 @@ def _treebank(path: Path, column: str, *, labelled: bool) -> Tagged:
         )
     none, sentences = UNLABELLED if column == "feats" else None, []  # no features are an answer too
     for one in read_conllu(path, own_upos=True):
-        labels = [getattr(word, column) or none if labelled else None for word in one.words]
-        sentences.append(_sentence(path, [word.form for word in one.words], labels, [word.line for word in one.words]))
+        labels = [getattr(word, column) or none if labelled else None for word in one]
+        sentences.append(_sentence(path, [word.form for word in one], labels, [word.line for word in one]))
     return Tagged(sentences=sentences, columns=TagColumns(words="form", label=column if labelled else None))
 
 
