@@ -21,7 +21,7 @@ import math
 import re
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -122,6 +122,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     some = (name for name in itertools.islice(known, 1000) if len(name) <= _LONGEST)
     near = difflib.get_close_matches(word, list(some), n=1, cutoff=0.6)
     return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def require_known(what: str, name: str, known: Collection[str], *, hint: str = "") -> None:
+    """Raise ConfigError, with the nearest known name, unless `name` is known. `what` begins the sentence."""
+    if name not in known:
+        raise ConfigError(f"{what}.{did_you_mean(name, known)} Known: {', '.join(known)}.{hint}")
 
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)

@@ -139,8 +139,11 @@ class Pretrain(TrainingRequest):
 
 def _supervised(request: Pretrain) -> None:
     """Train in separate processes, restarted where that helps; exits with the run's code."""
+    from electra_trainer.data.store import Store
+    from electra_trainer.ranks import world
     from electra_trainer.runs.progress import Status
     from electra_trainer.runs.restarts import supervise
+    from electra_trainer.train.plan import fit_to_data
 
     if not request.typed:
         raise ConfigError(
@@ -152,26 +155,17 @@ def _supervised(request: Pretrain) -> None:
         raise ConfigError(f"--processes {request.processes}: expected 1 to 1024.")
     if request.restarts < 0:
         raise ConfigError(f"--restarts {request.restarts}: expected 0 or more.")
-    try:
-        _check_what_all_would_say(request)
+    try:  # what all processes would say, once
+        config = fit_to_data(request.settings, Store.open(request.data))
+        if config.deterministic:  # first: it is stricter
+            world.check_tree(config.batch.lanes, processes=request.processes)
+        world.World(0, request.processes).owned(config.batch.lanes)
     except ElectraError as error:
         Status(request.out).failed(error)
         raise
     code = supervise(command_of(request.typed, processes=request.processes), request.out, restarts=request.restarts)
     if code:
         raise SystemExit(code)
-
-
-def _check_what_all_would_say(request: Pretrain) -> None:
-    """Validate the settings once, before starting processes. Raises ElectraError."""
-    from electra_trainer.data.store import Store
-    from electra_trainer.ranks import world
-    from electra_trainer.train.plan import fit_to_data
-
-    config = fit_to_data(request.settings, Store.open(request.data))
-    if config.deterministic:  # first: it is stricter
-        world.check_tree(config.batch.lanes, processes=request.processes)
-    world.World(0, request.processes).owned(config.batch.lanes)
 
 
 def command_of(words: Sequence[str], *, processes: int) -> list[str]:

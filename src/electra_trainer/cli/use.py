@@ -162,6 +162,7 @@ class Export(Request):
         from importlib.util import find_spec
 
         from electra_trainer.finetuning import onnx as serving
+        from electra_trainer.finetuning.model_folder import finetuned_folder
         from electra_trainer.pretrained import agreement
         from electra_trainer.pretrained.as_run import export_as_run
         from electra_trainer.pretrained.model_card import CardFields
@@ -170,8 +171,13 @@ class Export(Request):
 
         onnx, card = self.to == "onnx", CardFields(license=self.license, language=self.language, name=self.name)
         refuse_if({"--int8: belongs to --to onnx. Give both.": self.int8 and not onnx})
-        if finetuned := self._finetuned():
-            return finetuned
+        if finetuned_folder(self.run_folder) is not None:
+            if self != Export(run_folder=self.run_folder, out=self.out, to="onnx", int8=self.int8):
+                raise ConfigError(
+                    f"{self.run_folder}: is a fine-tuned model, which transformers loads as it is, with its own card. "
+                    "Of export's flags it takes --out, --to onnx and --int8."
+                )
+            return Shown([self.out], serving.export_onnx(self.run_folder, self.out, int8=self.int8))
         if self.form == "run":
             more = onnx or card != CardFields()
             refuse_if({"--as run: writes no model card, and no ONNX. Leave the other flags out.": more})
@@ -205,21 +211,6 @@ class Export(Request):
                 lines.append(f"{folder}: stays an ELECTRA, since its layers are not as wide as its embeddings")
         lines.append(f"Next: electra finetune {folders[0]} --train LABELLED.csv --out NEW")
         return Shown(folders, lines)
-
-    def _finetuned(self) -> Shown | None:
-        """Write a fine-tuned model; None: it is not one."""
-        from electra_trainer.finetuning.model_folder import finetuned_folder
-        from electra_trainer.finetuning.onnx import export_onnx
-
-        if finetuned_folder(self.run_folder) is None:
-            return None
-        others = Export(run_folder=self.run_folder, out=self.out, to="onnx", int8=self.int8)
-        if self != others:
-            raise ConfigError(
-                f"{self.run_folder}: is a fine-tuned model, which transformers loads as it is, with its own card. Of "
-                "export's flags it takes --out, --to onnx and --int8."
-            )
-        return Shown([self.out], export_onnx(self.run_folder, self.out, int8=self.int8))
 
 
 @dataclass(frozen=True, kw_only=True)

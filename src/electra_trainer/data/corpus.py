@@ -271,10 +271,6 @@ class CorpusReport:
         self.sample.add(document)
         return document
 
-    def without_tokens(self) -> None:
-        """Count a document that has no token."""
-        self.tokenless_documents += 1
-
     def counts(self) -> dict[str, Any]:
         """The counts that the manifest keeps."""
         kept = "files documents lines bytes characters empty_documents tokenless_documents skipped_files"

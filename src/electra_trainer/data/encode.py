@@ -22,10 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, normalizers
 
+from electra_trainer.data.corpus import CorpusReport, PrepareSettings
 from electra_trainer.data.document import Document, Place
 from electra_trainer.data.legibility import parted
 from electra_trainer.data.tokenizer import as_plain_text, from_json, specials_of
-from electra_trainer.files.processes import Connection, Workers, serve
+from electra_trainer.files.processes import Connection, Workers, cores, serve
 
 _PACKET_BYTES = 1 << 18
 Encode = Callable[[Iterator[bytes]], Iterator[bytes]]
@@ -97,19 +98,14 @@ class EncodedDocument:
 
 
 def encode_documents(
-    found: Iterator[Document],
-    tokenizer: Tokenizer,
-    *,
-    workers: int,
-    seed: int,
-    without_tokens: Callable[[], None] = lambda: None,
+    found: Iterator[Document], tokenizer: Tokenizer, settings: PrepareSettings, report: CorpusReport
 ) -> Generator[EncodedDocument]:
-    """Tokenize documents, in order, in worker processes; documents without any token are left out, and `without_tokens`
-    is called.
+    """Tokenize documents, in order, in worker processes; documents without any token are left out, and counted in
+    `report`.
     """
     # of each packet: index, share, number of lines and place of its documents
     waiting: deque[list[tuple[int, float, int, Place]]] = deque()
-    salt = seed.to_bytes(8, "little")
+    salt = settings.seed.to_bytes(8, "little")
 
     def packets() -> Iterator[bytes]:
         packet: list[bytes] = []
@@ -129,7 +125,7 @@ def encode_documents(
             waiting.append(about)
             yield b"\n".join(packet)
 
-    with encoding(tokenizer, workers=workers) as encode:
+    with encoding(tokenizer, workers=settings.workers or cores()) as encode:
         for answer in encode(packets()):
             packet_ids, line_lengths = decoded(answer)
             ends = np.concatenate([[0], np.cumsum(line_lengths, dtype=np.int64)])
@@ -141,7 +137,7 @@ def encode_documents(
                 if len(ids):
                     yield EncodedDocument(share, index, ids, lengths[lengths > 0], place)
                 else:
-                    without_tokens()
+                    report.tokenless_documents += 1
 
 
 _REMEMBERED = 1 << 16  # parts in a generation, of which two are kept: about 25 MB

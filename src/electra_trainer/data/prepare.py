@@ -25,7 +25,6 @@ from electra_trainer.data.tokenizer import save_tokenizer, saved_tokenizer, spec
 from electra_trainer.errors import DataError, MissingInputError, require, storage_error
 from electra_trainer.files import sources
 from electra_trainer.files.opening import TextFile, beginning
-from electra_trainer.files.processes import cores
 from electra_trainer.files.reading import HEAD
 from electra_trainer.settings.records import hash_of
 
@@ -89,9 +88,7 @@ def prepare(
         raise DataError(f"{', '.join(map(str, paths))}: no text found. Give files with text.")
     else:
         found = itertools.chain([first], found)
-    encoded = encode.encode_documents(
-        found, tokenizer, workers=settings.workers or cores(), seed=settings.seed, without_tokens=report.without_tokens
-    )
+    encoded = encode.encode_documents(found, tokenizer, settings, report)
     asked = (kept, tokenizer_sha256(tokenizer), sequence_length)
     with store.claimed(out, asked=asked, latest=latest) as made:
         if made is not None:

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from electra_trainer.errors import ConfigError, MissingInputError, did_you_mean
+from electra_trainer.errors import MissingInputError, require_known
 from electra_trainer.experiments import cell, statistics
 from electra_trainer.experiments.by_class import ClassReport
 from electra_trainer.experiments.cell import Cell, Declared, DeclaredRow, Result
@@ -218,9 +218,8 @@ class Summary(Printed):
 
     def row(self, name: str) -> DeclaredRow:
         """Declaration of a row. Raises ConfigError if the experiment has no such row."""
-        if name not in (rows := self.declared.rows):
-            raise ConfigError(f"{name}: no such row here.{did_you_mean(name, rows)} Known: {', '.join(rows)}.")
-        return rows[name]
+        require_known(f"{name}: no such row here", name, self.declared.rows)
+        return self.declared.rows[name]
 
     def best(self, row: str) -> Cell:
         """The cell with the best main score, the first of equals (Appendix D). Raises MissingInputError if none is

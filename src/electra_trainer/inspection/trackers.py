@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from electra_trainer.errors import ConfigError, ElectraError, MissingInputError, did_you_mean, tell
+from electra_trainer.errors import ConfigError, ElectraError, MissingInputError, require_known, tell
 from electra_trainer.files import durable, reading
 from electra_trainer.runs import signals
 from electra_trainer.settings.records import flat, read_table
@@ -178,8 +178,7 @@ def parse(names: str, *, flag: str) -> tuple[str, ...]:
     """
     found = tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
     for name in found or ("",):
-        if name not in TRACKERS:
-            raise ConfigError(f"{flag} {name!r}: unknown.{did_you_mean(name, TRACKERS)} Known: {', '.join(TRACKERS)}.")
+        require_known(f"{flag} {name!r}: unknown", name, TRACKERS)
         kind = TRACKERS[name]
         if importlib.util.find_spec(kind.package) is None:
             raise ConfigError(

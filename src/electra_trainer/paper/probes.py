@@ -34,7 +34,7 @@ from electra_trainer import randomness
 from electra_trainer.batch import Batch
 from electra_trainer.data.conllu import UPOS, Sentence, read_conllu, treebank_file
 from electra_trainer.data.tokenizer import Specials, Text
-from electra_trainer.errors import ConfigError, DataError, Diverged, MissingInputError, did_you_mean
+from electra_trainer.errors import ConfigError, DataError, Diverged, MissingInputError, require_known
 from electra_trainer.files.reading import MOST_TEXT, read_file
 from electra_trainer.finetuning import glue_table, run
 from electra_trainer.finetuning.run import Job, finetune_run
@@ -391,10 +391,7 @@ def parse_probes(words: Sequence[str]) -> dict[str, Path | None]:
     probes: dict[str, Path | None] = {}
     for word in words:
         name, _, folder = word.partition("=")
-        if name not in PROBES:
-            raise ConfigError(
-                f"--probe {word}: unknown probe {name!r}.{did_you_mean(name, PROBES)} Known: {', '.join(PROBES)}."
-            )
+        require_known(f"--probe {word}: unknown probe {name!r}", name, PROBES)
         if name in probes:
             raise ConfigError(f"--probe {name}: is given twice.")
         if bool(folder) != bool(its := PROBES[name].folder):

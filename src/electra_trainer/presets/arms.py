@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from electra_trainer.errors import ConfigError, did_you_mean
+from electra_trainer.errors import ConfigError, require_known
 from electra_trainer.settings import methods
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.extensions import HINT
@@ -152,9 +152,7 @@ def arm(name: str, config: Config) -> Config:
     if name == PRESET:
         return config
     objectives = methods.ObjectiveSettings.kinds
-    if name not in ARMS | objectives:
-        known = dict.fromkeys((*ARMS, *objectives, PRESET))
-        raise ConfigError(f"Unknown arm {name!r}.{did_you_mean(name, known)} Known: {', '.join(known)}.{HINT}")
+    require_known(f"Unknown arm {name!r}", name, dict.fromkeys((*ARMS, *objectives, PRESET)), hint=HINT)
     if isinstance(config.phases, methods.TwoStage):
         config = replace(config, phases=methods.Joint(), sharing="embeddings")
     return ARMS[name](config) if name in ARMS else replace(config, objective=objectives[name]())

@@ -12,7 +12,6 @@ from typing import Any
 
 from torch import Tensor
 
-from electra_trainer.errors import ConfigError
 from electra_trainer.settings.config import Model
 
 _CLASSES = {"ElectraForPreTraining": "BertModel", "ElectraForMaskedLM": "BertForMaskedLM"}
@@ -31,16 +30,6 @@ def fits_bert(model: Model) -> bool:
     block.
     """
     return model.embedding_size == model.hidden_size and model.block == "bert"
-
-
-def require_bert(model: Model) -> None:
-    """Raise ConfigError, with what to do, unless BERT has a network of that shape."""
-    if not fits_bert(model):
-        raise ConfigError(
-            "--as bert: expected BERT's block (model.block = bert) and embeddings as wide as the layers; this encoder "
-            f"has block {model.block}, embeddings of width {model.embedding_size} and layers of {model.hidden_size}. "
-            "Leave --as bert out, or pre-train with a preset such as base, large or tiny."
-        )
 
 
 def bert_table(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -125,8 +125,13 @@ def export(
     """
     if form.dtype not in DTYPES:
         raise ConfigError(f"dtype {form.dtype!r}: expected {', '.join(DTYPES)}.")
-    if form.bert:
-        as_bert.require_bert(networks[0].model)
+    model = networks[0].model
+    if form.bert and not as_bert.fits_bert(model):
+        raise ConfigError(
+            "--as bert: expected BERT's block (model.block = bert) and embeddings as wide as the layers; this encoder "
+            f"has block {model.block}, embeddings of width {model.embedding_size} and layers of {model.hidden_size}. "
+            "Leave --as bert out, or pre-train with a preset such as base, large or tiny."
+        )
     words = load_tokenizer(tokenizer)
     pad_id = specials_of(words).pad
 

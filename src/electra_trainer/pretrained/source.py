@@ -55,8 +55,7 @@ class Source:
 
     def text(self, max_length: int) -> words.Text:
         """Text -> ids for rows of at most `max_length` tokens, or of as many as the encoder was trained on."""
-        length = min(max_length, self.length)
-        return words.Text(tokenizer=words.as_plain_text(self.tokenizer), specials=self.specials, length=length)
+        return words.Text.of(self.tokenizer, length=min(max_length, self.length))
 
     def embedder(self) -> embedding.Embedder:
         """The encoder that gives one vector for each text."""

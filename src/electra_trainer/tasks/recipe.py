@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import ClassVar, Literal
 
-from electra_trainer.errors import ConfigError, did_you_mean, probability, require
+from electra_trainer.errors import ConfigError, probability, require, require_known
 from electra_trainer.settings.config import Optimizer, Schedule
 from electra_trainer.settings.records import ADDED
 
@@ -193,8 +193,7 @@ def recipe(name: str, *, hidden_size: int, epochs: float, **changes: object) -> 
     Raises:
         ConfigError: no such recipe, or an impossible value.
     """
-    if name not in (known := (*RECIPES, AUTO)):
-        raise ConfigError(f"--recipe {name}: unknown.{did_you_mean(name, known)} Known: {', '.join(known)}.")
+    require_known(f"--recipe {name}: unknown", name, (*RECIPES, AUTO))
     changed = {field: value for field, value in changes.items() if value is not None}
     found = RECIPES.get(name, paper)(hidden_size=hidden_size, epochs=epochs)
     return replace(found, **changed)  # type: ignore[arg-type]

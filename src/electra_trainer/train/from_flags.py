@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from pathlib import Path
 
-from electra_trainer.errors import ConfigError, did_you_mean
+from electra_trainer.errors import require_known
 from electra_trainer.presets.models import PRESETS, preset
 from electra_trainer.settings import methods, records
 from electra_trainer.settings.config import Config
@@ -57,9 +57,7 @@ def _choose(config: Config, name: str, kind: str | None, known: Mapping[str, typ
     """`config` with the member of a tagged union that a flag names; the same member keeps its settings."""
     if kind is None:
         return config
-    if kind not in known:
-        hint = HINT * (name != "phases")
-        raise ConfigError(f"--{name} {kind!r}: unknown.{did_you_mean(kind, known)} Known: {', '.join(known)}.{hint}")
+    require_known(f"--{name} {kind!r}: unknown", kind, known, hint=HINT * (name != "phases"))
     if type(getattr(config, name)) is known[kind]:
         return config
     chosen = copy(config)
