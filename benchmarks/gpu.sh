@@ -30,8 +30,9 @@ esac
 device=${DEVICE:-cuda} python=${PYTHON:-python3} carry=$(realpath -m "${CARRY:-.carry}")
 read -r -a presets <<<"${PRESETS:-small base large}"
 first=${presets[0]}
-ways=triton.mix_order_reduction_non_strict_mode=true' 'triton.enable_pdl=true' 'combo_kernels=true,benchmark_combo_kernel=true
-read -r -a ways <<<"${WAYS:-$ways}"
+ways=(flash stream weights heads mix-order pdl combo flash+stream+weights+heads+mix-order)
+ways=("${ways[@]/#/ELECTRA_GPU_TRY=}")
+read -r -a ways <<<"${WAYS:-${ways[*]}}"
 mkdir -p "${OUT:?$usage}"
 out=$(cd "$OUT" && pwd)
 work=${SCRATCH:-/tmp/electra-gpu} # the same in every call: compiled kernels are found by their paths
@@ -159,7 +160,7 @@ prove() {
   touch "$work/go" && settle 40
 
   measure attention 20 gpu_attention --tokens $((${#few[@]} ? 1024 : 16384)) && settle 20
-  measure "ways-$first" 60 gpu_steps ways --preset "$first" --batch "${batch[@]}" "${few[@]}" --seconds "$seconds" --ways '' "${ways[@]}" && settle 60
+  measure "ways-$first" 80 gpu_steps ways --preset "$first" --batch "${batch[@]}" "${few[@]}" --seconds "$seconds" --ways '' "${ways[@]}" && settle 80
   best=$(sed -n 's/.*"best": "\([^"]*\)".*/\1/p' "$record/ways-$first.txt" | tail -n 1)
   sed -n 's/.*"default_seconds": \([0-9.e-]*\)}.*/\1/p' "$record/ways-$first.txt" | tail -n 1 >"$work/cache/seconds-$first"
   for preset in "${presets[@]:1}"; do
@@ -189,10 +190,10 @@ train() {
 
 last=$((budget - 15)) # the rest is for packing
 case $call in
-  prove) open 325 $last && prove ;;
+  prove) open 345 $last && prove ;;
   train) open 425 $last && train ;;
   quarter)
-    open 325 $((last * 31 / 76)) && prove
+    open 345 $((last * 31 / 76)) && prove
     open 425 $last && train
     ;;
 esac

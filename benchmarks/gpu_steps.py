@@ -1,6 +1,6 @@
 """What each optimisation gains, and where a step's time goes: `python -m benchmarks.gpu_steps ways --preset small`, or `profile`.
 
-A way is settings between commas: environment variables (ELECTRA_GPU_GRAPH=off) and options of PyTorch's compiler (combo_kernels=true); one
+A way is settings between commas: environment variables (ELECTRA_GPU_TRY=flash+stream) and options of PyTorch's compiler (combo_kernels=true); one
 without a setting is the default. Whole training steps on random rows. One JSON line a measurement: tokens/s (median over windows of steps), peak memory, and the share of the
 matrix rate that was measured in this very process (matrix products of the model as done here: cost/flops.py).
 """
