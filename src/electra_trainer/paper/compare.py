@@ -30,6 +30,7 @@ from electra_trainer.settings.request import dotted_names
 from electra_trainer.train import loop, optim, plan, stacked, weights
 from electra_trainer.train.begin.settle import begin_run
 from electra_trainer.train.begin.word_start import begin_words
+from electra_trainer.train.device import choose_device
 
 Match = Literal["paper-flops", "real-flops", "steps"]
 UNTRAINED = "untrained"
@@ -152,8 +153,11 @@ class Comparing(Work):
         return self._todo
 
     def units(self, cell: Cell, declared: Declared) -> float:
-        """Steps."""
-        return 0.0 if cell.key == UNTRAINED else float(declared.rows[cell.key].settings["schedule"]["steps"])
+        """Steps; 1 for a cell that is trained in one step with an earlier one."""
+        if cell.key == UNTRAINED:
+            return 0.0
+        first = next(iter(self._together(cell, declared, choose_device(self._asked.device))), cell)
+        return float(declared.rows[cell.key].settings["schedule"]["steps"]) if first == cell else 1.0
 
     def do(self, cell: Cell, declared: Declared, *, device: str, reports: Reports) -> None:
         """Train and probe a cell, or resume it. A run that diverges is a result too: `failed` has the reason, without
@@ -184,17 +188,13 @@ class Comparing(Work):
         cells.write_result(cell.folder, result)
 
     def _train(self, cell: Cell, declared: Declared, *, device: str, reports: Reports) -> None:
-        config = _config(cell, declared)
+        config, where = _config(cell, declared), torch.device(device)
         if cell.key == UNTRAINED:
             initial_run(config, Store.open(self._asked.data), cell.run)
             return
-        alike = {cell: config}
-        if self._asked.parallel == "stacked" and (why := stacked.why_not(config, torch.device(device))):
+        if self._asked.parallel == "stacked" and (why := stacked.why_not(config, where)):
             reports.say(f"trained alone: {why}")
-        elif self._asked.parallel == "stacked":
-            waiting = [one for one in self._todo if one.key != UNTRAINED and not one.is_done]
-            configs = {one: _config(one, declared) for one in waiting if one not in self._trained}
-            alike = {one: its for one, its in configs.items() if stacked.shape_of(its) == stacked.shape_of(config)}
+        alike = self._together(cell, declared, where)
         if [*alike] == [cell]:
             loop.pretrain(config, self._asked.data, out=cell.run, device=device, quiet=not self._shows)
         elif cell in alike:  # else it was trained with an earlier one
@@ -204,6 +204,17 @@ class Comparing(Work):
             self._trained |= {one for one in alike if one.run not in diverged}
             if cell.run in diverged:
                 raise diverged[cell.run]
+
+    def _together(self, cell: Cell, declared: Declared, device: torch.device) -> dict[Cell, Config]:
+        """The cells that are trained in one step with this one, and it, unless it is trained already, with their
+        configs.
+        """
+        config = _config(cell, declared)
+        if self._asked.parallel != "stacked" or stacked.why_not(config, device):
+            return {cell: config}
+        waiting = [one for one in self._todo if one.key != UNTRAINED and not one.is_done and one not in self._trained]
+        configs = {one: _config(one, declared) for one in waiting}
+        return {one: its for one, its in configs.items() if stacked.shape_of(its) == stacked.shape_of(config)}
 
 
 def _config(cell: Cell, declared: Declared) -> Config:
