@@ -79,7 +79,7 @@ def test_layers_are_compiled_for_the_step_alone(precision: str, tried: str, monk
     assert isinstance(step, GraphStep)
     layers = [module for module in objective.modules() if isinstance(module, Layer)]
     heads = levers.heads_of(objective) if tried else []
-    assert len(heads) == (3 if tried else 0) and step.parts == ["compiled layers", *filter(None, [tried])]
+    assert len(heads) == (2 if tried else 0) and step.parts == ["compiled layers", *filter(None, [tried])]
     assert list(step.compiled) == [*layers, *heads, LOOK]
     assert all(layer._compiled_call_impl is None for layer in step.compiled)
     other, its_optimizer, _ = made(model=layer)

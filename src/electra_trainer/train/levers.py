@@ -28,7 +28,7 @@ OPTIONS: dict[str, dict[str, bool]] = {
 """Options of PyTorch's compiler, by the name of a lever."""
 _ROWS = 65_536
 """Rows that are read at a time."""
-_HEADS = ("embeddings", "generator_predictions", "discriminator_predictions")
+_HEADS = ("embeddings", "generator_predictions")  # compiled, the discriminator's head in fp32 has more kernels
 
 Way = Callable[[], AbstractContextManager[None]]
 """Context in which a lane is computed."""
@@ -53,7 +53,7 @@ def modules_of(objective: Objective) -> list[nn.Module]:
 
 
 def heads_of(objective: Objective) -> list[nn.Module]:
-    """Embeddings and heads: compiled, the tables' gradients are added by atomics instead of sorts."""
+    """Embeddings and token heads: compiled, the tables' gradients are added by atomics instead of sorts."""
     named = {child: name for module in modules_of(objective) for name, child in module.named_children()}
     return [child for child, name in named.items() if name in _HEADS]
 
