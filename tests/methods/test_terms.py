@@ -62,6 +62,15 @@ ARMS: dict[str, tuple[ObjectiveSettings, Terms]] = {
             "encoder_loss": ("masked", 3.0, (ENCODER, *E)),
         },
     ),
+    "rtd-mlm neighbours": (
+        RtdMLM(neighbour_weight=2.0),
+        {
+            "generator_loss": ("masked", 1.0, G),
+            "discriminator_loss": ("real", 50.0, D),
+            "encoder_loss": ("masked", 1.0, (ENCODER, *E)),
+            "neighbour_loss": ("paired", 2.0, (ENCODER,)),
+        },
+    ),
     "adversarial": (
         Adversarial(weight=7.0, policy_weight=3.0, baseline_weight=0.5),
         {
@@ -116,6 +125,7 @@ def test_counts_are_known_without_a_forward_pass(name: str) -> None:
         **dict.fromkeys(("masked", "chosen", "others"), len(set(masked.slots_K.tolist()))),
         "real": len(ids) - ids.count(PAD),
         "sentences": ids.count(CLS),
+        "paired": len(masked.batch.ids_BT) // 2 * 2,
     }
     assert ids.count(CLS) > len(masked.batch.ids_BT)
     counts = {count: int(number) for count, number in objective.counts(masked).items()}

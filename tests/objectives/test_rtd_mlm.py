@@ -1,6 +1,7 @@
 """RTD with corrective MLM: RTD's own losses, the corrective one by a plain formula, what each reaches, and what is kept of it."""
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,15 @@ from tests.prepared import small_config, write_store
 from tests.reach import distance, gradients, in_float64, lively, losses, made, masked_rows, with_unused_slots
 
 from electra_trainer import load
+from electra_trainer.errors import ConfigError
+from electra_trainer.objectives.rtd_mlm import neighbour_loss
 from electra_trainer.objectives.two_stage import DiscriminatorStage, begin_from_generator
 from electra_trainer.presets.arms import ARMS
 from electra_trainer.pretrained.agreement import check_agreement
 from electra_trainer.pretrained.pretrained import export_run
 from electra_trainer.pretrained.source import InitFrom
 from electra_trainer.runs.verified import read
-from electra_trainer.settings.config import Config
+from electra_trainer.settings.config import BatchShape, Config
 from electra_trainer.settings.methods import MLM, RTD, Learned, RtdMLM, TwoStage
 from electra_trainer.train.from_flags import settings_from
 from electra_trainer.train.loop import pretrain
@@ -40,6 +43,23 @@ def test_with_a_tiny_weight_it_is_rtd() -> None:
     assert counts == plain.counts(masked)
     found, expected = gradients(mine, one.total(counts)), gradients(plain, two.total(counts))
     assert distance({name: found[name] for name in expected}, expected) < 1e-6
+
+
+def test_neighbours_by_the_plain_formula() -> None:
+    """Each row finds its neighbour among all others; of five rows the last has none. Padding counts for nothing."""
+    hidden_BTD = torch.randn(5, 3, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    real_BT = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 0, 0], [1, 1, 1], [1, 1, 1]], dtype=torch.bool)
+    unit = [row[real].mean(0) / row[real].mean(0).norm() for row, real in zip(hidden_BTD, real_BT, strict=True)][:4]
+    expected = 0.0
+    for i, neighbour in enumerate((1, 0, 3, 2)):
+        scores = {j: float(unit[i] @ unit[j]) / 0.05 for j in range(4) if j != i}
+        expected += math.log(sum(map(math.exp, scores.values()))) - scores[neighbour]
+    assert float(neighbour_loss(hidden_BTD, real_BT)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_neighbours_need_even_lanes() -> None:
+    with pytest.raises(ConfigError, match=r"batch\.size.*an even number of rows in each lane"):
+        lively(objective=RtdMLM(neighbour_weight=1.0), batch=BatchShape(size=6, lanes=2, sequence_length=16))
 
 
 @pytest.mark.parametrize("sharing", ["embeddings", "none"])

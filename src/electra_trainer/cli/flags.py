@@ -30,8 +30,8 @@ FILE_ONLY = frozenset(
     "attention_dropout batches bias_correction clip_norm double_unordered head_dropout reduction schedule "
     "top_layer_power zero_head batch.sequence_length last_layer model.initializer_range model.layer_norm_eps "
     "model.local_rotary_theta model.rotary_theta model.type_vocab_size model.vocab_size objective.guess_weight "
-    "objective.policy_weight objective.sentence_weight objective.unchanged objective.width optimizer.beta1 "
-    "optimizer.epsilon schedule.steps".split()
+    "objective.neighbour_weight objective.policy_weight objective.sentence_weight objective.unchanged objective.width "
+    "optimizer.beta1 optimizer.epsilon schedule.steps".split()
 )
 """Settings that a preset, a recipe or the data decides and nobody sweeps: keys of a file, without a flag."""
 

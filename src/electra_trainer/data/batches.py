@@ -63,8 +63,13 @@ def _permutation(rows: int, seed: int, epoch: int) -> NDArray[np.unsignedinteger
     return order
 
 
-def batch_rows(step: int, *, rows: int, size: int, seed: int) -> NDArray[np.int64]:
-    """Indices of the `size` rows of step `step` (counted from 0), out of `rows` rows."""
+def batch_rows(step: int, *, rows: int, size: int, seed: int, together: int = 1) -> NDArray[np.int64]:
+    """Indices of the `size` rows of step `step` (counted from 0), out of `rows` rows; `together` rows at a time that
+    follow one another in the text. Rows that are left over at its end are not drawn.
+    """
+    if together > 1:
+        groups = batch_rows(step, rows=rows // together, size=size // together, seed=seed)
+        return np.add.outer(groups * together, np.arange(together)).reshape(-1)
     first = step * size
     indices = np.arange(first, first + size)
     picked = np.empty(size, dtype=np.int64)

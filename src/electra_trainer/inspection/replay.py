@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from electra_trainer import batch, errors
-from electra_trainer.data import batches
 from electra_trainer.data.store import Passage, Store
 from electra_trainer.data.tokenizer import load_tokenizer
 from electra_trainer.errors import plain, tell
@@ -231,7 +230,7 @@ def rows_of_step(
         step: counted from 0.
     """
     config, tokenizer, documents = feed.config, store.tokenizer(), store.documents("train")
-    picked = batches.batch_rows(step, rows=len(feed.rows), size=config.batch.size, seed=config.seed)
+    picked = feed.picked(step)
     lanes = feed.lanes(step)
     counts = steps.add_counts([objective.counts(masked) for masked, _ in lanes])
 

@@ -318,6 +318,8 @@ class Config:
         require(self.log_every >= 1, "log_every", self.log_every, "at least 1")
         length, most, lanes = self.batch.sequence_length, self.model.max_position_embeddings, self.batch.lanes
         require(length <= most, "batch.sequence_length", length, f"at most model.max_position_embeddings = {most}")
+        pairs = self.lane_size % self.objective.rows_together == 0
+        require(pairs, "batch.size", self.batch.size, "an even number of rows in each lane with neighbour_weight")
         if self.deterministic:
             require(lanes & (lanes - 1) == 0, "batch.lanes", lanes, "a power of two with --deterministic")
         _check_combination(self)

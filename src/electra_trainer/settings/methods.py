@@ -6,11 +6,13 @@ with
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from electra_trainer.errors import probability, require
 
+ADDED = {"added": True}
+"""Metadata of a field that files of earlier versions lack; they mean its default."""
 SingleOutput = Literal["none", "kept tokens", "kept inputs", "generator slots", "guesser tokens"]
 
 
@@ -23,7 +25,7 @@ def kind_of(cls: type) -> str:
 class ObjectiveSettings:
     """Settings of a pre-training objective. A subclass is known by its `kind` as soon as its file is imported.
 
-    Fields whose names end in `weight` weigh losses: above 0, `generator_weight` at least 0.
+    Fields whose names end in `weight` weigh losses: above 0, `generator_weight` and `neighbour_weight` at least 0.
     """
 
     kinds: ClassVar[dict[str, "type[ObjectiveSettings]"]] = {}
@@ -31,6 +33,8 @@ class ObjectiveSettings:
     """The objective in words, for the plan and the model card."""
     uses_generator: ClassVar[bool] = True
     """Whether there is a generator next to the main network."""
+    rows_together: ClassVar[int] = 1
+    """Rows of the text that stay one after another in a batch."""
     keeps: ClassVar[Literal["discriminator", "encoder"]] = "encoder"
     """The main network, which is exported: a discriminator, or an encoder with a token head."""
     predicts: ClassVar[Literal["masked", "all", "none"]] = "none"
@@ -51,7 +55,7 @@ class ObjectiveSettings:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if name == "generator_weight":
+            if name in ("generator_weight", "neighbour_weight"):
                 require(value >= 0, f"objective.{name}", value, "a number of at least 0")
             elif name.endswith("weight"):
                 require(value > 0, f"objective.{name}", value, "a number above 0")
@@ -91,6 +95,14 @@ class RtdMLM(RTD):
 
     corrective_weight: float = 1.0
     """Weight of the mean loss of the main network's own token head."""
+    neighbour_weight: float = field(default=0.0, metadata=ADDED)
+    """Weight of the mean loss of telling, by its mean hidden state, the row before or after a row from the others of
+    its lane. Above 0, rows are drawn in pairs that follow one another in the text."""
+
+    @property
+    def rows_together(self) -> int:  # type: ignore[override]
+        """Pairs, where they are told from others."""
+        return 2 if self.neighbour_weight else 1
 
 
 @dataclass(frozen=True, kw_only=True)

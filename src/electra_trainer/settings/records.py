@@ -19,13 +19,12 @@ from electra_trainer.errors import ConfigError, DataError, ElectraError, Refusal
 from electra_trainer.files.reading import BOM, json_object, read_file, short
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.extensions import HINT
+from electra_trainer.settings.methods import ADDED as ADDED
 from electra_trainer.settings.methods import Generator, ObjectiveSettings, generators, kind_of
 
 T = TypeVar("T")
 Fault = Callable[[str], ElectraError]
 """Makes the error of a message."""
-ADDED = {"added": True}
-"""Metadata of a field that files of earlier versions lack; they mean its default."""
 EARLIER = {"last_layer": "all"}
 """Settings of runs of earlier versions, whose files lack them."""
 

@@ -78,10 +78,17 @@ class Feed:
         """Rows of ids, masked on the CPU, so that every device sees the same masks, then moved to the device."""
         return self.mask(self.batch(rows_BT), rng).to(self.device)
 
+    def picked(self, step: int) -> NDArray[np.int64]:
+        """Indices of a step's rows, of all lanes."""
+        config = self.config
+        return batches.batch_rows(
+            step, rows=len(self.rows), size=config.batch.size, seed=config.seed, together=config.objective.rows_together
+        )
+
     def lanes(self, step: int) -> list[tuple[Masked, Rng]]:
         """The lanes of a training step that this process computes, masked."""
         config = self.config
-        picked = batches.batch_rows(step, rows=len(self.rows), size=config.batch.size, seed=config.seed)
+        picked = self.picked(step)
         found = []
         for lane in ranks.world().owned(config.batch.lanes):
             rng = Rng(config.seed, step, lane)
