@@ -204,6 +204,8 @@ def test_rows_that_a_model_learned_from_are_known(electra: Electra, tmp_path: Pa
     assert load_finetuned(three).table["reports"]["dev"]["temperature"] is None
     with pytest.raises(ConfigError, match="keeps no probabilities of held-out rows"):
         load_finetuned(three).sure_from(0.9)
+    (two / "model/learned.txt").unlink()  # so that it is not published
+    assert load_finetuned(two).learned is None
 
 
 def test_predict_says_what_was_said(work: Path, electra: Electra, first: tuple[int, str, str]) -> None:
