@@ -17,12 +17,13 @@ from tests.finetuning.toy import WORDS, source
 from electra_trainer.errors import ConfigError
 from electra_trainer.finetuning.model_folder import load_finetuned
 from electra_trainer.finetuning.run import collate
+from electra_trainer.pretrained.embedding import pooled
 from electra_trainer.tasks.examples import TextExample
 from electra_trainer.tasks.multi_label import MultiLabel
 from electra_trainer.tasks.recipe import Recipe, recipe, settle
 from electra_trainer.tasks.tagging import Tagging
 from electra_trainer.tasks.task import Row, TaskData
-from electra_trainer.tasks.texts import Classification, Regression, text_vector
+from electra_trainer.tasks.texts import Classification, Regression
 
 ROWS = [Row(ids=(2, 7, 8, 3), example=0), Row(ids=(2, 9, 3), example=1), Row(ids=(2, 5, 6, 7, 8, 3), example=2)]
 
@@ -34,9 +35,9 @@ def batch() -> Any:
 
 def test_against_a_loop(batch: Any) -> None:
     hidden_BTD = torch.randn(*batch.ids_BT.shape, 5, generator=torch.Generator().manual_seed(1))
-    assert torch.equal(text_vector(hidden_BTD, batch, "cls"), hidden_BTD[:, 0])
+    assert torch.equal(pooled(hidden_BTD, batch, "cls"), hidden_BTD[:, 0])
     means = torch.stack([hidden_BTD[index, : len(row.ids)].mean(0) for index, row in enumerate(ROWS)])
-    assert torch.allclose(text_vector(hidden_BTD, batch, "mean"), means, atol=1e-6)
+    assert torch.allclose(pooled(hidden_BTD, batch, "mean"), means, atol=1e-6)
     assert not torch.allclose(hidden_BTD.mean(1), means, atol=1e-2)  # what padding would make of it
 
 

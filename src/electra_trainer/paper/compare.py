@@ -35,6 +35,8 @@ from electra_trainer.train.device import choose_device
 Match = Literal["paper-flops", "real-flops", "steps"]
 UNTRAINED = "untrained"
 """The arm that is not trained: the baseline of every probe."""
+_AUC = "held-out/discriminator_standard_auc"
+"""On fakes that are the same for all arms: the metric that is declared where none is named and no probe has its own."""
 
 
 class Comparing(Work):
@@ -139,7 +141,9 @@ class Comparing(Work):
         weights.
         """
         before = next((row.metrics for row in declared.rows.values() if row.metrics), ())
-        metrics = tuple(declared.facts["metrics"] or dict.fromkeys([*before, *default_metrics(declared)]))
+        probes = {part: its for part, its in PROBES.items() if part in declared.parts}
+        usual = [f"{part}/{name}" for part, its in probes.items() for name in its.metrics] or [_AUC]
+        metrics = tuple(declared.facts["metrics"] or dict.fromkeys([*before, *usual]))
         rows = {key: replace(row, metrics=() if key == UNTRAINED else metrics) for key, row in declared.rows.items()}
         return replace(declared, rows=rows)
 
@@ -220,14 +224,6 @@ class Comparing(Work):
 def _config(cell: Cell, declared: Declared) -> Config:
     settings = {**records.EARLIER, **declared.rows[cell.key].settings}
     return replace(records.read(Config, settings, where=f"{cell.root}: rows: {cell.key}"), seed=cell.seed)
-
-
-def default_metrics(declared: Declared) -> tuple[str, ...]:
-    """Metrics that are declared where none is named: those of the probes that all arms share, or else the held-out AUC
-    on fakes that are the same for all.
-    """
-    found = tuple(f"{part}/{name}" for part, its in PROBES.items() if part in declared.parts for name in its.metrics)
-    return found or ("held-out/discriminator_standard_auc",)
 
 
 def _require_metric(name: str, parts: Mapping[str, Any]) -> None:

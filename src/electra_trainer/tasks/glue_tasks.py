@@ -10,7 +10,7 @@ may hold U+2028 and the like.
 
 import json
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -154,7 +154,7 @@ class GlueTask(TaskSource):
         row = self.row
         hashed: dict[str, bytes] = {}
         train = self._read(row, "train", hashed=hashed)
-        notes = _counted(row, "training", len(train), row.train)
+        notes = _counted("training", len(train), row.train)
         if self.limit is not None and self.limit < len(train):
             notes.append(f"trained on {self.limit:,} of these {len(train):,} rows (--limit).")
             train = [train[at] for at in drawn(f"glue rows/{self.task}", count=self.limit, total=len(train))]
@@ -162,7 +162,7 @@ class GlueTask(TaskSource):
         dev = {}
         for split, rows in row.dev.items():
             dev[split] = self._read(row, split, hashed=hashed)
-            notes += _counted(row, split, len(dev[split]), rows)
+            notes += _counted(split, len(dev[split]), rows)
         notes += [warning for rows in dev.values() for warning in overlap(train, rows)]
         labels, metrics, scale = row.layout.labels, row.metrics, row.layout.bounds[1]
         task: tasks.TextTask = tasks.Regression(scale=scale, metrics=metrics, name=self.task)
@@ -197,7 +197,8 @@ class GlueTask(TaskSource):
             table = read_rows(f"{REPOSITORY}:{row.name}:{there}")
             remedy = "The repository has changed: give GLUE's folder"
             examples = _examples(table, row.layout, labelled=labelled, remedy=remedy)
-            hashed[split] = as_bytes(examples)
+            rows = ([one.id, one.text, one.pair, one.label, one.value] for one in examples)
+            hashed[split] = "".join(json.dumps(row) + "\n" for row in rows).encode()
             return examples
         path = _require_file(self.folder, row, split)
         hashed[split] = read_file(path, limit=MOST_TEXT)
@@ -231,7 +232,7 @@ def _require_file(folder: str | Path, row: GlueRow, split: str) -> Path:
     )
 
 
-def _counted(row: GlueRow, split: str, found: int, official: int) -> list[str]:
+def _counted(split: str, found: int, official: int) -> list[str]:
     """A note where a split is not GLUE's own."""
     return [] if found == official else [f"{found:,} of {official:,} {split} rows."]
 
@@ -296,42 +297,21 @@ def _examples(table: tables.Table, layout: Layout, *, labelled: bool, remedy: st
 
 
 def _answer(written: str, layout: Layout, where: str) -> dict[str, Any]:
-    if layout.labels:
-        return {"label": read_label(written, layout.labels, where=where)}
-    return {"value": read_number(written, layout.bounds, where=where)}
-
-
-def read_label(written: str, labels: Sequence[str], *, where: str) -> str:
-    """A label in the official files' words, from those words or from the Hub's number. Raises DataError if it is
-    neither.
+    """A label in the official files' words, from those words or from the Hub's number; or a score within the bounds.
+    Raises DataError if it is neither.
     """
-    if written in labels:
-        return written
+    labels, (low, high) = layout.labels, layout.bounds
     numbers = [str(index) for index in range(len(labels))]
-    if written in numbers:
-        return labels[int(written)]
-    known = ", ".join(labels) + ("" if numbers == list(labels) else f" (or {', '.join(numbers)} in this order)")
-    raise DataError(
-        f"{where}: unknown label {reading.short(written)}. Expected one of: {known}. Mend or remove the line."
-    )
-
-
-def read_number(written: str, bounds: tuple[float, float], *, where: str) -> float:
-    """A score within `bounds`.
-
-    Raises:
-        DataError: not a number, or outside of them.
-    """
-    low, high = bounds
+    if written in (*labels, *numbers):
+        return {"label": written if written in labels else labels[int(written)]}
+    if labels:
+        known = ", ".join(labels) + ("" if numbers == list(labels) else f" (or {', '.join(numbers)} in this order)")
+        raise DataError(
+            f"{where}: unknown label {reading.short(written)}. Expected one of: {known}. Mend or remove the line."
+        )
     with suppress(ValueError):
         if low <= (value := float(written)) <= high:
-            return value
+            return {"value": value}
     raise DataError(
         f"{where}: score {reading.short(written)}: expected a number from {low:g} to {high:g}. Mend or remove the line."
     )
-
-
-def as_bytes(examples: Iterable[TextExample]) -> bytes:
-    """Examples as bytes to hash."""
-    rows = ([one.id, one.text, one.pair, one.label, one.value] for one in examples)
-    return "".join(json.dumps(row) + "\n" for row in rows).encode()

@@ -115,7 +115,6 @@ class CardWords:
     """Python: how transformers computes a prediction where it has a class for the head; PATH is the folder."""
 
 
-_LINEAR = ("weight", "bias")
 _MODERN = {
     "dense.weight": "head.dense.weight",
     "norm.weight": "head.norm.weight",
@@ -185,7 +184,7 @@ def copied_head(
         architecture=f"{'ModernBertFor' if modern else 'ElectraFor'}{kind}",
         note=f"The head is {says}, as in transformers.",
         settings={**(numbered(labels) if labels else {}), **fields.pop("settings", {})},
-        names=_MODERN if modern else {name: prefix + name for name in _LINEAR},
+        names=_MODERN if modern else {name: prefix + name for name in ("weight", "bias")},
         **fields,
     )
 

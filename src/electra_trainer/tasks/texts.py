@@ -162,7 +162,7 @@ class TextTask(Task):
         if self.pooling == "pair":
             both_BC: Tensor = head(hidden_BTD, batch)
             return both_BC
-        output_BC: Tensor = head(text_vector(hidden_BTD, batch, self.pooling))
+        output_BC: Tensor = head(pooled(hidden_BTD, batch, self.pooling))
         return output_BC
 
     def losses(self, output_BC: Tensor, rows: Sequence[Row]) -> Tensor:
@@ -371,8 +371,3 @@ def text_rows(examples: Sequence[TextExample], text: Text) -> list[tuple[int, ..
     second = iter(text.ids(paired))
     pairs = zip(examples, first, strict=True)
     return [text.row(ids, None if example.pair is None else next(second)) for example, ids in pairs]
-
-
-def text_vector(hidden_BTD: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
-    """[B, T, D] -> [B, D]. Each row of the batch is one text or one pair."""
-    return pooled(hidden_BTD, batch, "cls" if pooling == "cls" else "mean")
