@@ -12,6 +12,7 @@ import math
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -25,7 +26,7 @@ from electra_trainer.files import wording
 from electra_trainer.files.wording import duration
 from electra_trainer.finetuning import glue_table
 from electra_trainer.inspection.report import read_run
-from electra_trainer.paper.published import PRINTED, SQUAD, TABLES, PublishedRow
+from electra_trainer.paper.published import PRINTED, SQUAD, TABLES
 from electra_trainer.presets import arms, models
 from electra_trainer.settings import records
 from electra_trainer.settings.config import Config
@@ -345,16 +346,12 @@ def build_table(number: int, experiments: Sequence[Summary], *, metrics: Sequenc
     keys = dict.fromkeys([*table.columns, "train_flops", *extra_metrics(known, metrics, declared=declared)])
     columns = tuple(Column(key, *about.get(key, (key, "metric"))) for key in keys)
 
-    def ours(entry: Entry, model: str, split: str) -> PaperRow:
-        if number == 7 and not any(name.startswith("glue-test/") for name in _metric_names([entry])):
-            split = "dev"
-        source = _source(entry, several=len(experiments) > 1)
-        return _ours(entry, keys, reference=table.reference_flops, model=model, source=source, split=split)
-
+    ours = partial(_ours, keys=keys, number=number, several=len(experiments) > 1)
     rows: list[PaperRow] = []
     others = known
     for row in table.rows:
-        rows.append(_paper(row))
+        values = {key: Value(words=one) if isinstance(one, str) else Value(one) for key, one in row.values.items()}
+        rows.append(PaperRow(model=row.model, source="paper", split=row.split, values=values))
         if (needed := table.ours.get(row.model)) is not None:
             fitting = [ours(entry, row.model, row.split) for entry in known if entry.fits(**needed)]
             rows += fitting or [PaperRow(model=row.model, source="ours", split=row.split, values={})]
@@ -366,16 +363,15 @@ def build_table(number: int, experiments: Sequence[Summary], *, metrics: Sequenc
     return PaperTable(number=number, caption=table.caption, columns=columns, rows=tuple(rows), notes=notes)
 
 
-def _paper(row: PublishedRow) -> PaperRow:
-    values = {key: Value(words=one) if isinstance(one, str) else Value(one) for key, one in row.values.items()}
-    return PaperRow(model=row.model, source="paper", split=row.split, values=values)
-
-
-def _ours(entry: Entry, keys: Iterable[str], *, reference: float, model: str, source: str, split: str) -> PaperRow:
+def _ours(entry: Entry, model: str, split: str, *, keys: Iterable[str], number: int, several: bool) -> PaperRow:
+    """A row of ours in table `number`; `several`: its experiment is one of several."""
+    if number == 7 and not any(name.startswith("glue-test/") for name in _metric_names([entry])):
+        split = "dev"
+    reference = TABLES[number].reference_flops
     values = {key: _measured(entry, key, reference=reference, split=split) for key in keys}
     return PaperRow(
         model=model,
-        source=source,
+        source=_source(entry, several=several),
         split=split,
         values={key: value for key, value in values.items() if value is not None},
         seeds=tuple(one.seed for one in entry.results),

@@ -28,7 +28,7 @@ from electra_trainer.tasks.baselines import learn, tf_idf
 from electra_trainer.tasks.examples import Columns, Prediction, TextExample, label_names
 from electra_trainer.tasks.own_files import OwnRows
 from electra_trainer.tasks.task import Baseline, CardWords, Row, TransformersHead, text_head
-from electra_trainer.tasks.texts import Pooling, ReadAnswers, TextTask
+from electra_trainer.tasks.texts import ReadAnswers, TextTask
 
 METRICS = ("micro_f1", "macro_f1")
 
@@ -56,16 +56,10 @@ class MultiLabel(TextTask):
     metrics: tuple[str, ...] = METRICS
     """The first is the main one."""
     name: str = "multi-label"
-    pooling: Pooling = "cls"
     threshold: float | None = None
     """A label is predicted where its probability is at least this; None: not chosen yet, so predictions have
     probabilities alone.
     """
-    windows: bool = False
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self.labels
 
     def targets(self, examples: Sequence[TextExample]) -> list[tuple[int, ...]]:
         """0 or 1 for each label."""

@@ -73,14 +73,15 @@ def known_labels(dev: Sequence[TextExample], known: Sequence[str], columns: Colu
             )
 
 
+@dataclass(frozen=True, kw_only=True)
 class TextTask(Task):
     """Common part of classification and regression: `output_head` on the vector of a text or pair, or
     `PairHead`.
     """
 
     metrics: tuple[str, ...]
-    pooling: Pooling
-    windows: bool
+    pooling: Pooling = "cls"
+    windows: bool = False
     """Read a text that is longer than a row in overlapping windows. In training each window is a row with the text's
     answer, and a text counts as much as a short one; the outputs of its windows are averaged to predict.
     """
@@ -94,7 +95,8 @@ class TextTask(Task):
     @property
     def classes(self) -> tuple[str, ...]:
         """Its labels; of a number none."""
-        return ()
+        labels: tuple[str, ...] = getattr(self, "labels", ())
+        return labels
 
     @property
     def outputs(self) -> int:
@@ -217,12 +219,6 @@ class Classification(TextTask):
     class_weights: tuple[float, ...] = ()
     """Weight of a row's loss by its label; empty: all are 1."""
     name: str = "classification"
-    pooling: Pooling = "cls"
-    windows: bool = False
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self.labels
 
     def targets(self, examples: Sequence[TextExample]) -> list[int | None]:
         number = {label: index for index, label in enumerate(self.labels)}
@@ -286,8 +282,6 @@ class Regression(TextTask):
     metrics: tuple[str, ...] = ("spearman", "pearson")
     """See `regression_scores`; the first is the main one."""
     name: str = "regression"
-    pooling: Pooling = "cls"
-    windows: bool = False
 
     @property
     def outputs(self) -> int:
