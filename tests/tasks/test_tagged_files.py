@@ -99,14 +99,14 @@ def test_layouts(case: int, tmp_path: Path) -> None:
     file, text, arguments, expected = READ[case]
     read = read_tagged(write(tmp_path / file, text), **arguments)
     assert " | ".join(" ".join(f"{word}/{label}" for word, label in one) for one in pairs(read)) == expected
-    assert all(one.place.startswith(str(tmp_path)) for one in read.sentences)
+    assert all(one.place_of(0).startswith(str(tmp_path)) for one in read.sentences)
 
 
 def test_places(tmp_path: Path) -> None:
     path = write(tmp_path / "eng.train", CONLL_2003)
     first, second = read_tagged(path).sentences
     assert (first.lines, second.lines) == ((3, 4), (9, 10))
-    assert (second.place, second.place_of(1)) == (f"{path}:9", f"{path}:10")
+    assert (second.place_of(0), second.place_of(1)) == (f"{path}:9", f"{path}:10")
     treebank = read_tagged(write(tmp_path / "x.conllu", TREEBANK)).sentences
     assert [sentence.lines for sentence in treebank] == [(3, 4), (8, 9)]
 

@@ -211,15 +211,13 @@ class Summary(Printed):
         return [seed for seed in wanted if seed not in self.results[row]]
 
     def main(self, row: str) -> Spread | None:
-        """The spread of a row's first declared metric; None where no seed is done."""
-        about = self.row(row)
+        """The spread of a row's first declared metric; None where no seed is done. Raises ConfigError if the experiment
+        has no such row.
+        """
+        require_known(f"{row}: no such row here", row, self.declared.rows)
+        about = self.declared.rows[row]
         of = about if about.metrics or about.reference is None else self.declared.rows[about.reference]
         return self.rows[row].get(of.metrics[0]) if of.metrics else None
-
-    def row(self, name: str) -> DeclaredRow:
-        """Declaration of a row. Raises ConfigError if the experiment has no such row."""
-        require_known(f"{name}: no such row here", name, self.declared.rows)
-        return self.declared.rows[name]
 
     def best(self, row: str) -> Cell:
         """The cell with the best main score, the first of equals (Appendix D). Raises MissingInputError if none is

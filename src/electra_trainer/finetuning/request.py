@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from electra_trainer.errors import ConfigError, did_you_mean
+from electra_trainer.errors import ConfigError, require_known
 from electra_trainer.experiments import cell
 from electra_trainer.experiments.summary import Summary, remarks
 from electra_trainer.files.durable import replace_durably
@@ -226,8 +226,7 @@ class Finetune(Tuning):
         several = self.label_separator is not None or self.labels is not None
         name = "multi-label" if self.task == "classification" and several else self.task
         known = {kind: source for kind, source in KINDS.items() if issubclass(source, OwnFiles)}
-        if name not in known:
-            raise ConfigError(f"--task {name}: unknown.{did_you_mean(name, known)} Known: {', '.join(known)}.{HINT}")
+        require_known(f"--task {name}: unknown", name, known, hint=HINT)
         own = {one.name for one in fields(self)} - {one.name for one in fields(Tuning)}
         own -= {"task", "labels_curve"}
         given = {flag: value for flag in own if (value := vars(self)[flag]) is not None}

@@ -74,9 +74,8 @@ class FineTunedNetwork(nn.Module):
         if read_states := getattr(self.head, "read_states", None):
             read: Tensor = read_states(self.electra, batch)
             return read
-        hidden_BTD: Tensor = self.electra(batch.ids_BT, batch)
-        dropped: Tensor = self.dropout(hidden_BTD.float())
-        return dropped
+        hidden_BTD: Tensor = self.dropout(self.electra(batch.ids_BT, batch).float())
+        return hidden_BTD
 
 
 def build_network(source: Source, task: Task, recipe: Recipe, *, seed: int) -> FineTunedNetwork:
@@ -312,17 +311,6 @@ class Job:
     key: str = ""
     """The row of an experiment; empty: the task's name."""
 
-    def identity(self) -> dict[str, Any]:
-        """Content of config.json."""
-        return {
-            "model": self.source.name,
-            "model_sha256": self.source.sha256,
-            "task": self.data.task.described(),
-            "data_sha256": self.data.sha256,
-            "recipe": asdict(self.recipe),
-            "seed": self.seed,
-        }
-
 
 @dataclass(kw_only=True)
 class FineTuningRun(resumable.Resumable[FineTunedNetwork]):
@@ -501,7 +489,14 @@ def is_finished(out: Path, *, keep_weights: bool = False) -> bool:
 
 def _begin(folder: run_folder.RunFolder, job: Job) -> None:
     """Note what the run is, or see that it is the one that began here; the encoder's folder may have moved since."""
-    identity = job.identity()
+    identity = {
+        "model": job.source.name,
+        "model_sha256": job.source.sha256,
+        "task": job.data.task.described(),
+        "data_sha256": job.data.sha256,
+        "recipe": asdict(job.recipe),
+        "seed": job.seed,
+    }
     if not folder.exists:
         folder.begin(identity, {"data_sha256": job.data.sha256})
         return

@@ -7,7 +7,6 @@ declared by name: a loss over masked tokens only differs from one over all token
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -47,14 +46,11 @@ class Comparing(Work):
     def __init__(self, asked: Any) -> None:
         """`asked`: a `Compare` of request.py, which imports this file to run."""
         self._asked = asked
+        self._amount = amount_of(flops=asked.flops, steps=asked.steps, match=asked.match)
         self._shows = asked.parallel == 1 and not asked.quiet
         self._own: dict[str, Config] = {}
         self._todo: list[Cell] = []
         self._trained: set[Cell] = set()
-
-    @cached_property
-    def _amount(self) -> tuple[Match, float]:
-        return amount_of(flops=self._asked.flops, steps=self._asked.steps, match=self._asked.match)
 
     def declare(self, old: Declared | None) -> Declared:
         """See `Work`."""

@@ -88,10 +88,6 @@ class Entry:
                 return f"{self.preset}, changed"
         return models.SIZES.get(self.preset, self.preset)
 
-    def kept(self, result: Result) -> Path:
-        """Folder of a seed's run."""
-        return Cell(root=self.experiment.path, key=result.key, seed=result.seed).kept
-
     def by_seed(self, name: str) -> dict[int, float]:
         """A metric, or a cost of the pre-training, of each seed that has it, in the paper's units.
 
@@ -143,7 +139,8 @@ class Entry:
 
     def curves(self, metric: str) -> list[list[tuple[float, float]]]:
         """For each seed (FLOPs, metric) during training; empty where the run did not measure it."""
-        return [_curve(self.kept(one), metric.removeprefix("held-out/")) for one in self.results]
+        cells = (Cell(root=self.experiment.path, key=one.key, seed=one.seed) for one in self.results)
+        return [_curve(cell.kept, metric.removeprefix("held-out/")) for cell in cells]
 
 
 def _curve(run: Path, metric: str) -> list[tuple[float, float]]:

@@ -68,15 +68,10 @@ class TaggedSentence:
 
     def __post_init__(self) -> None:
         if len(self.words) != len(self.labels):
-            raise ValueError(f"{self.place}: {len(self.words)} words and {len(self.labels)} labels.")
-
-    @property
-    def place(self) -> str:
-        """`file:line` of the first word, for messages."""
-        return self.place_of(0)
+            raise ValueError(f"{self.place_of(0)}: {len(self.words)} words and {len(self.labels)} labels.")
 
     def place_of(self, word: int) -> str:
-        """`file:line` of a word."""
+        """`file:line` of a word, for messages."""
         return f"{self.file}:{self.lines[word]}" if self.lines else self.file
 
 

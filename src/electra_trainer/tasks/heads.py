@@ -187,5 +187,4 @@ def _pair(head: nn.Module, hidden_BTD: Tensor, real_BT: Tensor) -> tuple[Tensor,
 
 def _best(score_BT: Tensor, startable_BT: Tensor, beam: int) -> tuple[Tensor, Tensor]:
     """Scores and columns of the best starts, [B, S]; -inf where a row has fewer."""
-    best: tuple[Tensor, Tensor] = score_BT.masked_fill(~startable_BT, _NEVER).topk(min(beam, score_BT.shape[1]))
-    return best
+    return score_BT.masked_fill(~startable_BT, _NEVER).topk(min(beam, score_BT.shape[1]))

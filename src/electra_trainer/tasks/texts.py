@@ -100,8 +100,8 @@ class TextTask(Task):
 
     @property
     def outputs(self) -> int:
-        """Numbers that the head gives for a row, C."""
-        return len(self.classes)
+        """Numbers that the head gives for a row, C: one for each label, or one."""
+        return max(1, len(self.classes))
 
     def targets(self, examples: Sequence[TextExample]) -> list[Any]:
         """Targets of the loss, one for each example."""
@@ -161,10 +161,8 @@ class TextTask(Task):
 
     def output(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch) -> Tensor:
         """The head's output, [B, C]."""
-        if self.pooling == "pair":
-            both_BC: Tensor = head(hidden_BTD, batch)
-            return both_BC
-        output_BC: Tensor = head(pooled(hidden_BTD, batch, self.pooling))
+        read = (hidden_BTD, batch) if self.pooling == "pair" else (pooled(hidden_BTD, batch, self.pooling),)
+        output_BC: Tensor = head(*read)
         return output_BC
 
     def losses(self, output_BC: Tensor, rows: Sequence[Row]) -> Tensor:
@@ -282,10 +280,6 @@ class Regression(TextTask):
     metrics: tuple[str, ...] = ("spearman", "pearson")
     """See `regression_scores`; the first is the main one."""
     name: str = "regression"
-
-    @property
-    def outputs(self) -> int:
-        return 1
 
     def targets(self, examples: Sequence[TextExample]) -> list[float | None]:
         return [None if example.value is None else (example.value - self.shift) / self.scale for example in examples]
