@@ -125,7 +125,7 @@ def test_long_sentences_and_rows_of_words() -> None:
     words = [replace(word, form=forms.get(word.form, word.form)) for word in toy(1, seed=3)[0] * 6]
     long = (*words, Word(form="cat", upos=None, xpos=None))
     text = Text.of(tokenizer, length=8)
-    rows = probes._rows([long, long], text)
+    rows = [*probes._rows([long, long], text)]
     assert len(rows) > 1 and all(len(row.ids) <= 8 and row.ids[0] == 2 and row.ids[-1] == 3 for row in rows)
     tagged = [word for word in long if word.upos is not None]
     assert [word for row in rows for word, _, _ in row.place] == tagged * 2

@@ -10,6 +10,7 @@ give. A mean with its standard error where values of one group (positions of one
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TypeVar
 
 import numpy as np
@@ -95,12 +96,9 @@ def holm(p_values: Mapping[K, float | None]) -> dict[K, float]:
     Those without one count as well: the family is what was declared, not what was finished.
     """
     known = {name: p for name, p in p_values.items() if p is not None}
-    adjusted: dict[K, float] = {}
-    so_far = 0.0
-    for rank, name in enumerate(sorted(known, key=lambda name: known[name])):
-        so_far = max(so_far, min(1.0, (len(p_values) - rank) * known[name]))
-        adjusted[name] = so_far
-    return adjusted
+    names = sorted(known, key=known.__getitem__)
+    each = (min(1.0, (len(p_values) - rank) * known[name]) for rank, name in enumerate(names))
+    return dict(zip(names, accumulate(each, max), strict=True))
 
 
 _NORMAL_95 = 1.959964

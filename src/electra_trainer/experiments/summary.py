@@ -268,8 +268,8 @@ class Summary(Printed):
         """Declared metrics, scores on rows that chose nothing, and contrasts."""
         return {
             "scores": Table(head=_SPREAD, rows=self._spreads(self.metrics), words=2),
-            "tested": Table(head=_APART, rows=self._apart(), words=2),
-            "contrasts": Table(head=_CONTRAST, rows=self._contrast_rows(), words=3),
+            "tested": Table(head=_APART, rows=[*self._apart()], words=2),
+            "contrasts": Table(head=_CONTRAST, rows=[*self._contrast_rows()], words=3),
         }
 
     def text(self, *after: str) -> str:
@@ -327,24 +327,20 @@ class Summary(Printed):
         shown = (ABSENT if value is None else number(value) for value in (one.median, one.mean, one.sd, last))
         return (self._title(row), metric, str(one.n), *shown)
 
-    def _apart(self) -> list[tuple[str, ...]]:
+    def _apart(self) -> Iterator[tuple[str, ...]]:
         """Scores on the splits that choose nothing, and that of the seed with the best main score."""
-        rows = []
         for row, metrics in self.tested.items():
             for name, by_seed in metrics.items():
                 main = self.main(row)
                 own = by_seed.get(main.best_seed) if main is not None else None
-                rows.append(self._line(row, name, self.rows[row][name], own))
-        return rows
+                yield self._line(row, name, self.rows[row][name], own)
 
-    def _contrast_rows(self) -> list[tuple[str, ...]]:
-        rows = []
+    def _contrast_rows(self) -> Iterator[tuple[str, ...]]:
         for one in self.contrasts:
             both = (one.over_rows, one.found.t_interval)
             intervals = (ABSENT if found is None else "{:+.3g} to {:+.3g}".format(*found) for found in both)
             compared = (one.metric, *map(self._title, (one.row, one.reference)), str(one.found.n))
-            rows.append((*compared, f"{one.found.mean:+.4g}", *intervals, _p(one.found.p), _p(one.p_holm)))
-        return rows
+            yield (*compared, f"{one.found.mean:+.4g}", *intervals, _p(one.found.p), _p(one.p_holm))
 
 
 def _at_seeds(row: DeclaredRow, values: dict[int, T], seeds: Iterable[int]) -> dict[int, T]:

@@ -9,6 +9,7 @@ paper searched learning rates and λ (Appendix A), sizes of the generator (Figur
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import product
 from typing import Any
 
@@ -71,11 +72,8 @@ def swept(arm: str, config: Config, axes: Axes) -> dict[str, Config]:
     for values in combinations({name: values for name, values in axes.items() if _has(config, name)}):
         table = records.to_dict(config)
         for name, value in values.items():
-            *groups, field = name.split(".")
-            inner = table
-            for group in groups:
-                inner = inner[group]
-            inner[field] = value
+            nested: Any = reduce(lambda inner, part: {part: inner}, reversed(name.split(".")), value)
+            table = records.merge(table, nested)
         changed = records.read(Config, table, where=f"--sweep, arm {arm}")
         found[arm if changed == config else named(arm, values)] = changed
     return dict(sorted(found.items(), key=lambda pair: pair[0] != arm))

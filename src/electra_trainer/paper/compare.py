@@ -145,11 +145,10 @@ class Comparing(Work):
 
     def todo(self, cells: Sequence[Cell], declared: Declared) -> list[Cell]:
         """Cells that are not trained, or lack a probe. A run that diverged would diverge again."""
-        found = [(cell, cell.result()) for cell in cells]
-        lacking = [
-            (cell, one is None or (one.failed is None and declared.parts.keys() - one.parts)) for cell, one in found
+        found = ((cell, cell.result()) for cell in cells)
+        self._todo = [
+            cell for cell, one in found if one is None or (one.failed is None and declared.parts.keys() - one.parts)
         ]
-        self._todo = [cell for cell, lacks in lacking if lacks]
         return self._todo
 
     def units(self, cell: Cell, declared: Declared) -> float:

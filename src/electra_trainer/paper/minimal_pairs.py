@@ -105,7 +105,7 @@ def minimal_pairs(
     """
     pretrained = loaded(pretrained)
     pairs = read_pairs(folder, limit=limit)
-    encoded = _encode(pretrained, pairs)
+    encoded = [*_encode(pretrained, pairs)]
     # Each row once: sentences that are the same tokens tie in any batch. Sorted: the pairs' order does not matter.
     rows = sorted(set(encoded), key=lambda row: (len(row), row))
     place = {row: number for number, row in enumerate(rows)}
@@ -118,13 +118,12 @@ def minimal_pairs(
     return PairScores(scores=found, pairs=len(pairs), limit=limit, notes=notes)
 
 
-def _encode(pretrained: Pretrained, pairs: Sequence[Pair]) -> list[tuple[int, ...]]:
+def _encode(pretrained: Pretrained, pairs: Sequence[Pair]) -> Iterator[tuple[int, ...]]:
     """Rows `[CLS] … [SEP]` of all sentences, the good one of a pair before the bad one."""
     tokenizer, specials, most = as_plain_text(pretrained.tokenizer), pretrained.specials, most_positions(pretrained)
     if most is None:
         raise ConfigError("minimal-pairs: there is no network here to score with.")
     texts = [text for pair in pairs for text in (pair.good, pair.bad)]
-    rows = []
     for number, encoding in enumerate(tokenizer.encode_batch(texts, add_special_tokens=False)):
         where = pairs[number // 2].where
         if not 0 < len(encoding.ids) <= most - 2:
@@ -132,8 +131,7 @@ def _encode(pretrained: Pretrained, pairs: Sequence[Pair]) -> list[tuple[int, ..
                 f"{where}: a sentence has {len(encoding.ids)} tokens, expected from 1 to {most - 2}, the positions of "
                 "the networks. Remove the pair."
             )
-        rows.append((specials.cls, *encoding.ids, specials.sep))
-    return rows
+        yield (specials.cls, *encoding.ids, specials.sep)
 
 
 def _summary(pairs: Sequence[Pair], good_P: NDArray[np.float64], bad_P: NDArray[np.float64]) -> PairScore:

@@ -10,7 +10,7 @@ Our side of tables and figures is an `Entry`: an arm of an experiment, or an enc
 import fnmatch
 import math
 import statistics
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -175,15 +175,13 @@ def _config(plain: Any) -> Config | None:
         return None
 
 
-def _arms(experiment: Summary) -> list[Entry]:
+def _arms(experiment: Summary) -> Iterator[Entry]:
     """The arms of a comparison."""
-    found = []
     for key, by_seed in experiment.results.items():
         config = _config(experiment.declared.rows[key].settings)
         arm = (arms.arm_of(config) if config is not None and key == arms.PRESET else None) or key
         results = tuple(result for result in by_seed.values() if result.failed is None)
-        found.append(Entry(experiment=experiment, arm=arm, results=results, config=config))
-    return found
+        yield Entry(experiment=experiment, arm=arm, results=results, config=config)
 
 
 def _tuned(experiment: Summary) -> list[Entry]:

@@ -19,7 +19,7 @@ import hashlib
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
@@ -147,18 +147,17 @@ def _majority_accuracy(counted: _Words, unseen: _Words) -> float:
     return float(sum(right) / len(right))
 
 
-def _rows(sentences: Sequence[Sentence], text: Text) -> list[task.Row]:
+def _rows(sentences: Sequence[Sentence], text: Text) -> Iterator[task.Row]:
     """The rows that fine-tuning a tagger would read (tasks/tagging), those with a tagged word. `place` holds these
     words, each with the first of its tokens in `ids` and the one after its last.
     """
     examples = [TaggedSentence(words=tuple(w.form for w in one), labels=(None,) * len(one)) for one in sentences]
     left = [iter(one) for one in sentences]
-    found = []
     for row in _TAGGING.rows(examples, text, training=False):
         spans = zip(row.place, (*row.place[1:], len(row.ids) - 1), strict=True)
         words = [(word, *span) for span, word in zip(spans, left[row.example], strict=False) if word.upos is not None]
-        found += [replace(row, place=words)] if words else []
-    return found
+        if words:
+            yield replace(row, place=words)
 
 
 def _represent(encoder: Encoder, text: Text, sentences: Sequence[Sentence]) -> _Words:

@@ -10,7 +10,7 @@ may hold U+2028 and the like.
 
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -184,19 +184,18 @@ class GlueTask(TaskSource):
         Args:
             hashed: receives the contents read.
         """
-        found: dict[str, list[TextExample]] = {}
-        for row in (self.row, ROWS["ax"]) if self.task == "mnli" else (self.row,):
-            for split in row.test:
-                if self.folder == HUB or _file(self.folder, row, split) is not None:
-                    found[split] = self._read(row, split, hashed={} if hashed is None else hashed, labelled=False)
-        return found
+        rows = (self.row, ROWS["ax"]) if self.task == "mnli" else (self.row,)
+        every = [(row, split) for row in rows for split in row.test]
+        there = [one for one in every if self.folder == HUB or _file(self.folder, *one) is not None]
+        contents = {} if hashed is None else hashed
+        return {split: self._read(row, split, hashed=contents, labelled=False) for row, split in there}
 
     def _read(self, row: GlueRow, split: str, *, hashed: dict[str, bytes], labelled: bool = True) -> list[TextExample]:
         if self.folder == HUB:
             there = "test" if split == "ax" else split.replace("dev", "validation")
             table = read_rows(f"{REPOSITORY}:{row.name}:{there}")
             remedy = "The repository has changed: give GLUE's folder"
-            examples = _examples(table, row.layout, labelled=labelled, remedy=remedy)
+            examples = [*_examples(table, row.layout, labelled=labelled, remedy=remedy)]
             rows = ([one.id, one.text, one.pair, one.label, one.value] for one in examples)
             hashed[split] = "".join(json.dumps(row) + "\n" for row in rows).encode()
             return examples
@@ -264,13 +263,13 @@ def parse(content: bytes, layout: Layout, *, path: Path | str, labelled: bool) -
     cells, numbers = [tuple(fields) for _, fields in rows], [number for number, _ in rows]
     table = tables.Table(path=Path(path), columns=columns, rows=cells, lines=numbers)
     remedy = "Name the columns in the first line, with tabs between them"
-    examples = _examples(table, layout, labelled=labelled, remedy=remedy)
+    examples = [*_examples(table, layout, labelled=labelled, remedy=remedy)]
     if not examples:
         raise DataError(f"{path}: holds no rows. It was cut short: fetch it again.")
     return examples
 
 
-def _examples(table: tables.Table, layout: Layout, *, labelled: bool, remedy: str) -> list[TextExample]:
+def _examples(table: tables.Table, layout: Layout, *, labelled: bool, remedy: str) -> Iterator[TextExample]:
     """The examples of a table; `remedy` ends the error on a column that is missing."""
 
     def find(wanted: Sequence[str]) -> int:
@@ -283,7 +282,6 @@ def _examples(table: tables.Table, layout: Layout, *, labelled: bool, remedy: st
     places = [find(wanted) for wanted in (layout.text, layout.pair) if wanted]
     answer = find(layout.label) if labelled else None
     names = next((table.column(name) for name in _IDS if name in table.columns), [None] * len(table.rows))
-    examples = []
     for number, row in enumerate(table.rows):
         where = table.where(number)
         texts = ["" if row[at] is None else str(row[at]) for at in places]
@@ -292,8 +290,7 @@ def _examples(table: tables.Table, layout: Layout, *, labelled: bool, remedy: st
             raise DataError(f"{where}: {empty[0]} is empty. Expected a text; fill it in or remove the line.")
         found = {} if answer is None else _answer(str(row[answer]), layout, where)
         name, pair = None if names[number] is None else str(names[number]), texts[1] if layout.pair else None
-        examples.append(TextExample(text=texts[0], pair=pair, place=where, id=name, **found))
-    return examples
+        yield TextExample(text=texts[0], pair=pair, place=where, id=name, **found)
 
 
 def _answer(written: str, layout: Layout, where: str) -> dict[str, Any]:
