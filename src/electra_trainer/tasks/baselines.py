@@ -195,9 +195,8 @@ def folds(answers: NDArray[np.generic], examples: Indices, *, classes: bool) -> 
     Drawn by example: a pair that is there in both orders is never fitted in one and scored in the other.
     """
     fold = np.full(len(answers), -1)
-    for mine in (
-        [np.flatnonzero(answers == one) for one in np.unique(answers)] if classes else [np.arange(len(answers))]
-    ):
+    strata = [np.flatnonzero(answers == one) for one in np.unique(answers)] if classes else [np.arange(len(answers))]
+    for mine in strata:
         names = np.unique(examples[mine])
         if len(names) >= FOLDS:
             of = np.empty(len(names), dtype=np.int64)

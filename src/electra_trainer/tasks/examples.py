@@ -127,9 +127,7 @@ def predicted_jsonl(table: Table, predictions: Iterable[Prediction | None]) -> s
     lines = []
     for values, prediction in zip(table.rows, predictions, strict=True):
         row: dict[str, Any] = dict(zip(table.columns, values, strict=False))
-        more = (
-            {name: prediction[name] for name in ("probabilities", "unsure") if name in prediction} if prediction else {}
-        )
+        more = {name: prediction[name] for name in ("probabilities", "unsure") if prediction and name in prediction}
         new = {"prediction": _answer(prediction) if prediction else None} | more
         lines.append({**row, **{_free(name, list(row)): value for name, value in new.items()}})
     return jsonl(lines)
