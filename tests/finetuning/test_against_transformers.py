@@ -1,7 +1,7 @@
 """With the same weights our fine-tuned networks are transformers', on padded batches of texts and pairs (fp32, dropout off).
 
-transformers' own heads are used where they are one linear layer (tagging, questions); its classifier has two layers and a pooler,
-so that there the encoder is theirs and the layer upon [CLS] is written out.
+The encoder is theirs, and the layer upon [CLS] is written out: their classifier has two layers and a pooler. Heads that are one linear
+layer in transformers too are compared in test_folder_heads.py.
 """
 
 from __future__ import annotations
@@ -38,25 +38,19 @@ def encoder(request: pytest.FixtureRequest) -> Source:
     return source(**request.param)
 
 
-def our_network(encoder: Source, labels: int) -> FineTunedNetwork:
-    head = nn.Linear(encoder.model.hidden_size, labels)
+def our_network(encoder: Source) -> FineTunedNetwork:
+    head = nn.Linear(encoder.model.hidden_size, len(LABELS))
     with torch.no_grad():
         head.weight.normal_(0, 0.3, generator=torch.Generator().manual_seed(8))
         head.bias.normal_(0, 0.3, generator=torch.Generator().manual_seed(9))
     return FineTunedNetwork(encoder.encoder(dropout=0.0, attention_dropout=0.0), head, dropout=0.0).eval()
 
 
-def their_network(kind: str, ours: FineTunedNetwork, encoder: Source, *, head: str) -> nn.Module:
+def their_encoder(ours: FineTunedNetwork, encoder: Source) -> nn.Module:
     """transformers' class with our weights: nothing missing, nothing left over."""
     fields = {name: value for name, value in asdict(encoder.model).items() if not name.endswith("initializer")}
-    labels = ours.head.out_features
-    theirs: nn.Module = getattr(transformers, kind)(transformers.ElectraConfig(**fields, num_labels=labels)).eval()
-    weights = {name.replace("head.", f"{head}."): value for name, value in ours.state_dict().items()}
-    if not head:
-        weights = {
-            name.removeprefix("electra."): value for name, value in weights.items() if name.startswith("electra.")
-        }
-    missing, unexpected = theirs.load_state_dict(weights, strict=False)
+    theirs: nn.Module = transformers.ElectraModel(transformers.ElectraConfig(**fields)).eval()
+    missing, unexpected = theirs.load_state_dict(ours.electra.state_dict(), strict=False)
     assert not missing and not unexpected
     return theirs
 
@@ -73,27 +67,21 @@ def rows(encoder: Source) -> list[Row]:
     return found
 
 
-def compare_gradients(ours: FineTunedNetwork, theirs: nn.Module, *, names: dict[str, str]) -> None:
-    """`names`: beginnings of our names and of theirs."""
-    mine, other = dict(ours.named_parameters()), dict(theirs.named_parameters())
-    compared = 0
-    for name, parameter in mine.items():
-        begin = next((begin for begin in names if name.startswith(begin)), None)
-        if begin is None:
-            continue
-        twin = other[names[begin] + name.removeprefix(begin)]
+def compare_gradients(ours: FineTunedNetwork, theirs: nn.Module) -> None:
+    """Theirs has our head as `head_weight` and `head_bias`."""
+    other = dict(theirs.named_parameters())
+    for name, parameter in ours.named_parameters():
+        twin = other[name.removeprefix("electra.").replace("head.", "head_")]
         assert parameter.grad is not None and twin.grad is not None
         found, expected = parameter.grad.double(), twin.grad.double()
         if "word_embeddings" in name:
             assert not found[0].any()  # [PAD]
         assert float((found - expected).norm()) <= GRADIENTS * float(expected.norm()) + NOISE, name
-        compared += 1
-    assert compared == len(mine)
 
 
 def test_classifier(encoder: Source, rows: list[Row]) -> None:
-    ours = our_network(encoder, len(LABELS))
-    theirs = their_network("ElectraModel", ours, encoder, head="")
+    ours = our_network(encoder)
+    theirs = their_encoder(ours, encoder)
     batch = collate(rows, encoder.specials, CPU)
     assert int(batch.real_BT.sum()) < batch.ids_BT.numel() and int(batch.segment_BT.sum()) > 0
     hidden_BTD = ours(batch)
@@ -115,45 +103,7 @@ def test_classifier(encoder: Source, rows: list[Row]) -> None:
     theirs.register_parameter("head_weight", nn.Parameter(weight))
     theirs.register_parameter("head_bias", nn.Parameter(bias))
     theirs.head_weight.grad, theirs.head_bias.grad = weight.grad, bias.grad
-    compare_gradients(ours, theirs, names={"electra.": "", "head.": "head_"})
-
-
-def test_tagging(encoder: Source, rows: list[Row]) -> None:
-    """A label for every token of a text, none for [CLS], [SEP] and padding."""
-    ours = our_network(encoder, 5)
-    theirs = their_network("ElectraForTokenClassification", ours, encoder, head="classifier")
-    batch = collate(rows, encoder.specials, CPU)
-    words_BT = batch.ids_BT > encoder.specials.mask
-    labels_BT = torch.where(words_BT, batch.ids_BT % 5, -100)
-    logits_BTC = ours.head(ours(batch))
-    out = theirs(**inputs(batch), labels=labels_BT)
-    assert (logits_BTC - out.logits)[batch.real_BT].abs().max() <= LOGITS
-    loss = F.cross_entropy(logits_BTC.flatten(0, 1), labels_BT.flatten(), reduction="sum") / int(words_BT.sum())
-    assert float(loss.detach()) == pytest.approx(float(out.loss.detach()), rel=1e-5)
-    loss.backward()
-    out.loss.backward()
-    compare_gradients(ours, theirs, names={"electra.": "electra.", "head.": "classifier."})
-
-
-def test_questions(encoder: Source, rows: list[Row]) -> None:
-    """Logits of start and end over the tokens of a row; padding is out of the question."""
-    ours = our_network(encoder, 2)
-    theirs = their_network("ElectraForQuestionAnswering", ours, encoder, head="qa_outputs")
-    batch = collate(rows, encoder.specials, CPU)
-    logits = ours.head(ours(batch)).unbind(-1)
-    out = theirs(**inputs(batch))
-    answers = torch.tensor([1, 0, 2, 1, 0, 2, 1]), torch.tensor([2, 0, 2, 3, 0, 2, 2])
-    losses = []
-    for mine_BT, their_BT, answer_B in zip(logits, (out.start_logits, out.end_logits), answers, strict=True):
-        assert (mine_BT - their_BT)[batch.real_BT].abs().max() <= LOGITS
-        losses.append(
-            [F.cross_entropy(x.masked_fill(~batch.real_BT, float("-inf")), answer_B) for x in (mine_BT, their_BT)]
-        )
-    for loss, expected in losses:
-        assert float(loss.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
-    for side in zip(*losses, strict=True):
-        torch.stack(side).sum().backward()
-    compare_gradients(ours, theirs, names={"electra.": "electra.", "head.": "qa_outputs."})
+    compare_gradients(ours, theirs)
 
 
 def alone(network: FineTunedNetwork, encoder: Source, rows: Sequence[Row]) -> list[Tensor]:
@@ -164,7 +114,7 @@ def alone(network: FineTunedNetwork, encoder: Source, rows: Sequence[Row]) -> li
 
 def test_predictions_come_back_in_the_order_of_the_examples(encoder: Source) -> None:
     """300 texts of all lengths through three batches: each has the probabilities that it has alone."""
-    network, given = our_network(encoder, len(LABELS)), examples(300, seed=4)
+    network, given = our_network(encoder), examples(300, seed=4)
     text = encoder.text(40)
     with torch.no_grad():  # so that both labels are said
         logits_BC = [

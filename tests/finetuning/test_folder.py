@@ -14,7 +14,6 @@ import torch
 from huggingface_hub import ModelCard
 from tests.finetuning import test_folder_heads
 from tests.finetuning.own_files import rows, write_csv, write_encoder
-from tests.finetuning.test_run import weights
 from tests.pretrained.ask_transformers import refused
 
 from electra_trainer.errors import (
@@ -29,7 +28,6 @@ from electra_trainer.finetuning import model_folder as folder_module
 from electra_trainer.finetuning.model_folder import Finetuned, export_finetuned, load_finetuned
 from electra_trainer.finetuning.run import Job, collate, finetune_run
 from electra_trainer.pretrained import export
-from electra_trainer.pretrained.read_back import read_tensors
 from electra_trainer.pretrained.source import load_source
 from electra_trainer.tasks.own_files import OwnTask, RegressionTask
 from electra_trainer.tasks.recipe import recipe
@@ -171,16 +169,6 @@ def test_heads_that_transformers_does_not_have(made: Made, heads: Path) -> None:
         assert theirs.keys() == mine.keys() and all(torch.equal(theirs[name], mine[name]) for name in mine)
 
 
-def test_a_head_that_compares_two_texts(made: Made) -> None:
-    """The head is as the run left it, its idf included."""
-    kept = weights(made.run("compared")).weights
-    head = {name.removeprefix("head."): tensor for name, tensor in kept.items() if name.startswith("head.")}
-    mine = load_finetuned(made.model("compared")).network.head.state_dict()
-    assert mine.keys() == head.keys() == read_tensors(made.model("compared") / "head.safetensors").keys()
-    assert len(head["idf_V"].unique()) > 3
-    assert all(torch.equal(mine[name], head[name]) for name in head if not name.startswith("dense."))
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_the_run_predicted_is_predicted_again(made: Made, kind: str) -> None:
     """Through export and back, on the same rows, in the same precision; its temperature is in the head then."""
@@ -203,24 +191,6 @@ def test_it_predicts_in_the_precision_that_it_was_scored_in(made: Made, tmp_path
         said.append(load_finetuned(tmp_path / "model").predict(TEXTS, device="cpu"))
     exact = replace(load_finetuned(made.model("classes")), precision="fp32").predict(TEXTS, device="cpu")
     assert said[0] != said[1] == exact
-
-
-def test_a_head_upon_the_mean(made: Made) -> None:
-    """The encoder that transformers reads from the folder, averaged over its attention mask, under our linear layer."""
-    from transformers import AutoModel, AutoTokenizer
-
-    folder = made.model("means")
-    loaded = load_finetuned(folder)
-    assert isinstance(loaded.task, Classification) and loaded.task.pooling == "mean"
-    row = AutoTokenizer.from_pretrained(folder / "encoder")(TEXTS, OTHERS, padding=True, return_tensors="pt")
-    with torch.no_grad():
-        hidden_BTD = AutoModel.from_pretrained(folder / "encoder").eval()(**row).last_hidden_state
-        real_BT1 = row["attention_mask"].unsqueeze(-1)
-        logits_BC = loaded.network.head((hidden_BTD * real_BT1).sum(1) / real_BT1.sum(1))
-    said = replace(loaded, precision="fp32").predict(inputs("means"), device="cpu")
-    assert [list(one["probabilities"].values()) for one in said] == [
-        pytest.approx(shares, abs=1e-4) for shares in logits_BC.softmax(-1).tolist()
-    ]
 
 
 @pytest.mark.slow

@@ -47,18 +47,6 @@ def ranks(x: list[float]) -> list[float]:
     return [sum(other < one for other in x) + (x.count(one) + 1) / 2 for one in x]
 
 
-def test_by_hand() -> None:
-    """6 right of 8; true positives 3, false 1, negatives 3, missed 1: Matthews (3*3 - 1*1) / sqrt(4*4*4*4) = 0.5, F1 6/8."""
-    truth, said = [1, 1, 1, 1, 0, 0, 0, 0], [1, 1, 1, 0, 1, 0, 0, 0]
-    found = classification_scores(truth, said, metrics=("accuracy", "matthews", "f1", "macro_f1"))
-    assert found == pytest.approx({"accuracy": 0.75, "matthews": 0.5, "f1": 0.75, "macro_f1": 0.75})
-    # ranks 1, 2.5, 2.5, 4 and 2, 1, 3, 4 about 2.5: products 0.75 + 2.25, squares 4.5 and 5
-    found = regression_scores([1, 2, 2, 9], [20, 10, 30, 40], metrics=("spearman", "pearson"))
-    assert found["spearman"] == pytest.approx(3 / math.sqrt(22.5))
-    # means 3.5 and 25: products 12.5 + 22.5 - 7.5 + 82.5, squares 41 and 500
-    assert found["pearson"] == pytest.approx(110 / math.sqrt(41 * 500))
-
-
 @pytest.mark.filterwarnings("ignore:A single label was found")
 @settings(max_examples=100, deadline=None)
 @given(

@@ -47,14 +47,6 @@ def test_reads_what_is_there(tmp_path: Path) -> None:
     assert file.notes == () and file.content == path.read_bytes()
 
 
-def test_version_2_has_questions_without_answers(tmp_path: Path) -> None:
-    impossible = entry("2", answers=[], is_impossible=True, plausible_answers=[{"text": "chef", "answer_start": 4}])
-    path = written(tmp_path, table(entry("1", is_impossible=False), impossible, entry("3", answers=[])))
-    assert [len(one.answers) for one in read_squad(path, version=2).questions] == [1, 0, 0]
-    with pytest.raises(DataError, match=r"qas\[1\]: has no answer.*--version 2"):
-        read_squad(path, version=1)
-
-
 @pytest.mark.parametrize(
     ("answer", "said", "found"),
     [
@@ -174,6 +166,7 @@ def test_contexts_without_a_title_stay_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "silent",
     [
+        {"answers": []},
         {"answers": [], "is_impossible": True},
         {"answers": [{"text": "", "answer_start": -1}], "is_impossible": True},
         {"answers": [{"text": "", "answer_start": -1}]},

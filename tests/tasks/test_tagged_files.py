@@ -86,6 +86,7 @@ READ: list[tuple[str, str, dict[str, Any], str]] = [
     ("x", "# B-TAG\nlove O\n\n#a=b B-TAG\nworks O\n\nsee O\n#x=1 B-TAG\n", {}, "#/B-TAG love/O | #a=b/B-TAG works/O | see/O #x=1/B-TAG"),
     ("x.conllu", TREEBANK, {}, "do/AUX n't/PART | go/VERB on/None"),
     *(("x.conllu", TREEBANK.replace("\n", end), {}, "do/AUX n't/PART | go/VERB on/None") for end in ("\r", "\r\n", "\r\r\n")),
+    ("x.conllu", TREEBANK.replace("AUX", "CONJ"), {}, "do/CONJ n't/PART | go/VERB on/None"),
     ("x.conllu", TREEBANK, {"column": "xpos"}, "do/None n't/NN | go/None on/NN"),
     ("x.conllu", TREEBANK, {"column": "feats"}, "do/Number=Sing n't/_ | go/Number=Sing on/_"),
     ("x.conllu", TREEBANK, {"column": "deprel"}, "do/root n't/dep | go/root on/dep"),
