@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -88,7 +89,7 @@ def test_every_flag_is_documented() -> None:
 
 def test_overview_and_version(electra: Electra) -> None:
     code, out, _ = electra()
-    assert code == 0 and all(f"  {verb} " in out for verb in VERBS)
+    assert code == 0 and sorted(re.findall(r"^  (\S+)", out, re.MULTILINE)) == sorted(VERBS)
     assert electra("--version")[1].startswith("electra-trainer ")
 
 
@@ -135,13 +136,8 @@ def test_wrong_words(
 
 CONFIGS: dict[str, tuple[str, list[str]]] = {
     "unknown field": ('{"optimzer": {}}', ["unknown field 'optimzer'", "Did you mean 'optimizer'?"]),
-    "unknown nested": ('{"optimizer": {"lr": 1}}', ["optimizer: unknown field 'lr'"]),
-    "wrong type": ('{"batch": {"size": "8"}}', ["size = '8': expected int"]),
-    "boolean": ('{"seed": true}', ["seed = True: expected int"]),
     "not json": ("{", ["not valid JSON"]),
     "not a table": ("[]", ["expected a JSON object"]),
-    "bad kind": ('{"objective": {"kind": "mml"}}', ["unknown kind 'mml'", "Did you mean 'mlm'?"]),
-    "bad choice": ('{"precision": "fp8"}', ["expected one of 'auto', 'fp32', 'bf16'"]),
 }
 
 
@@ -238,18 +234,6 @@ def test_another_tokenizer_is_refused(electra: Electra, folder: Path, tmp_path: 
     other = write_store(tmp_path / "other", vocab_size=300)
     code, _, err = electra("evaluate", folder / "run", other)
     assert code == 65 and "another tokenizer" in err
-    vocabulary = folder / "data/tokenizer/vocab.txt"
-    swapped = tmp_path / "swapped"
-    swapped.mkdir()
-    for path in (folder / "data").rglob("*"):
-        if path.is_file():
-            target = swapped / path.relative_to(folder / "data")
-            target.parent.mkdir(exist_ok=True)
-            target.write_bytes(path.read_bytes())
-    (swapped / "tokenizer/tokenizer.json").write_bytes((other / "tokenizer/tokenizer.json").read_bytes())
-    assert vocabulary.is_file()
-    code, _, err = electra("pretrain", swapped, "--out", tmp_path / "run", "--preset", "tiny")
-    assert code == 65 and "is not the tokenizer that made these rows" in err
 
 
 def test_bad_vocabularies(electra: Electra, folder: Path, tmp_path: Path) -> None:
@@ -270,30 +254,6 @@ def test_bad_vocabularies(electra: Electra, folder: Path, tmp_path: Path) -> Non
         assert not (tmp_path / f"out{number}" / "manifest.json").exists()
 
 
-def test_bad_text(electra: Electra, folder: Path, tmp_path: Path) -> None:
-    text = tmp_path / "bad.txt"
-    text.write_bytes(
-        b"good line one\n\nbad \xff\xfe line\n\n" + (folder / "text.txt").read_bytes()[:20000].replace(b"\n\n", b"\n")
-    )
-    words = ("prepare", text, "--tokenizer", folder / "data/tokenizer", "--documents", "line", "--seq-len", 32)
-    code, _, err = electra(*words, "--out", tmp_path / "a")
-    assert code == 65 and "bad.txt:3" in err and "--on-bad-text" in err
-    code, out, _ = electra(*words, "--out", tmp_path / "b", "--on-bad-text", "skip")
-    assert code == 0 and "UTF-8" in out
-
-
-def _full(*_: Any, **__: Any) -> None:
-    raise OSError(28, "No space left on device")
-
-
-def test_full_disk(electra: Electra, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from electra_trainer.runs import checkpoint
-
-    monkeypatch.setattr(checkpoint, "write_durably", _full)
-    code, _, err = electra("pretrain", folder / "data", "--out", tmp_path / "run", "--config", folder / "config.json")
-    assert code == 74 and "the disk is full" in err
-
-
 def test_really_full_disk(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A limit on file size that the kernel enforces, half-way into a checkpoint."""
     words = ["pretrain", folder / "data", "--out", tmp_path / "run", "--config", folder / "config.json"]
@@ -304,16 +264,6 @@ def test_really_full_disk(folder: Path, tmp_path: Path, capfd: pytest.CaptureFix
 
     assert in_a_child(limited) == 74 and "Traceback" not in capfd.readouterr().err
     assert not list((tmp_path / "run" / "checkpoints").glob(".tmp-*"))
-
-
-@pytest.mark.skipif(
-    os.geteuid() == 0, reason="root may write anywhere; the read-only case is raised in test_read_only_disk"
-)
-def test_read_only_folder(electra: Electra, folder: Path, tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    code, _, err = electra("pretrain", folder / "data", "--out", tmp_path / "run", "--preset", "tiny")
-    tmp_path.chmod(0o700)
-    assert code == 74 and "permission denied" in err
 
 
 def test_read_only_disk(electra: Electra, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -380,17 +330,6 @@ def test_a_vocabulary_of_another_language_and_few_held_out_tokens_are_told(
     assert "tokens are held out" in err and "--valid-fraction (now 0.005)" in err
 
 
-def test_bad_newest_checkpoint_is_read_around(electra: Electra, folder: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    words = ("pretrain", folder / "data", "--out", run, "--config", folder / "config.json")
-    assert electra(*words, "--steps", "40", "--device", "cpu")[0] == 0
-    newest = sorted((run / "checkpoints").glob("step-*"))[-1]
-    (newest / "state.json").write_text("{}")
-    code, out, err = electra("evaluate", run, folder / "data", "--json")
-    assert code == 0 and "Trying the checkpoint before it" in err
-    assert json.loads(out)["step"] == 36 and newest.is_dir()
-
-
 def test_verbs_that_train_restart_tuned() -> None:
     from electra_trainer.runs.launcher import trains
 
@@ -435,12 +374,6 @@ def test_text_that_the_model_does_not_know_is_reported(electra: Electra, folder:
     assert electra("fill", folder / "run", "the [MASK] is")[2] == ""
     code, _, err = electra("fill", folder / "run", "the <mask> is")
     assert code == 65 and "the text has no [MASK]" in err
-
-
-def test_too_little_text_for_a_vocabulary(electra: Electra, tmp_path: Path) -> None:
-    (tmp_path / "text.txt").write_text("the cat sat\n\nthe dog ran\n")
-    code, _, err = electra("tokenizer", tmp_path / "text.txt", "--vocab-size", 300, "--out", tmp_path / "tok")
-    assert code == 0 and "tokens instead of 300" in err
 
 
 def test_the_model_is_looked_for_before_the_data(

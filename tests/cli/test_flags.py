@@ -105,11 +105,6 @@ def test_tags_without_spans_are_plain() -> None:
     assert schemes == {"plain": "plain", "bioes": "bioes", "detect": "detect"}
 
 
-def test_every_verb_is_in_the_overview_once(electra: Electra) -> None:
-    _, out, _ = electra("--help")
-    assert sorted(re.findall(r"^  (\S+)", out, re.M)) == sorted(VERBS)
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [("1000", 1000), ("1e5", 100_000), ("-3", -3), ("12345678901234567890", 12345678901234567890)],

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy.stats import chisquare
 
 from electra_trainer.data.batches import batch_rows
 
@@ -43,12 +42,6 @@ def test_a_late_step_of_a_long_run() -> None:
     late = batch_rows(4_000_000, rows=1000, size=2048, seed=1)
     assert late.min() >= 0 and late.max() < 1000
     assert np.bincount(late, minlength=1000).min() >= 1
-
-
-def test_every_place_in_the_order_is_equally_likely() -> None:
-    """Chi-square over where row 0 comes in 4,000 epochs of 8; a fair order fails at 1e-4 once in 10,000 seeds."""
-    where = [batch_rows(epoch, rows=8, size=8, seed=5).tolist().index(0) for epoch in range(4000)]
-    assert chisquare(np.bincount(where, minlength=8)).pvalue > 1e-4
 
 
 @pytest.mark.parametrize("rows", [1, 7, 1000])
