@@ -1,11 +1,10 @@
-"""The discriminator's loss as a sum, token by token in Python's float64, and how sums are divided."""
+"""The discriminator's loss as a sum, token by token in Python's float64."""
 
 import math
 
 import pytest
 import torch
 
-from electra_trainer.batch import Losses, Term
 from electra_trainer.objectives.rtd import replaced_loss
 
 
@@ -44,18 +43,3 @@ def test_it_is_computed_in_fp32() -> None:
     tokens = torch.zeros(40, 100, dtype=torch.bfloat16)
     yes = torch.ones(40, 100, dtype=torch.bool)
     assert float(replaced_loss(tokens, yes, yes)) == pytest.approx(4000 * math.log(2), rel=1e-4)
-
-
-def test_total_weighs_means() -> None:
-    losses = Losses(
-        terms={
-            "a": Term(sum=torch.tensor(6.0), count="masked", weight=1.0),
-            "b": Term(sum=torch.tensor(5.0), count="real", weight=50.0),
-        }
-    )
-    assert float(losses.total({"masked": 3.0, "real": 100.0})) == pytest.approx(6 / 3 + 50 * 5 / 100)
-
-
-def test_total_of_a_step_without_slots_is_a_number() -> None:
-    nothing = Losses(terms={"a": Term(sum=torch.tensor(0.0), count="masked", weight=1.0)})
-    assert float(nothing.total({"masked": 0.0})) == 0.0

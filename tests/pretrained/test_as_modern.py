@@ -266,26 +266,6 @@ def test_shapes_that_mean_the_same(folder: Path) -> None:
     assert shape_differences(shape, dataclasses.replace(shape, local_attention=8)).keys() == {"local_attention"}
 
 
-def test_folder_of_a_pair_head(modern: Path, tmp_path: Path, electra: Electra) -> None:
-    """A read-back model predicts as before, and transformers loads its encoder, which its own tokenizer feeds."""
-    transformers = pytest.importorskip("transformers")
-    lines = [f"the class {n} is good,class {n},yes\na method {n} that fails,good,no" for n in range(12)]
-    (tmp_path / "rows.csv").write_text("sentence1,sentence2,label\n" + "\n".join(lines))
-    short = ["--pooling", "pair", "--epochs", "1", "--batch-size", "8", "--max-length", "24", "--seeds", "1"]
-    code, _, err = electra("finetune", modern, "--train", tmp_path / "rows.csv", "--out", tmp_path / "tuned", *short)
-    assert code == 0, err
-    place = tmp_path / "tuned/model"
-    code, said, err = electra("predict", place, tmp_path / "rows.csv", "--json")
-    assert code == 0 and len(said.splitlines()) == 24, err
-    encoder = transformers.AutoModel.from_pretrained(place / "encoder").eval()
-    assert type(encoder).__name__ == "ModernBertModel"
-    words = transformers.AutoTokenizer.from_pretrained(place / "encoder")("the class", return_tensors="pt")
-    data = encode_rows(words["input_ids"].tolist())
-    ours, _ = read_back.read_encoder(place / "encoder")
-    with torch.no_grad():
-        torch.testing.assert_close(ours(data.ids_BT, data), encoder(**words).last_hidden_state, atol=1e-5, rtol=0)
-
-
 def test_it_is_not_written_as_bert(modern: Path, tmp_path: Path, electra: Electra) -> None:
     code, _, err = electra("export", modern, "--out", tmp_path / "out", "--as", "bert")
     assert code == ConfigError.exit_code and "--as bert: expected BERT's block" in err and "has block modern" in err

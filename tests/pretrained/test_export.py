@@ -79,14 +79,6 @@ def test_a_network_of_few_positions(tmp_path: Path, electra: Electra) -> None:
     assert electra("export", run, "--out", tmp_path / "out")[0] == 0
 
 
-def test_the_command_says_what_agrees(run: Path, tmp_path: Path, electra: Electra) -> None:
-    code, said, _ = electra("export", run, "--out", tmp_path / "out")
-    *lines, last = said.splitlines()
-    assert code == 0 and len(lines) == 2 and last.startswith("Next: electra finetune ")
-    for line in lines:
-        assert "has the ids of 1,000 lines, and on text the run's logits within" in line
-
-
 @pytest.mark.parametrize(
     ("letters", "every", "lacks"), [("กขคงจฉชซญดตถ", 1, True), ("的一是不了人我在有他", 1, False), ("abc", 40, False)]
 )

@@ -278,33 +278,6 @@ def test_a_pickle_is_not_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not (tmp_path / "exploded").exists()
 
 
-def test_the_manifest_is_written_last_and_everything_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    order: list[str] = []
-    real_write, real_sync = checkpoint.write_durably, checkpoint.sync_folder
-
-    def write(path: Path, content: Content) -> None:
-        order.append(path.name)
-        real_write(path, content)
-
-    def sync(folder: Path) -> None:
-        order.append(f"sync {'temporary' if folder.name.startswith('.tmp') else 'parent'}")
-        real_sync(folder)
-
-    monkeypatch.setattr(checkpoint, "write_durably", write)
-    monkeypatch.setattr(checkpoint, "sync_folder", sync)
-    synced: list[int] = []
-    real_fsync = os.fsync
-
-    def fsync(descriptor: int) -> None:
-        synced.append(descriptor)
-        real_fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    save_steps(tmp_path, 1)
-    assert order == [*FILES, "sync temporary", "sync parent"]
-    assert len(synced) == len(FILES) + 2
-
-
 def test_old_ones_go_only_after_the_new_one_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_steps(tmp_path, 1, keep=1)
     seen: list[list[int]] = []

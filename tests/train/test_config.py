@@ -184,11 +184,6 @@ def test_whole_numbers_stand_for_floats() -> None:
     assert read(Config, {"optimizer": {"learning_rate": 1}}, where="x").optimizer.learning_rate == 1.0
 
 
-def test_unknown_preset() -> None:
-    with pytest.raises(ConfigError, match=r"Unknown preset 'smal'\. Did you mean 'small'\?"):
-        models.preset("smal")
-
-
 def test_merge_lays_tables_upon_tables() -> None:
     base = {"a": 1, "b": {"kind": "x", "c": 2, "d": 3}}
     assert merge(base, {"b": {"c": 9}}) == {"a": 1, "b": {"kind": "x", "c": 9, "d": 3}}

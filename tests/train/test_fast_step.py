@@ -50,20 +50,6 @@ def made(name: str = "adam", **changes: Any) -> tuple[torch.nn.Module, torch.opt
     return objective, build_optimizer(objective, settings.optimizer), feed(settings)
 
 
-def test_where_no_graph_can_be_recorded_steps_run_and_are_the_same() -> None:
-    objective, optimizer, given = made()
-    with pytest.warns(UserWarning, match=r"the CUDA graph is left out: .*ELECTRA_GPU_GRAPH=off and"):
-        step = FastStep(optimizer, given).build(objective)  # type: ignore[arg-type]
-    assert step is not None
-    other, its_optimizer, _ = made()
-    for number in range(3):
-        one, two = step(number), train_step(other, its_optimizer, given, step=number)  # type: ignore[arg-type]
-        assert one.gradient_norm == pytest.approx(two.gradient_norm, rel=1e-5)
-    expected = weights(other)  # type: ignore[arg-type]
-    for name, value in weights(objective).items():  # type: ignore[arg-type]
-        assert (value - expected[name]).norm() <= 2e-5 * expected[name].norm() + 1e-6, name
-
-
 @pytest.mark.parametrize(("precision", "tried"), [("fp32", ""), ("bf16", ""), ("fp32", "heads"), ("bf16", "heads")])
 def test_layers_are_compiled_for_the_step_alone(precision: str, tried: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One graph a layer, without breaks; `aot_eager` traces as `inductor` does."""

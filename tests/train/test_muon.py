@@ -1,26 +1,19 @@
-"""Muon against its equations in float64, what it moves, and that a run with it resumes bit for bit."""
+"""Muon against its equations in float64, and what it moves; test_continued.py resumes runs with it."""
 
 from __future__ import annotations
 
-import signal
 from itertools import product
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from tests.prepared import small_config, write_store
 from tests.small import config
 from tests.train.test_optim import adamw
-from tests.train.test_resume import assert_same_end
 
-from electra_trainer.errors import CheckpointError, Interrupted
+from electra_trainer.errors import CheckpointError
 from electra_trainer.objectives import Objective, build
-from electra_trainer.settings.config import Config, Optimizer, changed
-from electra_trainer.train import fast_step
-from electra_trainer.train.loop import pretrain
+from electra_trainer.settings.config import Optimizer, changed
 from electra_trainer.train.optim import build_optimizer, optimizer_tensors, orthogonal, set_rate
 from electra_trainer.train.weights import check_optimizer_tensors
 
@@ -130,15 +123,6 @@ def test_packed_weights_are_taken_apart() -> None:
     assert sum(grouped) == 2 * 2 * len(packed)
 
 
-def test_it_moves_every_matrix_of_every_layer_and_nothing_else() -> None:
-    objective = build(config())
-    names = {p: name for name, p in objective.named_parameters()}
-    optimizer = build_optimizer(objective, SETTINGS)
-    grouped = [(names[p], bool(group.get("orthogonal"))) for group in optimizer.param_groups for p in group["params"]]
-    assert sorted(name for name, _ in grouped) == sorted(names.values())  # each once
-    assert {name for name, orthogonally in grouped if orthogonally} == parts(objective)
-
-
 def test_the_state_of_a_matrix_is_one_tensor() -> None:
     objective = build(config())
     optimizer = build_optimizer(objective, SETTINGS)
@@ -157,24 +141,3 @@ def test_the_state_of_a_matrix_is_one_tensor() -> None:
         check_optimizer_tensors(objective, {f"{table}/exp_avg": state[f"{table}/exp_avg"]}, SETTINGS)
     with pytest.raises(CheckpointError, match=r"exp_avg_sq: not there in the checkpoint"):  # another optimizer's
         check_optimizer_tensors(objective, state, Optimizer(name="adamw"))
-
-
-def settings() -> Config:
-    return changed(small_config(layers=1), optimizer={"name": "muon"})
-
-
-def test_a_run_stopped_in_the_middle_ends_with_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data, real = write_store(tmp_path / "data"), fast_step.train_step
-    whole = pretrain(settings(), data, out=tmp_path / "whole", device="cpu", quiet=True)
-
-    def interrupted(*arguments: Any, step: int, **more: Any) -> Any:
-        if step == 6:
-            signal.raise_signal(signal.SIGTERM)
-        return real(*arguments, step=step, **more)
-
-    monkeypatch.setattr(fast_step, "train_step", interrupted)
-    with pytest.raises(Interrupted, match="saved at step 6 of 12"):
-        pretrain(settings(), data, out=tmp_path / "run", device="cpu", quiet=True)
-    monkeypatch.undo()
-    pretrain(settings(), data, out=tmp_path / "run", device="cpu", quiet=True)
-    assert_same_end(whole, tmp_path / "run")
