@@ -40,7 +40,7 @@ CEILINGS = {
     "tasks": 3280,
     "train": 2640,
     "all": 23_080,
-    "tests": 35_290,
+    "tests": 34_950,
     "benchmarks": 1700,
 }
 """Most lines of code. They only fall; an issue that asks for a feature raises one and names the lines and what goes for it."""

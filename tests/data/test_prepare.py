@@ -338,16 +338,6 @@ def test_the_verbs_take_tables_and_refuse_archives(electra: Electra, tmp_path: P
     assert Store.open(data, verify=True).manifest.settings["inputs"] == ["a.csv"]  # nothing was replaced
 
 
-def test_a_vocabulary_says_what_it_drops(electra: Electra, tmp_path: Path) -> None:
-    lines = [f"der schöne Bär sagte schon {word}" for word in sentences(300)]
-    (tmp_path / "a.txt").write_text("\n".join(lines))
-    words = ("tokenizer", tmp_path / "a.txt", "--vocab-size", 256)
-    code, out, _ = electra(*words, "--out", tmp_path / "tok")
-    assert code == 0 and "of the words, which lose them unless you give --keep-accents" in out
-    code, out, _ = electra(*words, "--keep-accents", "--out", tmp_path / "kept")
-    assert code == 0 and "lose them" not in out
-
-
 def test_what_is_missing_is_named(electra: Electra, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a\n\nb")
     code, _, err = electra(

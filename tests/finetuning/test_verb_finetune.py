@@ -16,8 +16,7 @@ from tests.finetuning.own_files import FRUIT, TOOLS, rows, write_csv, write_enco
 import electra_trainer
 import electra_trainer.inspection.report
 import electra_trainer.tasks.recipe
-from electra_trainer import OwnTask, load_finetuned
-from electra_trainer.api import finetune
+from electra_trainer import load_finetuned
 from electra_trainer.cli.flags import FILE_ONLY
 from electra_trainer.cli.main import main, read
 from electra_trainer.errors import ConfigError, DataError
@@ -25,7 +24,6 @@ from electra_trainer.experiments.by_class import confusion_of, confusion_table
 from electra_trainer.files.tables import Table
 from electra_trainer.tasks.examples import predicted_csv, predicted_jsonl, tagged_text
 from electra_trainer.tasks.recipe import Recipe, recipe
-from electra_trainer.tasks.texts import Classification
 
 SHORT = "--seeds 2 --epochs 2 --parallel 1 --device cpu".split()
 
@@ -260,19 +258,6 @@ def test_the_test_file_chooses_nothing_and_is_scored_again_by_predict(
     write_csv(work / "odd.csv", list(zip(text, ("-1", *label[1:]), strict=True)))
     _, _, err = electra("predict", "exp/model", "odd.csv", "--device", "cpu")
     assert "not scored: odd.csv:2: label '-1' in column 'label' never occurs in the training file" in err
-
-
-def test_from_python(work: Path, first: tuple[int, str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(work)
-    task = OwnTask(train="train.csv", test="test.csv", predict="new.csv")
-    more = {"parallel": 1, "device": "cpu", "quiet": True}
-    model = finetune("encoder", task, out="exp", seeds=2, epochs=2, pooling="cls", **more)
-    assert isinstance(model.task, Classification)
-    texts = [text for text, _ in rows(110)[100:]]
-    with (work / "exp" / "predictions.csv").open(newline="") as file:
-        assert [said["label"] for said in model.predict(texts, device="cpu")] == [
-            row["prediction"] for row in csv.DictReader(file)
-        ]
 
 
 def test_no_function_has_the_name_of_a_room() -> None:

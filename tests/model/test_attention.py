@@ -125,11 +125,3 @@ def test_gradient_with_dropout_against_finite_differences(masked: bool) -> None:
 
     assert (seeded(*leaves) != attend(*leaves, bias_B1TT=bias, dropout=0.0)).any()
     assert torch.autograd.gradcheck(seeded, leaves)
-
-
-def test_the_bias_keeps_pieces_apart() -> None:
-    piece_BT = torch.tensor([[1, 1, 2, 0, 0]])
-    expected = [[piece_BT[0, a] == piece_BT[0, b] for b in range(5)] for a in range(5)]
-    bias = attention_bias(piece_BT, torch.float32)[0, 0]
-    assert (bias == 0).tolist() == [[bool(cell) for cell in line] for line in expected]
-    assert (bias[bias != 0] == float("-inf")).all()

@@ -167,8 +167,3 @@ def test_exported_folders_give_equal_logits(run: Path) -> None:
         encoders.append({key: tensor for key, tensor in network.state_dict().items() if key.startswith("electra.")})
     assert encoders[0].keys() == encoders[1].keys()
     assert all(torch.equal(encoders[0][key], encoders[1][key]) for key in encoders[0])
-
-
-def test_a_run_is_loaded_with_everything_shared(run: Path) -> None:
-    one, two = (item.network.electra for item in load(run).networks)  # type: ignore[union-attr]
-    assert one is two

@@ -4,11 +4,8 @@ import itertools
 
 import pytest
 
-from electra_trainer.cost.flops import infer_flops, step_flops
-from electra_trainer.cost.parameters import parameters
 from electra_trainer.finetuning.glue_table import COLUMNS
 from electra_trainer.paper.published import PRINTED, TABLES, PublishedRow
-from electra_trainer.presets.models import preset
 
 HALF = 0.05 + 1e-9  # rounding of a number with one decimal
 GLUE_ROWS = (*TABLES[2].rows, *TABLES[7].rows)
@@ -112,18 +109,3 @@ def test_statements_agree_with_the_tables() -> None:
     ratio = dev["RoBERTa"]["train_flops"] / dev["ELECTRA"]["train_flops"]  # "less than 1/4 of the compute"
     assert ratio > said["RoBERTa's training compute over ELECTRA-Large's, at equal scores"] > ratio - 1
     assert len(PRINTED["statements"]) == len(said) == 23
-
-
-@pytest.mark.parametrize(
-    ("model", "name", "flops_within"),
-    # the released counter prints 1.29e18 for ELECTRA-Small, the table 1.4e18: a known disagreement of 8 %
-    [("BERT-Small", "bert_small", 0.03), ("BERT-Base", "bert_base", 0.03), ("ELECTRA-Small", "small", 0.1), ("ELECTRA-Base", "base", 0.03)],
-)  # fmt: skip
-def test_our_counters_give_the_papers_columns(model: str, name: str, flops_within: float) -> None:
-    row = next(row for row in TABLES[1].rows if row.model == model)
-    config = preset(name)
-    assert config.schedule.steps * step_flops(config).paper == pytest.approx(
-        row.values["train_flops"], rel=flops_within
-    )
-    assert infer_flops(config).paper == pytest.approx(row.values["infer_flops"], rel=0.02)
-    assert parameters(config).kept == pytest.approx(row.values["parameters"], rel=0.04)

@@ -8,7 +8,6 @@ import pytest
 
 from electra_trainer.errors import CheckpointError
 from electra_trainer.runs import run_folder
-from electra_trainer.runs.metrics import readable_rows, truncated
 from electra_trainer.runs.run_folder import RunFolder, environment_facts, git_revision, remedy
 
 
@@ -26,16 +25,6 @@ def test_the_revision_of_the_source(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert git_revision() == head
     (package / "new.py").touch()
     assert git_revision() == f"{head}+changes"
-
-
-def test_rows_after_a_step_are_dropped(tmp_path: Path) -> None:
-    """Step 0 counts, too; what cannot be read stays only before a row that is kept."""
-    path = tmp_path / "metrics.jsonl"
-    lines = [b'{"step": 0}', b"damaged", b'{"step": -1}', b'{"step": 2}', b'{"step": 3}', b"[]", b'{"step": 4']
-    path.write_bytes(b"\n".join(lines))
-    assert truncated(path, 2) == (b"\n".join([*lines[:4], b""]), 2, 1)
-    assert truncated(path, 0) == (lines[0] + b"\n", 0, 3)
-    assert [row["step"] for row in readable_rows(path)] == [0, 2, 3]
 
 
 def test_rows_without_a_checkpoint(tmp_path: Path) -> None:
