@@ -3,11 +3,13 @@
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
-from electra_trainer.batch import Batch, Masked
+from electra_trainer.batch import Batch, Corrupted, Masked
 from electra_trainer.data.batches import to_batch
 from electra_trainer.data.masking import MaskTokens
 from electra_trainer.data.tokenizer import Specials
+from electra_trainer.objectives.generation import corrupt
 from electra_trainer.settings.config import BatchShape, Config, Masking, Model, Optimizer, Schedule
 from electra_trainer.settings.methods import Learned
 from electra_trainer.train.step import Feed
@@ -93,3 +95,13 @@ def feed(settings: Config, *, train: int = 40, valid: int = 10) -> Feed:
         config=settings, rows=rows(train, seed=1), valid=rows(valid, seed=2), mask=masker(settings),
         specials=Specials(pad=PAD, unk=UNK, cls=CLS, sep=SEP, mask=MASK), device=torch.device("cpu"), precision="fp32",
     )  # fmt: skip
+
+
+def weights(objective: nn.Module) -> dict[str, Tensor]:
+    """A copy of all parameters, by name."""
+    return {name: parameter.detach().clone() for name, parameter in objective.named_parameters()}
+
+
+def by_place(masked: Masked, _: Tensor) -> Corrupted:
+    """In place of sampling, which is keyed by lane: a word that follows from the original and from the token there."""
+    return corrupt(masked, (7 * masked.labels_K + masked.input_BT.flatten()[masked.slots_K]) % WORDS)

@@ -1,6 +1,5 @@
 """A fine-tuning run that was stopped, wherever it was, ends where the uninterrupted one ends, to the bit; bad gradients move nothing."""
 
-import json
 import signal
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -12,6 +11,7 @@ import pytest
 import torch
 from tests.finetuning import toy
 from tests.reliability.killed import killed_at_each, untimed
+from tests.reliability.runs import curve
 
 from electra_trainer.errors import ConfigError, DataError, Diverged, Interrupted
 from electra_trainer.experiments.cell import Result, read_result
@@ -37,11 +37,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("whole") / "run"
     go(toy.job(), out)
     return out
-
-
-def curve(run: Path) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in row.items() if name != "tokens_per_second"} for row in rows]
 
 
 def weights(run: Path) -> Saved:

@@ -4,7 +4,6 @@ two ranks, all that should learn moves, and a run that was stopped ends as if it
 from __future__ import annotations
 
 import dataclasses
-import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from tests import small
 from tests.methods.every import METHODS, MODERN, alternated, modern, without_dropout
 from tests.prepared import small_config
 from tests.reliability.ranks import run_ranks
+from tests.reliability.runs import curve
 from torch import Tensor
 
 from electra_trainer.batch import Losses, Masked
@@ -296,11 +296,6 @@ def test_resumed_run_is_the_run(name: str, data: Path, tmp_path: Path, monkeypat
         assert mine.keys() == theirs.keys()
         assert all(torch.equal(mine[n], theirs[n]) for n in mine)
     assert curve(whole) == curve(tmp_path / "run")
-
-
-def curve(run: Path) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [{n: v for n, v in row.items() if n not in ("seconds", "tokens_per_second")} for row in rows]
 
 
 def test_a_first_stage_says_nothing_of_a_discriminator_that_has_not_begun(data: Path, tmp_path: Path) -> None:

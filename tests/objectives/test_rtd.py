@@ -4,10 +4,10 @@ import pytest
 import torch
 from tests.plain import sample
 from tests.reach import RNG, distance, gradients, masked_rows
-from tests.small import MASK, PAD, WORDS, batch, config, masker
+from tests.small import MASK, PAD, batch, by_place, config, masker
 from torch import Tensor
 
-from electra_trainer.batch import Batch, Corrupted, Losses, Masked
+from electra_trainer.batch import Batch, Losses
 from electra_trainer.objectives import build
 from electra_trainer.objectives.generation import corrupt
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
@@ -20,11 +20,6 @@ def objective(settings: Config | None = None) -> ReplacedTokenDetection:
     made = build(settings or config())
     assert isinstance(made, ReplacedTokenDetection)
     return made
-
-
-def by_place(masked: Masked, _: Tensor) -> Corrupted:
-    """In place of sampling, which is keyed by lane: a word that follows from the original and from the token there."""
-    return corrupt(masked, (7 * masked.labels_K + masked.input_BT.flatten()[masked.slots_K]) % WORDS)
 
 
 def test_what_the_discriminator_reads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from tests.reach import RNG, distance, gradients, lively, losses, masked_rows, named
-from tests.small import feed
+from tests.small import feed, weights
 from torch import Tensor
 
 from electra_trainer.errors import ConfigError
@@ -34,10 +34,6 @@ def settings(start: str = "generator", *, steps: int = 6, share: float = 0.5, **
 
 def whole(given: Config) -> Any:
     return build(given).eval()
-
-
-def weights(objective: Any) -> dict[str, Tensor]:
-    return {name: parameter.detach().clone() for name, parameter in objective.named_parameters()}
 
 
 def changed(before: dict[str, Tensor], after: dict[str, Tensor]) -> set[str]:

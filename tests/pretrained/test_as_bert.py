@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.command import Electra
-from tests.prepared import small_config, write_store
+from tests.prepared import small_config
 
 from electra_trainer import load
 from electra_trainer.data.batches import encode_rows
@@ -27,23 +27,18 @@ MASK = torch.ones_like(ROWS)
 MASK[1, 20:] = 0
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_store(tmp_path_factory.mktemp("bert") / "data")
-
-
-def trained(data: Path, *, generator: float) -> Path:
+def trained(data: Path, out: Path, *, generator: float) -> Path:
     """A run of one layer whose embeddings are as wide as it."""
     shape = {"initializer": "fan-in", "embedding_size": 32, "num_hidden_layers": 1}
     settings = changed(small_config(steps=4), model=shape)
     settings = replace(settings, generator=Learned(width=generator))
-    return pretrain(settings, data, out=data.parent / f"run-{generator}", device="cpu", quiet=True)
+    return pretrain(settings, data, out=out / f"run-{generator}", device="cpu", quiet=True)
 
 
 @pytest.fixture(scope="module")
-def square(data: Path) -> Path:
+def square(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its exports are electra/ and bert/ beside it."""
-    run = trained(data, generator=1.0)
+    run = trained(data, tmp_path_factory.mktemp("square"), generator=1.0)
     export_run(run, run.parent / "electra")
     export_run(run, run.parent / "bert", bert=True)
     return run
@@ -127,7 +122,7 @@ def test_shapes_that_bert_does_not_have(data: Path, run: Path, tmp_path: Path, e
     code, _, err = electra("export", run, "--out", tmp_path / "none", "--as", "bert")
     assert code == ConfigError.exit_code and not (tmp_path / "none").exists()
     assert "this encoder has block bert, embeddings of width 16 and layers of 32" in err
-    code, said, _ = electra("export", trained(data, generator=0.5), "--out", tmp_path / "out", "--as", "bert")
+    code, said, _ = electra("export", trained(data, tmp_path, generator=0.5), "--out", tmp_path / "out", "--as", "bert")
     assert code == 0 and "generator: stays an ELECTRA, since its layers are not as wide" in said
     for name, kind in (("discriminator", "bert"), ("generator", "electra")):
         assert json.loads((tmp_path / "out" / name / "config.json").read_text())["model_type"] == kind

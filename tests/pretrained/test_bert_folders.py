@@ -12,7 +12,7 @@ import safetensors.torch
 import torch
 from tests.command import Electra
 from tests.finetuning.own_files import rows, write_csv
-from tests.prepared import small_config, write_store
+from tests.prepared import small_config
 from torch import Tensor
 
 from electra_trainer.data.batches import encode_rows
@@ -32,12 +32,7 @@ TEXTS = ["a class of", "with many more words in it than the first " * 3, "Ünïc
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_store(tmp_path_factory.mktemp("from-bert") / "data")
-
-
-@pytest.fixture(scope="module")
-def berts(data: Path) -> dict[str, Path]:
+def berts(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A folder of each class, as transformers saves it, and `old`: the last with the names and buffer of early releases."""
     tokenizer = load_tokenizer(data / "tokenizer")
     config = transformers.BertConfig(
@@ -49,12 +44,12 @@ def berts(data: Path) -> dict[str, Path]:
     for name, parameter in whole.named_parameters():
         if "bias" in name or "LayerNorm" in name:
             torch.nn.init.normal_(parameter)  # zeros and ones hide an exchange
-    folders = {}
+    folders, out = {}, tmp_path_factory.mktemp("berts")
     for kind in KINDS:
         network = getattr(transformers, kind)(config)
         network.load_state_dict(whole.bert.state_dict() if kind == "BertModel" else whole.state_dict(), strict=False)
-        folders[kind] = save(network, data, data.parent / kind)
-    folders["old"] = save(whole, data, data.parent / "old")
+        folders[kind] = save(network, data, out / kind)
+    folders["old"] = save(whole, data, out / "old")
     weights = folders["old"] / "model.safetensors"
     old = {name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
            for name, tensor in safetensors.torch.load_file(weights).items()}  # fmt: skip

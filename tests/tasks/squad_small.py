@@ -25,8 +25,7 @@ def letters_tokenizer():
 
 
 def text(length: int) -> Text:
-    tokenizer = letters_tokenizer()
-    return Text(tokenizer=tokenizer, specials=specials_of(tokenizer), length=length)
+    return Text.of(letters_tokenizer(), length=length)
 
 
 def question(

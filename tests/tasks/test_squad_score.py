@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.tasks import squad_small
 
-from electra_trainer.data.tokenizer import Text, load_tokenizer, specials_of
+from electra_trainer.data.tokenizer import Text, load_tokenizer
 from electra_trainer.tasks.squad_files import Question, read_squad
 from electra_trainer.tasks.squad_score import (
     Spans,
@@ -236,8 +236,7 @@ def test_offsets_in_odd_letters(shared: Path, context: str) -> None:
 
 
 def bert_text(shared: Path, length: int) -> Text:
-    tokenizer = load_tokenizer(shared / "data" / "vocab" / "bert-base-uncased-vocab.txt")
-    return Text(tokenizer=tokenizer, specials=specials_of(tokenizer), length=length)
+    return Text.of(load_tokenizer(shared / "data" / "vocab" / "bert-base-uncased-vocab.txt"), length=length)
 
 
 @pytest.fixture(scope="module")

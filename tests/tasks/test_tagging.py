@@ -35,7 +35,7 @@ WORDS = st.sampled_from([*"the dogs Cats don't walking zebra [SEP] 日本".split
 
 
 def text(length: int = 64) -> Text:
-    return Text(tokenizer=as_plain_text(TOKENIZER), specials=specials_of(TOKENIZER), length=length)
+    return Text.of(TOKENIZER, length=length)
 
 
 def source() -> Source:

@@ -10,7 +10,7 @@ from tests.command import Electra
 from tests.finetuning.own_files import WORDS, rows, write_csv, write_encoder
 
 from electra_trainer.data.legibility import Legibility
-from electra_trainer.data.tokenizer import Text, as_plain_text, load_tokenizer, specials_of
+from electra_trainer.data.tokenizer import Text, load_tokenizer
 from electra_trainer.tasks.examples import TaggedSentence, TextExample
 from electra_trainer.tasks.squad_files import Question
 from electra_trainer.tasks.squad_score import window_rows
@@ -28,8 +28,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def text(encoder: Path) -> Text:
-    words = load_tokenizer(encoder)
-    return Text(tokenizer=as_plain_text(words), specials=specials_of(words), length=10)
+    return Text.of(load_tokenizer(encoder), length=10)
 
 
 def test_a_language_that_the_encoder_does_not_know(electra: Electra, encoder: Path, tmp_path: Path) -> None:

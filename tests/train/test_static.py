@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tests import as_on_a_gpu
 from tests.reliability.ranks import run_ranks
-from tests.small import config, feed
+from tests.small import config, feed, weights
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -39,10 +39,6 @@ def pair(given: Config, precision: str = "fp32") -> tuple[Objective, torch.optim
     plain, static = build(given), build(given)
     optimizer = build_optimizer(plain, given.optimizer)
     return plain, optimizer, StaticStep(static, build_optimizer(static, given.optimizer), source)
-
-
-def weights(objective: Objective) -> dict[str, Tensor]:
-    return {name: parameter.detach().clone() for name, parameter in objective.named_parameters()}
 
 
 CASES = {

@@ -11,14 +11,13 @@ from typing import ClassVar
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.small import MASK, WORDS, batch, config, feed, masker, part, rows
+from tests.small import MASK, batch, by_place, config, feed, masker, part, rows, weights
 from torch import Tensor
 
 from electra_trainer import randomness
-from electra_trainer.batch import Batch, Corrupted, Masked
+from electra_trainer.batch import Batch, Masked
 from electra_trainer.model.networks import Discriminator, TokenPredictor
-from electra_trainer.objectives import Objective, build
-from electra_trainer.objectives.generation import corrupt
+from electra_trainer.objectives import build
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import BatchShape, Config
@@ -48,15 +47,6 @@ def given_lanes(settings: Config, sizes: list[int]) -> GivenLanes:
     ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
     given = [part(whole, slice(end - size, end)) for end, size in zip(ends, sizes, strict=True)]
     return GivenLanes(**vars(feed(settings)), given=given)
-
-
-def weights(objective: Objective) -> dict[str, Tensor]:
-    return {name: parameter.detach().clone() for name, parameter in objective.named_parameters()}
-
-
-def by_place(masked: Masked, _: Tensor) -> Corrupted:
-    """In place of sampling, which is keyed by lane: a word that follows from the original and from the token there."""
-    return corrupt(masked, (7 * masked.labels_K + masked.input_BT.flatten()[masked.slots_K]) % WORDS)
 
 
 @pytest.mark.parametrize("sizes", [[12], [6, 6], [3, 3, 3, 3], [1, 4, 7]], ids=["1", "2", "4", "uneven"])

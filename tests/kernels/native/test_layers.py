@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from electra_trainer.kernels.native import layers as native
 from electra_trainer.kernels.native import library
@@ -71,21 +71,20 @@ def close(ours: float, theirs: float) -> bool:
 
 
 def run(
-    net: Layers, hidden: Tensor, piece: Tensor, upstream: Tensor, read: Tensor | None = None, *, how: str = "native"
+    net: nn.Module, hidden: Tensor, places: Any, upstream: Tensor, read: Tensor | None = None, *, how: str = "native"
 ) -> dict[str, Tensor]:
-    """Output and gradients by `how`: native; plain, PyTorch in the same precision; or truth, in fp64."""
+    """Output and gradients by `how`: native; plain, PyTorch in the same precision; or truth, in fp64. `places` is the pieces, or
+    the `Places` of modern layers.
+    """
     if how == "truth":
-        net, hidden, upstream = (
-            copy.deepcopy(net).double(),
-            hidden.detach().double().requires_grad_(),
-            upstream.double(),
-        )
+        net, upstream = copy.deepcopy(net).double(), upstream.double()
+        hidden = hidden.detach().double().requires_grad_()
+        if isinstance(places, tuple):
+            piece_BT, *angles = places
+            places = type(places)(piece_BT, *(one if one is None else one.double() for one in angles))
     with precision() if how != "truth" else contextlib.nullcontext():
-        if how == "native":
-            assert native.fits(net, hidden)
-            out = native.run_layers(net, hidden, piece, read)
-        else:
-            out = net(hidden, piece, read)
+        assert how != "native" or native.fits(net, hidden)
+        out = (functools.partial(native.run_layers, net) if how == "native" else net)(hidden, places, read)
     wanted = {"input": hidden, **dict(net.named_parameters())}
     found = torch.autograd.grad(out, list(wanted.values()), upstream.to(out.dtype))
     return {"output": out.detach().double(), **dict(zip(wanted, found, strict=True))}

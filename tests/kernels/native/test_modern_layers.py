@@ -1,16 +1,13 @@
 """The native modern layers against model/modern.py: in fp64, the truth, and in the same precision, which sets the tolerance."""
 
-import contextlib
-import copy
-import functools
 import math
 
 import pytest
 import torch
 import torch.nn.functional as F
 from tests.kernels.native import test_layers as bert
-from tests.kernels.native.test_layers import assert_as_exact, error, kept, precision
-from torch import Tensor
+from tests.kernels.native.test_layers import assert_as_exact, error, kept, precision, run
+from torch import Tensor, nn
 
 from electra_trainer.kernels import stack
 from electra_trainer.kernels.native import layers as native
@@ -59,29 +56,6 @@ def build(
     return net, hidden_BTD, places, torch.randn(rows, tokens, hidden, generator=random)
 
 
-def run(
-    net: ModernLayers,
-    hidden: Tensor,
-    places: Places,
-    upstream: Tensor,
-    read: Tensor | None = None,
-    *,
-    how: str = "native",
-) -> dict[str, Tensor]:
-    """Output and gradients by `how`: native; plain, PyTorch in the same precision; or truth, in fp64."""
-    if how == "truth":
-        net, upstream = copy.deepcopy(net).double(), upstream.double()
-        piece_BT, *angles = places
-        places = Places(piece_BT, *(one if one is None else one.double() for one in angles))
-        hidden = hidden.detach().double().requires_grad_()
-    with precision() if how != "truth" else contextlib.nullcontext():
-        assert how != "native" or not native.why_not(net, hidden)
-        out = (functools.partial(native.run_layers, net) if how == "native" else net)(hidden, places, read)
-    wanted = {"input": hidden, **dict(net.named_parameters())}
-    found = torch.autograd.grad(out, list(wanted.values()), upstream.to(out.dtype))
-    return {"output": out.detach().double(), **dict(zip(wanted, found, strict=True))}
-
-
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 def test_as_exact_as_pytorch(shape: tuple[int, ...]) -> None:
     assert_as_exact(run, build, **dict(zip(("hidden", "heads", "layers", "rows", "tokens"), shape, strict=True)))
@@ -106,18 +80,19 @@ def test_one_row_of_positions_serves_all_rows() -> None:
 @pytest.mark.parametrize("how", ["native", "plain"])
 def test_the_last_layer_where_it_is_read(how: str, block: str, layers: int) -> None:
     """Output and dropout to the bit, gradients to rounding, as of all; rows without a slot, slots twice, or not used."""
+    net: nn.Module
+    places: Places | Tensor
     if block == "bert":
-        made, of = bert.build(64, 128, 2, layers, 7, 45, dropout=0.1), bert.run
+        net, hidden, places, upstream = bert.build(64, 128, 2, layers, 7, 45, dropout=0.1)
     else:
-        made, of = build(64, 2, layers, 7, 45, dropout=0.1, window=9 * (block == "windows")), run  # type: ignore[assignment]
-    net, hidden, places, upstream = made
+        net, hidden, places, upstream = build(64, 2, layers, 7, 45, dropout=0.1, window=9 * (block == "windows"))
     slots = torch.cat([torch.arange(1, 90, 3), torch.arange(180, 225), torch.tensor([230, 230, 301, -1, -1])])
     given = at(upstream, slots) * (slots >= 0)[:, None]
     placed = torch.zeros_like(upstream).flatten(0, 1).index_add(0, slots.clamp(min=0), given).view_as(upstream)
     found = []
     for arguments in ((placed,), (given, slots)):
         torch.manual_seed(5)
-        found.append(of(net.train(), hidden, places, *arguments, how=how))  # type: ignore[arg-type]
+        found.append(run(net.train(), hidden, places, *arguments, how=how))
     whole, part = found
     assert torch.equal(at(whole["output"], slots), part["output"])
     limit = 2e-3 if library.kernels("bf16") else 2e-6
