@@ -63,7 +63,7 @@ ALLOWED = {
     ("pretrained/agreement.py", ".from_pretrained"),
     ("finetuning/onnx.py", ".from_pretrained"),
     # drawn from the generator that randomness.py has seeded with the key of the step and lane
-    ("kernels/cpu_dropout.py", "torch.randint"),
+    ("kernels/vmapped.py", "torch.randint"),
     ("kernels/native/layers.py", "torch.randint"),
     # asked only for a name that is no folder and looks like one of the Hub
     ("pretrained/located.py", "huggingface_hub"),
