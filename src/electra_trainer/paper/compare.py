@@ -211,9 +211,10 @@ class Comparing(Work):
         config = _config(cell, declared)
         if self._asked.parallel != "stacked" or stacked.why_not(config, device):
             return {cell: config}
+        rows = {key: _config(one, declared) for key, one in {one.key: one for one in self._todo}.items()}
+        rows = {key: its for key, its in rows.items() if stacked.shape_of(its) == stacked.shape_of(config)}
         waiting = [one for one in self._todo if one.key != UNTRAINED and not one.is_done and one not in self._trained]
-        configs = {one: _config(one, declared) for one in waiting}
-        return {one: its for one, its in configs.items() if stacked.shape_of(its) == stacked.shape_of(config)}
+        return {one: replace(rows[one.key], seed=one.seed) for one in waiting if one.key in rows}
 
 
 def _config(cell: Cell, declared: Declared) -> Config:
