@@ -474,8 +474,10 @@ class TaskData:
             report = task.report(examples, found) if encoder or own else None
             if report is not None:
                 if encoder and own:
-                    how: dict[str, Any] = {"fitted": fitted, "learned": self.learned}
-                    found, report, fitted = calibrated(task, examples, found, fold_E=self.fold_of(len(found)), **how)
+                    fold_E, learned = self.fold_of(len(found)), self.learned
+                    found, report, fitted = calibrated(
+                        task, examples, found, fold_E=fold_E, fitted=fitted, learned=learned
+                    )
                 reports[split], predicted[split] = report, found
             scores[split] = task.score(examples, found)
             if own and report is not None:
