@@ -101,8 +101,9 @@ def _scored(
     from electra_trainer.tasks.examples import digest_of
     from electra_trainer.tasks.task import sample_of
 
-    both = zip(answers, predictions, strict=False)  # answers may be missing
-    new = [pair for pair in both if digest_of(pair[0]) not in (model.learned or ())]
+    new = [*zip(answers, predictions, strict=False)]  # answers may be missing
+    if learned := model.learned:
+        new = [pair for pair in new if digest_of(pair[0]) not in learned]
     if known := len(answers) - len(new):
         others = f"Scored: the other {len(new):,}." if new else "Give it other rows."
         yield f"warning: {known:,} of {len(answers):,} rows were learned from: their score says nothing. {others}"

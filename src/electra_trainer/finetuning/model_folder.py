@@ -319,7 +319,9 @@ def count_learned(model: str | Path, examples: Sequence[Any], *, unknown: bool =
         unknown: count all of them where its folder does not say.
     """
     learned = learned_from(model)
-    return len(examples) * unknown if learned is None else sum(digest_of(one) in learned for one in examples)
+    if learned is None:
+        return len(examples) * unknown
+    return sum(digest_of(one) in learned for one in examples) if learned else 0
 
 
 @checked
