@@ -138,6 +138,16 @@ def test_what_is_given_is_not_searched(model: str, tmp_path: Path) -> None:
         found(plans.plan(model, Toy(), changes=SMALL | {"epochs": 1.0, "layer_decay": 1.0}), tmp_path / "all")
 
 
+def test_one_trial_alone_has_no_answer(model: str, tmp_path: Path) -> None:
+    """Of a shallow encoder `auto` has no decay, which would be tried twice; rows of training give no answer."""
+    own = OwnTask(train=write_csv(tmp_path / "train.csv", rows(40)))
+    changes = SMALL | {"layer_decay": 1.0}
+    asked = plans.plan(model, own, changes={name: value for name, value in changes.items() if name != "epochs"})
+    assert found(asked, tmp_path / "epochs").chosen["classification"].keys() <= {"epochs"}
+    asked = plans.plan(model, own, changes=SMALL | {"epochs": 1.0}, recipe="auto")
+    assert found(asked, tmp_path / "decay").chosen == {"classification": {"layer_decay": 1.0}}
+
+
 def test_a_search_that_is_done_is_read(model: str, tmp_path: Path) -> None:
     asked = plans.plan(model, Toy(rows=40), changes=GIVEN | {"epochs": 1.0})
     first = found(asked, tmp_path)

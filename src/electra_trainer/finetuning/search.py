@@ -43,7 +43,7 @@ def searched(plan: Plan) -> Plan:
     rows = [f"{task.name}{end}" for task in plan.tasks for end in ends]
     base = Settings.of(next(iter(declared.rows.values()))).recipe  # of any task: its rate and decay are alike
     rates = [float(f"{base.learning_rate * factor:.2g}") for factor in RATES]
-    axes = {"learning_rate": rates, "layer_decay": [base.layer_decay, NO_DECAY]}
+    axes = {"learning_rate": rates, "layer_decay": [*dict.fromkeys((base.layer_decay, NO_DECAY))]}
     first = [*sweep.combinations({name: values for name, values in axes.items() if name not in given})]
     chosen = _best(plan, dict.fromkeys(rows, first))
     longer = {
