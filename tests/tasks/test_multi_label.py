@@ -107,6 +107,20 @@ def test_the_threshold_is_the_best_of_all() -> None:
     assert replace(task, metrics=("macro_f1", "micro_f1")).score(examples, task.at_threshold(raw))["macro_f1"] == macro
 
 
+def test_one_label_alone_is_scored_where_it_is_true() -> None:
+    """Not the texts without it; and a label that every text has is predicted for every text."""
+    task = MultiLabel(labels=("toxic",), threshold=0.5)
+    examples = [TextExample(text=f"text {row}", labels=("toxic",) * (row < 2)) for row in range(20)]
+    found = task.at_threshold([[0.9]] + [[0.1]] * 19)
+    assert task.score(examples, found) == {"micro_f1": pytest.approx(2 / 3), "macro_f1": pytest.approx(2 / 3)}
+    report = task.report(examples, found)
+    assert (report.support, report.precision, report.recall) == ((2,), (1.0,), (0.5,))
+    assert task.report(examples[2:], found[2:]).f1 == (0.0,) and task.score(examples[2:], found[2:])["micro_f1"] == 0
+    all_toxic = task.baselines(examples[:2])["tf_idf"].predict(examples[2:4])
+    assert [one["labels"] for one in all_toxic] == [["toxic"]] * 2
+    assert task.shares([{"probabilities": {"toxic": 1.0}}]).min() == 2.0**-24  # a sigmoid that fp32 rounds to 1
+
+
 def test_the_baseline_s_penalty_is_chosen_on_training_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """The weakest where a word decides on a label, a stronger one where the labels are noise."""
     random = np.random.default_rng(0)

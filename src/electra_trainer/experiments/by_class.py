@@ -125,7 +125,7 @@ def report_of(labels: Sequence[str], truth: Any, guesses: Any, **others: Any) ->
     """
     from sklearn.metrics import precision_recall_fscore_support
 
-    which = None if isinstance(truth, np.ndarray) else labels
+    which: Any = labels if not isinstance(truth, np.ndarray) else [True] if len(labels) == 1 else None
     found = precision_recall_fscore_support(truth, guesses, labels=which, average=None, zero_division=0.0)
     *shares, support = (tuple(np.atleast_1d(one)[-len(labels) :].tolist()) for one in found)
     others |= zip(("precision", "recall", "f1"), shares, strict=True)

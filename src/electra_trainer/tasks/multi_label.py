@@ -88,10 +88,10 @@ class MultiLabel(TextTask):
 
         truth, shares = self._truth(examples), self._shares(predictions)
         at = self._at(truth, shares)
-        found = {
-            f"{average}_f1": float(f1_score(truth, shares >= at, average=average, zero_division=0.0))
-            for average in ("micro", "macro")
-        }
+        # by scikit-learn's averages one label alone would count the texts without it too
+        each = [f1_score(one, p >= at, zero_division=0.0) for one, p in zip(truth.T, shares.T, strict=True)]
+        micro = f1_score(truth.ravel(), shares.ravel() >= at, zero_division=0.0)
+        found = {"micro_f1": float(micro), "macro_f1": float(np.mean(each))}
         scores = {metric: found[metric] for metric in self.metrics}
         return scores if self.threshold is not None else {**scores, "threshold": at}
 
@@ -104,7 +104,7 @@ class MultiLabel(TextTask):
 
     def shares(self, predictions: Sequence[Prediction]) -> NDArray[np.float64]:
         """Probabilities that a label does not fit and that it does, example by example and label by label, [E C, 2]."""
-        share_N = self._shares(predictions).ravel()
+        share_N = self._shares(predictions).ravel().clip(2**-24, 1 - 2**-24)  # fp32 rounds a sigmoid to 1
         return np.stack([1 - share_N, share_N], -1)
 
     def truths(self, examples: Sequence[TextExample]) -> NDArray[np.int64]:
