@@ -154,6 +154,16 @@ def test_at_most_a_hundred_thousand_rows_are_learned_from(monkeypatch: pytest.Mo
     assert part["dev"]["accuracy"] > 0.7 and part != whole
 
 
+def test_many_classes_cost_no_hours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above some the penalty is not chosen, above more there is no TF-IDF."""
+    train = classified("aaabbbccc", "abc")
+    monkeypatch.setattr(baselines, "TRIED_CLASSES", 2)
+    monkeypatch.setattr("sklearn.model_selection.GridSearchCV.fit", None)
+    assert "tf_idf" in measure_baselines(train)
+    monkeypatch.setattr(baselines, "MOST_CLASSES", 2)
+    assert [*measure_baselines(train)] == ["majority"]
+
+
 def test_tags_by_hand() -> None:
     train = [
         TaggedSentence(words=("Dogs", "run", "home"), labels=("N", "V", "N")),

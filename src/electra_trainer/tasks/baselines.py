@@ -31,8 +31,10 @@ Learns = Callable[[Sequence[TextExample]], tuple[Any, Reads]]
 """Training examples -> the matrix of their features, and a function that computes those of others."""
 LEARNED_ROWS, LEARNED_CHARACTERS = 100_000, 10_000_000
 """Most rows, and about the most characters, that a baseline learns from, a fixed sample: minutes on one core."""
-TRIED_ROWS = 2_000
-"""Most rows on which the weight of the penalty is chosen, a fixed sample."""
+TRIED_ROWS, TRIED_CLASSES = 2_000, 100
+"""Most rows on which the weight of the penalty is chosen, a fixed sample, and most classes for which it is."""
+MOST_CLASSES = 1_000
+"""Most classes that TF-IDF is learned for: it takes a model of all features for each."""
 TERMS = 200_000
 """Most terms, and as many n-grams of characters: the most frequent ones."""
 WIDTH = 128
@@ -66,9 +68,10 @@ def text_baselines(
         "majority": Baseline(
             title="the majority class" if answer == "label" else "the mean value",
             predict=lambda examples: [always for _ in examples],
-        ),
-        "tf_idf": learned("TF-IDF", tf_idf),
+        )
     }
+    if answer == "value" or len(counts) <= MOST_CLASSES:
+        found["tf_idf"] = learned("TF-IDF", tf_idf)
     if train[0].pair is not None:
         found["word_overlap"] = learned("the word overlap", overlap_features)
     return found
@@ -92,9 +95,10 @@ def learn(
         picked = learned_from(train)
         known, several = answers[picked], answers.ndim == 2
         classes = several or known.dtype.kind == "U"
-        if not several and len(set(known.tolist())) == 1:
-            one = known[0].item()
-            only = {"label": one, "probabilities": {one: 1.0}} if classes else {"value": one}
+        if len({*known.ravel().tolist()}) == 1:
+            one = known.flat[0].item()
+            only: Any = {"label": one, "probabilities": {one: 1.0}} if classes else {"value": one}
+            only = [float(one)] * known.shape[1] if several else only
             return lambda examples: [only for _ in examples]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # not exact to the last digit; a label that every row has, or none
@@ -156,7 +160,7 @@ def chosen(
     classes: bool,
 ) -> Any:
     """The model with the values that are best in cross-validation, not fitted yet; with the second of each where no
-    class has enough examples to hold one out.
+    class has enough examples to hold one out, or there are more than `TRIED_CLASSES`.
 
     Args:
         tried: name of the parameter -> values to try.
@@ -169,7 +173,8 @@ def chosen(
         few, split = len(answers) < 5, KFold(5, shuffle=True, random_state=0)
     else:
         fold = folds(answers, examples, classes=classes)
-        few, split = fold.max() < 0, PredefinedSplit(fold)
+        many = classes and len(np.unique(answers)) > TRIED_CLASSES
+        few, split = many or fold.max() < 0, PredefinedSplit(fold)
     if few:
         return model.set_params(**{name: values[1] for name, values in tried.items()})
     scoring: Any = _likelihood if classes else "neg_mean_squared_error"

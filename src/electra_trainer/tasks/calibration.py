@@ -41,7 +41,8 @@ def fitted_temperature(shares_NK: Shares, truth_N: NDArray[np.int64]) -> float:
     if not rows:
         return 1.0
     logits_NK = np.log(np.maximum(shares_NK, _LEAST))
-    target_NK = (np.eye(classes)[truth_N] * rows + 1) / (rows + classes)
+    target_NK = np.full((rows, classes), 1 / (rows + classes))
+    target_NK[np.arange(rows), truth_N] *= rows + 1
 
     def loss(logarithm: float) -> float:
         return -float((target_NK * special.log_softmax(logits_NK / np.exp(logarithm), axis=-1)).sum())

@@ -15,6 +15,7 @@ from electra_trainer.files.rows import read_rows
 from electra_trainer.files.tables import NUMBER, SEVERAL, Table, looks_listed, shown
 from electra_trainer.settings.calls import checked_class
 from electra_trainer.tasks import examples as files
+from electra_trainer.tasks.baselines import MOST_CLASSES
 from electra_trainer.tasks.examples import WARNING, Columns, TextExample
 from electra_trainer.tasks.recipe import for_own_rows
 from electra_trainer.tasks.task import OwnFiles, TaskData, hash_files
@@ -163,7 +164,8 @@ class OwnTask(OwnRows):
                 "about that accuracy. --metric macro_f1 counts classes alike."
             )
         each = shown([f"{name} {counts[name]:,}" for name in names])
-        notes.append(f"{len(names)} classes in {len(train):,} training rows: {each}.")
+        alone = " They are too many for TF-IDF, so none is compared with." * (len(names) > MOST_CLASSES)
+        notes.append(f"{len(names)} classes in {len(train):,} training rows: {each}.{alone}")
         if few := shown([f"{name} {counts[name]}" for name in names if counts[name] < FEWEST]):
             notes.append(f"Fewer than {FEWEST} rows, so hard to learn and to score: {few}.")
         metrics = ("accuracy", "macro_f1", "matthews")
