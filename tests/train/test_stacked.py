@@ -43,6 +43,14 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("electra_trainer.kernels.native.native_softmax.kernels", lambda _: None)
 
 
+def test_a_loss_that_is_left_out_is_another_shape() -> None:
+    its = replace(config(), objective=RtdMLM(), batch=BatchShape(size=5, sequence_length=24))
+    other = replace(its, objective=RtdMLM(corrective_weight=0.3))
+    pairs = replace(its, objective=RtdMLM(neighbour_weight=0.1), batch=BatchShape(size=4, sequence_length=24))
+    assert stacked.shape_of(its) == stacked.shape_of(other)
+    assert stacked.shape_of(replace(its, batch=pairs.batch)) != stacked.shape_of(pairs)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_each_run_equals_its_lone_one(case: str, plain: None) -> None:
     """Seeds, rates and weights of losses differ, and the second run is a step ahead; a gradient that is not finite stops its run alone."""

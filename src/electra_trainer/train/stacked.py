@@ -36,8 +36,10 @@ _DRAWS = 8
 
 
 def shape_of(config: Config) -> Config:
-    """`config` without what runs in a stack may differ in: seed, settings of the optimizer, and weights of losses."""
-    weights = {name: 1.0 for name in vars(config.objective) if name.endswith("weight")}
+    """`config` without what runs in a stack may differ in: seed, settings of the optimizer, and weights of losses,
+    except that one of 0 leaves a loss out.
+    """
+    weights = {name: 1.0 for name, value in vars(config.objective).items() if name.endswith("weight") and value}
     return replace(config, seed=0, optimizer=Optimizer(), objective=replace(config.objective, **weights))
 
 
