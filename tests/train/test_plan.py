@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,13 +12,21 @@ from tests.prepared import small_config, write_store
 
 from electra_trainer.cost.parameters import memory_bytes, parameters
 from electra_trainer.data.store import Store
+from electra_trainer.errors import ConfigError
 from electra_trainer.objectives.two_stage import GeneratorStage
 from electra_trainer.presets import models
 from electra_trainer.settings.config import Evaluation, changed
-from electra_trainer.settings.methods import Learned, TwoStage
+from electra_trainer.settings.methods import Learned, RtdMLM, TwoStage
 from electra_trainer.train import fast_step, timing
-from electra_trainer.train.plan import Timing, describe, does_not_fit
+from electra_trainer.train.plan import Timing, describe, does_not_fit, fit_to_data
 from electra_trainer.train.timing import measure_time
+
+
+def test_one_row_has_no_neighbour(tmp_path: Path) -> None:
+    config = dataclasses.replace(small_config(), objective=RtdMLM(neighbour_weight=1.0))
+    store = SimpleNamespace(rows=lambda split: [[0]], sequence_length=8, vocab_size=64)
+    with pytest.raises(ConfigError, match="the text has one training row"):
+        fit_to_data(config, store)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("share", [None, 0.25])

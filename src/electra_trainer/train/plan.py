@@ -79,6 +79,8 @@ def fit_to_data(config: Config, store: Store) -> Config:
             f"--model.max-position-embeddings {store.sequence_length}; with --init new position embeddings begin as "
             "copies of the trained ones."
         )
+    if len(store.rows("train")) < config.objective.rows_together:
+        raise ConfigError("neighbour_weight: the text has one training row, so no row has a neighbour. Give more text.")
     return changed(config, model={"vocab_size": store.vocab_size}, batch={"sequence_length": store.sequence_length})
 
 
