@@ -3,6 +3,7 @@
 import json
 import pickle
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,19 @@ def test_classification_without_flags(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(task)) == task
     again = task.load()
     assert again == data
+
+
+def test_a_report_alone_needs_no_probabilities(tmp_path: Path) -> None:
+    """Of a task of one's own that cannot be calibrated."""
+    data = OwnTask(train=write_csv(tmp_path / "train.csv", rows(60)), folds=False).load()
+
+    class Plain:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(None if name == "with_shares" else data.task, name)
+
+    fruit = {"label": "fruit", "probabilities": {"fruit": 0.9, "tool": 0.1}}
+    found, _ = replace(data, task=Plain()).judged(lambda split, task: [fruit] * len(data.dev[split]))  # type: ignore[arg-type]
+    assert found["scores"]["dev/accuracy"] == 0.5 and found["reports"]["dev"].temperature is None
 
 
 def test_balanced_weights_are_inverse_to_the_frequencies(tmp_path: Path) -> None:

@@ -473,7 +473,7 @@ class TaskData:
                 doubts += [f"{split}: {doubt}" for doubt in task.doubts(examples, found)]
             report = task.report(examples, found) if encoder or own else None
             if report is not None:
-                if encoder and own:
+                if encoder and own and hasattr(task, "with_shares"):
                     fold_E, learned = self.fold_of(len(found)), self.learned
                     found, report, fitted = calibrated(
                         task, examples, found, fold_E=fold_E, fitted=fitted, learned=learned
