@@ -19,6 +19,7 @@ from tests.prepared import small_config, write_store
 from torch import Tensor
 
 from electra_trainer.errors import CheckpointError, MissingInputError
+from electra_trainer.pretrained.located import LEARNED, TASK
 from electra_trainer.pretrained.pretrained import export_run, kept_encoder, load
 from electra_trainer.pretrained.read_back import read_network
 from electra_trainer.pretrained.source import load_source, untrained
@@ -230,7 +231,7 @@ def test_from_the_hub(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = hub(monkeypatch, runs / "rtd-exported" / "discriminator")
     found = load_source(HUB_NAME)
     assert found.name == HUB_NAME and found.sha256 == load_source(runs / "rtd").sha256
-    assert asked[0] == HUB_NAME and {"config.json", "model.safetensors", "vocab.txt"} <= set(asked)
+    assert asked[0] == HUB_NAME and {"config.json", "model.safetensors", "vocab.txt", TASK, LEARNED} <= set(asked)
     assert not [name for name in asked if str(name).endswith((".bin", ".pt", ".h5", ".msgpack"))]
 
 

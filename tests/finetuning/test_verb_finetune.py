@@ -22,6 +22,8 @@ from electra_trainer.cli.main import main, read
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments.by_class import confusion_of, confusion_table
 from electra_trainer.files.tables import Table
+from electra_trainer.finetuning.model_folder import learned_from
+from electra_trainer.pretrained.source import load_source
 from electra_trainer.tasks.examples import predicted_csv, predicted_jsonl, tagged_text
 from electra_trainer.tasks.recipe import Recipe, recipe
 
@@ -172,7 +174,9 @@ def test_more_rows_and_a_new_class(work: Path, electra: Electra, tmp_path: Path)
     assert code == 0 and f"{out}/model may have learned from rows that are scored here" in err
     _, answer = again.split("\n\n")
     assert answer.startswith(f"No honest score: {out}/model may have learned") and answer.count(" of 52 rows") == 1
-    assert answer.splitlines()[1].startswith("TF-IDF: Right in ") and "rows: electra finetune --train " in answer
+    assert (
+        answer.splitlines()[1].startswith("TF-IDF: Right in ") and "rows: electra finetune encoder --train " in answer
+    )
     assert "class by class" not in (tmp_path / "exp-3/summary.md").read_text()
     with pytest.raises(ConfigError, match="keeps no probabilities of held-out rows"):
         load_finetuned(f"{out}-3").sure_from(0.9)
@@ -191,6 +195,7 @@ def test_rows_that_a_model_learned_from_are_known(electra: Electra, tmp_path: Pa
     _, _, err = electra("predict", one / "model", both, "--device", "cpu")
     assert "warning: 30 of 60 rows were learned from: their score says nothing. Scored: the other 30." in err
     assert " of 30 rows of " in err and load_finetuned(one).sure_from(0.1)
+    assert learned_from(load_source(one / "model").folder) == load_finetuned(one).learned != set()
     _, _, err = electra("predict", one / "model", old, "--device", "cpu")
     assert "30 of 30 rows" in err and "Give it other rows." in err and "Right in" not in err
     code, out, err = electra("finetune", one / "model", "--train", new, "--out", two, *short)

@@ -213,8 +213,8 @@ class Plan(engine.Work):
         as_read, text = data.under(settled)[0], source.text(settled.max_length)
         findings = findings_of(as_read, text, reader=model, longest=source.length)
         dev, test = (next(iter(rows.values()), ()) for rows in (data.dev, data.tested))
-        fitted = count_learned(model, dev)
-        scored = count_learned(model, test, unknown=False) if test else fitted
+        fitted = count_learned(source.folder, dev)
+        scored = count_learned(source.folder, test, unknown=False) if test else fitted
         if self.is_own and scored:
             some = f"{cells.SEEN} ({scored:,} of {len(test or dev):,})"
             findings.append(f"warning: {model} {some}: give it --test FILE, or leave {model} out.")
@@ -307,13 +307,13 @@ class Plan(engine.Work):
             _do_baseline(cell, settings, data)
             return
         model = self.request.model if settings.rival is None else str(self.request.against)
-        data = replace(data, learned=count_learned(model, next(iter(data.dev.values()))) > 0)
+        source = self._encoder(model)
+        data = replace(data, learned=count_learned(source.folder, next(iter(data.dev.values()))) > 0)
         if cell.part:
             data = data.part(cell.part)
         elif data.folds:
             _pool(cell, settings, data)
             return
-        source = self._encoder(model)
         if source.sha256 != (settings.rival or declared.facts["model_sha256"]):
             raise ConfigError(
                 f"{model}: its weights changed after the experiment began. Give a folder that stays as it "

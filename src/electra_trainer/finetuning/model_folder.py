@@ -34,6 +34,7 @@ from electra_trainer.files.reading import read_file, refuse_columns, short
 from electra_trainer.files.wording import Table, render
 from electra_trainer.finetuning.run import FineTunedNetwork, predict
 from electra_trainer.pretrained import as_modern, export, read_back
+from electra_trainer.pretrained.located import LEARNED, TASK
 from electra_trainer.pretrained.model_card import TAG, CardFields, card_head, is_on_hub
 from electra_trainer.pretrained.source import load_source
 from electra_trainer.runs import checkpoint, run_folder
@@ -48,8 +49,6 @@ from electra_trainer.tasks.task import Task, TaskData, TransformersHead
 from electra_trainer.train.device import choose_precision, placed
 from electra_trainer.version import __version__
 
-TASK = "electra_task.json"
-LEARNED = "learned.txt"
 FORMAT = 2
 Scores = Mapping[str, Mapping[str, Mapping[int, float]]]
 """Split -> metric -> seed -> score."""
@@ -217,14 +216,14 @@ def export_finetuned(
     refusal = {"model_type": settings["model_type"], "id2label": {_REFUSAL: "0"}}
     tensors = _tensors(theirs, weights, source.model)
     files = {name: export.safetensors_bytes(each) for name, each in tensors.items()}
-    files |= _digests(model or config["model"], data)
+    files |= _digests(source.folder, data)
     table = {
         "format": FORMAT,
         "task": task.described(),
         "pair": data.pairs,
         "columns": data.columns and asdict(data.columns),
         "max_length": length,
-        "source": {"model": source.name, "sha256": source.sha256},
+        "source": {"model": source.name, "sha256": source.sha256, "length": source.length},
         **{name: config[name] for name in ("data_sha256", "recipe", "seed")},
         "scores": scores or alone,
         "conclusion": says,
@@ -249,9 +248,9 @@ def export_finetuned(
     return out
 
 
-def _digests(model: str | Path, data: TaskData) -> dict[str, bytes]:
-    """The file of what `learned_from` gives, unless it is not known of `model`, or of all examples."""
-    earlier, learned = learned_from(model), {*map(digest_of, data.train)}
+def _digests(encoder: Path | None, data: TaskData) -> dict[str, bytes]:
+    """The file of what `learned_from` gives, unless it is not known of the encoder's folder, or of all examples."""
+    earlier, learned = learned_from(encoder), {*map(digest_of, data.train)}
     if earlier is None or "" in learned:
         return {}
     return {LEARNED: "\n".join(sorted(earlier | learned)).encode()}
@@ -296,29 +295,34 @@ def _tensors(theirs: TransformersHead, weights: Mapping[str, Tensor], model: Mod
 
 
 def finetuned_folder(given: str | Path) -> Path | None:
-    """The folder of a fine-tuned model: this one, or `model` in it; None: neither is."""
-    return next((place for place in (Path(given), Path(given) / "model") if (place / TASK).is_file()), None)
+    """The folder of a fine-tuned model: this one, `model` in it, or the one whose `encoder` this is; None: none is."""
+    places = (Path(given), Path(given) / "model", *[Path(given).parent] * (Path(given).name == _ENCODER[:-1]))
+    return next((place for place in places if (place / TASK).is_file()), None)
 
 
-def learned_from(model: str | Path) -> Set[str] | None:
+def learned_from(encoder: str | Path | None) -> Set[str] | None:
     """Digests of the texts that a fine-tuned model, and those that it began with, learned from; of another encoder
     none. None: its folder does not say, because it is of an earlier version or of another kind of task, or the file
     was deleted.
+
+    Args:
+        encoder: folder that it is read from, `Source.folder`.
     """
-    if (folder := finetuned_folder(model)) is None:
+    if encoder is None or (folder := finetuned_folder(encoder)) is None:
         return frozenset()
     path = folder / LEARNED
     content = read_file(path, limit=sys.maxsize, error=CheckpointError) if path.is_file() else None
     return None if content is None else frozenset(content.decode("ascii", "replace").split())
 
 
-def count_learned(model: str | Path, examples: Sequence[Any], *, unknown: bool = True) -> int:
-    """Number of examples that a model has learned from.
+def count_learned(encoder: Path | None, examples: Sequence[Any], *, unknown: bool = True) -> int:
+    """Number of examples that an encoder has learned from.
 
     Args:
+        encoder: see `learned_from`.
         unknown: count all of them where its folder does not say.
     """
-    learned = learned_from(model)
+    learned = learned_from(encoder)
     if learned is None:
         return len(examples) * unknown
     return sum(digest_of(one) in learned for one in examples) if learned else 0

@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from electra_trainer.errors import runs_as_command
+from electra_trainer.pretrained.located import TASK
 from electra_trainer.settings.methods import kind_of
-from electra_trainer.settings.records import DEFAULT
+from electra_trainer.settings.records import DEFAULT, read_table
 from electra_trainer.settings.request import Request, dotted_names, taken
 from electra_trainer.tasks.recipe import Recipe
 
@@ -80,5 +81,8 @@ class Tuning(Request):
         out = next(path for path in paths if path != str(self.out) and not Path(path).exists())
         if not runs_as_command() or "config" in dotted_names(self.typed):
             return f"the same with --out {out}"
-        words = (word for word in taken(self.typed, "out")[1] if not (Path(word) / "electra_task.json").is_file())
+        model = self.model
+        while (task := Path(model) / TASK).is_file():  # anew: from the encoder that it was fine-tuned from
+            model = str(read_table(task)["source"]["model"])
+        words = (model if word == self.model else word for word in taken(self.typed, "out")[1])
         return shlex.join(["electra", kind_of(type(self)), *words, "--out", out])

@@ -16,7 +16,10 @@ EXPECTED = (
     f"Expected a run folder, an exported folder, {records.DEFAULT} or a Hub name such as "
     "google/electra-small-discriminator."
 )
+TASK, LEARNED = _OF_TASK = "electra_task.json", "learned.txt"
+"""Files of a fine-tuned model: see finetuning/model_folder.py."""
 _HUB_FILES = (
+    *_OF_TASK,
     "config.json",
     "model.safetensors",
     *words.TOKENIZER_FILES,
