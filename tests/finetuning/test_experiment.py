@@ -21,7 +21,7 @@ from tests.finetuning.own_files import rows, write_csv
 from tests.finetuning.toy import Toy
 from tests.reliability.children import copy_workers
 
-from electra_trainer.errors import ConfigError, DataError, ElectraError, Interrupted, MissingInputError
+from electra_trainer.errors import ConfigError, DataError, Diverged, ElectraError, Interrupted, MissingInputError
 from electra_trainer.experiments import cell as folder
 from electra_trainer.experiments import engine as rounds
 from electra_trainer.experiments.cell import Cell, read_result
@@ -264,6 +264,8 @@ def test_a_run_that_diverges_is_a_result(model: str, tmp_path: Path) -> None:
     found = go(asked, tmp_path / "out")
     assert set(found.failed["toy"]) == {1, 2} and "not a finite number for 10 steps" in found.failed["toy"][1]
     assert found.main("toy") is None and not found.missing("toy")
+    with pytest.raises(Diverged, match="No run of toy is left: try a lower --learning-rate"):
+        found.best("toy")
     assert "FAILED: seed 1" in (tmp_path / "out" / "summary.md").read_text()
     before = contents(tmp_path / "out")
     written = (tmp_path / "out" / "cells" / "toy" / "seed-1" / "result.json").stat().st_mtime_ns

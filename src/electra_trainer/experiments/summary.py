@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from electra_trainer.errors import MissingInputError, require_known
+from electra_trainer.errors import Diverged, MissingInputError, require_known
 from electra_trainer.experiments import cell, statistics
 from electra_trainer.experiments.by_class import ClassReport
 from electra_trainer.experiments.cell import Cell, Declared, DeclaredRow, Result
@@ -221,9 +221,12 @@ class Summary(Printed):
 
     def best(self, row: str) -> Cell:
         """The cell with the best main score, the first of equals (Appendix D). Raises MissingInputError if none is
-        done.
+        done, Diverged if all have failed.
         """
         if (main := self.main(row)) is None:
+            if (failed := self.failed.get(row)) and not self.missing(row):
+                first = next(iter(failed.values()))
+                raise Diverged(f"{first} No run of {row} is left: try a lower --learning-rate, in another --out.")
             raise MissingInputError(
                 f"{self.path}: no run of {row} is done. Repeat the command that the experiment began with."
             )
@@ -389,7 +392,7 @@ def answer(summary: Summary) -> tuple[str, ...]:
     the seeds. Another predictor is better or worse where the interval of the difference leaves out 0.
     """
     key, *others = [key for key, row in summary.declared.rows.items() if row.reference is None]
-    found = {name for one in summary.results[key].values() for name in one.samples}
+    found = {name for one in summary.results[key].values() for name in one.samples if name.partition("/")[0] in _JUDGED}
     if others or not found:
         return ()
     metric = min(found, key=lambda name: [*_JUDGED].index(name.partition("/")[0]))
