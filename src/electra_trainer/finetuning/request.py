@@ -117,9 +117,7 @@ def exported(request: Tuning, source: "TaskSource", *, next_command: str) -> Tun
     from electra_trainer.finetuning.experiment import export_best
     from electra_trainer.tasks.own_files import OwnRows
 
-    began = cell.read_declared(request.out).rows.values() if cell.exists(request.out) else ()
-    has_dev = any("dev" in row.settings.get("dev", ()) for row in began)  # as earlier versions held rows out
-    if (has_dev or request.given.get("keep") == "best") and isinstance(source, OwnRows):  # epochs are chosen by dev
+    if request.given.get("keep") == "best" and isinstance(source, OwnRows):  # epochs are chosen by dev
         source = replace(source, folds=False)
     data = loaded(request, source)
     summary = tuned(request, source, keep_weights=True, data=data)

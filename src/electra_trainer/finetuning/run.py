@@ -501,8 +501,6 @@ def _begin(folder: run_folder.RunFolder, job: Job) -> None:
         folder.begin(identity, {"data_sha256": job.data.sha256})
         return
     began, now = read_table(folder.path / "config.json"), json.loads(json.dumps(identity))  # tuples are lists there
-    for name in Recipe.FORMER:
-        began.get("recipe", {}).pop(name, None)
     if changed := differences({**began, "model": ""}, {**now, "model": ""}):
         raise ConfigError(
             f"{folder.path} began otherwise ({'; '.join(changed)}). {run_folder.remedy(folder.environment())}"

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 from electra_trainer.errors import ConfigError, probability, require, require_known
 from electra_trainer.settings.config import Optimizer, Schedule
@@ -16,8 +16,6 @@ class Recipe:
     defaults are Table 6's for Small.
     """
 
-    FORMER: ClassVar = ("clip_words", "evaluate", "patience")
-    """Fields in files of earlier versions that are ignored."""
     learning_rate: float = 3e-4
     """Peak learning rate of the head; lower layers learn more slowly. Table 6: 3e-4 for Small and narrower, 1e-4 for
     Base, 5e-5 for Large.

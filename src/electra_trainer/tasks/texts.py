@@ -142,10 +142,6 @@ class TextTask(Task):
         known_labels(found, self.classes, columns)
         return found
 
-    def described(self) -> dict[str, Any]:
-        """See `Task`; `windows` only where it is set, as in folders of earlier versions."""
-        return {name: value for name, value in super().described().items() if value or name != "windows"}
-
     def head(self, model: Model) -> nn.Module:
         """[B, D] -> [B, C]; of a pair see `PairHead`."""
         return PairHead(model, self.outputs) if self.pooling == "pair" else output_head(model, self.outputs)
