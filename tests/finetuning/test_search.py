@@ -139,7 +139,7 @@ def test_what_is_given_is_not_searched(model: str, tmp_path: Path) -> None:
 
 
 def test_one_trial_alone_has_no_answer(model: str, tmp_path: Path) -> None:
-    """Of a shallow encoder `auto` has no decay, which would be tried twice; rows of training give no answer."""
+    """`auto` has no decay for a shallow encoder, which would be tried twice; rows of training give no answer."""
     own = OwnTask(train=write_csv(tmp_path / "train.csv", rows(40)))
     changes = SMALL | {"layer_decay": 1.0}
     asked = plans.plan(model, own, changes={name: value for name, value in changes.items() if name != "epochs"})

@@ -19,11 +19,11 @@ from tests.prepared import small_config, write_store
 from torch import Tensor
 
 from electra_trainer.errors import CheckpointError, MissingInputError
-from electra_trainer.pretrained.located import LEARNED, TASK
 from electra_trainer.pretrained.pretrained import export_run, kept_encoder, load
 from electra_trainer.pretrained.read_back import read_network
 from electra_trainer.pretrained.source import load_source, untrained
 from electra_trainer.settings.methods import MLM
+from electra_trainer.settings.records import LEARNED, TASK
 from electra_trainer.train.loop import pretrain
 
 ARCHITECTURES = ("ElectraModel", "ElectraForSequenceClassification", "ElectraForPreTraining", "ElectraForMaskedLM")

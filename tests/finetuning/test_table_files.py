@@ -134,8 +134,8 @@ def test_semicolons_and_decimal_commas(tmp_path: Path) -> None:
         numbers(table, "other")
     with pytest.raises(DataError, match=r"b\.csv:2: column 'score' holds '1,5', expected a finite number"):
         numbers(read(tmp_path, "b.csv", b'text,score\na,"1,5"\n'), "score")  # 1.5, or 15?
-    said = read(tmp_path, "c.csv", b'\xef\xbb\xbfsep=;\r\ntext, long;score\r\none;"0,5"\r\n')
-    assert said.columns == ("text, long", "score") and said.lines == [3] and numbers(said, "score") == [0.5]
+    excel = read(tmp_path, "c.csv", b'\xef\xbb\xbfsep=;\r\ntext, long;score\r\none;"0,5"\r\n')
+    assert excel.columns == ("text, long", "score") and excel.lines == [3] and numbers(excel, "score") == [0.5]
     assert read(tmp_path, "d.csv", b"sep=|\ntext|label\none|two\n").columns == ("text", "label")
 
 

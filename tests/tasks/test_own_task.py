@@ -177,7 +177,7 @@ def test_classification_without_flags(tmp_path: Path) -> None:
 
 
 def test_a_report_alone_needs_no_probabilities(tmp_path: Path) -> None:
-    """Of a task of one's own that cannot be calibrated."""
+    """A task of your own cannot be calibrated without them."""
     data = OwnTask(train=write_csv(tmp_path / "train.csv", rows(60)), folds=False).load()
 
     class Plain:

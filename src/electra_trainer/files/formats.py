@@ -29,7 +29,7 @@ from electra_trainer.files.tables import NUMBER, shown
 
 _RAGGED = "Put a field that holds a comma in double quotes; a field of a .tsv can hold neither a tab nor a line end."
 _QUOTING = 'Put a field that holds a comma, a quote or a line end in double quotes, with a quote in it twice ("").'
-_SAID = re.compile(r'[\ufeff\s"]*sep=([,;|\t])"?\s*$', re.MULTILINE)
+_NAMED = re.compile(r'[\ufeff\s"]*sep=([,;|\t])"?\s*$', re.MULTILINE)
 """A first line that names the separator, as Excel reads it."""
 _LONGEST = 1 << 26
 """Bytes of a WET record."""
@@ -109,10 +109,10 @@ def _csv(file: TextFile, lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int
     head: list[str] = []
     for _, line in lines:
         head.append(line)
-        if line.strip() and not _SAID.match(line):
+        if line.strip() and not _NAMED.match(line):
             break
     separator = separator_of("".join(head))
-    head = ["\n" if _SAID.match(line) else line for line in head]
+    head = ["\n" if _NAMED.match(line) else line for line in head]
     spaced = f"{separator} " in "".join(head)
     csv.field_size_limit(reading.MOST_LINE)
     rest = (line for _, line in lines)
@@ -128,9 +128,9 @@ def _csv(file: TextFile, lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int
 
 
 def separator_of(head: str) -> str:
-    """The sign between the columns of a .csv, from its line of column names, or one before that says sep=."""
-    said = _SAID.match(head)
-    return said[1] if said else ";" if ";" in head and "," not in head else ","
+    """The sign between the columns of a .csv, from its line of column names, or one before it, sep=."""
+    named = _NAMED.match(head)
+    return named[1] if named else ";" if ";" in head and "," not in head else ","
 
 
 def _tsv(file: TextFile, lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:

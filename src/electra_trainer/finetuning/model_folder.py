@@ -34,14 +34,13 @@ from electra_trainer.files.reading import read_file, refuse_columns, short
 from electra_trainer.files.wording import Table, render
 from electra_trainer.finetuning.run import FineTunedNetwork, predict
 from electra_trainer.pretrained import as_modern, export, read_back
-from electra_trainer.pretrained.located import LEARNED, TASK
 from electra_trainer.pretrained.model_card import TAG, CardFields, card_head, is_on_hub
 from electra_trainer.pretrained.source import load_source
 from electra_trainer.runs import checkpoint, run_folder
 from electra_trainer.settings import extensions, records
 from electra_trainer.settings.calls import checked
 from electra_trainer.settings.config import Model
-from electra_trainer.settings.records import read_table
+from electra_trainer.settings.records import LEARNED, TASK, read_table
 from electra_trainer.tasks.examples import Prediction, digest_of
 from electra_trainer.tasks.kinds import KINDS
 from electra_trainer.tasks.recipe import Recipe

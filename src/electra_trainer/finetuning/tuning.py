@@ -10,9 +10,8 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from electra_trainer.errors import runs_as_command
-from electra_trainer.pretrained.located import TASK
 from electra_trainer.settings.methods import kind_of
-from electra_trainer.settings.records import DEFAULT, read_table
+from electra_trainer.settings.records import DEFAULT, TASK, read_table
 from electra_trainer.settings.request import Request, dotted_names, taken
 from electra_trainer.tasks.recipe import Recipe
 

@@ -1,4 +1,4 @@
-"""Probe that `electra demo` and the playground show: held-out sentences with one word exchanged."""
+"""Probe that `electra demo` shows: held-out sentences with one word exchanged."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

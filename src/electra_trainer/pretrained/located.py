@@ -16,10 +16,9 @@ EXPECTED = (
     f"Expected a run folder, an exported folder, {records.DEFAULT} or a Hub name such as "
     "google/electra-small-discriminator."
 )
-TASK, LEARNED = _OF_TASK = "electra_task.json", "learned.txt"
-"""Files of a fine-tuned model: see finetuning/model_folder.py."""
 _HUB_FILES = (
-    *_OF_TASK,
+    records.TASK,
+    records.LEARNED,
     "config.json",
     "model.safetensors",
     *words.TOKENIZER_FILES,

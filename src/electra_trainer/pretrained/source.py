@@ -20,7 +20,7 @@ from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.initial_weights import initialize
 from electra_trainer.model.networks import build_encoder
 from electra_trainer.pretrained import as_modern, embedding, read_back
-from electra_trainer.pretrained.located import EXPECTED, TASK, located
+from electra_trainer.pretrained.located import EXPECTED, located
 from electra_trainer.pretrained.pretrained import kept_encoder, load, trained_length
 from electra_trainer.randomness import key
 from electra_trainer.settings import records
@@ -98,7 +98,7 @@ def _as_it_is(name: str | Path) -> Source:
         tokenizer, length = run.tokenizer, run.length
     else:
         folder = located(name)
-        table = records.read_table(folder / TASK) if (folder / TASK).is_file() else {}
+        table = records.read_table(folder / records.TASK) if (folder / records.TASK).is_file() else {}
         bare = folder / "encoder"  # of a fine-tuned model whose head transformers does not have
         without = bare if (bare / "config.json").is_file() else folder
         folder = next(iter(read_back.network_folders(folder).values()), without)

@@ -267,6 +267,8 @@ BOX = Path(__file__).parents[1] / "encoders"
 """Encoders that come with this package, each a run folder without moments (`electra export RUN --as run`)."""
 DEFAULT = "en-mini"
 """Name of the one that is taken where no model is named."""
+TASK, LEARNED = "electra_task.json", "learned.txt"
+"""Files of a fine-tuned model: see finetuning/model_folder.py."""
 
 
 def in_the_box(name: str | Path) -> bool:
