@@ -50,10 +50,10 @@ _LONGEST_ANSWER = 30.0
 
 class Server(ThreadingHTTPServer):
     """Models on one page, with a thread for each connection. `serve_forever` answers browsers, until Ctrl-C or
-    `shutdown`.
+    `shutdown`; what is being answered then is answered, since a thread that is still at work as Python ends aborts it.
     """
 
-    daemon_threads = True
+    daemon_threads = False
     request_queue_size = 100
 
     def __init__(self, models: Sequence[Model], host: str, port: int) -> None:
