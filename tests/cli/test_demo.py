@@ -67,7 +67,7 @@ def test_demo(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     manifest = json.loads((tmp_path / "runs/demo-data/manifest.json").read_text())
     assert manifest["corpus"]["characters"] > 10_000_000
-    assert (tmp_path / "runs/demo/report.html").stat().st_size > 100_000
+    assert (tmp_path / "runs/demo/report.html").stat().st_size > 50_000
     words = [sys.executable, "-m", "electra_trainer", "evaluate", "runs/demo", "runs/demo-data", "--json"]
     held_out = json.loads(subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, check=True).stdout)
     ratio = held_out["discriminator_loss"] / held_out["discriminator_constant_loss"]
