@@ -23,6 +23,7 @@ from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments.by_class import confusion_of, confusion_table
 from electra_trainer.files.tables import Table
 from electra_trainer.finetuning.model_folder import learned_from
+from electra_trainer.finetuning.request import Finetune
 from electra_trainer.pretrained.source import load_source
 from electra_trainer.tasks.examples import predicted_csv, predicted_jsonl, tagged_text
 from electra_trainer.tasks.recipe import Recipe, recipe
@@ -195,6 +196,14 @@ def test_rows_that_a_model_learned_from_are_known(electra: Electra, tmp_path: Pa
     _, _, err = electra("predict", one / "model", both, "--device", "cpu")
     assert "warning: 30 of 60 rows were learned from: their score says nothing. Scored: the other 30." in err
     assert " of 30 rows of " in err and load_finetuned(one).sure_from(0.1)
+    table = json.loads((one / "model/electra_task.json").read_text())
+    (tmp_path / "moved").mkdir()
+    (tmp_path / "moved/electra_task.json").write_text(
+        json.dumps(table | {"source": {"model": str(tmp_path / "moved")}})
+    )
+    words = ("finetune", str(tmp_path / "moved"), "--train", "x.csv")
+    moved = Finetune(model=words[1], train=Path("x.csv"), out=tmp_path / "x", typed=words[1:])
+    assert str(tmp_path / "moved") in moved.beside(), "it names itself"
     assert learned_from(load_source(one / "model").folder) == load_finetuned(one).learned != set()
     _, _, err = electra("predict", one / "model", old, "--device", "cpu")
     assert "30 of 30 rows" in err and "Give it other rows." in err and "Right in" not in err
