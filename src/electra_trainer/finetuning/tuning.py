@@ -80,9 +80,9 @@ class Tuning(Request):
         out = next(path for path in paths if path != str(self.out) and not Path(path).exists())
         if not runs_as_command() or "config" in dotted_names(self.typed):
             return f"the same with --out {out}"
-        model, seen = self.model, set[str]()
-        while model not in seen and (task := Path(model) / TASK).is_file():  # anew: from the encoder that it began with
-            seen.add(model)  # a folder that was moved may name itself
+        model, passed = self.model, set[str]()
+        while model not in passed and (task := Path(model) / TASK).is_file():  # the encoder that it began with
+            passed.add(model)  # a folder that was moved may name itself
             model = str(read_table(task)["source"]["model"])
         words = (model if word == self.model else word for word in taken(self.typed, "out")[1])
         return shlex.join(["electra", kind_of(type(self)), *words, "--out", out])
