@@ -204,7 +204,11 @@ def test_rows_that_a_model_learned_from_are_known(electra: Electra, tmp_path: Pa
     words = ("finetune", str(tmp_path / "moved"), "--train", "x.csv")
     moved = Finetune(model=words[1], train=Path("x.csv"), out=tmp_path / "x", typed=words[1:])
     assert str(tmp_path / "moved") in moved.beside(), "it names itself"
-    assert learned_from(load_source(one / "model").folder) == load_finetuned(one).learned != set()
+    bare = load_source(one / "model/encoder")
+    assert (
+        bare.length == load_source("encoder").length
+        and learned_from(bare.folder) == load_finetuned(one).learned != set()
+    )
     _, _, err = electra("predict", one / "model", old, "--device", "cpu")
     assert "30 of 30 rows" in err and "Give it other rows." in err and "Right in" not in err
     code, out, err = electra("finetune", one / "model", "--train", new, "--out", two, *short)

@@ -294,12 +294,11 @@ def _tensors(theirs: TransformersHead, weights: Mapping[str, Tensor], model: Mod
 
 
 def finetuned_folder(given: str | Path) -> Path | None:
-    """The folder of a fine-tuned model: this one, `model` in it, or the one whose `encoder` this is; None: none is."""
-    places = (Path(given), Path(given) / "model", *[Path(given).parent] * (Path(given).name == _ENCODER[:-1]))
-    return next((place for place in places if (place / TASK).is_file()), None)
+    """The folder of a fine-tuned model: this one, or `model` in it; None: neither is."""
+    return next((place for place in (Path(given), Path(given) / "model") if (place / TASK).is_file()), None)
 
 
-def learned_from(encoder: str | Path | None) -> Set[str] | None:
+def learned_from(encoder: Path | None) -> Set[str] | None:
     """Digests of the texts that a fine-tuned model, and those that it began with, learned from; of another encoder
     none. None: its folder does not say, because it is of an earlier version or of another kind of task, or the file
     was deleted.
@@ -307,7 +306,7 @@ def learned_from(encoder: str | Path | None) -> Set[str] | None:
     Args:
         encoder: folder that it is read from, `Source.folder`.
     """
-    if encoder is None or (folder := finetuned_folder(encoder)) is None:
+    if encoder is None or (folder := records.finetuned_from(encoder)) is None:
         return frozenset()
     path = folder / LEARNED
     content = read_file(path, limit=sys.maxsize, error=CheckpointError) if path.is_file() else None

@@ -11,7 +11,7 @@ import tyro
 
 from electra_trainer.errors import runs_as_command
 from electra_trainer.settings.methods import kind_of
-from electra_trainer.settings.records import DEFAULT, TASK, read_table
+from electra_trainer.settings.records import DEFAULT, TASK, finetuned_from, read_table
 from electra_trainer.settings.request import Request, dotted_names, taken
 from electra_trainer.tasks.recipe import Recipe
 
@@ -81,8 +81,8 @@ class Tuning(Request):
         if not runs_as_command() or "config" in dotted_names(self.typed):
             return f"the same with --out {out}"
         model, passed = self.model, set[str]()
-        while model not in passed and (task := Path(model) / TASK).is_file():  # the encoder that it began with
+        while model not in passed and (tuned := finetuned_from(Path(model))):  # back to the encoder that it began with
             passed.add(model)  # a folder that was moved may name itself
-            model = str(read_table(task)["source"]["model"])
+            model = str(read_table(tuned / TASK)["source"]["model"])
         words = (model if word == self.model else word for word in taken(self.typed, "out")[1])
         return shlex.join(["electra", kind_of(type(self)), *words, "--out", out])

@@ -32,7 +32,7 @@ from electra_trainer.runs.run_folder import METRICS, RunFolder
 from electra_trainer.settings import extensions
 from electra_trainer.settings.calls import checked
 from electra_trainer.settings.config import Config
-from electra_trainer.settings.records import is_run, read_table, run_and_step
+from electra_trainer.settings.records import TASK, finetuned_from, is_run, read_table, run_and_step
 from electra_trainer.train.weights import trained
 
 _ON_THE_CARD = (
@@ -261,11 +261,13 @@ def load(path: str | Path) -> Pretrained:
 
 def trained_length(folder: Path, positions: int) -> int:
     """Longest training row of an exported network, in tokens: `model_max_length` of its tokenizer_config.json if it is
-    there.
+    there; of a fine-tuned one, whose tokenizer cuts as it was fine-tuned, that of its encoder.
     """
-    path = folder / "tokenizer_config.json"
+    path, tuned = folder / "tokenizer_config.json", finetuned_from(folder)
+    source = (read_table(tuned / TASK).get("source") or {}) if tuned else {}
     table = read_table(path) if path.is_file() else {}
-    written = table.get("model_max_length", table.get("max_len"))  # the second is its name in old folders
+    # the last is its name in old folders
+    written = source.get("length", table.get("model_max_length", table.get("max_len")))
     return int(min(positions, written)) if isinstance(written, int | float) and written > 2 else positions
 
 

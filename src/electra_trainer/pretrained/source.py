@@ -98,7 +98,6 @@ def _as_it_is(name: str | Path) -> Source:
         tokenizer, length = run.tokenizer, run.length
     else:
         folder = located(name)
-        table = records.read_table(folder / records.TASK) if (folder / records.TASK).is_file() else {}
         bare = folder / "encoder"  # of a fine-tuned model whose head transformers does not have
         without = bare if (bare / "config.json").is_file() else folder
         folder = next(iter(read_back.network_folders(folder).values()), without)
@@ -109,7 +108,6 @@ def _as_it_is(name: str | Path) -> Source:
         tokenizer = words.load_tokenizer(folder)
         words.require_rows(tokenizer, model.vocab_size, where=folder)
         length = trained_length(folder, model.max_position_embeddings)
-        length = (table.get("source") or {}).get("length", length)  # its own tokenizer cuts as it was fine-tuned
     return Source(
         name=str(name),
         model=model,

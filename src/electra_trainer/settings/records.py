@@ -271,6 +271,14 @@ TASK, LEARNED = "electra_task.json", "learned.txt"
 """Files of a fine-tuned model: see finetuning/model_folder.py."""
 
 
+def finetuned_from(encoder: Path) -> Path | None:
+    """The folder of the fine-tuned model whose encoder is here: the same, or the one above `encoder`; None: it is of
+    none.
+    """
+    folder = encoder.parent if encoder.name == "encoder" else encoder
+    return folder if (folder / TASK).is_file() else None
+
+
 def in_the_box(name: str | Path) -> bool:
     """Whether a name is that of an encoder that comes with this package; what exists under that path is meant first."""
     return (BOX / name / "config.json").is_file() and len(Path(name).parts) == 1 and not Path(name).exists()
