@@ -127,7 +127,7 @@ def report_of(labels: Sequence[str], truth: Any, guesses: Any, **others: Any) ->
 
     which: Any = labels if not isinstance(truth, np.ndarray) else [True] if len(labels) == 1 else None
     found = precision_recall_fscore_support(truth, guesses, labels=which, average=None, zero_division=0.0)
-    *shares, support = (tuple(np.atleast_1d(one)[-len(labels) :].tolist()) for one in found)
+    *shares, support = (tuple(one.tolist()) for one in found)
     others |= zip(("precision", "recall", "f1"), shares, strict=True)
     return ClassReport(labels=tuple(labels), support=tuple(map(int, support)), **others)
 

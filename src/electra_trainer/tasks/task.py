@@ -474,9 +474,8 @@ class TaskData:
             report = task.report(examples, found) if encoder or own else None
             if report is not None:
                 if encoder and own and hasattr(task, "with_shares"):
-                    fold_E, learned = self.fold_of(len(found)), self.learned
                     found, report, fitted = calibrated(
-                        task, examples, found, fold_E=fold_E, fitted=fitted, learned=learned
+                        task, examples, found, fold_E=self.fold_of(len(found)), fitted=fitted, learned=self.learned
                     )
                 reports[split], predicted[split] = report, found
             scores[split] = task.score(examples, found)
