@@ -67,12 +67,12 @@ def test_demo(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     manifest = json.loads((tmp_path / "runs/demo-data/manifest.json").read_text())
     assert manifest["corpus"]["characters"] > 10_000_000
-    assert (tmp_path / "runs/demo/report.html").stat().st_size > 50_000
     words = [sys.executable, "-m", "electra_trainer", "evaluate", "runs/demo", "runs/demo-data", "--json"]
     held_out = json.loads(subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, check=True).stdout)
     ratio = held_out["discriminator_loss"] / held_out["discriminator_constant_loss"]
     rows = [json.loads(line) for line in (tmp_path / "runs/demo/metrics.jsonl").read_text().splitlines()]
     steps = rows[-1]["step"]
+    assert (tmp_path / "runs/demo/report.html").stat().st_size > (100_000 if steps >= 700 else 50_000)
     trained = max(row.get("seconds", 0.0) for row in rows)
     told = {
         "seconds": round(seconds),

@@ -22,7 +22,7 @@ from electra_trainer.train.plan import Timing, describe, does_not_fit, fit_to_da
 from electra_trainer.train.timing import measure_time
 
 
-def test_one_row_has_no_neighbour(tmp_path: Path) -> None:
+def test_one_row_has_no_neighbour() -> None:
     config = dataclasses.replace(small_config(), objective=RtdMLM(neighbour_weight=1.0))
     store = SimpleNamespace(rows=lambda split: [[0]], sequence_length=8, vocab_size=64)
     with pytest.raises(ConfigError, match="the text has one training row"):
