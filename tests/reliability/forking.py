@@ -29,7 +29,7 @@ ROOM = 1 << 30
 PATIENCE = float(os.environ.get("ELECTRA_TEST_PATIENCE", "120"))
 """Seconds by the clock after which a child is killed: it hangs. More where the machine does much else."""
 _WARM = (
-    "torch", "safetensors.torch", "tokenizers", "tyro", "typeguard", "jinja2", "electra_trainer.cli.main", "electra_trainer.train.loop", "electra_trainer.pretrained.pretrained",
+    "torch", "safetensors.torch", "tokenizers", "sklearn.model_selection", "tyro", "typeguard", "jinja2", "electra_trainer.cli.main", "electra_trainer.train.loop", "electra_trainer.pretrained.pretrained",
     "electra_trainer.inspection.report", "electra_trainer.inspection.trackers", "electra_trainer.data.prepare",
     "electra_trainer.finetuning.model_folder", "electra_trainer.finetuning.experiment",
     *(f"electra_trainer.cli.{verb}" for verb in "predict pretrain text_verbs use".split()),
