@@ -77,8 +77,7 @@ def _main(argv: Sequence[str] | None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader went away; nothing to say
         return 0
     except Exception as error:
-        known = as_known(error)
-        if known is not None:
+        if (known := as_known(error)) is not None:
             tell(str(known))
             return known.exit_code
         import traceback

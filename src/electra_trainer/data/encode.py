@@ -191,8 +191,7 @@ class Words(dict[str, bytes]):
         return np.delete(found, ends), lengths.astype(np.uint32)
 
     def __missing__(self, part: str) -> bytes:
-        ids = self._older.get(part)
-        if ids is None:
+        if (ids := self._older.get(part)) is None:
             smaller = _CUT.findall(part)
             ids = b"".join(map(self.__getitem__, smaller)) if len(smaller) > 1 else self._ask(part)
         if len(part) <= _LONGEST:

@@ -151,8 +151,9 @@ class MaskTokens:
             candidates_BT &= ids_BT != special
         bits = _Bits(rng)
         wanted_B = self._wanted(real_BT)
-        if self.masking.rarity:
-            slots_K = _weighted(candidates_BT, wanted_B, self._chances(ids_BT), bits)
+        if self.counts_V is not None and self.masking.rarity:  # rarer words more often
+            chance_V = self.counts_V.clip(1).astype(np.float64) ** -self.masking.rarity
+            slots_K = _weighted(candidates_BT, wanted_B, chance_V[ids_BT], bits)
         elif self.begins_V is not None and self.masking.unit == "word":
             slots_K = _whole_words(candidates_BT, self.begins_V[ids_BT], wanted_B, bits)
         else:
@@ -161,13 +162,6 @@ class MaskTokens:
         input_BT = ids_BT.copy()
         self._replace(input_BT.reshape(-1), slots_K, bits)
         return Masked(batch=batch, input_BT=torch.from_numpy(input_BT), slots_K=torch.from_numpy(slots_K))
-
-    def _chances(self, ids_BT: Ints) -> NDArray[np.float64]:
-        """Weights of the positions' chances of being drawn, [B, T] (Appendix H: rarer words more
-        often).
-        """
-        assert self.counts_V is not None
-        return (self.counts_V.clip(1).astype(np.float64) ** -self.masking.rarity)[ids_BT]
 
     def _wanted(self, real_BT: Bools) -> Ints:
         """Positions to choose in each row, [B]; 0 for a row of padding."""

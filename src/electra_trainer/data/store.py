@@ -171,8 +171,7 @@ class Store:
         for name, info in zip(_FILES, infos, strict=True):
             _check_file(folder / name, info, verify=verify)
         tokenizer = saved_tokenizer(folder / "tokenizer")
-        found = tokenizer_sha256(tokenizer)
-        if found != manifest.tokenizer_sha256:
+        if (found := tokenizer_sha256(tokenizer)) != manifest.tokenizer_sha256:
             raise DataError(
                 f"{folder / 'tokenizer'}: is not the tokenizer that made these rows (hash {found[:12]}, expected "
                 f"{manifest.tokenizer_sha256[:12]}). Put the right one back, or delete the folder and prepare again."

@@ -298,8 +298,7 @@ def read_vocab(data: bytes, *, where: str) -> dict[str, int]:
 def specials_of(tokenizer: Tokenizer, *, where: str = "tokenizer") -> Specials:
     """Ids of the special tokens; any ids will do. DataError names the tokens that are missing."""
     found = {token: tokenizer.token_to_id(token) for token in SPECIAL_TOKENS}
-    missing = [token for token, number in found.items() if number is None]
-    if missing:
+    if missing := [token for token, number in found.items() if number is None]:
         near = errors.did_you_mean(missing[0], tokenizer.get_vocab(with_added_tokens=True))
         raise DataError(
             f"{where}: has no {', '.join(missing)}. Expected the tokens {' '.join(SPECIAL_TOKENS)}, without spaces, "

@@ -262,8 +262,7 @@ def add_words(tokenizer: Tokenizer, words: Iterable[str]) -> tuple[Tokenizer, st
     split: list[str] = []
     known = 0
     for word in words:
-        piece = _token_of(tokenizer, word)
-        if piece is None:
+        if (piece := _token_of(tokenizer, word)) is None:
             split.append(word)
         elif piece in vocab or piece in apart or piece in fresh:
             known += 1

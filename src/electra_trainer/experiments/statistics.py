@@ -74,8 +74,7 @@ def compare_paired(values: Mapping[int, float], reference: Mapping[int, float]) 
     """
     from scipy import stats
 
-    seeds = sorted(values.keys() & reference.keys())
-    if not seeds:
+    if not (seeds := sorted(values.keys() & reference.keys())):
         return None
     differences = np.array([values[seed] - reference[seed] for seed in seeds])
     n, mean = len(differences), float(differences.mean())

@@ -166,8 +166,7 @@ class Summary(Printed):
                 continue
             for metric in dict.fromkeys(self._judged(row, name) for name in row.metrics):
                 values, against = (self.values[one].get(metric, {}) for one in (key, reference))
-                pair = compare_paired(_at_seeds(row, values, against), against)
-                if pair is None:
+                if (pair := compare_paired(_at_seeds(row, values, against), against)) is None:
                     missing += [(metric, key)] * self._is_due(metric, key, reference)
                     continue
                 both = (self.rows[key][metric].median, self.rows[reference][metric].median)

@@ -335,8 +335,7 @@ def open_lock(
         try:
             make_folder(folder)
             begun = path.exists()
-            held = lock(path, patience=patience)
-            if held is None:
+            if (held := lock(path, patience=patience)) is None:
                 who = "process is training" if what == "run" else "command is at work"
                 raise ConfigError(f"--out {folder}: another {who} there. Wait for it or stop it.")
             there = {one.name for one in folder.iterdir() if not one.name.startswith(".")}

@@ -380,7 +380,11 @@ def short(value: object) -> str:
 
 
 def refuse_columns(given: object, *, where: str, error: type[ElectraError] = DataError) -> None:
-    """Refuse a table where texts are expected, since its items are the names of its columns, and what has no items."""
+    """Refuse one text where several are expected, a table, whose items are the names of its columns, and what has no
+    items.
+    """
+    if isinstance(given, str):
+        raise error(f"{where}: expected a list of texts, found one text. Put it in brackets.")
     if not hasattr(given, "__iter__") and not hasattr(given, "__getitem__"):
         raise error(f"{where}: is {short(given)}. Give a list of texts.")
     if isinstance(given, Mapping) or hasattr(given, "columns"):

@@ -119,8 +119,6 @@ class Finetuned:
         Raises:
             DataError: one of them is not a text, or not a pair.
         """
-        if isinstance(texts, str):
-            raise DataError("predict: expected a list of texts, found one text. Put it in brackets.")
         refuse_columns(texts, where="predict")
         return self.reporting(self.task.examples_from(list(texts), pair=self.pair), device=device, reader="this model")
 
@@ -257,8 +255,7 @@ def _digests(encoder: Path | None, data: TaskData) -> dict[str, bytes]:
 
 def _cooled(weights: Mapping[str, Tensor], head: nn.Module, result: Result) -> Mapping[str, Tensor]:
     """The weights with the last layer of the head divided by the temperature, if there is one."""
-    temperature = next((one.temperature for one in result.reports.values()), None)
-    if temperature is None:
+    if (temperature := next((one.temperature for one in result.reports.values()), None)) is None:
         return weights
     (*_, last) = (name for name, module in head.named_modules() if isinstance(module, nn.Linear))
     mine = {f"head.{last}.{name}".replace("..", ".") for name in ("weight", "bias")}
@@ -320,8 +317,7 @@ def count_learned(encoder: Path | None, examples: Sequence[Any], *, unknown: boo
         encoder: see `learned_from`.
         unknown: count all of them where its folder does not say.
     """
-    learned = learned_from(encoder)
-    if learned is None:
+    if (learned := learned_from(encoder)) is None:
         return len(examples) * unknown
     return sum(digest_of(one) in learned for one in examples) if learned else 0
 

@@ -484,10 +484,8 @@ def _in_words(runs: Sequence[Run], panel: Panel) -> str:
 def smooth(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Moving average over a twentieth of the points, centred; at both ends over those that there are."""
     window = np.ones(2 * (len(values) // 40) + 1)
-    average: NDArray[np.float64] = np.convolve(values, window, "same") / np.convolve(
-        np.ones_like(values), window, "same"
-    )
-    return average
+    total, count = (np.convolve(one, window, "same") for one in (values, np.ones_like(values)))
+    return total / count
 
 
 def _series(rows: Sequence[Row], name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

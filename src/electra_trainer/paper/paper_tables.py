@@ -252,8 +252,7 @@ def choose_metric(experiments: Sequence[Summary], wanted: str | None) -> str:
         DataError: no cell is finished, or none has a metric.
     """
     known = entries(experiments)
-    names = _metric_names(known)
-    if not names:
+    if not (names := _metric_names(known)):
         where = " ".join(str(experiment.path) for experiment in experiments)
         raise DataError(f"{where}: no cell is finished, or none has a metric. Run electra compare again; it resumes.")
     if wanted is not None:
@@ -419,8 +418,7 @@ def _measured(entry: Entry, key: str, *, reference: float, split: str) -> Value 
 
 def _scored(entry: Entry, metric: str) -> Value | None:
     """A metric over the seeds; of a fine-tuned encoder the median in the place of the mean."""
-    found = entry.spread(metric)
-    if found is None:
+    if (found := entry.spread(metric)) is None:
         return None
     if entry.tuned and metric == _AVERAGE:  # as the paper: of the tasks' medians
         tasks = filter(None, map(entry.spread, glue_table.COLUMNS.values()))
@@ -430,8 +428,7 @@ def _scored(entry: Entry, metric: str) -> Value | None:
 
 def _time_and_hardware(entry: Entry) -> Value | None:
     """Mean time of pre-training, and the machines of the seeds."""
-    seconds = entry.spread("seconds")
-    if seconds is None:
+    if (seconds := entry.spread("seconds")) is None:
         return None
     machines = (one.environment for one in entry.results)
     names = (one.get("gpu") or f"{one.get('cpu', 'a CPU')} (threads: {one.get('threads', '?')})" for one in machines)

@@ -422,8 +422,7 @@ def probe(names: Mapping[str, str | None], subject: Subject) -> dict[str, float]
     metrics: dict[str, float] = {}
     for name, folder in names.items():
         found = PROBES[name].measure(replace(subject, folder=Path(folder or "")))
-        bad = [metric for metric, value in found.items() if not math.isfinite(value)]
-        if bad:
+        if bad := [metric for metric, value in found.items() if not math.isfinite(value)]:
             raise Diverged(f"probe {name} gave {bad[0]} = {found[bad[0]]}.")
         metrics |= {f"{name}/{metric}": value for metric, value in found.items()}
     return metrics

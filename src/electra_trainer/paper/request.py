@@ -81,14 +81,7 @@ class Compare(TrainingRequest):
     refused: ClassVar[Mapping[str, str]] = {
         "--seed": "compare trains several. Give --seeds 3 or a list such as --seeds 1,2,5.",
         **dict.fromkeys(
-            (
-                "--objective",
-                "--generator",
-                "--phases",
-                "--objective.loss-over",
-                "--objective.lucky",
-                "--objective.no-copy",
-            ),
+            "--objective --generator --phases --objective.loss-over --objective.lucky --objective.no-copy".split(),
             "is what arms differ in. Name the arm that has it in --arms (see --help).",
         ),
     }

@@ -193,8 +193,7 @@ def _answered(question: Callable[[], Any]) -> tuple[int, Any]:
     try:
         return 200, question()
     except Exception as error:
-        known = as_known(error)
-        if known is None:
+        if (known := as_known(error)) is None:
             traceback.print_exc(file=sys.stderr)
             sentence = "a bug in electra-trainer; the terminal has the details. Please report them."
             return 500, {"error": sentence}

@@ -186,8 +186,7 @@ def folded(tensors: Mapping[str, Tensor], *, prefix: str = "") -> dict[str, Tens
     table.
     """
     found = dict(tensors)
-    projection_DE = found.pop(prefix + _PROJECTION, None)
-    if projection_DE is not None:
+    if (projection_DE := found.pop(prefix + _PROJECTION, None)) is not None:
         found[prefix + _WORDS] = found[prefix + _WORDS] @ projection_DE.t()
     return found
 

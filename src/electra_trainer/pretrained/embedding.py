@@ -153,8 +153,6 @@ class Embedder:
         Raises:
             DataError: one of them is not a text, or is empty.
         """
-        if isinstance(texts, str):
-            raise DataError("embed: expected a list of texts, found one text. Put it in brackets.")
         refuse_columns(texts, where="embed")
         given: list[Any] = list(texts)
         for index, text in enumerate(given):

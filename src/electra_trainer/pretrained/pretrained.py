@@ -36,12 +36,8 @@ from electra_trainer.settings.records import TASK, finetuned_from, is_run, read_
 from electra_trainer.train.weights import trained
 
 _ON_THE_CARD = (
-    "generator_loss",
-    "generator_accuracy",
-    "discriminator_loss",
-    "discriminator_constant_loss",
-    "discriminator_auc",
-    "discriminator_standard_auc",
+    "generator_loss generator_accuracy discriminator_loss discriminator_constant_loss discriminator_auc "
+    "discriminator_standard_auc".split()
 )
 """Held-out metrics that a model card shows."""
 _BARE = "an encoder without a head"

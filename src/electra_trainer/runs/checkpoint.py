@@ -171,8 +171,7 @@ def load_newest(
             return saved
     if unfit:
         raise unfit[0]
-    bad = len(list(folder.glob(f"{_BAD}step-*")))
-    if bad:
+    if bad := len(list(folder.glob(f"{_BAD}step-*"))):
         raise errors.CheckpointError(
             f"{folder}: none of its {bad} checkpoints verifies (set aside as {_BAD}*). {why}Restore one from a backup, "
             "or start again in another --out."
@@ -335,8 +334,7 @@ class Saver:
         return error
 
     def _settle(self) -> None:
-        failure = self._outcome()
-        if failure is None:
+        if (failure := self._outcome()) is None:
             return
         kept = numbered(self.folder.checkpoints)
         newest = f"that of step {kept[-1][0]:,}" if kept else "none"

@@ -146,8 +146,7 @@ def linear(matrix: Any, *, classes: bool, balanced: bool = False) -> tuple[Any, 
         return LogisticRegression(max_iter=100, class_weight=weights), {"C": [0.1, 10.0, 1000.0]}
     # in the dual: there are more features than rows
     one = LogisticRegression(solver="liblinear", dual=True, random_state=0, class_weight=weights)
-    model = OneVsRestClassifier(one)
-    return model, {"estimator__C": [1.0, 10.0, 100.0]}
+    return OneVsRestClassifier(one), {"estimator__C": [1.0, 10.0, 100.0]}
 
 
 def chosen(

@@ -107,8 +107,7 @@ def predicted_csv(table: Table, predictions: Sequence[Prediction | None], *, sep
 
 def _flat(prediction: Prediction, separator: str, sign: str) -> dict[str, str]:
     """Column -> cell; `sign` is the decimal one."""
-    shares = prediction.get("probabilities")
-    if shares is None:
+    if (shares := prediction.get("probabilities")) is None:
         answer = _answer(prediction)
         return {"prediction": answer if isinstance(answer, str) else f"{answer:.9g}".replace(".", sign)}
     several = "labels" in prediction

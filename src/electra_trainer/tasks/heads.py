@@ -118,8 +118,7 @@ def joint_loss(
     start_BT = head.start_logits(hidden_BTD, allowed_BT)
     end_BT = head.end_logits(hidden_BTD, span_B2[:, :1], allowed_BT)[:, 0]
     loss = _span_loss(start_BT, end_BT, span_B2)
-    logits_B = head.no_answer_logits(hidden_BTD, start_BT)
-    if logits_B is not None:
+    if (logits_B := head.no_answer_logits(hidden_BTD, start_BT)) is not None:
         loss = loss + weight * F.binary_cross_entropy_with_logits(logits_B, no_answer_B, reduction="sum")
     return loss
 
@@ -130,8 +129,7 @@ def joint_beam(head: JointHead, hidden_BTD: Tensor, places: Places, *, beam: int
     Without the classifier "no answer" is the log-odds of [CLS] as the start.
     """
     start_BT = head.start_logits(hidden_BTD, places.allowed_BT)
-    no_answer_B = head.no_answer_logits(hidden_BTD, start_BT)
-    if no_answer_B is None:
+    if (no_answer_B := head.no_answer_logits(hidden_BTD, start_BT)) is None:
         most = torch.finfo(start_BT.dtype).max  # a context without tokens: JSON has no infinity
         no_answer_B = (start_BT[:, 0] - start_BT[:, 1:].logsumexp(-1)).clamp(max=most)
     score_BS, start_BS = _best(start_BT.log_softmax(-1), places.startable_BT, beam)

@@ -169,8 +169,7 @@ def _placed(text: str, start: int, context: str, count: Counter[str]) -> TrueAns
     start += len(text) - len(text.lstrip())
     if start >= 0 and context.startswith(wanted, start):
         return TrueAnswer(text=text, start=start)
-    found = occurrence(context, wanted, start)
-    if found is None:
+    if (found := occurrence(context, wanted, start)) is None:
         count["answers do not occur in their contexts; none is trained on"] += 1
     else:
         count["answers were not at their answer_start; the nearest place was taken"] += 1

@@ -95,8 +95,7 @@ class TextTask(Task):
     @property
     def classes(self) -> tuple[str, ...]:
         """Its labels; of a number none."""
-        labels: tuple[str, ...] = getattr(self, "labels", ())
-        return labels
+        return tuple(getattr(self, "labels", ()))
 
     @property
     def outputs(self) -> int:

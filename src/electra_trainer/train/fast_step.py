@@ -146,8 +146,7 @@ class FastStep:
 
         def undo_first() -> None:
             made.clear()
-            for parameter in part.parameters():
-                parameter.grad = None
+            part.zero_grad()
 
         expected = self._try(first, {}, _SAME, "the step with fixed shapes", undo_first)
         if not made:
@@ -336,8 +335,7 @@ def layers_of(objective: Objective) -> list[AnyLayer]:
 @contextmanager
 def _beside(device: torch.device) -> Iterator[None]:
     """Run on the side stream, ordered after earlier and before later work on the current stream."""
-    side = side_stream(device)
-    if side is None:
+    if (side := side_stream(device)) is None:
         yield
         return
     current = torch.cuda.current_stream(device)

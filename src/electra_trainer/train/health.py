@@ -120,9 +120,8 @@ def _worse_than_guesses(metrics: Row, trained: Row, *, vocab_size: int, fresh: b
     """
     words, constant = math.log(vocab_size), metrics.get("discriminator_constant_loss", 0.0)
     most = dict.fromkeys(("generator_loss", "encoder_loss"), (1.25 * words if fresh else words, words))
-    most |= dict.fromkeys(("sentence_loss", "baseline_loss"), (_COIN, math.log(2))) | {
-        "guess_loss": (words**2, words**2)
-    }
+    most |= dict.fromkeys(("sentence_loss", "baseline_loss"), (_COIN, math.log(2)))
+    most["guess_loss"] = words**2, words**2
     most["discriminator_loss"] = max(1.5 * constant, _COIN if fresh else 0.1), constant
     worse, diverged = [], False
     for name, (limit, guess) in most.items():

@@ -21,14 +21,8 @@ _MEANS_AT_SLOTS = {
 }
 _READ = (
     *_MEANS_AT_SLOTS,
-    "used_K",
-    "replaced_BT",
-    "counted_BT",
-    "real_BT",
-    "replaced_logit_BT",
-    "sentence_counted",
-    "sentence_corrupted",
-    "sentence_logit",
+    *"used_K replaced_BT counted_BT real_BT replaced_logit_BT".split(),
+    *"sentence_counted sentence_corrupted sentence_logit".split(),
 )
 """The diagnostics that metrics are made of."""
 

@@ -242,9 +242,8 @@ def evaluate(objective: Objective, feed: Feed, *, limit: int | None = None) -> d
             parts.append(objective.counts(masked))
             with autocast(feed.precision, feed.device):
                 diagnosed.append(measures.keep_measured(objective(masked, rng, diagnose=True)))
-        mine = json.dumps(
-            [{name: float(count) for name, count in part.items()} for part in parts]
-        )  # a rank may have none
+        # a rank may have none
+        mine = json.dumps([{name: float(count) for name, count in part.items()} for part in parts])
         every = [part for content in ranks.gathered(mine.encode()) for part in json.loads(content)]
         counts = {name: sum(part[name] for part in every) for name in every[0]}
         divisors = measures.divisors(counts, feed.config, rows=min(rows, len(feed.valid)))
