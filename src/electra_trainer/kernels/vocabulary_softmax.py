@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from electra_trainer.kernels.native import native_softmax as native
 from electra_trainer.kernels.vmapped import batched
@@ -26,6 +27,8 @@ _BLOCK = 128
 """Words whose probabilities are added before one is drawn; on a GPU words of probability 0 fill the last block, also
 since its fast matrix products want a multiple of 8.
 """
+_UNUSED = -1
+"""The label of a slot that is not used."""
 _NEVER = -1e30
 """The logit of an added word: exp gives 0, and 0 times it is 0."""
 
@@ -245,48 +248,15 @@ def log_probability(projected_NE: Tensor, words_VE: Tensor, bias_V: Tensor, labe
         bias_V: the output bias.
         labels_N: int64.
     """
-    device = projected_NE.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32
-    inputs = (projected_NE, words_VE, bias_V, labels_N, dtype)
-    found: Tensor = _LogProbability.apply(*inputs)  # type: ignore[no-untyped-call]
-    return found
+    found = [
+        checkpoint(
+            _log_p, projected_NE[part], words_VE, bias_V, labels_N[part], use_reentrant=False, preserve_rng_state=False
+        )
+        for part in chunks(len(labels_N), len(words_VE), CHUNK_ELEMENTS) or [slice(0)]
+    ]
+    return torch.cat(found)
 
 
-class _LogProbability(torch.autograd.Function):
-    """d log p(y) / d logits = onehot(y) - p."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, projected_NE: Tensor, words_VE: Tensor, bias_V: Tensor, labels_N: Tensor, dtype: torch.dtype
-    ) -> Tensor:
-        found_N = projected_NE.new_zeros(len(labels_N), dtype=torch.float32)
-        with torch.autocast(projected_NE.device.type, enabled=False):
-            for part in chunks(len(labels_N), len(words_VE), CHUNK_ELEMENTS):
-                logits_nV = _logits(projected_NE[part], words_VE, bias_V, dtype)
-                label_n1 = labels_N[part, None]
-                found_n1 = logits_nV.gather(1, label_n1.clamp(min=0)) - logits_nV.logsumexp(-1, keepdim=True)
-                found_N[part] = (found_n1 * (label_n1 >= 0))[:, 0]
-        ctx.save_for_backward(projected_NE, words_VE, bias_V, labels_N)
-        ctx.dtype = dtype
-        return found_N
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        projected_NE, words_VE, bias_V, labels_N = ctx.saved_tensors
-        dtype, weight_N1 = ctx.dtype, (upstream[0] * (labels_N >= 0))[:, None]
-        grads = [torch.zeros_like(t, dtype=torch.float32) for t in (projected_NE, words_VE, bias_V)]
-        with torch.autocast(projected_NE.device.type, enabled=False):
-            hidden_NE, words = projected_NE.to(dtype), words_VE.to(dtype)
-            for part in chunks(len(labels_N), len(words_VE), CHUNK_ELEMENTS):
-                weight_n1 = weight_N1[part]
-                delta_nV = _logits(projected_NE[part], words_VE, bias_V, dtype).softmax(-1).mul_(-weight_n1)
-                delta_nV.scatter_add_(1, labels_N[part, None].clamp(min=0), weight_n1)
-                grads[2] += delta_nV.sum(0)
-                rounded_nV = delta_nV.to(dtype)
-                grads[0][part] = (rounded_nV @ words).float()
-                grads[1] += (rounded_nV.t() @ hidden_NE[part]).float()
-        return grads[0].to(projected_NE.dtype), grads[1], grads[2], None, None
-
-
-def _logits(projected_nE: Tensor, words_VE: Tensor, bias_V: Tensor, dtype: torch.dtype) -> Tensor:
-    return (projected_nE.to(dtype) @ words_VE.to(dtype).t()).float().add_(bias_V)
+def _log_p(projected_nE: Tensor, words_VE: Tensor, bias_V: Tensor, labels_n: Tensor) -> Tensor:
+    logits_nV = F.linear(projected_nE, words_VE).float() + bias_V
+    return -F.cross_entropy(logits_nV, labels_n.clamp(min=_UNUSED), ignore_index=_UNUSED, reduction="none")
