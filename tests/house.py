@@ -25,7 +25,7 @@ CEILINGS = {
     "data": 2320,
     "experiments": 1140,
     "files": 1520,
-    "finetuning": 1850,
+    "finetuning": 1895,
     "inspection": 940,
     "kernels": 750,
     "model": 560,
@@ -39,8 +39,8 @@ CEILINGS = {
     "settings": 740,
     "tasks": 3280,
     "train": 2640,
-    "all": 23_080,
-    "tests": 34_950,
+    "all": 23_060,
+    "tests": 34_980,
     "benchmarks": 1700,
 }
 """Most lines of code. They only fall; an issue that asks for a feature raises one and names the lines and what goes for it."""

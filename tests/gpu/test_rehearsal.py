@@ -178,6 +178,18 @@ def test_the_second_card(tmp_path: Path) -> None:
         assert {one.device for one in inside.of("kernel", "product", "copy", "fill", "record", "replay", "wait")} == {1}
 
 
+@pytest.mark.parametrize("asked", ["", "tuning"])
+def test_fine_tuning(asked: str, tmp_path: Path) -> None:
+    """A graph of each pass for each shape of rows, and what is left of 307 launches is the head, the loss and the update."""
+    variables = environment(tmp_path / "ledger", ELECTRA_GPU_TRY=asked)
+    done = subprocess.run(command("tests.gpu.tune"), cwd=ROOT, env=variables, capture_output=True, check=True)
+    line, ledger = json.loads(done.stdout), Ledger.read(tmp_path / "ledger")
+    assert not line["said"] and not ledger.of("fault"), (line, ledger.of("fault")[:3])
+    last = dict(ledger.parts())["step 5"]
+    assert len(line["shapes"]) == (3 if asked else 0) and len(last.of("replay")) == (2 if asked else 0)
+    assert len(last.of("kernel", "product")) <= (40 if asked else 320)
+
+
 class Ranks:
     """Two ranks of a run, each on its card."""
 

@@ -36,6 +36,7 @@ from electra_trainer.errors import ConfigError, DataError, Interrupted
 from electra_trainer.experiments import cell as cells
 from electra_trainer.experiments.cell import Result
 from electra_trainer.files.durable import make_folder, replace_durably
+from electra_trainer.finetuning.graphs import Graphs
 from electra_trainer.model.attention import Dropout
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.pretrained.source import Source
@@ -149,12 +150,14 @@ class Batches:
         return [self.rows[index] for index in self.order.at(step)]
 
 
-def tuning_step(network: FineTunedNetwork, optimizer: Optimizer, batches: Batches, *, step: int) -> StepResult:
+def tuning_step(
+    network: FineTunedNetwork, optimizer: Optimizer, batches: Batches, *, step: int, graphs: Graphs | None = None
+) -> StepResult:
     """Forward, backward and update for step `step`, counted from 0; its loss is that of a row, or a token: what the
     task counts.
     """
     recipe, rows = batches.job.recipe, batches.batch(step)
-    loss = accumulate(network, batches, rows, step=step)
+    loss = accumulate(network, batches, rows, step=step, graphs=graphs)
     steps = max(2, batches.steps)  # the last rate of a schedule is 0: a single step has the first of two
     schedule, warmup = recipe.schedule_of(steps), recipe.warmup_of(steps)
     rate = learning_rate(step, peak=recipe.learning_rate, schedule=schedule, warmup=warmup)
@@ -163,22 +166,24 @@ def tuning_step(network: FineTunedNetwork, optimizer: Optimizer, batches: Batche
     return StepResult(finite=finite, gradient_norm=norm, learning_rate=rate, metrics={"loss": loss}, tokens=tokens)
 
 
-def accumulate(network: FineTunedNetwork, batches: Batches, rows: Sequence[Row], *, step: int) -> float:
+def accumulate(
+    network: FineTunedNetwork, batches: Batches, rows: Sequence[Row], *, step: int, graphs: Graphs | None = None
+) -> float:
     """Add the gradient of `rows` to the parameters', in portions of `micro_batch` rows; return the mean loss.
 
     The portions do not change the gradient: losses are summed, and divided once if the recipe asks for the mean.
     """
-    job, device, precision = batches.job, batches.device, batches.job.recipe.precision
+    job = batches.job
+    graphs = graphs or Graphs(network=network, precision=job.recipe.precision, device=batches.device)
     size = min(job.recipe.micro_batch or len(rows), len(rows))
     mean, whole = job.recipe.reduction == "mean", size == len(rows)
     total, count = 0.0, 0
     for lane, first in enumerate(range(0, len(rows), size)):
         part = rows[first : first + size]
+        batch = collate(part, job.source.specials, batches.device)
+        compute = graphs.of(batch) if whole else graphs.plain  # a graph's gradients of two portions share their memory
         randomness.Rng(job.seed, step, lane).seed_dropout()
-        batch = collate(part, job.source.specials, device)
-        with autocast(precision, device):
-            hidden_BTD = network(batch)
-        loss, counted = job.data.task.loss(network.head, hidden_BTD, batch, part)
+        loss, counted = job.data.task.loss(network.head, compute(*vars(batch).values()), batch, part)
         total, count = total + float(loss.detach()), count + counted
         if mean and whole:  # one number, instead of all gradients
             loss = loss / max(count, 1)
@@ -324,6 +329,7 @@ class FineTuningRun(resumable.Resumable[FineTunedNetwork]):
     rows: dict[str, list[Row]] = field(default_factory=dict)
     """Split -> its rows, of the split that was predicted last."""
     stop: Callable[[], str | None] = lambda: None
+    graphs: Graphs | None = None
 
     keeps_checkpoints = False
     remedy = "--learning-rate"
@@ -331,6 +337,7 @@ class FineTuningRun(resumable.Resumable[FineTunedNetwork]):
     def before_steps(self, stop: Callable[[], str | None]) -> None:
         """See `Resumable`."""
         self.stop = stop
+        self.graphs = Graphs(network=self.network, precision=self.precision, device=self.device)
         if self.step == 0:
             fit_head(self.network, self.batches, stop)
         if self.job.recipe.keep == "best":
@@ -342,7 +349,7 @@ class FineTuningRun(resumable.Resumable[FineTunedNetwork]):
 
     def compute(self, *, logged: bool) -> step.StepResult:
         """See `Resumable`."""
-        return tuning_step(self.network, self.optimizer, self.batches, step=self.step)
+        return tuning_step(self.network, self.optimizer, self.batches, step=self.step, graphs=self.graphs)
 
     def after_step(self) -> None:
         """See `Resumable`: after an epoch dev is scored, where the best one is kept."""

@@ -20,6 +20,8 @@ from electra_trainer.objectives import Objective
 from electra_trainer.train.step import Feed
 
 TRY = "ELECTRA_GPU_TRY"
+TUNING = "tuning"
+"""The lever of fine-tuning: finetuning/graphs.py."""
 OPTIONS: dict[str, dict[str, bool]] = {
     "mix-order": {"triton.mix_order_reduction_non_strict_mode": True},
     "pdl": {"triton.enable_pdl": True},
@@ -35,15 +37,15 @@ Way = Callable[[], AbstractContextManager[None]]
 
 
 def asked() -> list[str]:
-    """The levers that the environment asks for, in the order of their names here.
+    """The levers of pre-training that the environment asks for, in the order of their names here.
 
     Raises:
         ConfigError: an unknown name.
     """
-    names, known = {*filter(None, os.environ.get(TRY, "").split("+"))}, [*WAYS, "heads", *OPTIONS]
+    names, known = {*filter(None, os.environ.get(TRY, "").split("+"))}, [*WAYS, "heads", *OPTIONS, TUNING]
     if unknown := names.difference(known):
         raise ConfigError(f"{TRY}: {', '.join(sorted(unknown))} is unknown. Expected {', '.join(known)}, joined by +.")
-    return [name for name in known if name in names]
+    return [name for name in known if name in names and name != TUNING]
 
 
 def modules_of(objective: Objective) -> list[nn.Module]:
