@@ -22,6 +22,7 @@ from benchmarks.synthetic import CLS, MASK, PAD, SEP, UNK, zipf_words
 from electra_trainer.cost.flops import infer_flops
 from electra_trainer.data.batches import to_batch
 from electra_trainer.data.tokenizer import SPECIAL_TOKENS, Specials, word_piece
+from electra_trainer.finetuning.graphs import Graphs
 from electra_trainer.finetuning.run import Batches, Job, Order, build_network, layer_share, tuning_step
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.pretrained.source import Source, untrained
@@ -115,10 +116,10 @@ class Ours:
         self.optimizer = build_optimizer(
             self.network, settings.optimizer, layer_share(settings, model.num_hidden_layers)
         )
-        self.steps = 0
+        self.steps, self.graphs = 0, Graphs(network=self.network, precision=precision, device=device)
 
     def step(self) -> None:
-        tuning_step(self.network, self.optimizer, self.batches, step=self.steps)
+        tuning_step(self.network, self.optimizer, self.batches, step=self.steps, graphs=self.graphs)
         self.steps += 1
 
 

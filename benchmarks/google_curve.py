@@ -183,18 +183,19 @@ def compute_again(reference: Path, curve: Path, fact: dict[str, Any], steps: int
     """Compute a curve's first steps with this tree; empty where they are the recorded ones, else what differs.
 
     Args:
-        beside: a revision whose tree computes them here, too, instead of the record: they have to be equal to the bit.
+        beside: a revision whose tree computes them here, too, instead of the record, by the kernels of this processor: they have to be
+            equal to the bit.
     """
     with tempfile.TemporaryDirectory() as folder:
         again = Path(folder) / curve.name
         words = ["--seed", str(fact["seed"]), "--precision", fact["precision"], "--steps", str(steps), "--out", again]
         words = [sys.executable, "-m", "benchmarks.google_curve", reference.resolve(), *words]
         kernels = re.search(r"native kernels \((\w+)\)", fact["arithmetic"])  # another processor may prefer others
-        native = fact["native"] or (kernels[1] if kernels else "")
+        native = fact["native"] or (kernels[1] if kernels and not beside else "")
         environment = os.environ | {"ELECTRA_NATIVE": native, "OMP_NUM_THREADS": str(fact["threads"])}
         subprocess.run(words, env=environment, stdout=subprocess.DEVNULL, check=True)
         here = curve_record.read(again.parent)[again.name]["arithmetic"]
-        if here != fact["arithmetic"]:
+        if here != fact["arithmetic"] and not beside:
             return f"it was made in {fact['arithmetic']}, and this machine computes in {here}"
         mine, recorded = losses(again), losses(curve)[:steps]
         if beside:

@@ -142,7 +142,7 @@ resume() { # SIGKILL after a checkpoint that is not the first, and the same comm
 }
 
 prove() {
-  local best='' preset workers=()
+  local asked best='' preset workers=()
   measure environment 25 machine_facts
   [ "$rows" != "$work/rows" ] || in_bash prepare 25
   settle 25
@@ -167,6 +167,10 @@ prove() {
     # shellcheck disable=SC2046
     measure "ways-$preset" 35 gpu_steps ways --preset "$preset" --batch $(batches "$preset") --seconds "$seconds" --ways '' ${best:+"$best"} && settle 35
   done
+  for asked in '' tuning; do
+    ELECTRA_GPU_TRY=$asked measure "finetune${asked:+-$asked}" 20 speed --task finetune --preset "$first" --batch 32 --rounds 1 --bursts 3 --systems electra-trainer --json
+    settle 20
+  done
   # shellcheck disable=SC2086
   [ -z "$best" ] || local -x ${best//,/ }
   measure profile 20 gpu_steps profile --preset "$first" --batch "${batch[0]}" "${few[@]}" --seconds "$seconds" && settle 20
@@ -190,10 +194,10 @@ train() {
 
 last=$((budget - 15)) # the rest is for packing
 case $call in
-  prove) open 345 $last && prove ;;
+  prove) open 385 $last && prove ;;
   train) open 425 $last && train ;;
   quarter)
-    open 345 $((last * 31 / 76)) && prove
+    open 385 $((last * 31 / 76)) && prove
     open 425 $last && train
     ;;
 esac
