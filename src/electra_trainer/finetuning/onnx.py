@@ -285,9 +285,10 @@ def trace(network: nn.Module, out: Path, *, outputs: list[str]) -> None:
 
 def quantize(plain: Path, small: Path) -> None:
     """Write an ONNX file again with its matrices in 8 bits."""
-    from onnxruntime.quantization import quantize_dynamic
+    from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    quantize_dynamic(plain, small, per_channel=True)  # half the error of one scale a matrix, in 1 % more bytes
+    # a scale a column: half the error, in 1 % more bytes; unsigned: signed ones saturate where the processor lacks VNNI
+    quantize_dynamic(plain, small, per_channel=True, weight_type=QuantType.QUInt8)
 
 
 def run(file: Path, batch: Batch) -> dict[str, Tensor]:
