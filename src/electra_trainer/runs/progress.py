@@ -114,7 +114,7 @@ class Status:
         if error is None or isinstance(error, Exception):
             signals.end_by_itself()
         if error is None:
-            self._write(state="done", exit_code=0, message=self.message)
+            self._end("done", 0, self.message)
         elif isinstance(error, Exception):
             self.failed(as_known(error) or ElectraError(f"{type(error).__name__}: {error}"))
 
@@ -125,8 +125,10 @@ class Status:
 
     def failed(self, error: ElectraError) -> None:
         """Report what ended the run."""
-        state = "stopped" if isinstance(error, Interrupted) else "failed"
-        self._write(state=state, exit_code=error.exit_code, message=str(error))
+        self._end("stopped" if isinstance(error, Interrupted) else "failed", error.exit_code, str(error))
+
+    def _end(self, state: str, exit_code: int, message: str) -> None:
+        self._write(state=state, exit_code=exit_code, message=message)
 
     def _write(self, **facts: Any) -> None:
         folder = run_folder.RunFolder(self._out)
