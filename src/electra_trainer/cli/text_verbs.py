@@ -5,7 +5,7 @@ DATA`.
 import shlex
 import sys
 import time
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer as Words
 
     from electra_trainer.data.legibility import Legibility
+    from electra_trainer.data.prepare import Progress
     from electra_trainer.data.store import Manifest
 
 _SECONDS_BETWEEN_LINES = 10.0
@@ -79,7 +80,7 @@ class Prepare(Request):
     def run(self) -> Shown | None:
         """Prepare: the manifest of what was made; with `dry_run` print the survey."""
         from electra_trainer.cost.returns import enough
-        from electra_trainer.data.prepare import CorpusLines, Progress, prepare
+        from electra_trainer.data.prepare import CorpusLines, prepare
         from electra_trainer.data.tokenizer import statistics
         from electra_trainer.experiments.cell import parse_shard
 
@@ -89,20 +90,13 @@ class Prepare(Request):
         if self.dry_run:
             _survey(self, tokenizer)
             return None
-        if tokenizer is None or self.out is None:
+        if self.tokenizer is None or tokenizer is None or self.out is None:
             raise ConfigError("prepare: give --tokenizer TOK and --out DATA, or --dry-run to survey the text.")
         shard = parse_shard(self.shard) if self.shard is not None else None
         start = time.monotonic()
         beginning = CorpusLines(self.files, self.settings, _CHARACTERS_MEASURED)  # before hours of work
         warn_of_unreadable(statistics(tokenizer, beginning), self.tokenizer)
-        latest, ticks = deque[Progress](maxlen=1), Ticks(_SECONDS_BETWEEN_LINES)
-
-        def watch(progress: Progress) -> None:
-            latest.append(progress)
-            if ticks.due():
-                share = f"{100 * progress.fraction:.0f} %, " if progress.fraction is not None else ""
-                print(f"{share}{progress.documents:,} documents, {progress.tokens:,} tokens", file=sys.stderr)
-
+        watch = _Watch()
         manifest = prepare(
             self.files,
             tokenizer=tokenizer,
@@ -113,15 +107,15 @@ class Prepare(Request):
             shard=shard,
         )
         lines = []
-        for last in latest:
-            measured = statistics(tokenizer, last.report.sample.lines)
-            lines = [*last.report.summary(), f"vocabulary: {_fit(measured)}"]
+        if watch.last is not None:
+            measured = statistics(tokenizer, watch.last.report.sample.lines)
+            lines = [*watch.last.report.summary(), f"vocabulary: {_fit(measured)}"]
         if shard is None and (held_out := manifest.valid.text_tokens) < _HELD_OUT_TOKENS:
             tell(
                 f"only {held_out:,} tokens are held out: measurements on so few say little. Give more text or a "
                 f"larger --valid-fraction (now {self.settings.valid_fraction:g})."
             )
-        continues = shard is None and is_run(str(self.tokenizer))
+        continues = shard is None and is_run(self.tokenizer)
         if shard is None and not continues:
             lines.append(enough(manifest.train.text_tokens))
         done = "ready" if shard is None else f"shard {self.shard} is ready"
@@ -175,6 +169,20 @@ def warn_of_unreadable(measured: "Legibility", tokenizer: object) -> None:
 def _fit(measured: "Legibility") -> str:
     parts = [f"{measured.fertility:.2f} tokens a word", measured.unreadable_line(), measured.glued_line()]
     return "; ".join(filter(None, parts))
+
+
+class _Watch:
+    """Prints progress every few seconds."""
+
+    def __init__(self) -> None:
+        self.last: Progress | None = None
+        self._ticks = Ticks(_SECONDS_BETWEEN_LINES)
+
+    def __call__(self, progress: "Progress") -> None:
+        self.last = progress
+        if self._ticks.due():
+            share = f"{100 * progress.fraction:.0f} %, " if progress.fraction is not None else ""
+            print(f"{share}{progress.documents:,} documents, {progress.tokens:,} tokens", file=sys.stderr)
 
 
 @dataclass(frozen=True, kw_only=True)
