@@ -3,7 +3,6 @@
 No card has judged it: `ELECTRA_GPU_TRY=tuning` asks for it. Head, loss and update are computed as without.
 """
 
-import os
 import warnings
 from dataclasses import dataclass, field
 
@@ -43,7 +42,7 @@ class Graphs:
 
     def __post_init__(self) -> None:
         self.plain = Rows(self.network, self.precision)
-        self._wanted = self.device.type == "cuda" and levers.TUNING in os.environ.get(levers.TRY, "").split("+")
+        self._wanted = self.device.type == "cuda" and levers.TUNING in levers.asked()
         self._pool = torch.cuda.graph_pool_handle() if self._wanted else None  # no two graphs run at once
 
     def of(self, batch: Batch) -> Rows:

@@ -228,7 +228,7 @@ class GraphStep(StaticStep):
 
     def __init__(self, objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed) -> None:
         super().__init__(objective, optimizer, feed)
-        self.asked = levers.asked()
+        self.asked = [name for name in levers.asked() if name != levers.TUNING]
         self._ways: dict[str, levers.Way] = {}
         self._graph: torch.cuda.CUDAGraph | None = None
         self._update: torch.cuda.CUDAGraph | None = None

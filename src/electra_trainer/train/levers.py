@@ -37,7 +37,7 @@ Way = Callable[[], AbstractContextManager[None]]
 
 
 def asked() -> list[str]:
-    """The levers of pre-training that the environment asks for, in the order of their names here.
+    """The levers that the environment asks for, in the order of their names here.
 
     Raises:
         ConfigError: an unknown name.
@@ -45,7 +45,7 @@ def asked() -> list[str]:
     names, known = {*filter(None, os.environ.get(TRY, "").split("+"))}, [*WAYS, "heads", *OPTIONS, TUNING]
     if unknown := names.difference(known):
         raise ConfigError(f"{TRY}: {', '.join(sorted(unknown))} is unknown. Expected {', '.join(known)}, joined by +.")
-    return [name for name in known if name in names and name != TUNING]
+    return [name for name in known if name in names]
 
 
 def modules_of(objective: Objective) -> list[nn.Module]:
