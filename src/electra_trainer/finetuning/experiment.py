@@ -198,13 +198,17 @@ class Plan(engine.Work):
             if self.request.baselines:
                 fresh = row(FRESH, self.chosen.get(task.name + FRESH, chosen), count)
                 found[key + FRESH] = replace(fresh, baseline="the untrained encoder", notes=(), **compared)
-            settled = Settings.of(main)
-            for name, one in data.under(settled.recipe)[0].task.baselines(data.train).items():
-                if self.request.baselines or (name == labels_curve.AGAINST and (self.labels or self.is_own)):
-                    settings = asdict(replace(settled, baseline=name))
-                    found[f"{key}{PLUS}{name}"] = DeclaredRow(
-                        settings=settings, seeded=bool(self.labels), baseline=one.title, **compared
-                    )
+            found |= self._baseline_rows(main, data, compared)
+        return found
+
+    def _baseline_rows(self, main: DeclaredRow, data: TaskData, compared: dict[str, Any]) -> dict[str, DeclaredRow]:
+        """Rows of the simpler predictors that a row is compared with."""
+        settled, found = Settings.of(main), dict[str, DeclaredRow]()
+        for name, one in data.under(settled.recipe)[0].task.baselines(data.train).items():
+            if self.request.baselines or (name == labels_curve.AGAINST and (self.labels or self.is_own)):
+                settings = asdict(replace(settled, baseline=name))
+                row = DeclaredRow(settings=settings, seeded=bool(self.labels), baseline=one.title, **compared)
+                found[f"{compared['reference']}{PLUS}{name}"] = row
         return found
 
     def _findings(self, name: str, data: TaskData, row: DeclaredRow, model: str) -> list[str]:
