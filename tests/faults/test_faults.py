@@ -56,7 +56,7 @@ def swells(forks: Forks, place: Path) -> bool:
 
 
 GROUPS = {
-    "bad_input": Group(cases=chosen(), control=lambda _, place: place.is_file() and naive.fails(place), megabytes=450, seconds=5),
+    "bad_input": Group(cases=chosen(), control=lambda _, place: place.is_file() and naive.fails(place), megabytes=450, seconds=2),
     "hostile_pickles": Group(cases=[*pickles()], control=ran, harms=len([*pickles()])),
     "hostile_writes": Group(cases=ELSEWHERE, control=written, harms=5),
     "hostile_tensors": Group(cases=TENSORS, control=lambda _, place: naive.takes(place / "model.safetensors"), harms=2),
