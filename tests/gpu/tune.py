@@ -26,10 +26,8 @@ def main() -> None:
         batches, rows=[replace(row, ids=row.ids * (1 + number % 2 * 8)) for number, row in enumerate(batches.rows)]
     )
     network = build_network(job.source, job.data.task, settings, seed=1).to(device).train()
-    optimizer, graphs = (
-        build_optimizer(network, settings.optimizer),
-        Graphs(network=network, precision="bf16", device=device),
-    )
+    optimizer = build_optimizer(network, settings.optimizer)
+    graphs = Graphs(network=network, precision="bf16", device=device)
     nothing = mock.patch.object(torch.Tensor, "norm", lambda *_: torch.zeros(()))  # values are not pretended
     with nothing, warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
