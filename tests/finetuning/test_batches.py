@@ -14,7 +14,7 @@ from tests.finetuning import toy
 from tests.finetuning.small_source import source
 from tokenizers import Tokenizer
 
-from electra_trainer.data.batches import padded
+from electra_trainer.data.batches import by_length, padded
 from electra_trainer.data.tokenizer import Text, load_tokenizer, specials_of, tokenizer_files
 from electra_trainer.finetuning.run import Order, build_batches, collate
 from electra_trainer.tasks.examples import TextExample
@@ -66,6 +66,12 @@ def test_batches_come_in_no_order_of_length() -> None:
     assert abs(np.corrcoef(means, range(len(means)))[0, 1]) < 0.2  # 0.07 is its standard deviation by chance
     rising = np.mean(np.diff(means) > 0)
     assert 0.35 < rising < 0.65
+
+
+def test_evaluation_fills_batches_with_tokens() -> None:
+    """No batch has more than `tokens` with padding, unless one row has; every row comes once."""
+    found = [given.tolist() for given in by_length(np.array([3, 9, 50, 9, 4]), tokens=20)]
+    assert found == [[2], [1, 3], [4, 0]]
 
 
 def test_rows_at_random() -> None:

@@ -35,7 +35,7 @@ def test_embed_gives_the_vectors_of_sentence_transformers(
     models = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
     modules = importlib.import_module("sentence_transformers.sentence_transformer.modules")
     words = " ".join(TEXTS).split()
-    texts = [" ".join(words[: 1 + index % 13]) for index in range(150)] + ["word " * 90, "Ünïcode, naïvely"]
+    texts = [" ".join(words[: 1 + index % 13]) for index in range(600)] + ["word " * 90, "Ünïcode, naïvely"]
     theirs = models.SentenceTransformer(str(exported / "discriminator"), device="cpu")
     expected = theirs.encode(texts, batch_size=7)
     assert theirs.max_seq_length == 32
@@ -44,14 +44,14 @@ def test_embed_gives_the_vectors_of_sentence_transformers(
         found = model.embed(texts, progress=counted.append)
         assert found.dtype == np.float32
         np.testing.assert_allclose(found, expected, atol=1e-5)
-    assert counted == [128, 152] * 2
+    assert counted == [512, 602] * 2
     (tmp_path / "texts.txt").write_text("\n\n".join(texts))
     for pooling in ("mean", "cls", "max"):
         parts = [theirs[0], modules.Pooling(32, pooling), modules.Normalize()]
         saved, out = models.SentenceTransformer(modules=parts, device="cpu"), tmp_path / f"{pooling}.npy"
         saved.save(str(tmp_path / pooling))
         code, said, err = electra("embed", tmp_path / pooling, tmp_path / "texts.txt", "--out", out)
-        assert code == 0 and f"{out}: 152 vectors of 32 numbers" in said and "blank lines" in err
+        assert code == 0 and f"{out}: 602 vectors of 32 numbers" in said and "blank lines" in err
         np.testing.assert_allclose(np.load(out), saved.encode(texts), atol=1e-5)
     saved = models.SentenceTransformer(modules=[theirs[0], modules.Pooling(32), modules.Dense(32, 8)], device="cpu")
     saved.save(str(tmp_path / "dense"))

@@ -9,7 +9,7 @@ seam, so a batch may hold the end of one and the beginning of the next. No loade
 Counts of words in the training rows are for the unigram generator (§3.2) and for strategic masking.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -117,10 +117,15 @@ def encode_rows(ids: Sequence[Sequence[int]] | Tensor) -> batch.Batch:
     )
 
 
-def by_length(lengths: NDArray[np.int64], *, batch_size: int) -> list[NDArray[np.int64]]:
-    """All rows in batches of similar length, the longest first: for evaluation."""
+def by_length(lengths: NDArray[np.int64], *, tokens: int = 16_384) -> Iterator[NDArray[np.int64]]:
+    """All rows in batches of similar length, each of at most `tokens` with padding (at least one row), the longest
+    first: for evaluation.
+    """
     order = np.argsort(-lengths, kind="stable")
-    return [order[first : first + batch_size] for first in range(0, len(order), batch_size)]
+    while len(order):
+        rows = max(1, tokens // int(lengths[order[0]]))
+        yield order[:rows]
+        order = order[rows:]
 
 
 def padded(rows: Sequence[Sequence[int]], specials: Specials, *, multiple: int = 1) -> batch.Batch:

@@ -177,20 +177,20 @@ def accumulate(
     graphs = graphs or Graphs(network=network, precision=job.recipe.precision, device=batches.device)
     size = min(job.recipe.micro_batch or len(rows), len(rows))
     mean, whole = job.recipe.reduction == "mean", size == len(rows)
-    total, count = 0.0, 0
+    total, count = torch.zeros((), device=batches.device), 0
     for lane, first in enumerate(range(0, len(rows), size)):
         part = rows[first : first + size]
         batch = collate(part, job.source.specials, batches.device)
         compute = graphs.of(batch) if whole else graphs.plain  # a graph's gradients of two portions share their memory
         randomness.Rng(job.seed, step, lane).seed_dropout()
         loss, counted = job.data.task.loss(network.head, compute(*vars(batch).values()), batch, part)
-        total, count = total + float(loss.detach()), count + counted
+        total, count = total + loss.detach(), count + counted
         if mean and whole:  # one number, instead of all gradients
             loss = loss / max(count, 1)
         loss.backward()  # type: ignore[no-untyped-call]
     if mean and not whole:
         torch._foreach_div_([p.grad for p in network.parameters() if p.grad is not None], max(count, 1))
-    return total / max(count, 1)
+    return float(total) / max(count, 1)  # read at the end: a GPU would wait for it before the backward pass
 
 
 WINDOW = 50
@@ -235,10 +235,6 @@ def collate(rows: Sequence[Row], specials: Specials, device: torch.device) -> Ba
     return padded([row.ids for row in rows], specials, multiple=multiple).to(device)
 
 
-EVALUATION_ROWS = 128
-"""Rows that are evaluated together."""
-
-
 def outputs(
     network: FineTunedNetwork,
     rows: Sequence[Row],
@@ -253,7 +249,7 @@ def outputs(
     Raises:
         Interrupted: `stop` named a signal.
     """
-    for indices in by_length(lengths_of(rows), batch_size=EVALUATION_ROWS):
+    for indices in by_length(lengths_of(rows)):
         if name := stop():
             raise errors.Interrupted(f"{name}: stopped while predicting. The same command resumes.")
         batch = collate([rows[index] for index in indices], specials, device)

@@ -35,9 +35,7 @@ FILES = (MODULES, POOLING, LONGEST)
 """Files that `vector_files` writes."""
 PROMPTS = "config_sentence_transformers.json"
 """File of sentence-transformers that may name a text to put before each."""
-ROWS = 128
-"""Texts that are read together."""
-_WINDOW = 64 * ROWS
+_WINDOW = 8192
 """Texts among which those of like length are read together; more would need memory and gain nothing."""
 _WAYS = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens", "": "mean_sqrt_len_tokens"}
 """Pooling -> its name in the files of sentence-transformers before version 6."""
@@ -165,7 +163,7 @@ class Embedder:
             found = np.empty((len(given), encoder.encoder.model.hidden_size), dtype=np.float32)
             for first in range(0, len(given), _WINDOW):
                 rows = [counting.row(one.ids) for one in counting.encode(given[first : first + _WINDOW])]
-                for indices in by_length(np.array([*map(len, rows)]), batch_size=ROWS):
+                for indices in by_length(np.array([*map(len, rows)])):
                     batch = padded([rows[index] for index in indices], self.text.specials).to(where)
                     with autocast(precision, where):
                         hidden_BTD = encoder(batch.ids_BT, batch)
