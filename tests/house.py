@@ -39,8 +39,8 @@ CEILINGS = {
     "settings": 740,
     "tasks": 3280,
     "train": 2640,
-    "all": 23_060,
-    "tests": 34_980,
+    "all": 23_100,
+    "tests": 35_000,
     "benchmarks": 1700,
 }
 """Most lines of code. They only fall; an issue that asks for a feature raises one and names the lines and what goes for it."""

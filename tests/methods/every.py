@@ -73,6 +73,7 @@ METHODS: dict[str, Callable[[Config], Config]] = {
     "two-stage fresh": _change(phases=TwoStage(share=0.5, start="fresh"), sharing="none"),
     "rare": lambda config: dataclasses.replace(config, masking=dataclasses.replace(config.masking, rarity=0.5)),
     "whole words": lambda config: dataclasses.replace(config, masking=dataclasses.replace(config.masking, unit="word")),
+    "spans": lambda config: dataclasses.replace(config, masking=dataclasses.replace(config.masking, unit="span")),
     "rounded up": lambda config: dataclasses.replace(
         config, masking=dataclasses.replace(config.masking, fraction=0.15, rounding="up")
     ),

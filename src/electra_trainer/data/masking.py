@@ -27,6 +27,8 @@ _COUNTED = 4_000_000
 """Positions of the training rows, the first ones, in which neighbours are counted."""
 _SLOTS = 1_024
 """Words that are sampled together, which bounds the memory."""
+_SPAN = 3.8
+"""Mean length in tokens of the spans into which a row is cut, lengths being geometric, as SpanBERT's mean."""
 
 Ids = NDArray[np.integer[Any]]
 
@@ -137,7 +139,7 @@ class MaskTokens:
 
     def __post_init__(self) -> None:
         assert (self.counts_V is not None) or not self.masking.rarity, "strategic masking needs the words' counts"
-        assert (self.begins_V is not None) or self.masking.unit == "token", "whole-word masking needs to know words"
+        assert (self.begins_V is not None) or self.masking.unit != "word", "whole-word masking needs to know words"
 
     def __call__(self, batch: Batch, rng: randomness.Rng) -> Masked:
         """Mask a batch that is on the CPU; the same (seed, step, lane) gives the same masks. DataError: an id beyond
@@ -154,6 +156,9 @@ class MaskTokens:
         if self.counts_V is not None and self.masking.rarity:  # rarer words more often
             chance_V = self.counts_V.clip(1).astype(np.float64) ** -self.masking.rarity
             slots_K = _weighted(candidates_BT, wanted_B, chance_V[ids_BT], bits)
+        elif self.masking.unit == "span":
+            begins_BT = bits.narrow(ids_BT.size).reshape(ids_BT.shape) < _of_32_bits(1 / _SPAN)
+            slots_K = _whole_words(candidates_BT, begins_BT, wanted_B, bits)
         elif self.begins_V is not None and self.masking.unit == "word":
             slots_K = _whole_words(candidates_BT, self.begins_V[ids_BT], wanted_B, bits)
         else:

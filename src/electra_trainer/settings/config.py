@@ -145,10 +145,11 @@ class Masking:
     """Share of the chosen that becomes a random word (BERT: 0.1). The rest stays as it is."""
     draw: Literal["distinct", "with-replacement"] = "distinct"
     """`distinct`: k different positions. `with-replacement`: as released, where about 7 % of the choices repeat one."""
-    unit: Literal["token", "word"] = "token"
+    unit: Literal["token", "word", "span"] = "token"
     """`word`: whole-word masking, as in BERT's later release: words are drawn, each with all its tokens, and one that
-    is longer than what is left of k is passed over. Each token is then replaced on its own (`mask_share`).
-    docs/training.md says what a word is."""
+    is longer than what is left of k is passed over. `span`: so are spans of tokens in place of words, of geometric
+    lengths (replaced span detection, §3.4). Each token is then replaced on its own (`mask_share`). docs/training.md
+    says what a word is."""
     rarity: float = 0.0
     """Strategic masking (Appendix H): a position's chance of being drawn is proportional to its word's frequency to the
     power of minus this, so that 0 masks all alike and 0.5 masks a word that is a hundred times rarer ten times as
@@ -162,8 +163,10 @@ class Masking:
         require(0 <= self.rarity <= 8, "masking.rarity", self.rarity, "a number from 0 to 8")
         tokens = self.draw == "distinct" and self.unit == "token"
         require(self.rarity == 0 or tokens, "masking.rarity", self.rarity, "0 unless single tokens are drawn, distinct")
-        words = self.unit == "word"
-        require(not words or self.draw == "distinct", "masking.draw", self.draw, "distinct with masking.unit = word")
+        single = self.unit == "token"
+        require(
+            single or self.draw == "distinct", "masking.draw", self.draw, f"distinct with masking.unit = {self.unit}"
+        )
 
     def positions(self, tokens: int, length: int | None = None) -> int:
         """Masked positions k of a row of `length` tokens, `tokens` of them real (all if None); 1 at least."""

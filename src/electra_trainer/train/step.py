@@ -126,7 +126,7 @@ def check_words(config: Config, store: Store) -> None:
         ConfigError: the tokenizer does not mark words (`word_starts`), or most of the words are longer than what a row
             may choose.
     """
-    if config.masking.unit == "token":
+    if config.masking.unit != "word":
         return
     feed = Feed.of(config, store, device=torch.device("cpu"), precision="fp32")
     masked = feed.masked(feed.rows[:EVALUATION_ROWS], Rng(_EVALUATION_SEED, 0, 0))
