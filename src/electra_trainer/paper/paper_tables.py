@@ -20,7 +20,7 @@ from electra_trainer.cost.flops import infer_flops, run_flops
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean
 from electra_trainer.experiments.cell import FACTS, Cell, DeclaredRow, Result
-from electra_trainer.experiments.statistics import Spread, spread
+from electra_trainer.experiments.statistics import Spread, compare_paired, spread
 from electra_trainer.experiments.summary import Summary, gaps
 from electra_trainer.files import wording
 from electra_trainer.files.wording import duration
@@ -354,7 +354,27 @@ def build_table(number: int, experiments: Sequence[Summary], *, metrics: Sequenc
     notes = tuple(
         f"{one.name}: {key}: {gap}" for one in experiments for key in one.declared.rows for gap in gaps(one, key)
     )
+    if number == 4:
+        notes += tuple(line for one in experiments for line in attribution(one))
     return PaperTable(number=number, caption=table.caption, columns=columns, rows=tuple(rows), notes=notes)
+
+
+_ATTRIBUTION = {
+    "detecting instead of predicting": ("electra", "mlm"),
+    "a loss over all tokens instead of the masked": ("electra", "electra-15"),
+    "samples in place of [MASK]": ("replace-mlm", "mlm"),
+    "predicting all words instead of the masked": ("all-tokens-mlm", "replace-mlm"),
+}
+
+
+def attribution(experiment: Summary) -> Iterator[str]:
+    """What each step of §3.5 gains: the differences of Table 4's rows in the declared metrics, paired by seed."""
+    for step, (row, reference) in _ATTRIBUTION.items():
+        for metric in experiment.metrics:
+            values, others = (experiment.values.get(one, {}).get(metric, {}) for one in (row, reference))
+            if (pair := compare_paired(values, others)) is not None:
+                interval = f"; 95 %: {pair.t_interval[0]:z.3f} to {pair.t_interval[1]:z.3f}" if pair.t_interval else ""
+                yield f"{step} ({row} − {reference}), {metric}: {pair.mean:+z.3f} (n = {pair.n}{interval})"
 
 
 def _ours(entry: Entry, model: str, split: str, *, keys: Iterable[str], number: int, several: bool) -> PaperRow:
