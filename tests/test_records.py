@@ -10,6 +10,11 @@ from pathlib import Path
 from statistics import mean
 
 import pytest
+from benchmarks import promise as command
+from tests.prepared import write_store
+from tests.tasks.glue_samples import write_glue
+
+from electra_trainer.tasks.recipe import Recipe
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = ROOT / "records"
@@ -112,3 +117,15 @@ def test_scores_of_the_readme_are_those_of_the_runs(sentence: Sentence) -> None:
         assert shown in " ".join(said.split())
         assert abs(float(re.findall(r"[\d.]+", shown)[-1]) - value) <= 0.0501, (shown, value)
     assert COMMIT.search((RECORDS / sentence.record / "README.md").read_text(encoding="utf-8"))
+
+
+def test_the_promise_has_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """README's, scaled down: both arms are pre-trained and read by all recipes; once more, it computes no score again."""
+    few = {f"mean 0.001 {name}": Recipe(pooling="mean", epochs=1.0) for name in command.VARIANTS}
+    monkeypatch.setattr(command, "recipes", lambda *_: {"frozen": None, **few})
+    given, scores = [write_store(tmp_path / "data"), write_glue(tmp_path / "glue", ["mrpc"], train=40)], []
+    for _ in range(2):
+        short = f"--out {tmp_path} --preset tiny --flops 1e11 --seeds 1 --tasks mrpc --arms rtd,mlm-80-10-10"
+        assert command.main([*map(str, given), *short.split()]) == 0
+        scores.append((tmp_path / "scores.jsonl").read_text())
+    assert scores[0] == scores[1] and scores[0].count('"tenth"') == 2 * 4  # the better mean for longer, too

@@ -368,7 +368,7 @@ _ATTRIBUTION = {
 
 
 def attribution(experiment: Summary) -> Iterator[str]:
-    """What each step of §3.5 gains: the differences of Table 4's rows in the declared metrics, paired by seed."""
+    """Differences of Table 4's rows that §3.5 explains, in the declared metrics, paired by seed, as lines."""
     for step, (row, reference) in _ATTRIBUTION.items():
         for metric in experiment.metrics:
             values, others = (experiment.values.get(one, {}).get(metric, {}) for one in (row, reference))
