@@ -24,6 +24,7 @@ from sklearn.linear_model import LogisticRegressionCV, RidgeCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from electra_trainer.errors import Diverged
 from electra_trainer.experiments.statistics import compare_paired
 from electra_trainer.finetuning.run import Job, finetune_run
 from electra_trainer.pretrained.source import Source, load_source
@@ -77,19 +78,21 @@ def frozen(source: Source, train: Sequence[Any], scored: Sequence[Any]) -> list[
 def score(task: str, truth: Any, given: Any) -> float:
     """Spearman, Matthews or accuracy."""
     truth, given = np.asarray(truth), np.asarray(given)
-    if truth.dtype.kind == "f":
-        return float(np.corrcoef(rankdata(truth), rankdata(given.astype(float)))[0, 1])
-    if task == "cola":
-        found = np.corrcoef(truth == truth.max(), given == truth.max())[0, 1] if len({*given}) > 1 else 0.0
-        return float(found)
-    return float((truth == given).mean())
+    if truth.dtype.kind != "f" and task != "cola":
+        return float((truth == given).mean())
+    if min(len({*truth.tolist()}), len({*given.tolist()})) < 2:
+        return 0.0
+    sides = (
+        (truth == truth[0], given == truth[0]) if task == "cola" else (rankdata(truth), rankdata(given.astype(float)))
+    )
+    return float(np.corrcoef(*sides)[0, 1])
 
 
 class Scores:
     """OUT/scores.jsonl: what has been computed is not computed again."""
 
-    def __init__(self, out: Path) -> None:
-        self.path, self.scratch = out / "scores.jsonl", out / "tuning"
+    def __init__(self, out: Path, device: str) -> None:
+        self.path, self.scratch, self.device = out / "scores.jsonl", out / "tuning", device
         lines = self.path.read_text().splitlines() if self.path.exists() else []
         self.lines = {tuple(line["key"]): line for line in map(json.loads, lines)}
 
@@ -98,17 +101,11 @@ class Scores:
     ) -> float:
         """Score of `scored` after training on `rows`; `key` is encoder, task, phase, recipe and seed."""
         if key not in self.lines:
-            if recipe is None:
-                given = frozen(source, rows, scored)
-            else:
-                shutil.rmtree(self.scratch, ignore_errors=True)
-                held = replace(data, train=rows, dev={"dev": scored}, tested={}, test={})
-                job = Job(source=source, data=held, recipe=recipe.fitted(source.length), seed=int(key[4]))
-                finetune_run(job, out=self.scratch, device="cpu", quiet=True)
-                text = (self.scratch / "predictions" / "dev.jsonl").read_text()
-                found = [json.loads(line) for line in text.splitlines()]
-                given = [row["value"] if row.get("label") is None else row["label"] for row in found]
             truth = [one.value if one.label is None else one.label for one in scored]
+            given = (
+                frozen(source, rows, scored) if recipe is None else self.tuned(key, source, data, rows, scored, recipe)
+            )
+            given = given or [truth[0]] * len(truth)  # it diverged, so that it has one answer
             line = {"key": key, "score": round(score(key[1], truth, given), 5)}
             if key[2] == "dev":
                 line |= {
@@ -120,6 +117,19 @@ class Scores:
             self.lines[key] = json.loads(json.dumps(line))
             print(*key, line["score"], flush=True)
         return float(self.lines[key]["score"])
+
+    def tuned(self, key: Sequence[str], source: Source, data: Any, rows: Any, scored: Any, recipe: Recipe) -> list[Any]:
+        """Predictions after fine-tuning; none where it diverged."""
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        held = replace(data, train=rows, dev={"dev": scored}, tested={}, test={})
+        job = Job(source=source, data=held, recipe=recipe.fitted(source.length), seed=int(key[4]))
+        try:
+            finetune_run(job, out=self.scratch, device=self.device, quiet=True)
+        except Diverged:
+            return []
+        text = (self.scratch / "predictions" / "dev.jsonl").read_text()
+        found = [json.loads(line) for line in text.splitlines()]
+        return [row["value"] if row.get("label") is None else row["label"] for row in found]
 
     def best(self, encoder: str, source: Source, task: str, glue: str) -> list[dict[str, Any]]:
         """Lines of dev by the recipe that was best on a tenth of the training rows."""
@@ -173,16 +183,21 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--flops", default="3e14", help="matrix products of each pre-training")
     parser.add_argument("--tasks", default="stsb,qnli,mrpc,rte,cola,sst2")
     parser.add_argument("--preset", default="mini")
+    parser.add_argument("--device", default="auto")
     asked = parser.parse_args(words)
     arms, seeds, tasks = asked.arms.split(","), asked.seeds.split(","), asked.tasks.split(",")
     usual = f"--preset {asked.preset} --learning-rate 7e-4 --optimizer.muon-learning-rate 0.01 --model.block modern"
     asked.out.mkdir(parents=True, exist_ok=True)
-    scores, found = Scores(asked.out), dict[tuple[str, str, str], list[dict[str, Any]]]()
+    fixed = {name: getattr(asked, name) for name in ("data", "glue", "flops", "preset")}
+    if (kept := asked.out / "asked.json").exists() and json.loads(kept.read_text()) != fixed:
+        parser.error(f"--out {asked.out}: it has scores of {kept.read_text()}. Take another folder.")
+    kept.write_text(json.dumps(fixed))
+    scores, found = Scores(asked.out, asked.device), dict[tuple[str, str, str], list[dict[str, Any]]]()
     for seed in seeds:
         for arm in arms:
             run = asked.out / f"{arm}-s{seed}"
             length = "--steps 1" if arm == "fresh" else f"--flops-real {asked.flops}"
-            flags = f"{usual} {ARMS[arm]} {length} --seed {seed} --out {run}".split()
+            flags = f"{usual} {ARMS[arm]} {length} --seed {seed} --out {run} --device {asked.device}".split()
             subprocess.run([sys.executable, "-m", "electra_trainer", "pretrain", asked.data, *flags], check=True)
             source = load_source(run)
             for task in tasks:

@@ -41,7 +41,7 @@ CEILINGS = {
     "train": 2640,
     "all": 23_100,
     "tests": 35_000,
-    "benchmarks": 1880,
+    "benchmarks": 1890,
 }
 """Most lines of code. They only fall; an issue that asks for a feature raises one and names the lines and what goes for it."""
 _LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)

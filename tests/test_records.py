@@ -123,9 +123,9 @@ def test_the_promise_has_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """README's, scaled down: both arms are pre-trained and read by all recipes; once more, it computes no score again."""
     few = {f"mean 0.001 {name}": Recipe(pooling="mean", epochs=1.0) for name in command.VARIANTS}
     monkeypatch.setattr(command, "recipes", lambda *_: {"frozen": None, **few})
-    given, scores = [write_store(tmp_path / "data"), write_glue(tmp_path / "glue", ["mrpc"], train=40)], []
+    given, scores = [write_store(tmp_path / "data"), write_glue(tmp_path / "glue", ["cola", "stsb"], train=40)], []
     for _ in range(2):
-        short = f"--out {tmp_path} --preset tiny --flops 1e11 --seeds 1 --tasks mrpc --arms rtd,mlm-80-10-10"
+        short = f"--out {tmp_path} --preset tiny --flops 1e11 --seeds 1 --tasks cola,stsb --arms rtd,fresh"
         assert command.main([*map(str, given), *short.split()]) == 0
         scores.append((tmp_path / "scores.jsonl").read_text())
-    assert scores[0] == scores[1] and scores[0].count('"tenth"') == 2 * 4  # the better mean for longer, too
+    assert scores[0] == scores[1] and scores[0].count('"tenth"') == 2 * 2 * 4  # the better mean for longer, too

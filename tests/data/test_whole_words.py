@@ -77,8 +77,8 @@ def test_spans_are_longer_than_those_of_single_tokens() -> None:
     """At 15 % of 128: exactly k tokens, runs of 3.5 on average (some of 3.8 do not fit), of 1.2 by tokens."""
     data, runs = batch(np.array([[CLS, *[7] * 126, SEP]] * 100)), {}
     for unit in ("token", "span"):
-        masking = Masking(unit=unit)  # type: ignore[arg-type]
-        found = columns_chosen(masker(dataclasses.replace(config(), masking=masking))(data, Rng(1, 0, 0)))
+        mask = masker(dataclasses.replace(config(), masking=Masking(unit=unit)))  # type: ignore[arg-type]
+        found = columns_chosen(mask(data, Rng(1, 0, 0)))
         assert {len(row) for row in found} == {19}
         runs[unit] = np.mean([len(row) / (1 + np.count_nonzero(np.diff(row) > 1)) for row in found])
     assert runs["token"] < 1.3 and 3 < runs["span"] < 4.5

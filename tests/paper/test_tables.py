@@ -63,7 +63,7 @@ def test_table_4_puts_arms_into_their_rows(tiny: Path) -> None:
     unigram = next(row for name, row in mine.items() if "unigram" in name)
     assert unigram is table.rows[-1] and unigram.model.startswith("tiny (ours)")
     assert any("replace-mlm: missing: seed 1, 2, 3" in note for note in table.notes)
-    assert any("(electra − mlm), pos/accuracy: +0.100 (n = 2)" in note for note in table.notes)  # §3.5's first step
+    assert any(": all of it (electra − mlm), pos/accuracy: +0.100 (n = 2)" in note for note in table.notes)
     # each row of ours directly under the paper's
     assert [row.model for row in table.rows[:10]] == [model for model in list(mine)[:5] for _ in range(2)]
 

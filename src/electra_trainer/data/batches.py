@@ -117,13 +117,13 @@ def encode_rows(ids: Sequence[Sequence[int]] | Tensor) -> batch.Batch:
     )
 
 
-def by_length(lengths: NDArray[np.int64], *, tokens: int = 16_384) -> Iterator[NDArray[np.int64]]:
-    """All rows in batches of similar length, each of at most `tokens` with padding (at least one row), the longest
-    first: for evaluation.
+def by_length(lengths: NDArray[np.int64], *, tokens: int = 16_384, multiple: int = 1) -> Iterator[NDArray[np.int64]]:
+    """All rows in batches of similar length, each of at most `tokens` when it is `padded` (at least one row), the
+    longest first: for evaluation.
     """
     order = np.argsort(-lengths, kind="stable")
     while len(order):
-        rows = max(1, tokens // int(lengths[order[0]]))
+        rows = max(1, tokens // (-(-int(lengths[order[0]]) // multiple) * multiple))
         yield order[:rows]
         order = order[rows:]
 

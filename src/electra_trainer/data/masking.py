@@ -124,7 +124,7 @@ class MaskTokens:
     ⌈fraction * n⌉.
 
     At least one position is chosen, at most int((fraction + 0.005) * T) of the rounded; [CLS], [SEP], [MASK] and
-    padding never are. Where words are drawn, fewer than k are chosen in a row whose words do not add up to k.
+    padding never are. Where words or spans are drawn, fewer than k are chosen in a row where they do not add up to k.
     """
 
     masking: Masking

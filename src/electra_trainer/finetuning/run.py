@@ -190,7 +190,7 @@ def accumulate(
         loss.backward()  # type: ignore[no-untyped-call]
     if mean and not whole:
         torch._foreach_div_([p.grad for p in network.parameters() if p.grad is not None], max(count, 1))
-    return float(total) / max(count, 1)  # read at the end: a GPU would wait for it before the backward pass
+    return float(total) / max(count, 1)  # read last, so that nothing waits before the backward pass
 
 
 WINDOW = 50
@@ -231,8 +231,11 @@ class Order:
 
 def collate(rows: Sequence[Row], specials: Specials, device: torch.device) -> Batch:
     """Rows as a batch on `device`, padded to the longest of them."""
-    multiple = _GPU_MULTIPLE if device.type == "cuda" else 1
-    return padded([row.ids for row in rows], specials, multiple=multiple).to(device)
+    return padded([row.ids for row in rows], specials, multiple=_multiple(device)).to(device)
+
+
+def _multiple(device: torch.device) -> int:
+    return _GPU_MULTIPLE if device.type == "cuda" else 1
 
 
 def outputs(
@@ -249,7 +252,7 @@ def outputs(
     Raises:
         Interrupted: `stop` named a signal.
     """
-    for indices in by_length(lengths_of(rows)):
+    for indices in by_length(lengths_of(rows), multiple=_multiple(device)):
         if name := stop():
             raise errors.Interrupted(f"{name}: stopped while predicting. The same command resumes.")
         batch = collate([rows[index] for index in indices], specials, device)

@@ -360,10 +360,11 @@ def build_table(number: int, experiments: Sequence[Summary], *, metrics: Sequenc
 
 
 _ATTRIBUTION = {
-    "detecting instead of predicting": ("electra", "mlm"),
-    "a loss over all tokens instead of the masked": ("electra", "electra-15"),
+    "all of it": ("electra", "mlm"),
+    "detecting over all tokens instead of the masked": ("electra", "electra-15"),
     "samples in place of [MASK]": ("replace-mlm", "mlm"),
     "predicting all words instead of the masked": ("all-tokens-mlm", "replace-mlm"),
+    "detecting instead of predicting, over all tokens": ("electra", "all-tokens-mlm"),
 }
 
 
@@ -373,8 +374,11 @@ def attribution(experiment: Summary) -> Iterator[str]:
         for metric in experiment.metrics:
             values, others = (experiment.values.get(one, {}).get(metric, {}) for one in (row, reference))
             if (pair := compare_paired(values, others)) is not None:
-                interval = f"; 95 %: {pair.t_interval[0]:z.3f} to {pair.t_interval[1]:z.3f}" if pair.t_interval else ""
-                yield f"{step} ({row} − {reference}), {metric}: {pair.mean:+z.3f} (n = {pair.n}{interval})"
+                scale, digits = (100, 1) if factor(metric) > 1 else (1, 3)
+                low, high = (f"{scale * one:z.{digits}f}" for one in pair.t_interval or (0, 0))
+                interval = f"; 95 %: {low} to {high}" if pair.t_interval else ""
+                said = f"{scale * pair.mean:+z.{digits}f} (n = {pair.n}{interval})"
+                yield f"{experiment.name}: {step} ({row} − {reference}), {metric}: {said}"
 
 
 def _ours(entry: Entry, model: str, split: str, *, keys: Iterable[str], number: int, several: bool) -> PaperRow:

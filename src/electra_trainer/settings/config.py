@@ -147,9 +147,9 @@ class Masking:
     """`distinct`: k different positions. `with-replacement`: as released, where about 7 % of the choices repeat one."""
     unit: Literal["token", "word", "span"] = "token"
     """`word`: whole-word masking, as in BERT's later release: words are drawn, each with all its tokens, and one that
-    is longer than what is left of k is passed over. `span`: so are spans of tokens in place of words, of geometric
-    lengths (replaced span detection, §3.4). Each token is then replaced on its own (`mask_share`). docs/training.md
-    says what a word is."""
+    is longer than what is left of k is passed over. `span`: the same with spans of tokens, of geometric lengths
+    (replaced span detection, §3.4). Each token is then replaced on its own (`mask_share`). docs/training.md says what
+    a word is."""
     rarity: float = 0.0
     """Strategic masking (Appendix H): a position's chance of being drawn is proportional to its word's frequency to the
     power of minus this, so that 0 masks all alike and 0.5 masks a word that is a hundred times rarer ten times as
