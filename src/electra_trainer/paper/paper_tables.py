@@ -377,8 +377,8 @@ def attribution(experiment: Summary) -> Iterator[str]:
                 scale, digits = (100, 1) if factor(metric) > 1 else (1, 3)
                 low, high = (f"{scale * one:z.{digits}f}" for one in pair.t_interval or (0, 0))
                 interval = f"; 95 %: {low} to {high}" if pair.t_interval else ""
-                said = f"{scale * pair.mean:+z.{digits}f} (n = {pair.n}{interval})"
-                yield f"{experiment.name}: {step} ({row} − {reference}), {metric}: {said}"
+                gain = f"{scale * pair.mean:+z.{digits}f} (n = {pair.n}{interval})"
+                yield f"{experiment.name}: {step} ({row} − {reference}), {metric}: {gain}"
 
 
 def _ours(entry: Entry, model: str, split: str, *, keys: Iterable[str], number: int, several: bool) -> PaperRow:
