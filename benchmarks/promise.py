@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
 from sklearn.linear_model import LogisticRegressionCV, RidgeCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -31,6 +30,7 @@ from electra_trainer.pretrained.source import Source, load_source
 from electra_trainer.randomness import drawn
 from electra_trainer.tasks.glue_tasks import GlueTask
 from electra_trainer.tasks.recipe import Recipe
+from electra_trainer.tasks.texts import classification_scores, regression_scores
 
 _MLM = "--objective mlm --phases joint --masking.fraction 0.15"
 _RTD = "--objective rtd --objective.weight 50 --phases joint --sharing disentangled --generator.width 0.25 --masking.fraction 0.15"
@@ -77,15 +77,10 @@ def frozen(source: Source, train: Sequence[Any], scored: Sequence[Any]) -> list[
 
 def score(task: str, truth: Any, given: Any) -> float:
     """Spearman, Matthews or accuracy."""
-    truth, given = np.asarray(truth), np.asarray(given)
-    if truth.dtype.kind != "f" and task != "cola":
-        return float((truth == given).mean())
-    if min(len({*truth.tolist()}), len({*given.tolist()})) < 2:
-        return 0.0
-    sides = (
-        (truth == truth[0], given == truth[0]) if task == "cola" else (rankdata(truth), rankdata(given.astype(float)))
-    )
-    return float(np.corrcoef(*sides)[0, 1])
+    if isinstance(truth[0], float):
+        return regression_scores(truth, given, metrics=["spearman"])["spearman"]
+    metric = "matthews" if task == "cola" else "accuracy"
+    return classification_scores(truth, given, metrics=[metric])[metric]
 
 
 class Scores:
