@@ -123,14 +123,18 @@ def by_length(lengths: NDArray[np.int64], *, tokens: int = 16_384, multiple: int
     """
     order = np.argsort(-lengths, kind="stable")
     while len(order):
-        rows = max(1, tokens // (-(-int(lengths[order[0]]) // multiple) * multiple))
+        rows = max(1, tokens // _rounded_up(int(lengths[order[0]]), multiple))
         yield order[:rows]
         order = order[rows:]
 
 
+def _rounded_up(length: int, multiple: int) -> int:
+    return -(-length // multiple) * multiple
+
+
 def padded(rows: Sequence[Sequence[int]], specials: Specials, *, multiple: int = 1) -> batch.Batch:
     """Rows of ids as a batch, padded to the longest of them, or to a multiple of `multiple`."""
-    widest = -(-max(map(len, rows)) // multiple) * multiple
+    widest = _rounded_up(max(map(len, rows)), multiple)
     ids_BT = np.full((len(rows), widest), specials.pad, dtype=np.int64)
     for index, row in enumerate(rows):
         ids_BT[index, : len(row)] = row

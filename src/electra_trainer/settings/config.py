@@ -161,12 +161,10 @@ class Masking:
         both = self.mask_share + self.random_share
         require(both <= 1 + 1e-9, "masking.mask_share + masking.random_share", both, "at most 1")
         require(0 <= self.rarity <= 8, "masking.rarity", self.rarity, "a number from 0 to 8")
-        tokens = self.draw == "distinct" and self.unit == "token"
-        require(self.rarity == 0 or tokens, "masking.rarity", self.rarity, "0 unless single tokens are drawn, distinct")
-        single = self.unit == "token"
-        require(
-            single or self.draw == "distinct", "masking.draw", self.draw, f"distinct with masking.unit = {self.unit}"
-        )
+        single, distinct = self.unit == "token", self.draw == "distinct"
+        tokens = "0 unless single tokens are drawn, distinct"
+        require(self.rarity == 0 or (single and distinct), "masking.rarity", self.rarity, tokens)
+        require(single or distinct, "masking.draw", self.draw, f"distinct with masking.unit = {self.unit}")
 
     def positions(self, tokens: int, length: int | None = None) -> int:
         """Masked positions k of a row of `length` tokens, `tokens` of them real (all if None); 1 at least."""
