@@ -108,9 +108,9 @@ def test_budgets_of_an_arm_are_one_line(tmp_path: Path) -> None:
 def test_glue_has_the_papers_points_on_its_axes(tmp_path: Path) -> None:
     path = write_experiment(tmp_path / "e", arms=("electra",), seeds=(1,))
     write_cell(path, "electra", 1, {"glue/average": 0.6})
-    svg = draw_figure(1, [summarize(path)], metric=None, form="svg")
-    assert words(svg).count("training FLOPs") == 1  # one pair of axes
-    assert "ELECTRA (paper)" in words(svg)
+    shown = draw(1, path)
+    assert shown.count("training FLOPs") == 2 and "The dashed box, enlarged" in shown
+    assert shown.count("GPT") == 1  # it lies outside of the box
     assert entries([summarize(path)])[0].by_seed("glue/average") == {1: pytest.approx(60.0)}
 
 

@@ -142,12 +142,22 @@ def _panels(count: int) -> "tuple[Figure, list[Axes]]":
 
 
 def _figure_1(shown: Sequence[Entry], metric: str) -> "Figure":
-    """Score against training FLOPs, with the paper's points behind ours where the score is GLUE's."""
-    figure, (axes,) = _panels(1)
-    if metric == "glue/average":  # with names at its points
-        figure.set_figwidth(2 * _COLUMN)
+    """Score against training FLOPs; where the score is GLUE's, with the paper's points behind ours, and a dashed box
+    around ours enlarged below.
+    """
+    if metric != "glue/average":
+        figure, (axes,) = _panels(1)
+        _against_flops(axes, "Training compute", shown, metric)
+        return figure
+    figure, (whole, near) = _panels(2)
+    figure.set_figwidth(2 * _COLUMN)  # with names at its points
+    _against_flops(near, "The dashed box, enlarged", shown, metric)
+    (left, right), (low, high) = near.get_xlim(), near.get_ylim()
+    for axes in (whole, near):
         _published(axes)
-    _against_flops(axes, "Training compute", shown, metric)
+    near.set(xlim=(left, right), ylim=(low, high))
+    _against_flops(whole, "Training compute", shown, metric)
+    whole.plot([left, right, right, left, left], [low, low, high, high, low], color=INK, linestyle="--", linewidth=0.8)
     return figure
 
 
