@@ -133,31 +133,24 @@ def draw_figure(number: int, experiments: Sequence[Summary], *, metric: str | No
     return rendered(lambda: FIGURES[number](entries(experiments, metric=name), name), form, style=_PRINTED)
 
 
-def _panels(count: int) -> "tuple[Figure, list[Axes]]":
-    """A figure as wide as a column, with axes one below the other."""
+def _panels(count: int, *, columns: int = 1) -> "tuple[Figure, list[Axes]]":
+    """A figure as wide as a paper's column or two, with axes one below the other."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(_COLUMN, 2.7 * count), layout="constrained")
+    figure = Figure(figsize=(columns * _COLUMN, 2.7 * count), layout="constrained")
     return figure, [*figure.subplots(count, 1, squeeze=False)[:, 0]]
 
 
 def _figure_1(shown: Sequence[Entry], metric: str) -> "Figure":
-    """Score against training FLOPs; where the score is GLUE's, with the paper's points behind ours, and a dashed box
-    around ours enlarged below.
-    """
-    if metric != "glue/average":
-        figure, (axes,) = _panels(1)
-        _against_flops(axes, "Training compute", shown, metric)
-        return figure
-    figure, (whole, near) = _panels(2)
-    figure.set_figwidth(2 * _COLUMN)  # with names at its points
-    _against_flops(near, "The dashed box, enlarged", shown, metric)
-    (left, right), (low, high) = near.get_xlim(), near.get_ylim()
-    for axes in (whole, near):
-        _published(axes)
-    near.set(xlim=(left, right), ylim=(low, high))
+    """Score against training FLOPs; GLUE's with the paper's points behind, and a dashed box around ours enlarged."""
+    figure, (whole, *enlarged) = _panels(2, columns=2) if metric == "glue/average" else _panels(1)
+    for near in enlarged:
+        _against_flops(near, "The dashed box, enlarged", shown, metric)
+        whole.indicate_inset(near.viewLim.bounds, edgecolor=INK, linestyle="--", alpha=1)
+        near.autoscale(False)
+        for axes in (whole, near):
+            _published(axes)
     _against_flops(whole, "Training compute", shown, metric)
-    whole.plot([left, right, right, left, left], [low, low, high, high, low], color=INK, linestyle="--", linewidth=0.8)
     return figure
 
 
@@ -300,8 +293,7 @@ def _published(axes: "Axes") -> None:
     for (family, points), mark in zip(published.published_points().items(), "osD", strict=True):
         flops, scores = [point[0] for point in points], [point[1] for point in points]
         line = "none" if family == "others" else "-"
-        label = f"{family} (paper)"
-        axes.plot(flops, scores, color=FAINT, marker=mark, markersize=4, linewidth=1, linestyle=line, label=label)
+        axes.plot(flops, scores, color=FAINT, marker=mark, linewidth=1, linestyle=line, label=f"{family} (paper)")
         for x, y, name in points:
             left = family == "ELECTRA" or name == "RoBERTa-100K"  # away from the other families' names
             place: Any = {"xytext": (-5, 2), "ha": "right"} if left else {"xytext": (5, -9), "ha": "left"}
