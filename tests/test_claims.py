@@ -32,7 +32,7 @@ LINK = re.compile(r"\]\(([^)#\s]*records/[^)#\s]+)\)")
 TESTS = re.compile(r"(?<![\w/])tests/[\w/]+(?:\.py)?")
 NAME = re.compile(
     r"(?:^\| (?=\d+ \|)|rows? |SQuAD|Python|Zen|footnotes?|Tables?|Figures?|versions?|torch|transformers|g\+\+|§|Apache-)\s?\d[\w.]*(?:(?:,| and| to| –) §?\d[\d.]*\b)*"
-    r"|\b\d+ × \d+\b|\b[A-Z][A-Za-z]+-\d+\b|\b[YPN] \d+\b"
+    r"|\b\d+ × \d+\b|\b[A-Z][A-Za-z]+-\d+\b|\bY \d+, P \d+, N \d+\b"
 )
 COST = re.compile(r"\*{0,2}\s?(?:times|[GM]B|T?GFLOP/s|\w+/s|ms|µs|s|seconds|minutes|hours|days|points|nats)\b")
 PRINTED = re.compile(r"^\|[^|]+\| (?:§|abstract|footnote|Appendix)")

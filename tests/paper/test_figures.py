@@ -110,7 +110,7 @@ def test_glue_has_the_papers_points_on_its_axes(tmp_path: Path) -> None:
     write_cell(path, "electra", 1, {"glue/average": 0.6})
     shown = draw(1, path)
     assert shown.count("training FLOPs") == 2 and "The dashed box, enlarged" in shown
-    assert shown.count("GPT") == 1  # it lies outside of the box
+    assert "ELECTRA (paper)" in shown and shown.count("GPT") == 1  # which lies outside of the box
     assert entries([summarize(path)])[0].by_seed("glue/average") == {1: pytest.approx(60.0)}
 
 
