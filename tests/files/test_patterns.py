@@ -86,5 +86,5 @@ def test_a_pattern_is_linear(name: str) -> None:
 def test_the_test_notices_a_quadratic_pattern() -> None:
     slow = re.compile(r"\[\s*\d+\s*\]")
     assert steepest(lambda size: partial(slow.search, "[" + " " * size), most=MOST)[0] < STEEPEST
-    slow = re.compile(r"\s+$")
-    assert steepest(lambda size: partial(slow.search, " " * size + "x"), most=MOST)[0] > STEEPEST
+    slow = re.compile(r"\s+$")  # a busy machine can only hide the growth, so this is tried again
+    assert any(steepest(lambda size: partial(slow.search, " " * size + "x"), most=8192)[0] > STEEPEST for _ in range(9))
