@@ -45,7 +45,7 @@ help: ## Show this list
 
 # The demo has what installing leaves of its five minutes. Bytecode is kept, since the demo's processes import the same packages
 demo: $(VENV)/.base ## Pre-train a tiny ELECTRA on this machine in a few minutes and show what it learned
-	left=$$(($(BEGUN) + 280 - $$(date +%s))) && \
+	left=$$(($(BEGUN) + 270 - $$(date +%s))) && \
 	PYTHONDONTWRITEBYTECODE= $(BIN)/electra demo --out $(OUT) --budget $$((left > 265 ? 265 : left < 120 ? 120 : left))s
 
 test: $(VENV)/.dev ## Run every test, the slow ones too, on all cores
