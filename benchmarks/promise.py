@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.linear_model import LogisticRegressionCV, RidgeCV
+from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -71,7 +72,8 @@ def frozen(source: Source, train: Sequence[Any], scored: Sequence[Any]) -> list[
     if train[0].label is None:
         model = make_pipeline(StandardScaler(), RidgeCV(np.logspace(0, 6, 13)))
         return list(model.fit(known, [one.value for one in train]).predict(asked).clip(0, 5))
-    model = make_pipeline(StandardScaler(), LogisticRegressionCV(Cs=np.logspace(-5, 0, 6), cv=3, max_iter=300))
+    found = GridSearchCV(LogisticRegression(max_iter=300), {"C": np.logspace(-5, 0, 6)}, cv=3)
+    model = make_pipeline(StandardScaler(), found)
     return list(model.fit(known, [one.label for one in train]).predict(asked))
 
 
