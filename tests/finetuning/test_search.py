@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.finetuning import plans
+from tests.finetuning import plans, toy
 from tests.finetuning.own_files import rows, write_csv
 from tests.finetuning.test_experiment import SMALL
 from tests.finetuning.toy import Toy
@@ -65,14 +65,18 @@ def test_each_row_runs_with_its_own_best(model: str, tmp_path: Path, monkeypatch
 def test_a_small_table_is_searched_around_its_own_epochs(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And another model around the rate and decay of its own size."""
     train, dev = (write_csv(tmp_path / f"{name}.csv", rows(count)) for name, count in (("train", 96), ("dev", 20)))
 
     def longest_is_best(asked: Plan) -> Any:
         return SimpleNamespace(main=lambda name: SimpleNamespace(median=float(name.partition("epochs=")[2] or 0)))
 
     monkeypatch.setattr("electra_trainer.finetuning.search.run_plan", longest_is_best)
-    plan = plans.plan(model, OwnTask(train=train, dev=dev), recipe="auto")
-    assert found(plan, tmp_path / "out").chosen["classification"]["epochs"] == 3 * 34
+    deep = toy.write_model(tmp_path / "deep", layers=7)
+    asked = plans.plan(model, OwnTask(train=train, dev=dev), recipe="auto", against=deep)
+    chosen = found(asked, tmp_path / "out").chosen
+    assert chosen["classification"]["epochs"] == 3 * 34
+    assert [chosen[row]["layer_decay"] for row in ("classification", "classification+against")] == [1.0, 0.8]
 
 
 def test_trials_of_fresh_weights_begin_with_them(model: str, tmp_path: Path) -> None:

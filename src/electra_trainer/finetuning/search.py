@@ -11,7 +11,7 @@ from dataclasses import replace
 from electra_trainer.errors import ConfigError
 from electra_trainer.experiments import cell as cells
 from electra_trainer.experiments import sweep
-from electra_trainer.experiments.cell import PLUS, SEARCH
+from electra_trainer.experiments.cell import SEARCH
 from electra_trainer.files import durable
 from electra_trainer.finetuning.experiment import FRESH, MOST_ROWS, RIVAL, Plan, Settings, run_plan
 
@@ -41,15 +41,17 @@ def searched(plan: Plan) -> Plan:
         durable.make_folder(begun)
     ends = ("", *[FRESH] * asked.baselines, *[RIVAL] * (asked.against is not None))
     rows = [f"{task.name}{end}" for task in plan.tasks for end in ends]
-    base = Settings.of(next(iter(declared.rows.values()))).recipe  # of any task: its rate and decay are alike
-    rates = [float(f"{base.learning_rate * factor:.2g}") for factor in RATES]
-    axes = {"learning_rate": rates, "layer_decay": [*dict.fromkeys((base.layer_decay, NO_DECAY))]}
-    first = [*sweep.combinations({name: values for name, values in axes.items() if name not in given})]
-    chosen = _best(plan, dict.fromkeys(rows, first))
+    first = dict[str, list[dict[str, float]]]()
+    for row in rows:  # the other model's recipe is that of its own size
+        base = Settings.of(declared.rows[row]).recipe
+        rates = [float(f"{base.learning_rate * factor:.2g}") for factor in RATES]
+        axes = {"learning_rate": rates, "layer_decay": [*dict.fromkeys((base.layer_decay, NO_DECAY))]}
+        first[row] = [*sweep.combinations({name: values for name, values in axes.items() if name not in given})]
+    chosen = _best(plan, first)
     longer = {
         row: [chosen[row], *({**chosen[row], "epochs": factor * usual["recipe"]["epochs"]} for factor in EPOCHS)]
         for row in chosen
-        for usual in [declared.rows[row.partition(PLUS)[0]].settings]
+        for usual in [declared.rows[row].settings]
         if usual["train_rows"] <= MOST_ROWS and "epochs" not in given
     }
     return replace(plan, chosen=chosen | (_best(plan, longer) if longer else {}))
