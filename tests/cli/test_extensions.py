@@ -18,6 +18,7 @@ from tests.prepared import small_config, write_store
 from electra_trainer import compare, load
 from electra_trainer.cli.pretrain import command_of
 from electra_trainer.errors import ConfigError, MissingInputError
+from electra_trainer.finetuning.request import Finetune
 from electra_trainer.settings import extensions
 from electra_trainer.settings.methods import ObjectiveSettings
 from electra_trainer.settings.records import to_dict
@@ -76,6 +77,7 @@ def test_a_run_names_its_file(electra: Electra) -> None:
     assert electra(*words, "--import", "own.py", "--objective.mine", "2")[0] == 0
     assert [*extensions.files()] == [str(Path("own.py").resolve())]
     assert f"--import={Path('own.py').resolve()}" in command_of(words[1:], processes=2), "for every rank"
+    assert f"--import={Path('own.py').resolve()}" in Finetune(train=Path("a.csv"), out=Path("o")).beside()
     sha256 = f"sha256:{hashlib.sha256(OWN.encode()).hexdigest()}"
     assert json.loads(Path("run/environment.json").read_text())["extensions"] == {"own.py": sha256}
     ObjectiveSettings.kinds.pop("mine")

@@ -174,8 +174,7 @@ def command_of(words: Sequence[str], *, processes: int) -> list[str]:
     """
     launcher = ["-m", "electra_trainer.runs.launcher", "--standalone", f"--nproc-per-node={processes}"]
     started = [*(launcher if processes > 1 else []), "-m", "electra_trainer", "pretrain"]
-    imports = [f"--import={file}" for file in extensions.files()]
-    return [sys.executable, *started, *imports, *taken(words, "restarts", "processes", "track")[1]]
+    return [sys.executable, *started, *extensions.flags(), *taken(words, "restarts", "processes", "track")[1]]
 
 
 def _dry_run(request: Pretrain, length: "Length") -> None:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from electra_trainer.errors import runs_as_command
+from electra_trainer.settings import extensions
 from electra_trainer.settings.methods import kind_of
 from electra_trainer.settings.records import DEFAULT, TASK, finetuned_from, read_table
 from electra_trainer.settings.request import Request, dotted_names, taken
@@ -85,4 +86,4 @@ class Tuning(Request):
             passed.add(model)  # a folder that was moved may name itself
             model = str(read_table(tuned / TASK)["source"]["model"])
         words = (model if word == self.model else word for word in taken(self.typed, "out")[1])
-        return shlex.join(["electra", kind_of(type(self)), *words, "--out", out])
+        return shlex.join(["electra", kind_of(type(self)), *extensions.flags(), *words, "--out", out])

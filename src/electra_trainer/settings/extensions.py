@@ -26,6 +26,11 @@ def files() -> list[str]:
     return [name for name in imported if name.endswith(".py")]
 
 
+def flags() -> list[str]:
+    """Words of a command that imports them again."""
+    return [f"--import={file}" for file in files()]
+
+
 def import_extensions(named: Iterable[str]) -> None:
     """Import what is installed, then these files, each once, as a module with the file's name.
 
