@@ -140,11 +140,8 @@ def test_json(experiment: Experiment, electra: Electra, tmp_path: Path) -> None:
     )
     found = json.loads(out)
     assert code == 0 and found["scores"] == pytest.approx({"glue/cola": 0.6, "glue/sst": 0.61, "glue/wnli": 0.62})
-    assert (
-        found["zip"] is None
-        and found["summary"] == str(tmp_path / "exp/summary.json")
-        and experiment.plans[0].request.json
-    )
+    assert found["zip"] is None and found["summary"] == str(tmp_path / "exp/summary.json")
+    assert experiment.plans[0].request.json
     assert "CoLA: 24 of 8,551 training rows." in found["notes"]
 
 

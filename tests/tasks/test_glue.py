@@ -162,11 +162,8 @@ def test_names_that_are_none(words: str, message: str) -> None:
 
 
 def test_names_of_tasks() -> None:
-    assert (
-        parse_tasks("paper") == PAPER
-        and parse_tasks("all") == (*PAPER, "wnli")
-        and parse_tasks(" rte, ax") == ("rte", "ax")
-    )
+    assert parse_tasks("paper") == PAPER and parse_tasks("all") == (*PAPER, "wnli")
+    assert parse_tasks(" rte, ax") == ("rte", "ax")
     with pytest.raises(ConfigError, match=r"GLUE has no task 'sts'. Known: cola"):
         task("x", "sts")
 

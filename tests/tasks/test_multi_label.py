@@ -46,6 +46,8 @@ def test_from_a_file_to_transformers(electra: Electra, tmp_path: Path, monkeypat
     code, out, err = electra("predict", "exp", "test.csv", "--device", "cpu")
     own = f"F1 of all labels: {100 * result['scores']['test/micro_f1']:.1f} on 30 rows of test.csv by column 'label' ("
     assert own in err
+    write_csv(tmp_path / "empty.csv", [(text, "") for text, _ in labelled(30)])
+    assert "not scored: column 'label' is empty." in electra("predict", "exp", "empty.csv", "--device", "cpu")[2]
     said = list(csv.DictReader(out.splitlines()))
     assert list(said[0]) == ["text", "label", "prediction", "probability_fruit", "probability_red"]
     for row in said:

@@ -288,21 +288,21 @@ def test_what_reading_needed_is_used_again(tmp_path: Path) -> None:
         ("Ann", "lebt", "in", "Köln", "."),
         ("Ann", "kommt", "aus", "Kiel", "."),
     ]
-    assert (
-        "raw.txt: running text, a sentence a line, split into words like the training data (punctuation)." in data.notes
-    )
+    split_up = "raw.txt: running text, a sentence a line, split into words like the training data (punctuation)."
+    assert split_up in data.notes
 
-    other = (COLUMNS + "\n") * 5 + "1\tneu\tC-NEW\tO\n"
-    labelled = data.task.examples_in(
-        write(tmp_path / "more.tsv", other), like=data.columns, pair=False, text=None, text_pair=None, as_json=False
-    )
-    assert labelled.notes == ("more.tsv: 21 words in 11 sentences, 5 comment lines.",) and len(labelled.answers) == 11
-
-    def words(name: str, text: str) -> list[tuple[str, ...]]:
-        read = data.task.examples_in(
+    def read(name: str, text: str) -> Any:
+        return data.task.examples_in(
             write(tmp_path / name, text), like=data.columns, pair=False, text=None, text_pair=None, as_json=False
         )
-        return [one.words for one in read.examples]
+
+    def words(name: str, text: str) -> list[tuple[str, ...]]:
+        return [one.words for one in read(name, text).examples]
+
+    labelled = read("more.tsv", (COLUMNS + "\n") * 5 + "1\tneu\tC-NEW\tO\n")
+    assert labelled.notes == ("more.tsv: 21 words in 11 sentences, 5 comment lines.",) and len(labelled.answers) == 11
+    labelled = read("odd.tsv", COLUMNS.replace("B-", "X-"))
+    assert not labelled.answers and "odd.tsv:2: 2 of 4 labels are not in training." in labelled.notes[-1]
 
     assert words("new.tsv", COLUMNS) == [("Ann", "lebt"), ("Köln", ".")]
     assert words("new.txt", "Ann\nlebt\n\nKöln\n") == [("Ann", "lebt"), ("Köln",)]

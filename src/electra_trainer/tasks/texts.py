@@ -126,7 +126,9 @@ class TextTask(Task):
         if not {*(columns.labels or (columns.label or "",))} <= {*table.columns}:
             return (), ()
         try:
-            return self.answered(examples, table, columns), ()
+            found = self.answered(examples, table, columns)
+            empty = columns.separator and not any(one.labels for one in found)  # one empty cell means no label
+            return ((), (f"not scored: column {columns.label!r} is empty.",)) if empty else (found, ())
         except DataError as error:
             return (), (f"not scored: {error}",)
 
