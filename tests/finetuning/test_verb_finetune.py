@@ -369,6 +369,7 @@ WRONG: list[tuple[str, int, str]] = [
     ("finetune encoder --train words.conll --dev dev.conll --task tagging --pooling mean --out o", 78, "--pooling mean: tagging has no such representation of a text"),
     (f"{TRAIN} --task taging --out o", 78, "Known: classification, regression, multi-label, tagging"),
     (f"{TRAIN} --task regression --label-separator ; --out o", 78, "--label-separator: --task regression has no such flag. Leave it out"),
+    (f"{TRAIN} --label-separator ; --class-weights balanced --out o", 78, "--class-weights: --task multi-label has no such flag. Leave it out"),
     (f"{TRAIN} --words 2 --out o", 78, "--words: --task classification has no such flag. Leave it out"),
     ("finetune encodre --train train.csv --out o", 66, "encodre: no such folder. Expected a run folder"),
     ("predict none new.csv", 66, "none: no such folder. Expected a fine-tuned model"),

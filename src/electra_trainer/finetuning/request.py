@@ -229,7 +229,7 @@ class Finetune(Tuning):
         own -= {"task", "labels_curve"}
         given = {flag: value for flag in own if (value := vars(self)[flag]) is not None}
         for flag in sorted({*given} - {one.name for one in fields(known[name])}):
-            raise ConfigError(f"--{flag.replace('_', '-')}: --task {self.task} has no such flag. Leave it out.")
+            raise ConfigError(f"--{flag.replace('_', '-')}: --task {name} has no such flag. Leave it out.")
         return known[name](**given)
 
 
