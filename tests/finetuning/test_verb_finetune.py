@@ -175,9 +175,8 @@ def test_more_rows_and_a_new_class(work: Path, electra: Electra, tmp_path: Path)
     assert code == 0 and f"{out}/model may have learned from rows that are scored here" in err
     _, answer = again.split("\n\n")
     assert answer.startswith(f"No honest score: {out}/model may have learned") and answer.count(" of 52 rows") == 1
-    assert (
-        answer.splitlines()[1].startswith("TF-IDF: Right in ") and "rows: electra finetune encoder --train " in answer
-    )
+    assert answer.splitlines()[1].startswith("TF-IDF: Right in ")
+    assert "rows: electra finetune encoder --train " in answer
     assert "class by class" not in (tmp_path / "exp-3/summary.md").read_text()
     with pytest.raises(ConfigError, match="keeps no probabilities of held-out rows"):
         load_finetuned(f"{out}-3").sure_from(0.9)
@@ -205,10 +204,8 @@ def test_rows_that_a_model_learned_from_are_known(electra: Electra, tmp_path: Pa
     moved = Finetune(model=words[1], train=Path("x.csv"), out=tmp_path / "x", typed=words[1:])
     assert str(tmp_path / "moved") in moved.beside(), "it names itself"
     bare = load_source(one / "model/encoder")
-    assert (
-        bare.length == load_source("encoder").length
-        and learned_from(bare.folder) == load_finetuned(one).learned != set()
-    )
+    assert bare.length == load_source("encoder").length
+    assert learned_from(bare.folder) == load_finetuned(one).learned != set()
     _, _, err = electra("predict", one / "model", old, "--device", "cpu")
     assert "30 of 30 rows" in err and "Give it other rows." in err and "Right in" not in err
     code, out, err = electra("finetune", one / "model", "--train", new, "--out", two, *short)
@@ -220,8 +217,13 @@ def test_rows_that_a_model_learned_from_are_known(electra: Electra, tmp_path: Pa
     assert load_finetuned(three).table["reports"]["dev"]["temperature"] is None
     with pytest.raises(ConfigError, match="keeps no probabilities of held-out rows"):
         load_finetuned(three).sure_from(0.9)
+    against = ("--against", one / "model", "--out", tmp_path / "four")
+    code, out, _ = electra("finetune", "encoder", "--train", both, *against, *short)
+    assert code == 0 and f"{one / 'model'}: no honest score, since it may have learned from these rows." in out
     (two / "model/learned.txt").unlink()  # so that it is not published
     assert load_finetuned(two).learned is None
+    _, _, err = electra("predict", two / "model", old, "--device", "cpu")
+    assert "does not say which rows it learned from (learned.txt)" in err and "Right in " in err
 
 
 def test_predict_says_what_was_said(work: Path, electra: Electra, first: tuple[int, str, str]) -> None:
@@ -266,9 +268,8 @@ def test_the_test_file_chooses_nothing_and_is_scored_again_by_predict(
     assert sum(right.get(one, {}).get(one, 0) for one in ("fruit", "tool")) == round(21 * own)
     assert "test, class by class, these weights (x 100):" in card
     code, _, err = electra("predict", "exp/model", "test.csv", "--device", "cpu", "--out", "said.csv")
-    assert (
-        code == 0 and f"Right in {round(21 * own)} of 21 rows of test.csv by column 'label' ({100 * own:.1f} %" in err
-    )
+    right_in = f"Right in {round(21 * own)} of 21 rows of test.csv by column 'label' ({100 * own:.1f} %"
+    assert code == 0 and right_in in err
     assert "calibration" not in err and "macro" not in err
     scores = Path("said-scores.md").read_text()
     assert f"accuracy: {100 * own:.1f}, macro_f1: " in scores and "| class | rows | precision | recall |" in scores

@@ -102,7 +102,9 @@ def _scored(
     from electra_trainer.tasks.task import sample_of
 
     new = [*zip(answers, predictions, strict=False)]  # answers may be missing
-    if learned := model.learned:
+    if (learned := model.learned) is None and new:
+        yield "warning: the model's folder does not say which rows it learned from (learned.txt): it may know these."
+    if learned:
         new = [pair for pair in new if digest_of(pair[0]) not in learned]
     if known := len(answers) - len(new):
         others = f"Scored: the other {len(new):,}." if new else "Give it other rows."

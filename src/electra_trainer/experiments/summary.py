@@ -483,7 +483,9 @@ def _others(
         says = "Clearly better: take that" if over[1] < 0 else f"Too close to call{simpler}"
         title = row.baseline if row.settings.get("rival") else row.baseline[0].upper() + row.baseline[1:]
         worse = f"Better than {row.baseline}, {score(theirs)}."
-        found.append((2, worse) if over[0] > 0 else (int(over[1] >= 0), f"{title}: {score(theirs)}. {says}."))
+        judged = (2, worse) if over[0] > 0 else (int(over[1] >= 0), f"{title}: {score(theirs)}. {says}.")
+        doubtful = f"{title}: no honest score, since it may have learned from these rows."
+        found.append((1, doubtful) if _is_seen(row) else judged)
     yield from (sentence for _, sentence in sorted(found, key=lambda one: one[0]))
 
 
