@@ -65,6 +65,8 @@ WRONG: dict[str, Case] = {
     "dev without the column": ({"train.csv": GOOD, "dev.csv": b"text,class\na plum,fruit\n"}, {"dev": "dev.csv"}, DataError, "dev.csv: ", "has no column 'label', which the training file has. Its columns: 'text', 'class'. Rename it"),
     "broken dev": ({"train.csv": GOOD, "dev.csv": b"text,label\na plum\n"}, {"dev": "dev.csv"}, DataError, "dev.csv:2: ", "expected 2 fields"),
     "predict without the text": ({"train.csv": GOOD, "new.csv": b"texts\na plum\n"}, {"predict": "new.csv"}, DataError, "new.csv: ", "has no column 'text', which the training file has. Its columns: 'texts'. Rename it; in a file to predict it can be named: --text COLUMN"),
+    "an empty cell alone": ({"train.csv": GOOD, "new.csv": b'text\na plum\n\n""\n'}, {"predict": "new.csv"}, DataError, "new.csv:4: ", "column 'text' is empty"),
+    "an empty cell alone in a .tsv": ({"train.csv": GOOD, "new.tsv": b'text\na plum\n\n""\n'}, {"predict": "new.tsv"}, DataError, "new.tsv:4: ", "column 'text' is empty"),
     "empty text to predict": ({"train.csv": GOOD, "new.csv": b"text,n\na plum,1\n,2\n"}, {"predict": "new.csv"}, DataError, "new.csv:3: ", "column 'text' is empty"),
     "no number": ({"train.csv": SCORED + b"a,high\n"}, {"source": RegressionTask}, DataError, "train.csv:22: ", "holds 'high', expected a finite number such as 3, 0.5 or 1e-3. For classes: --task classification"),
     "nan": ({"train.csv": SCORED + b"a,NaN\n"}, {"source": RegressionTask}, DataError, "train.csv:22: ", "holds 'NaN', expected a finite number"),

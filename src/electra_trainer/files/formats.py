@@ -84,7 +84,7 @@ def table_rows(file: TextFile, column: str | None, tick: Tick) -> Rows:
         for count, (number, fields) in enumerate(fields_of(file, _lines(file, stream))):
             if count % ROWS == 0:
                 tick(position())
-            if len(fields) < 2 and not "".join(fields).strip():
+            if len(fields) < 2 and not "".join(fields).strip() and (fields != [""] or not columns):  # "" is a row
                 continue
             if not columns:
                 columns = _header(f"{file}:{number}", file.suffix, [name.strip() for name in fields])
@@ -136,7 +136,7 @@ def separator_of(head: str) -> str:
 def _tsv(file: TextFile, lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
     """Fields of each line."""
     for number, line in lines:
-        yield number, [_unquoted(field) for field in line.rstrip("\r\n").split("\t")]
+        yield number, [_unquoted(field) for field in line.rstrip("\r\n").split("\t")] if line.strip("\r\n") else []
 
 
 def _unquoted(field: str) -> str:
