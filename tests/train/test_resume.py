@@ -20,6 +20,7 @@ from tests.reliability.whole_runs import words
 
 from electra_trainer.cli.main import main
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, Interrupted
+from electra_trainer.pretrained.source import InitFrom
 from electra_trainer.runs import run_folder
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.verified import read
@@ -160,11 +161,12 @@ def test_the_same_command_with_another_preset_is_refused(
     """A preset may be another one in a newer version: the same command is no remedy then, the config in the folder is."""
     run = shutil.copytree(whole, tmp_path / "run")
     noted = run / "environment.json"
-    noted.write_text(json.dumps(json.loads(noted.read_text()) | {"command": ["electra", "pretrain", "D"]}))
+    began = {"command": ["electra", "pretrain", "D"], "init": {"name": str(whole)}}
+    noted.write_text(json.dumps(json.loads(noted.read_text()) | began))
     monkeypatch.setattr(sys, "argv", ["bin/electra", "pretrain", "D"])
-    again = f"To resume: electra pretrain {data} --config {run}/config.json --out {run} "
+    again = f"To resume: electra pretrain {data} --config {run}/config.json --init {whole} --out {run} "
     with pytest.raises(ConfigError, match="began with other settings") as caught:
-        pretrain(config(lanes=1), data, out=run, device="cpu", quiet=True)
+        pretrain(config(lanes=1), data, out=run, init=InitFrom(name=str(whole)), device="cpu", quiet=True)
     assert again in str(caught.value)
     assert main([*again.split()[3:], "--device", "cpu"]) == 0
 

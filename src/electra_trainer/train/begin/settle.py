@@ -85,12 +85,10 @@ def _opened(
         if status is not None:
             status.running(folder)
         asked = f"{init.flag} {init.name}" if init else "fresh weights"
-        given = f"{'--continue-from' if 'step' in began else '--init'} {began['name']}" if began else "fresh weights"
+        given = " ".join(_flag(began)) or "fresh weights"
         if asked != given:
-            raise ConfigError(
-                f"{folder.path} began with {given}, and this command asks for {asked}. Repeat the first to resume, or "
-                "choose another --out."
-            )
+            remedy = "Repeat the first to resume, or choose another --out."
+            raise ConfigError(f"{folder.path} began with {given}, and this command asks for {asked}. {remedy}")
     if init is None or (folder.exists and checkpoint.numbered(folder.checkpoints)):
         return None
     initial = init.read()
@@ -100,6 +98,11 @@ def _opened(
     if began and not same_weights(began, initial.identity):  # it ended before its first checkpoint
         raise ConfigError(f"{folder.path}: the weights of {initial.name} changed after it began. Choose another --out.")
     return initial
+
+
+def _flag(began: Any) -> list[str]:
+    """The words of a command that begin as a run did, from `init` of its environment.json."""
+    return ["--continue-from" if "step" in began else "--init", str(began["name"])] if began else []
 
 
 def fitted(initial: Initial, tokenizer: Tokenizer, config: Config) -> Initial:
@@ -122,11 +125,12 @@ def _on_disk(config: Config, folder: run_folder.RunFolder, store: Store, length:
         if facts.get("budget") not in (None, length.budget):
             changed.append(f"budget: {facts['budget']} -> {length.budget}")
     if changed:
-        data, run = shlex.quote(str(store.folder)), shlex.quote(str(folder.path))
-        again = f"electra pretrain {data} --config {shlex.quote(str(folder.path / 'config.json'))} --out {run}"
+        words = ["--config", str(folder.path / "config.json"), *_flag(facts.get("init")), "--out", str(folder.path)]
+        again = shlex.join(["electra", "pretrain", str(store.folder), *extensions.flags(), *words])
         remedy = run_folder.remedy(facts, again=again)
         if all(c.startswith((*FOLLOWS_FROM_STEPS, "budget")) for c in changed):
-            remedy += f" To train it longer, add --continue-from {run} and give another --out."
+            longer = f"--continue-from {shlex.quote(str(folder.path))} --steps N"
+            remedy += f" To train it longer, add {longer}, with another --out and without --init or --budget."
         raise ConfigError(f"{folder.path} began with other settings ({'; '.join(changed)}). {remedy}")
     lines = extensions.differing(facts)[1]
     if facts.get("arithmetic") not in (None, computed):
