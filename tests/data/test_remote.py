@@ -42,8 +42,10 @@ def texts(*paths: Any, **options: Any) -> list[str]:
 
 
 def test_folders_of_save_to_disk(tmp_path: Path) -> None:
-    package("datasets").Dataset.from_dict({"text": TEXTS}).save_to_disk(str(tmp_path / "in" / "saved"))
-    with pytest.raises(DataError, match=r"saved: is a folder of `save_to_disk`\. .*to_parquet"):
+    """Each split is one; the remedy names the first."""
+    train = package("datasets").Dataset.from_dict({"text": TEXTS})
+    package("datasets").DatasetDict({"train": train}).save_to_disk(str(tmp_path / "in" / "saved"))
+    with pytest.raises(DataError, match=r"saved/train: is a folder of `save_to_disk`\. .*saved/train'\)\.to_parquet"):
         read(tmp_path / "in")
 
 

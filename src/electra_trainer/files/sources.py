@@ -168,19 +168,15 @@ def _in_folder(folder: Path) -> tuple[list[Path], int]:
     skipped = 0
     for root, folders, names in os.walk(folder, onerror=refuse):
         folders.sort()
-        if {*names} & {"dataset_info.json", "dataset_dict.json"}:
-            remedy = f"datasets.load_from_disk({root!r}).to_parquet('a.parquet')"
-            raise DataError(
-                f"{root}: is a folder of `save_to_disk`. Write its rows, in Python {remedy}, and name them."
-            )
+        if "dataset_info.json" in names:  # of several splits each folder has one
+            remedy = f"in Python datasets.load_from_disk({root!r}).to_parquet('a.parquet'), and name them"
+            raise DataError(f"{root}: is a folder of `save_to_disk`. Write its rows, {remedy}.")
         texts = sorted(filter(_is_text, names))
         kept += [Path(root, name) for name in texts]
         skipped += len(names) - len(texts)
     if not kept:
-        raise DataError(
-            f"{folder}: holds no text, expected {', '.join(_TEXT)} (or those with {', '.join(OPENERS)}). Name files "
-            "of other names one by one, or with a pattern."
-        )
+        wanted = f"expected {', '.join(_TEXT)} (or those with {', '.join(OPENERS)})"
+        raise DataError(f"{folder}: holds no text, {wanted}. Name files of other names one by one, or with a pattern.")
     return kept, skipped
 
 
