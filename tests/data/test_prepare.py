@@ -153,15 +153,16 @@ def test_too_little_text(tokenizer: Any, tmp_path: Path) -> None:
 
 
 def test_again_and_over(text_file: Path, tokenizer: Any, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-
+    out, shard = tmp_path / "out", {"out": tmp_path / "shard", "shard": (1, 1)}
     text = tmp_path / "mine.txt"
     text.write_bytes(text_file.read_bytes())
 
     def go(seed: int = 1, **options: Any) -> Manifest:
         settings = PrepareSettings(workers=1, seed=seed)
-        return prepare([text], tokenizer=tokenizer, sequence_length=32, out=out, settings=settings, **options)
+        where = {"out": out} | options
+        return prepare([text], tokenizer=tokenizer, sequence_length=32, settings=settings, **where)
 
+    assert go(**shard) == go(**shard)
     made = go()
     first = contents(out)
     assert go() == made  # is there already
@@ -169,8 +170,9 @@ def test_again_and_over(text_file: Path, tokenizer: Any, tmp_path: Path) -> None
         go(seed=2)
     content = text.read_bytes()
     text.write_bytes(content.swapcase())  # as long as before
-    with pytest.raises(ConfigError, match="holds prepared rows already"):
-        go()
+    for where in ({}, shard):
+        with pytest.raises(ConfigError, match="holds prepared rows already"):
+            go(**where)
     text.write_bytes(content)
     (out / "train.bin").write_bytes(b"")
     with pytest.raises(DataError, match=r"train\.bin: has 0 bytes"):

@@ -119,6 +119,7 @@ def _deciding(
     names, latest = [f"{Path(str(source)).name}\0{source.size}" for source in found], 0.0
     if shard is not None:
         kept["shard"] = "{}/{}".format(*shard)
+        latest = max([0.0, *(one.path.stat().st_ctime for one in found if isinstance(one, TextFile) and not one.url)])
     else:
         if any(str(path) == DOCSTRINGS for path in paths):
             found += [TextFile(path, path.stat().st_size) for path, _ in docstrings.files()]
