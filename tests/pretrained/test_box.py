@@ -16,6 +16,7 @@ from electra_trainer.errors import ConfigError
 from electra_trainer.pretrained.as_run import export_as_run
 from electra_trainer.pretrained.pretrained import Pretrained, export_run
 from electra_trainer.pretrained.source import InitFrom, load_source
+from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.settings.records import BOX, DEFAULT, run_and_step
 from electra_trainer.train.begin.continued import ContinueFrom
 from electra_trainer.train.from_flags import settings_from
@@ -107,3 +108,6 @@ def test_a_run_without_moments_is_read_as_the_run(electra: Electra, run: Path, t
         ContinueFrom(name=str(out)).read()
     with pytest.raises(ConfigError, match="not an empty folder"):
         export_as_run(run, out)
+    RunFolder(out).note(init={"name": "google/a,google/b,/own/c"})
+    again = RunFolder(export_as_run(out, tmp_path / "again"))
+    assert again.environment()["init"]["name"] == "google/a,google/b,c", "names of the Hub, and of no folder here"

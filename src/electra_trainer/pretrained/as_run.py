@@ -3,7 +3,7 @@ networks and heads, and it has a fifth of a run's size, in 16 bits a tenth.
 """
 
 from dataclasses import replace
-from pathlib import Path, PurePath
+from pathlib import Path
 
 import torch
 
@@ -11,6 +11,7 @@ from electra_trainer.data.tokenizer import load_tokenizer, save_tokenizer
 from electra_trainer.errors import ConfigError, storage_error
 from electra_trainer.files.durable import alone, make_folder, new_folder
 from electra_trainer.pretrained.export import DTYPES
+from electra_trainer.pretrained.model_card import is_on_hub
 from electra_trainer.runs import checkpoint
 from electra_trainer.runs.metrics import readable_rows
 from electra_trainer.runs.run_folder import METRICS, RunFolder
@@ -43,7 +44,8 @@ def export_as_run(run: str | Path, out: Path, *, dtype: str = "float32") -> Path
     }
     facts = {name: facts[name] for name in _FACTS if name in facts}
     if isinstance(began := facts.get("init"), dict):
-        facts["init"] = began | {"name": PurePath(str(began.get("name"))).name}
+        names = str(began.get("name")).split(",")
+        facts["init"] = began | {"name": ",".join(one if is_on_hub(one) else Path(one).name for one in names)}
     rows = [row for row in readable_rows(path / METRICS) if row.get("split") == "valid" and row["step"] <= saved.step]
     try:
         with alone(out), new_folder(out) as new:
