@@ -451,21 +451,15 @@ def test_predictions_beside_any_columns() -> None:
     for own, decimal in (("3,5", ","), ("3.5", "."), ("x", ",")):
         german = replace(table(("n",), (own,)), semicolons=True)
         assert predicted_csv(german, [{"value": 2.25}]) == f"n;prediction\n{own};2{decimal}25\n", "as Excel reads it"
-    assert (
-        predicted_csv(table(("a", "b", "c"), (None, [1])), [{"value": 1700482048.0}])
-        == "a,b,c,prediction\n,[1],,1.70048205e+09\n"
-    )
+    written = predicted_csv(table(("a", "b", "c"), (None, [1])), [{"value": 1700482048.0}])
+    assert written == "a,b,c,prediction\n,[1],,1.70048205e+09\n"
     many = {f"c{n}": 1 / 30 for n in range(30)}
-    assert (
-        predicted_csv(table(("t",), ("x",)), [{"label": "c3", "probabilities": many}])
-        == "t,prediction,probability\nx,c3,0.033333\n"
-    )
+    written = predicted_csv(table(("t",), ("x",)), [{"label": "c3", "probabilities": many}])
+    assert written == "t,prediction,probability\nx,c3,0.033333\n"
     head = predicted_csv(table(("t",), ("x",)), [{"labels": ["c3"], "probabilities": many}]).splitlines()[0]
     assert head == "t,prediction," + ",".join(f"probability_{name}" for name in many)
-    assert (
-        tagged_text([{"words": ["a", "b"], "tags": ["X", "Y"]}, {"words": ["c"], "tags": ["X"]}])
-        == "a\tX\nb\tY\n\nc\tX\n\n"
-    )
+    written = tagged_text([{"words": ["a", "b"], "tags": ["X", "Y"]}, {"words": ["c"], "tags": ["X"]}])
+    assert written == "a\tX\nb\tY\n\nc\tX\n\n"
 
 
 def test_confusion() -> None:

@@ -170,10 +170,8 @@ def test_from_the_flag_to_the_folder(electra: Electra, tmp_path: Path, block: An
     result = json.loads((tmp_path / "exp/cells/classification/seed-1/result.json").read_text())
     loaded = load_finetuned(tmp_path / "exp")
     assert loaded.task.windows and result["facts"]["rows"] > 36  # type: ignore[attr-defined]
-    assert (
-        "whose outputs are averaged; transformers and ONNX Runtime read one"
-        in (tmp_path / "exp/model/README.md").read_text()
-    )
+    card = (tmp_path / "exp/model/README.md").read_text()
+    assert "whose outputs are averaged; transformers and ONNX Runtime read one" in card
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "exp/model").eval()
     texts = [text for text, _ in lines[:6]]
     for text, mine in zip(texts, loaded.predict(texts, device="cpu"), strict=True):

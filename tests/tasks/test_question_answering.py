@@ -104,9 +104,8 @@ def test_the_main_score_of_2_0_is_at_the_best_threshold() -> None:
     (collapsed,) = task.doubts(examples, guesses)
     assert collapsed.startswith("collapsed: at every threshold")
     open_minded = QuestionAnswering(version=2, null_threshold=0.0)
-    assert (
-        open_minded.doubts(examples, said_of(examples, ["chef", "guest", "noon"], [-1.5, -1.0, 2.0], open_minded)) == []
-    )
+    said = said_of(examples, ["chef", "guest", "noon"], [-1.5, -1.0, 2.0], open_minded)
+    assert open_minded.doubts(examples, said) == []
 
 
 def squad_file(folder: Path, name: str, articles: int, *, start: int = 0) -> Path:
