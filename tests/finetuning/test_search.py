@@ -65,7 +65,7 @@ def test_each_row_runs_with_its_own_best(model: str, tmp_path: Path, monkeypatch
 def test_a_small_table_is_searched_around_its_own_epochs(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And another model around the rate and decay of its own size."""
+    """And another model around the rate and decay of its size."""
     train, dev = (write_csv(tmp_path / f"{name}.csv", rows(count)) for name, count in (("train", 96), ("dev", 20)))
 
     def longest_is_best(asked: Plan) -> Any:
