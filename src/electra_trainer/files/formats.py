@@ -77,14 +77,14 @@ def _object(text: str) -> dict[str, Any] | Fault:
 
 
 def table_rows(file: TextFile, column: str | None, tick: Tick) -> Rows:
-    """Rows of a .csv or .tsv under a line of column names; blank lines are left out."""
+    """Rows of a .csv or .tsv under a line of column names; blank lines are left out, but not "" in a single column."""
     columns: tuple[str, ...] = ()
     with unpacked(file) as (stream, position):
         fields_of = _csv if file.suffix == ".csv" else _tsv
         for count, (number, fields) in enumerate(fields_of(file, _lines(file, stream))):
             if count % ROWS == 0:
                 tick(position())
-            if len(fields) < 2 and not "".join(fields).strip() and (fields != [""] or not columns):  # "" is a row
+            if len(fields) < 2 and not "".join(fields).strip() and (fields != [""] or len(columns) != 1):
                 continue
             if not columns:
                 columns = _header(f"{file}:{number}", file.suffix, [name.strip() for name in fields])
