@@ -202,10 +202,10 @@ class Tagging(task.Task):
                 answers = read_tagged(path, words=words, column=like.label, like=like, known=self.labels).sentences
         unseen, count = _unseen(answers, self.labels)
         alike = [one.words for one in answers] == [one.words for one in read.sentences]
-        if alike and len(unseen) > UNSEEN_SHARE * count:
+        if strange := alike and len(unseen) > UNSEEN_SHARE * count:  # labels of another set
             first, at = unseen[0]
             notes.append(f"not scored: {first.place_of(at)}: {len(unseen):,} of {count:,} labels are not in training.")
-        if not alike or not count or len(unseen) > UNSEEN_SHARE * count:  # other words, or labels of another set
+        if strange or not alike or not count:
             answers = []
         return task.Unlabelled(
             examples=read.sentences, written=lambda raw: {"": write(raw)}, notes=tuple(notes), answers=answers
